@@ -1,0 +1,310 @@
+"""Options of `spark.readStream.format("tailrace")`: parsed, checked, typed.
+
+Options arrive as strings, their names in any case. Each is declared once in OPTIONS with its parser and
+what is allowed: errors, documentation and `SourceOptions` come from that table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from tailrace.config.secret import Secret
+from tailrace.errors import ConfigError
+
+SHAPES = ("row", "envelope", "debezium", "cells")
+DELIVERIES = ("exactly-once", "at-least-once")
+TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
+STARTS = ("initial", "latest", "earliest", "snapshot")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Args:
+        name: in Spark's camelCase.
+        parse: text to value; raises ValueError.
+        default: the value when it is not given; REQUIRED when it must be.
+        allowed: what may be given, for errors and documentation.
+        doc: one line for the documentation.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    allowed: str
+    doc: str
+
+
+REQUIRED = object()
+
+
+def _one_of(*values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError
+        return text.lower()
+
+    return parse
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise ValueError
+    return value
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s*([kmg]?)i?b?\s*", text.lower())
+    if not match or not int(match[1]):
+        raise ValueError
+    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _server_id(text: str) -> int:
+    value = _positive(text)
+    if value >= 1 << 32:
+        raise ValueError
+    return value
+
+
+def _starting(text: str) -> str:
+    lowered = text.strip().lower()
+    if lowered in STARTS:
+        return lowered
+    if re.fullmatch(r"timestamp:\S.*|file:[^:\s]+:\d+|gtid:.*", text.strip(), re.IGNORECASE):
+        return text.strip()
+    raise ValueError
+
+
+def _url(text: str) -> tuple[str, str, int, str]:
+    parts = urlsplit(text)
+    defaults = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
+    if parts.scheme not in defaults or not parts.hostname or parts.username or parts.password:
+        raise ValueError
+    if parts.query or parts.fragment:
+        raise ValueError
+    return parts.scheme, parts.hostname, parts.port or defaults[parts.scheme], parts.path.strip("/")
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    patterns = tuple(p.strip() for p in re.split(r",(?![^{\[(]*[}\])])", text) if p.strip())
+    if not patterns:
+        raise ValueError
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        if "." not in pattern:
+            raise ValueError(f"{pattern!r} names no database")
+    return patterns
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("url", _url, REQUIRED, "mysql://HOST[:PORT]", "The server to capture."),
+    Option("user", str, REQUIRED, "a user name", "User that reads tables and log."),
+    Option(
+        "password",
+        Secret,
+        Secret(""),
+        "the password, ${env:NAME} or ${file:PATH}",
+        "Password of `user`; a reference is resolved where a connection is made.",
+    ),
+    Option(
+        "tables",
+        _patterns,
+        REQUIRED,
+        "comma-separated regular expressions over database.table, each matched against the whole name",
+        "The tables to capture.",
+    ),
+    Option("shape", _one_of(*SHAPES), "row", " | ".join(SHAPES), "Form of the rows."),
+    Option(
+        "startingPosition",
+        _starting,
+        "initial",
+        " | ".join(STARTS)
+        + " | file:NAME:OFFSET | gtid:SET | timestamp:2026-01-31T12:00:00Z (or epoch milliseconds)",
+        "Where a new stream begins; a restarted one goes on from its checkpoint.",
+    ),
+    Option(
+        "maxRowsPerTrigger",
+        _positive,
+        None,
+        "a number > 0",
+        "A batch ends at the first transaction at or past this many rows.",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        _bytes,
+        64 << 20,
+        "bytes > 0, with k, m or g",
+        "A batch ends at the first transaction at or past this many bytes of log.",
+    ),
+    Option(
+        "snapshotParallelism",
+        _positive,
+        None,
+        "a number > 0",
+        "Snapshot splits per batch; default: Spark's default parallelism.",
+    ),
+    Option("snapshotChunkRows", _positive, 100_000, "a number > 0", "Rows per snapshot split."),
+    Option("logParallelism", _positive, 1, "a number > 0", "Slices a backlog of the log is cut into."),
+    Option(
+        "delivery",
+        _one_of(*DELIVERIES),
+        "exactly-once",
+        " | ".join(DELIVERIES),
+        "at-least-once leaves out the rewind of snapshot rows.",
+    ),
+    Option(
+        "serverId",
+        _server_id,
+        None,
+        "1..4294967295",
+        "First replication server id to use; default: derived from the stream. A clash tries others.",
+    ),
+    Option(
+        "heartbeatTable",
+        str,
+        None,
+        "database.table",
+        "Table with (id INT PRIMARY KEY, ts TIMESTAMP(6)) that may be written as a barrier where GTIDs are off.",
+    ),
+    Option(
+        "tlsMode", _one_of(*TLS_MODES), "preferred", " | ".join(TLS_MODES), "TLS of every connection."
+    ),
+    Option("tlsCa", str, None, "a PEM file", "Authorities that sign the server's certificate."),
+    Option("tlsCert", str, None, "a PEM file", "Client certificate."),
+    Option("tlsKey", str, None, "a PEM file", "Key of the client certificate."),
+    Option("connectTimeoutMs", _positive, 10_000, "milliseconds > 0", "Longest wait for a connection."),
+    Option(
+        "retryTimeoutMs",
+        _positive,
+        300_000,
+        "milliseconds > 0",
+        "How long a lost server is tried again, with back-off, before the stream stops.",
+    ),
+    Option(
+        "topicPrefix", str, None, "a name", "`debezium` shape: first part of topics and schema names."
+    ),
+    Option(
+        "schemasEnable",
+        _boolean,
+        False,
+        "true | false",
+        "`debezium` shape: whether key and value carry their schema.",
+    ),
+)
+
+#: Options Spark itself adds or that other layers read.
+_IGNORED = frozenset({"path"})
+
+
+@dataclass(frozen=True)
+class TlsOptions:
+    """How connections are encrypted; one setting for SELECTs and log."""
+
+    mode: str = "preferred"
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The options of one stream. Field names are the options' in snake_case (see OPTIONS)."""
+
+    dialect: str
+    host: str
+    port: int
+    database: str
+    user: str
+    tables: tuple[str, ...]
+    password: Secret = field(default_factory=lambda: Secret(""))
+    shape: str = "row"
+    starting_position: str = "initial"
+    max_rows_per_trigger: int | None = None
+    max_bytes_per_trigger: int = 64 << 20
+    snapshot_parallelism: int | None = None
+    snapshot_chunk_rows: int = 100_000
+    log_parallelism: int = 1
+    delivery: str = "exactly-once"
+    server_id: int | None = None
+    heartbeat_table: str | None = None
+    tls: TlsOptions = TlsOptions()
+    connect_timeout_ms: int = 10_000
+    retry_timeout_ms: int = 300_000
+    topic_prefix: str | None = None
+    schemas_enable: bool = False
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether snapshot rows are rewound to their batch's position."""
+        return self.delivery == "exactly-once"
+
+    def captures(self, name: str) -> bool:
+        """Whether the table `database.table` is captured."""
+        return any(re.fullmatch(p, name) for p in self.tables)
+
+
+def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOptions:
+    """The typed options.
+
+    Args:
+        given: names (any case) and texts.
+        where: what a name is called in errors.
+
+    Raises:
+        ConfigError: an option is unknown, missing or wrong; the message names it and what is allowed.
+    """
+    known = {o.name.lower(): o for o in OPTIONS}
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        option = known.get(name.lower())
+        if option is None:
+            if name.lower() in _IGNORED:
+                continue
+            near = difflib.get_close_matches(name.lower(), known, 1)
+            raise ConfigError(
+                f"unknown {where} `{name}`",
+                f"known are: {', '.join(sorted(o.name for o in OPTIONS))}",
+                f"did you mean `{known[near[0]].name}`?" if near else None,
+            )
+        try:
+            values[option.name] = option.parse(str(text))
+        except (ValueError, KeyError) as error:
+            found = "a value that is not shown" if option.name == "password" else f"`{text}`"
+            reason = f" ({error})" if isinstance(error, ValueError) and "not a reg" in str(error) else ""
+            raise ConfigError(
+                f"{where} `{option.name}` is wrong",
+                f"found {found}{reason}, allowed: {option.allowed}",
+            ) from None
+    for option in OPTIONS:
+        if option.name not in values:
+            if option.default is REQUIRED:
+                raise ConfigError(
+                    f"{where} `{option.name}` is missing",
+                    f"allowed: {option.allowed}",
+                    f'set it, e.g. .option("{option.name}", "...")',
+                )
+            values[option.name] = option.default
+    dialect, host, port, database = values.pop("url")
+    tls = TlsOptions(*(values.pop(n) for n in ("tlsMode", "tlsCa", "tlsCert", "tlsKey")))
+    return SourceOptions(
+        dialect, host, port, database, tls=tls, **{_snake(n): v for n, v in values.items()}
+    )
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda m: "_" + m[0].lower(), name)

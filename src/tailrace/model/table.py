@@ -1,0 +1,101 @@
+"""Tables as Tailrace knows them: identity, columns, key. Pure values, the same for every database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.model.types import ColumnType
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableId:
+    """A table's name in its server.
+
+    Args:
+        database: MySQL database, or PostgreSQL schema.
+        table: the table's name, unquoted.
+    """
+
+    database: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    @classmethod
+    def parse(cls, text: str) -> TableId:
+        """The id that `str()` gave as `text` (the database ends at the first dot)."""
+        database, _, table = text.partition(".")
+        return cls(database, table)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, its type and whether it may hold NULL."""
+
+    name: str
+    type: ColumnType
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The shape of a table: columns in order and the names of its key's columns (empty: no key).
+
+    A shape read from the catalog and one read from the log's TABLE_MAP are equal when the table is.
+    """
+
+    id: TableId
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def arrow(self) -> pa.StructType:
+        """The Arrow type of one row image; every field is nullable."""
+        return pa.struct([pa.field(c.name, c.type.arrow) for c in self.columns])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names, types and key in 16 hex digits: equal iff a sink needs no change between the two."""
+        text = json.dumps([[(c.name, str(c.type.arrow)) for c in self.columns], self.key])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def column(self, name: str) -> Column:
+        """The column called `name`. Raises KeyError."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def to_json(self) -> dict[str, Any]:
+        """This shape as JSON values; `from_json` reads it back."""
+        return {
+            "id": [self.id.database, self.id.table],
+            "columns": [
+                {"name": c.name, "nullable": c.nullable, "type": _without_defaults(c.type)}
+                for c in self.columns
+            ],
+            "key": list(self.key),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> TableSchema:
+        """The shape that `to_json` wrote."""
+        return cls(
+            TableId(*value["id"]),
+            tuple(
+                Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"])
+                for c in value["columns"]
+            ),
+            tuple(value["key"]),
+        )
+
+
+def _without_defaults(type_: ColumnType) -> dict[str, Any]:
+    return {k: v for k, v in asdict(type_).items() if v not in (None, (), False)}

@@ -1,0 +1,118 @@
+"""Column types: the source's own type, what it means, and its one Arrow type.
+
+A column has one canonical Arrow type fixed when it is captured, and every way of reading it must
+produce that type: unsigned integers widen to the next signed one (BIGINT UNSIGNED to decimal128(20, 0),
+as Spark has no unsigned types), DECIMAL beyond 38 digits is text, TIME is a duration, since it reaches
+-838:59:59..838:59:59, and wall-clock times carry no zone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+#: Most digits that Spark's and Arrow's 128-bit decimals hold.
+MAX_DECIMAL_DIGITS = 38
+
+
+class Kind(StrEnum):
+    """What a column's values are, whatever the database calls them."""
+
+    INTEGER = "integer"  # arrow: int8..int64, or decimal128(20, 0) for 64 bits unsigned
+    FLOAT = "float"  # float32
+    DOUBLE = "double"  # float64
+    DECIMAL = "decimal"  # decimal128(precision, scale), string beyond 38 digits
+    STRING = "string"  # utf8
+    BYTES = "bytes"  # binary
+    BOOLEAN = "boolean"  # BIT(1)
+    BITS = "bits"  # BIT(n > 1): binary, big-endian, ceil(n / 8) bytes
+    DATE = "date"  # date32
+    DATETIME = "datetime"  # timestamp[us], wall clock without a zone
+    INSTANT = "instant"  # timestamp[us, UTC]
+    TIME = "time"  # duration[us]
+    YEAR = "year"  # int32
+    JSON = "json"  # utf8
+    ENUM = "enum"  # utf8: the label
+    SET = "set"  # utf8: the labels, comma-separated
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A column's type.
+
+    Args:
+        kind: what the values are.
+        native: the source's name of the type in lower case without arguments: `mediumint`, `varchar`,
+            `tinytext`, `varbinary`, `datetime`...
+        bits: INTEGER: 8, 16, 24, 32 or 64. BITS: the declared length.
+        unsigned: INTEGER, DECIMAL, FLOAT and DOUBLE only.
+        precision: DECIMAL: digits in all.
+        scale: DECIMAL: digits after the point.
+        fraction: DATETIME, INSTANT, TIME: digits of the fraction of a second, 0..6.
+        length: STRING and BYTES: declared length in characters or bytes (fixed and variable types).
+        labels: ENUM and SET: the labels in order.
+        collation: collation name for character types where the catalog was asked; not part of equality.
+    """
+
+    kind: Kind
+    native: str
+    bits: int | None = None
+    unsigned: bool = False
+    precision: int | None = None
+    scale: int | None = None
+    fraction: int | None = None
+    length: int | None = None
+    labels: tuple[str, ...] = ()
+    collation: str | None = field(default=None, compare=False)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The one Arrow type of values of this type."""
+        match self.kind:
+            case Kind.INTEGER:
+                return _integer(self.bits or 64, self.unsigned)
+            case Kind.FLOAT:
+                return pa.float32()
+            case Kind.DOUBLE:
+                return pa.float64()
+            case Kind.DECIMAL:
+                assert self.precision is not None and self.scale is not None
+                if self.precision > MAX_DECIMAL_DIGITS:
+                    return pa.string()
+                return pa.decimal128(self.precision, self.scale)
+            case Kind.STRING | Kind.JSON | Kind.ENUM | Kind.SET:
+                return pa.string()
+            case Kind.BYTES | Kind.BITS:
+                return pa.binary()
+            case Kind.BOOLEAN:
+                return pa.bool_()
+            case Kind.DATE:
+                return pa.date32()
+            case Kind.DATETIME:
+                return pa.timestamp("us")
+            case Kind.INSTANT:
+                return pa.timestamp("us", tz="UTC")
+            case Kind.TIME:
+                return pa.duration("us")
+            case Kind.YEAR:
+                return pa.int32()
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ColumnType:
+        """The type whose fields are `value`."""
+        return cls(**{**value, "kind": Kind(value["kind"]), "labels": tuple(value.get("labels", ()))})
+
+
+def _integer(bits: int, unsigned: bool) -> pa.DataType:
+    if unsigned:
+        return {
+            8: pa.int16(),
+            16: pa.int32(),
+            24: pa.int32(),
+            32: pa.int64(),
+            64: pa.decimal128(20, 0),
+        }[bits]
+    return {8: pa.int8(), 16: pa.int16(), 24: pa.int32(), 32: pa.int32(), 64: pa.int64()}[bits]

@@ -1,0 +1,101 @@
+"""Where kernels put values: Arrow buffers for one row image, described to the kernel by data.
+
+One kernel serves every table, since the plan of its columns is data: a block of eight int64 per column.
+
+    word  0     1   2   3                  4                   5              6
+          kind  p1  p2  validity address   values or offsets   data address   data capacity
+
+`kind`, `p1` and `p2` say how a value is read and are each decoder's own; words 3..6 are Arrow's buffers:
+a validity bitmap (starts all zero: a kernel sets the bit of every value that is not null), then either
+fixed-width values, or int32 offsets (offset 0 is set) and data. For bool_ the values are a bitmap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.sources.mysql.wire.memory import SLACK
+
+KIND, P1, P2, VALIDITY, VALUES, DATA, CAPACITY = range(7)
+WORDS = 8
+
+
+def is_variable(type_: pa.DataType) -> bool:
+    """Whether values of this Arrow type have offsets and data."""
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+
+
+class ColumnBuffers:
+    """Buffers for `rows` rows of the given Arrow types.
+
+    Args:
+        types: Arrow type of each column; fixed width, string, binary or bool.
+        rows: rows there is room for.
+        data_bytes: bytes of room for the data of *each* variable-length column (pages never touched
+            cost nothing).
+
+    Attributes:
+        descriptors: int64 array of shape (columns, WORDS), to be given to a kernel by address; the
+            decoder fills in KIND, P1 and P2.
+    """
+
+    def __init__(self, types: Sequence[pa.DataType], rows: int, data_bytes: int) -> None:
+        self.types = list(types)
+        self.rows = rows
+        self.descriptors = np.zeros((max(1, len(self.types)), WORDS), np.int64)
+        bitmap = _aligned(rows // 8 + 1)
+        self._validity: list[int] = []
+        self._values: list[int] = []
+        at = 0
+        for type_ in self.types:
+            self._validity.append(at)
+            at += bitmap
+            self._values.append(at)
+            at += _aligned(_values_bytes(type_, rows))
+        self._fixed = np.zeros(at + 64, np.uint8)  # zeroed: validity and absent values
+        self._data: list[np.ndarray | None] = []
+        base = self._fixed.ctypes.data
+        for i, type_ in enumerate(self.types):
+            d = self.descriptors[i]
+            d[VALIDITY], d[VALUES] = base + self._validity[i], base + self._values[i]
+            data = np.empty(data_bytes + SLACK, np.uint8) if is_variable(type_) else None
+            self._data.append(data)
+            if data is not None:
+                d[DATA], d[CAPACITY] = data.ctypes.data, data_bytes
+
+    def arrays(self, rows: int) -> list[pa.Array]:
+        """The first `rows` values of each column. The buffers belong to the arrays from then on."""
+        out = []
+        fixed = pa.py_buffer(self._fixed)
+        for i, type_ in enumerate(self.types):
+            validity = fixed.slice(self._validity[i], (rows + 7) // 8)
+            data = self._data[i]
+            if data is None:
+                values = fixed.slice(self._values[i], _values_bytes(type_, rows))
+                out.append(pa.Array.from_buffers(type_, rows, [validity, values]))
+                continue
+            offsets = fixed.slice(self._values[i], 4 * (rows + 1))
+            used = int(np.frombuffer(offsets, np.int32)[rows])
+            # shrink: the reserved room must not live on with the array
+            kept = pa.py_buffer(data[:used].copy() if used * 2 < len(data) else data[:used])
+            out.append(pa.Array.from_buffers(type_, rows, [validity, offsets, kept]))
+        return out
+
+
+def _values_bytes(type_: pa.DataType, rows: int) -> int:
+    if is_variable(type_):
+        return 4 * (rows + 1)
+    if pa.types.is_boolean(type_):
+        return rows // 8 + 1
+    return (
+        rows * int(type_.byte_width)
+        if hasattr(type_, "byte_width")
+        else rows * int(type_.bit_width) // 8
+    )
+
+
+def _aligned(n: int) -> int:
+    return (n + SLACK + 63) & ~63
