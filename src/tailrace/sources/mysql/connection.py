@@ -1,0 +1,407 @@
+"""Connections to MySQL and MariaDB: TLS, session set-up, errors told apart, retries, what server it is.
+
+Every connection of Tailrace is made by `connect`: each reads under the same session: UTC, an empty
+SQL mode, utf8mb4, autocommit (a SELECT is its own snapshot), never READ UNCOMMITTED, and no time limit
+that a server set for impatient applications.
+
+Errors are told apart by number, never by text. `translate` is the one place that does so:
+
+    lost, refused, shutting down, too many connections, deadlock   TransientSourceError
+    wrong password, missing privilege, bad certificate, the rest   SourceError, with what to do
+
+The server's text is shown only for numbers whose text is known to quote no values (a syntax error quotes
+the statement, and with it keys).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pymysql
+from pymysql.constants import CR
+from pymysql.constants import ER as _ER
+
+from tailrace.config.options import SourceOptions, TlsOptions
+from tailrace.errors import ConfigError, SourceError, TailraceError, TransientSourceError
+
+T = TypeVar("T")
+
+#: What the capturing user needs. Named in hints.
+GRANTS = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
+
+#: A reader may rest for long between two packets: Spark decides when it reads on.
+_SESSION_TIMEOUT_S = 86_400
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
+
+#: Passes without anybody mending anything. Numbers without a name in PyMySQL: 3169 session killed,
+#: 4031 idle for too long, 1927 MariaDB's "connection was killed", 3024 and 1969 (MariaDB) time limit.
+_TRANSIENT = frozenset(
+    {
+        CR.CR_CONNECTION_ERROR,
+        CR.CR_CONN_HOST_ERROR,
+        CR.CR_UNKNOWN_HOST,
+        CR.CR_SERVER_GONE_ERROR,
+        CR.CR_SERVER_LOST,
+        CR.CR_SERVER_HANDSHAKE_ERR,
+        2055,  # lost connection, with the system's error
+        _ER.CON_COUNT_ERROR,
+        _ER.SERVER_SHUTDOWN,
+        _ER.NORMAL_SHUTDOWN,
+        _ER.TOO_MANY_USER_CONNECTIONS,
+        _ER.USER_LIMIT_REACHED,
+        _ER.ABORTING_CONNECTION,
+        _ER.NEW_ABORTING_CONNECTION,
+        _ER.NET_READ_ERROR,
+        _ER.NET_READ_INTERRUPTED,
+        _ER.NET_ERROR_ON_WRITE,
+        _ER.NET_WRITE_INTERRUPTED,
+        _ER.LOCK_WAIT_TIMEOUT,
+        _ER.LOCK_DEADLOCK,
+        _ER.QUERY_INTERRUPTED,
+        1412,  # table definition has changed, please retry transaction
+        1615,  # prepared statement needs to be re-prepared
+        1927,
+        1969,
+        3024,
+        3169,
+        4031,
+    }
+)
+_DENIED = frozenset({_ER.ACCESS_DENIED_ERROR, 1698})
+_MISSING_PRIVILEGE = frozenset(
+    {
+        _ER.DBACCESS_DENIED_ERROR,
+        _ER.TABLEACCESS_DENIED_ERROR,
+        _ER.COLUMNACCESS_DENIED_ERROR,
+        _ER.SPECIFIC_ACCESS_DENIED_ERROR,
+    }
+)
+#: Definite errors that name an object or a setting, and no value.
+_TEXT_IS_SAFE = (
+    frozenset(
+        {
+            _ER.NO_SUCH_TABLE,
+            _ER.BAD_DB_ERROR,
+            _ER.BAD_FIELD_ERROR,
+            _ER.UNKNOWN_SYSTEM_VARIABLE,
+            _ER.HOST_IS_BLOCKED,
+            _ER.HOST_NOT_PRIVILEGED,
+            _ER.MASTER_FATAL_ERROR_READING_BINLOG,
+            _ER.UNKNOWN_COM_ERROR,
+            _ER.NO_BINARY_LOGGING,
+            _ER.OUT_OF_RESOURCES,
+            CR.CR_SSL_CONNECTION_ERROR,
+            CR.CR_VERSION_ERROR,
+            CR.CR_AUTH_PLUGIN_CANNOT_LOAD,
+        }
+    )
+    | _TRANSIENT
+    | _DENIED
+    | _MISSING_PRIVILEGE
+)
+
+
+def connect(options: SourceOptions, *, purpose: str) -> pymysql.Connection[Any]:
+    """A new connection with the session every reader expects.
+
+    Args:
+        options: server, user and TLS; a password given as a reference is resolved here.
+        purpose: what it is for, as in "reading the catalog": named in errors.
+
+    Returns:
+        An open connection in autocommit mode, its cursors buffered, its rows tuples.
+
+    Raises:
+        TransientSourceError: nobody answers, or the server takes no more connections.
+        SourceError: the server refuses the user, or TLS cannot be had as demanded.
+        ConfigError: the password or a TLS file is not where it should be.
+    """
+    doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
+    context = _tls_context(options.tls)
+    password = options.password.resolve()
+    try:
+        try:
+            connection = _open(options, password, context)
+        except pymysql.err.OperationalError as error:
+            if options.tls.mode != "preferred" or error.args[0] != CR.CR_SSL_CONNECTION_ERROR:
+                raise
+            connection = _open(options, password, None)
+        if options.tls.mode not in ("disabled", "preferred") and not is_encrypted(connection):
+            connection.close()
+            raise pymysql.err.OperationalError(CR.CR_SSL_CONNECTION_ERROR, "TLS is not supported")
+        _set_up(connection)
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, doing) from error
+    return connection
+
+
+def is_encrypted(connection: pymysql.Connection[Any]) -> bool:
+    """Whether the connection runs over TLS."""
+    return isinstance(raw_socket(connection), ssl.SSLSocket)
+
+
+def raw_socket(connection: pymysql.Connection[Any]) -> socket.socket:
+    """The connection's socket (TLS or plain), for those who speak the protocol on it themselves.
+
+    Between two commands nothing of the server's answer is left in PyMySQL's own read buffer, as the
+    server speaks only when asked: bytes may be read from the socket directly until the answer has ended.
+
+    Raises:
+        TransientSourceError: the connection is closed.
+    """
+    found: socket.socket | None = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001
+    if found is None:
+        raise TransientSourceError("the connection to the server is closed")
+    return found
+
+
+def _open(
+    options: SourceOptions, password: str, context: ssl.SSLContext | None
+) -> pymysql.Connection[Any]:
+    return pymysql.connect(
+        host=options.host,
+        port=options.port,
+        user=options.user,
+        password=password.encode(),  # bytes: else PyMySQL encodes latin1
+        charset="utf8mb4",
+        sql_mode="",
+        autocommit=True,
+        connect_timeout=max(1, -(-options.connect_timeout_ms // 1000)),
+        program_name="tailrace",
+        ssl=context,
+        ssl_disabled=context is None,
+    )
+
+
+def _set_up(connection: pymysql.Connection[Any]) -> None:
+    sock = raw_socket(connection)
+    # a peer that vanished without a word is noticed after two minutes instead of two hours
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
+        if hasattr(socket, name):  # not on every system
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    # MariaDB calls it so, in seconds; MySQL in milliseconds
+    limit = "max_statement_time" if _is_mariadb(connection) else "max_execution_time"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SET SESSION time_zone = '+00:00', "
+            f"net_write_timeout = {_SESSION_TIMEOUT_S}, net_read_timeout = {_SESSION_TIMEOUT_S}, "
+            f"wait_timeout = {_SESSION_TIMEOUT_S}, {limit} = 0"
+        )
+        # the variable of it has another name in MariaDB before 11.1
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+
+def _is_mariadb(connection: pymysql.Connection[Any]) -> bool:
+    return "mariadb" in str(connection.server_version).lower()  # type: ignore[attr-defined]
+
+
+def _tls_context(tls: TlsOptions) -> ssl.SSLContext | None:
+    if tls.mode == "disabled":
+        return None
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        # PyMySQL does the same: certificates that MySQL makes for itself are not strict X.509
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        context.check_hostname = tls.mode == "verify-identity"
+        verified = tls.mode in ("verify-ca", "verify-identity")
+        context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
+        if tls.cert:
+            context.load_cert_chain(tls.cert, tls.key)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(
+            "the TLS files cannot be read",
+            f"tlsCa `{tls.ca}`, tlsCert `{tls.cert}`, tlsKey `{tls.key}`: {error.strerror or error}",
+            "give PEM files that every executor can read",
+        ) from error
+    return context
+
+
+def translate(error: Exception, doing: str) -> TailraceError:
+    """The error of ours that `error` means.
+
+    Args:
+        error: from PyMySQL or from a socket; one of ours is given back as it is.
+        doing: what was being done, as in "reading table `a`.`b`".
+
+    Returns:
+        TransientSourceError when another try may succeed, else SourceError; to be raised by the caller.
+    """
+    if isinstance(error, TailraceError):
+        return error
+    cause = getattr(error, "original_exception", error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return SourceError(
+            f"{doing} failed: the server's certificate is not trusted",
+            cause.verify_message,
+            "set tlsCa to the authority that signed it, or tlsMode to what the server can prove",
+        )
+    if isinstance(cause, OSError):
+        return TransientSourceError(
+            f"{doing} failed: {'the host is unknown' if _is_unknown(cause) else 'no connection'}",
+            str(cause.strerror or cause),
+            "check that the server runs and that host and port can be reached from here",
+        )
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[1]) if len(error.args) > 1 else ""
+    if isinstance(error, pymysql.err.InterfaceError):  # PyMySQL's word for a closed connection
+        return TransientSourceError(f"{doing} failed: the connection is closed")
+    detail = f"server error {number}" + (f": {text}" if number in _TEXT_IS_SAFE and text else "")
+    if number in _TRANSIENT:
+        return TransientSourceError(f"{doing} failed: {_why_transient(number)}", detail)
+    if number in _DENIED:
+        return SourceError(
+            f"{doing} failed: the server refuses the user or the password",
+            detail,
+            f"check user and password; the user needs: GRANT {GRANTS} ON *.* TO <user>",
+        )
+    if number in _MISSING_PRIVILEGE:
+        return SourceError(
+            f"{doing} failed: a privilege is missing", detail, f"GRANT {_missing(text)} TO <user>"
+        )
+    if number == CR.CR_SSL_CONNECTION_ERROR:
+        return SourceError(
+            f"{doing} failed: the server offers no TLS",
+            detail,
+            "give the server a certificate, or set tlsMode to preferred or disabled",
+        )
+    if number == _ER.HOST_IS_BLOCKED:
+        return SourceError(
+            f"{doing} failed: the server blocks this host",
+            detail,
+            "TRUNCATE TABLE performance_schema.host_cache",
+        )
+    return SourceError(f"{doing} failed", detail)
+
+
+def _is_unknown(cause: OSError) -> bool:
+    return isinstance(cause, socket.gaierror)
+
+
+def _why_transient(number: int) -> str:
+    if number in (_ER.CON_COUNT_ERROR, _ER.TOO_MANY_USER_CONNECTIONS, _ER.USER_LIMIT_REACHED):
+        return "the server takes no more connections"
+    if number in (_ER.SERVER_SHUTDOWN, _ER.NORMAL_SHUTDOWN):
+        return "the server is shutting down"
+    if number in (_ER.LOCK_WAIT_TIMEOUT, _ER.LOCK_DEADLOCK, 1412, 1615, 3024, 1969):
+        return "the statement did not get through"
+    return "the connection was lost"
+
+
+def _missing(text: str) -> str:
+    """The privilege and its scope, from the server's text where it names one."""
+    if needed := re.search(r"\(at least one of\) the (.+?) privilege", text):
+        return f"{needed[1].split(' OR ')[-1].split(',')[-1].strip()} ON *.*"
+    if denied := re.match(r"([A-Z][A-Z ,]*?) command denied to user .* for (?:table|column) ", text):
+        return f"{denied[1]} ON *.*"
+    return f"{GRANTS} ON *.*"
+
+
+def retrying(
+    options: SourceOptions,
+    operation: Callable[[], T],
+    doing: str,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """What `operation` returns, tried again while it fails in a way that passes.
+
+    Waits 0.1 s, 0.2 s, ... up to 10 s between tries, each shortened by up to half at random so that the
+    tasks of a cluster do not return all at once.
+
+    Args:
+        options: `retry_timeout_ms` bounds the time from the first try to the last.
+        operation: makes its own connection; it is called anew for every try.
+        doing: what it does, for errors.
+        sleep: waits so many seconds.
+        clock: seconds of a clock that never goes back.
+
+    Raises:
+        TransientSourceError: it still fails when the time is over; the last error.
+        TailraceError: any other failure, at once.
+    """
+    deadline = clock() + options.retry_timeout_ms / 1000
+    delay = _FIRST_DELAY_S
+    while True:
+        try:
+            return operation()
+        except (TailraceError, pymysql.err.MySQLError, OSError) as error:
+            failure = translate(error, doing)
+            pause = delay * random.uniform(0.5, 1)  # noqa: S311
+            if not failure.retryable or clock() + pause > deadline:
+                if failure is error:
+                    raise
+                raise failure from error
+        sleep(pause)
+        delay = min(2 * delay, _LONGEST_DELAY_S)
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the server is.
+
+    Args:
+        version: e.g. (9, 7, 4).
+        flavor: "mysql" or "mariadb".
+        server_uuid: MySQL's; "" for MariaDB, which has none.
+        gtid_mode: whether every transaction has a MySQL GTID (MariaDB's GTIDs are another thing: False).
+        log_status_sql: the statement that tells the end of the binary log: columns File, Position...
+    """
+
+    version: tuple[int, int, int]
+    flavor: str
+    server_uuid: str
+    gtid_mode: bool
+    log_status_sql: str
+
+
+def server_facts(connection: pymysql.Connection[Any]) -> Server:
+    """What the server at the other end is.
+
+    Raises:
+        TransientSourceError: the connection is lost.
+        SourceError: the server says no version.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT VERSION()")
+            text = str(one(cursor)[0])
+            flavor = "mariadb" if "mariadb" in text.lower() else "mysql"
+            uuid, gtid_mode = "", "OFF"
+            if flavor == "mysql":
+                cursor.execute("SELECT @@global.server_uuid, @@global.gtid_mode")
+                uuid, gtid_mode = (str(v) for v in one(cursor))
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "asking the server what it is") from error
+    version = parse_version(text)
+    renamed = flavor == "mysql" and version >= (8, 2, 0)  # the old name is gone in 8.4
+    return Server(
+        version,
+        flavor,
+        uuid,
+        gtid_mode.upper() == "ON",
+        "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS",
+    )
+
+
+def one(cursor: Any) -> tuple[Any, ...]:
+    """The next row of a cursor whose statement always gives one. Raises SourceError if it did not."""
+    row: tuple[Any, ...] | None = cursor.fetchone()
+    if row is None:
+        raise SourceError("the server gave no row where it always gives one")
+    return row
+
+
+def parse_version(text: str) -> tuple[int, int, int]:
+    """(major, minor, patch) of what VERSION() says, e.g. `8.4.3`, `5.5.5-10.6.12-MariaDB-log`."""
+    match = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
+    if match is None:
+        raise SourceError("the server's version is not understood", f"VERSION() is `{text}`")
+    return int(match[1]), int(match[2]), int(match[3])
