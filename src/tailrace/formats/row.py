@@ -1,0 +1,101 @@
+"""The `row` shape: the table's own columns, then what happened and where it comes from."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.errors import ConfigError
+from tailrace.model.change import OP_DELETE, OP_LETTERS, ChangeBatch
+from tailrace.model.table import TableSchema
+
+#: What follows the table's columns.
+#:
+#: _op        r, c, u or d
+#: _seq       sorts in log order for the life of the stream, snapshot rows included
+#: _ts_ms     commit time at the source, milliseconds since 1970 UTC; null if unknown
+#: _txn       the source's transaction id (MySQL: GTID), null if it has none
+#: _position  `file:pos` of the change's event in the log
+ROW_FIELDS = (
+    pa.field("_op", pa.string()),
+    pa.field("_seq", pa.string()),
+    pa.field("_ts_ms", pa.int64()),
+    pa.field("_txn", pa.string()),
+    pa.field("_position", pa.string()),
+)
+
+
+def row_schema(table: TableSchema) -> pa.Schema:
+    """The columns of `to_rows` for changes of `table`.
+
+    Raises:
+        ConfigError: the table has a column called like one of ROW_FIELDS (in any case: Spark's names
+            ignore it).
+    """
+    reserved = {f.name for f in ROW_FIELDS}
+    for column in table.columns:
+        if column.name.lower() in reserved:
+            raise ConfigError(
+                f"column `{column.name}` of table `{table.id}` has a name that the row shape needs",
+                f"the row shape adds {', '.join(f'`{f.name}`' for f in ROW_FIELDS)}",
+                "read the table in the envelope or debezium shape, or rename the column",
+            )
+    return pa.schema([*table.arrow, *ROW_FIELDS])
+
+
+def to_rows(batch: ChangeBatch) -> pa.RecordBatch:
+    """One row per change: the row after it, or the deleted row as it was.
+
+    Columns are not copied when all changes show the same side.
+
+    Args:
+        batch: changes of one table.
+
+    Returns:
+        A record batch of `len(batch)` rows with schema `row_schema(batch.table)`.
+
+    Raises:
+        ConfigError: see `row_schema`.
+    """
+    schema = row_schema(batch.table)
+    origin = batch.origin
+    arrays = [
+        *_shown(batch),
+        op_letters(batch),
+        origin.column("seq"),
+        ts_ms(batch),
+        origin.column("txn").dictionary_decode(),
+        positions(batch),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def op_letters(batch: ChangeBatch) -> pa.Array:
+    """Debezium's letter of each change's operation."""
+    return pa.array(OP_LETTERS).take(batch.op)
+
+
+def ts_ms(batch: ChangeBatch) -> pa.Array:
+    """Commit time of each change in milliseconds, null where it is unknown."""
+    us = batch.origin.column("ts_us")
+    return pc.if_else(pc.equal(us, 0), pa.scalar(None, pa.int64()), pc.divide(us, 1000))
+
+
+def positions(batch: ChangeBatch) -> pa.Array:
+    """`file:pos` of each change."""
+    file = batch.origin.column("file").dictionary_decode()
+    return pc.binary_join_element_wise(file, batch.origin.column("pos").cast(pa.string()), ":")
+
+
+def _shown(batch: ChangeBatch) -> list[pa.Array]:
+    """The table's columns: of the image before a delete, of the image after anything else."""
+    if batch.before is None:
+        return list(batch.image("after").flatten())
+    deleted = pc.equal(batch.op, OP_DELETE)
+    if batch.after is None or pc.all(deleted).as_py():
+        return list(batch.before.flatten())
+    if not pc.any(deleted).as_py():
+        return list(batch.after.flatten())
+    # `flatten` gives children their parent's nulls: the side not taken may hold anything below them
+    sides = zip(batch.before.flatten(), batch.after.flatten(), strict=True)
+    return [pc.if_else(deleted, before, after) for before, after in sides]
