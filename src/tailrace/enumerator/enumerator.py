@@ -1,0 +1,273 @@
+"""Plans batches: from the offset a batch starts at to the offset it ends at, and from both to splits.
+
+    start ──latest()──▶ end ──splits(start, end)──▶ [SnapshotSplit…, LogSplit…]
+
+A batch ends at the log position P that `latest` chose; its log splits read up to P, its snapshot splits
+read the key ranges between the two offsets' cursors *as of* P. `splits` needs nothing but the offsets: what
+it remembers of `latest` (where chunks end, the events themselves) only saves work, so a batch replayed
+after a crash gives the same rows.
+
+Snapshot chunks are planned only while the log is caught up (rewinding costs what the lag costs) and while no
+schema change waits right behind P.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tailrace.config.options import SourceOptions
+from tailrace.enumerator.offset import StreamOffset, TableProgress
+from tailrace.enumerator.snapshot import KeyRange, advance
+from tailrace.errors import ConfigError
+from tailrace.model.split import LogSplit, SnapshotSplit, Split
+from tailrace.model.table import TableId, TableSchema
+from tailrace.sources.base import Log, LogRange, Position, Source
+
+#: A log that moves without a captured change moves the offset at most this often, seconds.
+QUIET_ADVANCE_S = 10.0
+#: How often the catalog is asked for tables that appeared, seconds; at once after a schema change.
+CATALOG_REFRESH_S = 30.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one batch may hold; None: no limit."""
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+
+
+class Enumerator:
+    """The driver's side of one stream.
+
+    Args:
+        options: the stream's options.
+        source: the database.
+        parallelism: snapshot splits per batch.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        source: Source,
+        *,
+        parallelism: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._parallelism = parallelism
+        self._clock = clock
+        self._log: Log | None = None
+        self._offset = StreamOffset()
+        self._schemas: dict[str, TableSchema] = {}
+        self._schemas_read_at: float | None = None
+        self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
+        self._moved_at = clock()
+        self._target: Position | None = None
+        self._checked = False
+
+    def hold(self) -> None:
+        """Read nothing that is committed after now (Trigger.AvailableNow)."""
+        self._require()
+        self._target = self._source.log_end()
+
+    def latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
+        """Where the batch that begins at `start` ends; `start` itself when there is nothing to read.
+
+        Raises:
+            TailraceError: what the source raises.
+        """
+        self._require()
+        if start.is_new:
+            offset = self._begin()
+            log_range = None
+        else:
+            offset, log_range = self._advance_log(start, limits)
+        offset = self._register(offset, log_range)
+        self._offset = offset
+        planned: dict[str, list[KeyRange]] = {}
+        if offset.tables and self._may_snapshot(offset, log_range):
+            chunk_rows, splits = self._budget(limits)
+            schemas = {n: s for n, s in self._tables().items() if n in offset.tables}
+            offset, planned = advance(
+                offset, schemas, self._source.boundary, splits=splits, chunk_rows=chunk_rows
+            )
+        if not start.is_new and not planned and log_range is None and offset == start:
+            return start
+        self._plan = (start, offset, planned)
+        self._offset = offset
+        self._moved_at = self._clock()
+        return offset
+
+    def splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
+        """The splits of the batch `(start, end]`."""
+        self._require()
+        self._offset = end
+        assert end.log is not None
+        out: list[Split] = []
+        if start.log is not None and start.log != end.log and end.mode != "snapshot":
+            out.extend(self._log_splits(start, end))
+        ranges = self._ranges(start, end)
+        if ranges:
+            schemas = self._tables()
+            for name, table_ranges in ranges.items():
+                if name not in schemas:
+                    continue  # dropped since: what it held at P is gone, the log tells of the drop
+                out.extend(
+                    SnapshotSplit(
+                        schemas[name], r.after, r.upto, end.log, self._options.snapshot_chunk_rows
+                    )
+                    for r in table_ranges
+                )
+        return out
+
+    def head(self, offset: StreamOffset | None = None) -> StreamOffset:
+        """The offset a stream without any lag would be at."""
+        current = self._offset if offset is None else offset
+        if current.is_new or self._log is None:
+            return current
+        return replace(current, log=self._log.head().to_json(), tables={}, done=current.done)
+
+    def close(self) -> None:
+        """Stop following the log."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    # ---- steps of latest ----
+
+    def _require(self) -> None:
+        if not self._checked:
+            self._source.require()
+            self._checked = True
+
+    def _begin(self) -> StreamOffset:
+        mode = self._options.starting_position
+        position = self._source.starting_position()
+        offset = StreamOffset(mode=mode, log=position.to_json())
+        if mode not in ("initial", "snapshot"):
+            for name in self._tables():
+                offset = offset.with_done(name, None)
+        return offset
+
+    def _advance_log(self, start: StreamOffset, limits: Limits) -> tuple[StreamOffset, LogRange | None]:
+        assert start.log is not None
+        if start.mode == "snapshot":
+            return start, None
+        position = self._source.position(start.log)
+        log_range = self._follow(start).range_after(
+            position, upto=self._target, max_bytes=limits.max_bytes, max_rows=limits.max_rows
+        )
+        if log_range is None:
+            return start, None
+        quiet = not log_range.has_changes and not log_range.ddl_ahead and not start.tables
+        if quiet and self._target is None and self._clock() - self._moved_at < QUIET_ADVANCE_S:
+            return start, None
+        return replace(start, log=log_range.end.to_json()), log_range
+
+    def _register(self, offset: StreamOffset, log_range: LogRange | None) -> StreamOffset:
+        """Add captured tables that the stream does not know yet.
+
+        A table whose CREATE waits right behind the batch is followed from its first row. One that exists
+        already is snapshotted, which is right whenever it was made: as of a position before its rows it
+        is empty.
+        """
+        if log_range is not None:
+            for table in log_range.created:
+                if not offset.knows(str(table)):
+                    offset = offset.with_done(str(table), None)
+        if offset.mode not in ("initial", "snapshot"):
+            return offset
+        due = self._schemas_read_at is None or (
+            self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S
+        )
+        if due or (log_range is not None and log_range.ddl_ahead):
+            self._read_catalog()
+        if offset.mode == "snapshot" and not self._is_first(offset):
+            return offset
+        for name in self._schemas:
+            if not offset.knows(name):
+                offset = offset.with_table(name, TableProgress(estimated=self._estimates[name]))
+        return offset
+
+    @staticmethod
+    def _is_first(offset: StreamOffset) -> bool:
+        return not offset.tables and not offset.done
+
+    def _may_snapshot(self, offset: StreamOffset, log_range: LogRange | None) -> bool:
+        if offset.mode == "snapshot" or self._log is None:
+            return True
+        if log_range is not None and log_range.ddl_ahead:
+            return False
+        assert offset.log is not None
+        if self._target is not None:
+            return True
+        return self._log.is_caught_up(self._source.position(offset.log))
+
+    def _budget(self, limits: Limits) -> tuple[int, int]:
+        chunk_rows, splits = self._options.snapshot_chunk_rows, self._parallelism
+        if limits.max_rows is not None:
+            chunk_rows = min(chunk_rows, limits.max_rows)
+            splits = max(1, min(splits, limits.max_rows // chunk_rows))
+        return chunk_rows, splits
+
+    # ---- steps of splits ----
+
+    def _log_splits(self, start: StreamOffset, end: StreamOffset) -> list[LogSplit]:
+        assert start.log is not None
+        assert end.log is not None
+        whole = LogSplit(
+            start=start.log,
+            end=end.log,
+            cursors={TableId.parse(n): p.cursor for n, p in start.tables.items()},
+            # Tables of a stream that takes snapshots are followed once it knows them.
+            finished=frozenset(start.done) if end.mode == "initial" else None,
+            keys={s.id: s.key for s in self._tables().values() if s.key},
+        )
+        return self._follow(start).splits(whole, self._options.log_parallelism)
+
+    def _ranges(self, start: StreamOffset, end: StreamOffset) -> dict[str, list[KeyRange]]:
+        if self._plan is not None and self._plan[:2] == (start, end):
+            return self._plan[2]
+        ranges: dict[str, list[KeyRange]] = {}
+        for name, rows in end.done.items():
+            if rows is not None and name not in start.done:
+                before = start.tables.get(name, TableProgress())
+                ranges[name] = [KeyRange(before.cursor, None)]
+        for name, progress in end.tables.items():
+            before = start.tables.get(name, TableProgress())
+            if before.cursor != progress.cursor:
+                ranges[name] = [KeyRange(before.cursor, progress.cursor)]
+        return ranges
+
+    # ---- what the source is asked ----
+
+    def _follow(self, start: StreamOffset) -> Log:
+        if self._log is None:
+            assert start.log is not None
+            self._log = self._source.follow(self._source.position(start.log), self._follows)
+        return self._log
+
+    def _follows(self, table: TableId) -> bool:
+        return self._options.captures(str(table))
+
+    def _tables(self) -> dict[str, TableSchema]:
+        if self._schemas_read_at is None:
+            self._read_catalog()
+        return self._schemas
+
+    def _read_catalog(self) -> None:
+        found = self._source.tables()
+        if not found and self._schemas_read_at is None:
+            raise ConfigError(
+                "no table is captured",
+                f"none matches {', '.join(f'`{p}`' for p in self._options.tables)}",
+                "each pattern must match a whole `database.table`; mind that a dot matches any character",
+            )
+        self._schemas = {str(t.schema.id): t.schema for t in found}
+        self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
+        self._schemas_read_at = self._clock()

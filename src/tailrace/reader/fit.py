@@ -1,0 +1,59 @@
+"""Fit changes to a shape of their table that is not the one they were written with, by column name."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tailrace.errors import SchemaMismatchError
+from tailrace.model.change import ChangeBatch
+from tailrace.model.table import TableSchema
+
+
+def fit_batch(batch: ChangeBatch, table: TableSchema) -> ChangeBatch:
+    """`batch` with its images in the shape `table`: columns it lacks are null, others are dropped.
+
+    Raises:
+        SchemaMismatchError: a column's values do not fit its type in `table`.
+    """
+    if batch.table.arrow == table.arrow:
+        return batch
+    return ChangeBatch(
+        table,
+        batch.op,
+        None if batch.before is None else fit_rows(batch.before, table),
+        None if batch.after is None else fit_rows(batch.after, table),
+        batch.origin,
+    )
+
+
+def fit_rows(rows: pa.StructArray, table: TableSchema) -> pa.StructArray:
+    """Row images in the shape `table`. Raises SchemaMismatchError."""
+    if rows.type == table.arrow:
+        return rows
+    columns = []
+    for target in table.arrow:
+        at = rows.type.get_field_index(target.name)
+        columns.append(
+            pa.nulls(len(rows), target.type) if at < 0 else _cast(rows.field(at), target, table)
+        )
+    return pa.StructArray.from_arrays(columns, fields=list(table.arrow), mask=rows.is_null())
+
+
+def fit_keys(keys: pa.StructArray, type_: pa.StructType, table: TableSchema) -> pa.StructArray:
+    """Keys as the struct type `type_`, whose fields have the same names."""
+    if keys.type == type_:
+        return keys
+    return pa.StructArray.from_arrays(
+        [_cast(keys.field(f.name), f, table) for f in type_], fields=list(type_)
+    )
+
+
+def _cast(column: pa.Array, target: pa.Field, table: TableSchema) -> pa.Array:
+    try:
+        return column.cast(target.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise SchemaMismatchError(
+            f"column `{target.name}` of `{table.id}` has changed its type",
+            f"found {column.type}, the stream reads it as {target.type}",
+            "start a new stream with the new type, or a pipeline, which alters its target tables",
+        ) from None

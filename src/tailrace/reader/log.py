@@ -1,0 +1,121 @@
+"""A log split: every change of the range, key updates split in two, cut off at the snapshot cursors.
+
+A change belongs to the batch iff its key lies at or below its table's cursor in the batch's *start* offset:
+everything above will be read later by a snapshot split, as of a later position. That one comparison is the
+whole hand-over between snapshot and log (design §1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ChangeBatch
+from tailrace.model.split import LogSplit
+from tailrace.sources.base import Session
+
+
+def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
+    """The changes of `split` that its batch has to emit, in log order per table."""
+    for batch in session.changes(split):
+        changes = split_key_updates(batch)
+        name = str(changes.table.id)
+        if changes.table.id in split.cursors:
+            cursor = split.cursors[changes.table.id]
+            if cursor is None:
+                continue
+            mask = session.at_or_below(changes.table, keys_of(changes), cursor)
+            if pc.all(mask).as_py():
+                yield changes
+            elif pc.any(mask).as_py():
+                yield changes.take(pa.array(np.flatnonzero(mask.to_numpy(zero_copy_only=False))))
+        elif split.finished is None or name in split.finished:
+            yield changes
+
+
+def split_key_updates(batch: ChangeBatch) -> ChangeBatch:
+    """`batch` with every update that changes the key as a delete of the old row and a create of the new.
+
+    Both halves keep their origin; the second one's `seq` is one higher (the source leaves room for it).
+    """
+    if batch.before is None or batch.after is None or not batch.table.key:
+        return batch
+    moved = _key_changed(batch)
+    if not moved.any():
+        return batch
+    n = len(batch)
+    counts = np.where(moved, 2, 1)
+    indices = np.repeat(np.arange(n), counts)
+    ends = np.cumsum(counts)
+    second = np.zeros(len(indices), bool)
+    second[ends[moved] - 1] = True
+    first = np.zeros(len(indices), bool)
+    first[ends[moved] - 2] = True
+    wide = batch.take(pa.array(indices))
+    op = wide.op.to_numpy().copy()
+    op[first], op[second] = OP_DELETE, OP_CREATE
+    assert wide.before is not None
+    assert wide.after is not None
+    seq = wide.origin.column("seq")
+    bumped = pc.binary_join_element_wise(pc.utf8_slice_codeunits(seq, 0, 31), _next_digit(seq), "")
+    columns = list(wide.origin.columns)
+    columns[wide.origin.schema.get_field_index("seq")] = pc.if_else(pa.array(second), bumped, seq)
+    return ChangeBatch(
+        wide.table,
+        pa.array(op),
+        without(wide.before, second),
+        without(wide.after, first),
+        pa.RecordBatch.from_arrays(columns, schema=wide.origin.schema),
+    )
+
+
+def keys_of(batch: ChangeBatch) -> pa.StructArray:
+    """Each change's key: of the before image for deletes, else of the after image."""
+    if batch.after is None:
+        return key_columns(batch.before, batch.table.key)
+    if batch.before is None:
+        return key_columns(batch.after, batch.table.key)
+    deleted = pc.equal(batch.op, pa.scalar(OP_DELETE, pa.int8()))
+    before, after = key_columns(batch.before, batch.table.key), key_columns(batch.after, batch.table.key)
+    return pa.StructArray.from_arrays(
+        [pc.if_else(deleted, before.field(i), after.field(i)) for i in range(len(batch.table.key))],
+        names=list(batch.table.key),
+    )
+
+
+def key_columns(rows: pa.StructArray, key: tuple[str, ...]) -> pa.StructArray:
+    """The columns of the key, in key order, without the parent's nulls."""
+    return pa.StructArray.from_arrays([rows.field(name) for name in key], names=list(key))
+
+
+def without(images: pa.StructArray, rows: np.ndarray) -> pa.StructArray:
+    """`images` with null where `rows` is true."""
+    present = images.is_valid().to_numpy(zero_copy_only=False) & ~rows
+    return pa.StructArray.from_arrays(
+        [images.field(i) for i in range(images.type.num_fields)],
+        fields=list(images.type),
+        mask=pa.array(~present),
+    )
+
+
+def _key_changed(batch: ChangeBatch) -> np.ndarray:
+    assert batch.before is not None
+    assert batch.after is not None
+    updates = batch.op.to_numpy() == OP_UPDATE
+    changed = np.zeros(len(batch), bool)
+    if not updates.any():
+        return changed
+    for name in batch.table.key:
+        different = pc.not_equal(batch.before.field(name), batch.after.field(name))
+        changed |= pc.fill_null(different, False).to_numpy(zero_copy_only=False)
+    return changed & updates
+
+
+def _next_digit(seq: pa.StringArray) -> pa.StringArray:
+    """The last hex digit of each `seq`, which is even, plus one."""
+    digit = pc.utf8_slice_codeunits(seq, 31, 32)
+    index = pc.index_in(digit, pa.array(list("02468ace")))
+    return pa.array(list("13579bdf")).take(index)

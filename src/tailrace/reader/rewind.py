@@ -1,0 +1,106 @@
+"""Rewind: rows selected at any later moment, put back to what they were at position P.
+
+A SELECT that ran after P saw some state between P and H, the log's end after it. For every key that the log
+touches in (P, H], the *first* event decides what the row was at P: an insert means it did not exist, an
+update or delete carries it as its before image. Keys that were not touched are as selected. So
+
+    rows at P = (selected rows whose key was not touched) + (first before images of the touched keys)
+
+and the result does not depend on when the SELECT ran, nor on whether it saw a given event. Keys are compared
+by their bytes, never by collation: an update of 'a' to 'A' is a delete of one key and an insert of the other,
+and each is undone by itself.
+
+Pure: no server, no clock. The property test rebuilds tables from random histories and compares.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.change import ChangeBatch
+from tailrace.model.table import TableSchema
+from tailrace.reader.fit import fit_keys, fit_rows
+from tailrace.reader.log import key_columns, keys_of, split_key_updates
+
+#: Changes that may wait before those of the same key are put together.
+_PENDING = 65_536
+
+
+class Rewind:
+    """The first event of every key touched after P, for one table.
+
+    Args:
+        table: shape of the rows to restore; images of another shape are fitted by column name.
+    """
+
+    def __init__(self, table: TableSchema) -> None:
+        self._table = table
+        key_type = pa.struct([table.arrow.field(name) for name in table.key])
+        self._keys = [pa.array([], key_type)]
+        self._rows = [pa.array([], table.arrow)]
+
+    @property
+    def keys(self) -> pa.StructArray:
+        """The keys touched so far, each once."""
+        self._compact()
+        return self._keys[0]
+
+    def observe(self, batch: ChangeBatch) -> None:
+        """Take note of a batch of the table's changes; batches come in log order."""
+        changes = split_key_updates(batch)
+        self._keys.append(fit_keys(keys_of(changes), self._keys[0].type, self._table))
+        self._rows.append(fit_rows(changes.image("before"), self._table))
+        if sum(len(k) for k in self._keys[1:]) > max(_PENDING, len(self._keys[0])):
+            self._compact()
+
+    def apply(self, selected: pa.StructArray, in_range: pa.BooleanArray) -> pa.StructArray:
+        """The rows of a range at P.
+
+        Args:
+            selected: rows of the range as the SELECT gave them, of type `table.arrow`.
+            in_range: for each of `keys` whether it lies in the range.
+        """
+        keys = self.keys
+        if not len(keys):
+            return selected
+        untouched = _not_in(key_columns(selected, self._table.key), keys)
+        kept = selected if untouched is None else selected.take(untouched)
+        existed = pc.and_(in_range, self._rows[0].is_valid())
+        restored = self._rows[0].filter(existed)
+        return pa.concat_arrays([kept, restored]) if len(restored) else kept
+
+    def _compact(self) -> None:
+        if len(self._keys) == 1:
+            return
+        keys = pa.concat_arrays(self._keys)
+        first = _first_of_each(keys)
+        # one row image per key: what a later event says of it does not matter
+        self._keys, self._rows = [keys.take(first)], [pa.concat_arrays(self._rows).take(first)]
+
+
+def _first_of_each(keys: pa.StructArray) -> pa.Array:
+    """Indices of the first occurrence of each distinct key, ascending."""
+    names = [f"k{i}" for i in range(keys.type.num_fields)]
+    columns = [keys.field(i) for i in range(keys.type.num_fields)]
+    table = pa.table([*columns, pa.array(np.arange(len(keys)))], names=[*names, "i"])
+    first = table.group_by(names, use_threads=False).aggregate([("i", "min")]).column("i_min")
+    return pa.array(np.sort(first.to_numpy()))
+
+
+def _not_in(keys: pa.StructArray, touched: pa.StructArray) -> pa.Array | None:
+    """Indices of `keys` that are not in `touched`, or None when that is all of them."""
+    if keys.type.num_fields == 1:
+        hit = pc.is_in(keys.field(0), touched.field(0))
+        if not pc.any(hit).as_py():
+            return None
+        return pa.array(np.flatnonzero(~hit.to_numpy(zero_copy_only=False)))
+    names = [f"k{i}" for i in range(keys.type.num_fields)]
+    left = pa.table(
+        [*(keys.field(i) for i in range(len(names))), pa.array(np.arange(len(keys)))],
+        names=[*names, "i"],
+    )
+    right = pa.table([touched.field(i) for i in range(len(names))], names=names)
+    kept = left.join(right, keys=names, join_type="left anti", use_threads=False).column("i")
+    return None if len(kept) == len(keys) else pa.array(np.sort(kept.to_numpy()))

@@ -1,0 +1,146 @@
+"""What a database must provide: three small roles, and nothing else in Tailrace knows which one it is.
+
+    Source     driver   what is there, where a stream starts, where chunks end
+    Log        driver   follows the log's headers: how far a batch goes, what its bytes are
+    Session    task     rows of a key range, changes of a log range, comparisons of keys
+
+Positions are the source's own values: they are ordered, and travel as JSON in Spark's offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tailrace.model.change import ChangeBatch
+from tailrace.model.split import Key, LogSplit, SnapshotSplit
+from tailrace.model.table import TableId, TableSchema
+
+
+class Position(Protocol):
+    """A point between two transactions of the source's log."""
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Sorts positions of one stream in log order."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values in a fixed key order."""
+
+
+class CapturedTable(Protocol):
+    """A table found in the catalog."""
+
+    @property
+    def schema(self) -> TableSchema:
+        """Its shape; the key orders its snapshot."""
+
+    @property
+    def estimated_rows(self) -> int:
+        """The catalog's estimate, for progress only."""
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """How far a batch may go in the log.
+
+    Args:
+        end: where it ends: a transaction boundary.
+        has_changes: whether a captured table changed within it.
+        ddl_ahead: whether a schema change is known to wait right behind or within it, so that tables
+            may not look as they did at `end`.
+        created: tables that the schema change waiting at `end` creates.
+    """
+
+    end: Any
+    has_changes: bool
+    ddl_ahead: bool = False
+    created: tuple[TableId, ...] = ()
+
+
+class Log(Protocol):
+    """Follows the log on the driver; looks at headers only."""
+
+    def range_after(
+        self, start: Any, *, upto: Any | None, max_bytes: int | None, max_rows: int | None
+    ) -> LogRange | None:
+        """The next batch's share of the log after `start`, or None when there is nothing new."""
+
+    def head(self) -> Any:
+        """The last position known to be in the log."""
+
+    def is_caught_up(self, position: Any) -> bool:
+        """Whether the log's end is near enough to `position` for rewinding to be cheap."""
+
+    def splits(self, split: LogSplit, slices: int) -> list[LogSplit]:
+        """`split` with its events in it if they are still held and small, else cut into slices."""
+
+    def close(self) -> None:
+        """Stop following."""
+
+
+class Source(Protocol):
+    """A database as the driver sees it."""
+
+    def require(self) -> None:
+        """Check every precondition. Raises PreflightError naming all that fail."""
+
+    def position(self, value: Mapping[str, Any]) -> Any:
+        """The position that `to_json` wrote."""
+
+    def starting_position(self) -> Any:
+        """Where a new stream starts, by the option `startingPosition`."""
+
+    def log_end(self) -> Any:
+        """The log's end now."""
+
+    def tables(self) -> list[CapturedTable]:
+        """The captured tables that exist now."""
+
+    def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
+        """The key `rows` rows after `after`, None when fewer remain."""
+
+    def follow(self, start: Any, knows: Callable[[TableId], bool]) -> Log:
+        """Follow the log from `start` on."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some rows of a key range, with the range `(after, upto]` they are all the rows of."""
+
+    rows: pa.StructArray
+    after: Key | None
+    upto: Key | None
+
+
+class Session(Protocol):
+    """A task's connections to the database; made lazily, used by one task."""
+
+    def wait_visible(self, position: Mapping[str, Any]) -> None:
+        """Return once every transaction up to `position` is visible to this session's SELECTs."""
+
+    def pages(self, split: SnapshotSplit) -> Iterator[Page]:
+        """The rows of the split's range as they are now, page by page, each one consistent SELECT."""
+
+    def log_end(self, after: Mapping[str, Any]) -> Any:
+        """The log's end now, as a position of the stream that `after` is of; covers all a SELECT saw."""
+
+    def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
+        """Every change of captured tables in `split`'s range of the log, unfiltered, in log order."""
+
+    def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
+        """For each key whether it is at or below `cursor` in the table's key order."""
+
+    def within(
+        self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
+    ) -> pa.BooleanArray:
+        """For each key whether it lies in `(after, upto]` in the table's key order."""
+
+    def read_origin(self, position: Mapping[str, Any], rows: int) -> pa.RecordBatch:
+        """The origin (model.change.ORIGIN) of `rows` snapshot rows as of `position`."""
+
+    def close(self) -> None:
+        """Drop the connections."""

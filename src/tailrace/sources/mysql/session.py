@@ -1,0 +1,130 @@
+"""A task's connections to MySQL: SELECTs of a key range, changes of a log range, comparisons of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pymysql
+
+from tailrace.config.options import SourceOptions
+from tailrace.model.change import ORIGIN, ChangeBatch
+from tailrace.model.split import Key, LogSplit, SnapshotSplit
+from tailrace.model.table import TableSchema
+from tailrace.sources.base import Page
+from tailrace.sources.mysql import keys as key_sql
+from tailrace.sources.mysql.connection import connect, retrying
+from tailrace.sources.mysql.dump import read_log
+from tailrace.sources.mysql.follower import unpack_blocks
+from tailrace.sources.mysql.position import MySqlPosition, seq_of
+from tailrace.sources.mysql.select import select_pages
+from tailrace.sources.mysql.visibility import high_watermark, wait_visible
+from tailrace.sources.mysql.wire.block import EventBlock
+from tailrace.sources.mysql.wire.decoder import EventDecoder
+
+
+class MySqlSession:
+    """See `tailrace.sources.base.Session`."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._connection: pymysql.Connection[Any] | None = None
+
+    def wait_visible(self, position: Mapping[str, Any]) -> None:
+        """Return once every transaction up to `position` is visible to this session's SELECTs."""
+        at = MySqlPosition.from_json(position)
+        self._retrying(lambda c: wait_visible(c, self._options, at), f"waiting for {at} to be visible")
+
+    def pages(self, split: SnapshotSplit) -> Iterator[Page]:
+        """The rows of the split's range as they are now, page by page."""
+        after = split.after
+        while True:
+            page = self._retrying(
+                lambda c, after=after: next(
+                    select_pages(c, split.table, after, split.upto, split.page_rows), None
+                ),
+                f"reading {split.table.id}",
+            )
+            if page is None:
+                return
+            yield page
+            if page.upto == split.upto:
+                return
+            after = page.upto
+
+    def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
+        """The log's end now."""
+        file, pos = self._retrying(high_watermark, "asking for the log's end")
+        return replace(MySqlPosition.from_json(after), file=file, pos=pos)
+
+    def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
+        """Every change of captured tables in `split`'s range of the log."""
+        start, end = MySqlPosition.from_json(split.start), MySqlPosition.from_json(split.end)
+        wanted = split.finished
+        decoder = EventDecoder(
+            wanted=lambda t: (
+                str(t) in wanted or t in split.cursors
+                if wanted is not None
+                else self._options.captures(str(t))
+            ),
+            epoch=end.epoch,
+            keys=split.keys,
+        )
+        for block in self._blocks(split, start, end):
+            yield from decoder.feed(block)
+
+    def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
+        """For each key whether it is at or below `cursor`."""
+        return self._retrying(lambda c: key_sql.at_or_below(c, table, keys, cursor), "comparing keys")
+
+    def within(
+        self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
+    ) -> pa.BooleanArray:
+        """For each key whether it lies in `(after, upto]`."""
+        if after is None and upto is None:
+            return pa.array(np.ones(len(keys), bool))
+        return self._retrying(lambda c: key_sql.within(c, table, keys, after, upto), "comparing keys")
+
+    def read_origin(self, position: Mapping[str, Any], rows: int) -> pa.RecordBatch:
+        """The origin of `rows` snapshot rows as of `position`."""
+        at = MySqlPosition.from_json(position)
+        zeros = pa.array(np.zeros(rows, np.int32))
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(seq_of(at), rows),
+                pa.array(np.full(rows, at.ts_ms * 1000)),
+                pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string())),
+                pa.DictionaryArray.from_arrays(zeros, pa.array([at.file])),
+                pa.array(np.full(rows, at.pos)),
+                zeros,
+                pa.array(np.zeros(rows, np.int64)),
+                pa.nulls(rows, pa.int64()),
+            ],
+            schema=ORIGIN,
+        )
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _blocks(self, split: LogSplit, start: MySqlPosition, end: MySqlPosition) -> Iterator[EventBlock]:
+        if split.events is not None:
+            return iter(unpack_blocks(split.events))
+        return read_log(self._options, start, end)
+
+    def _retrying(self, operation: Any, doing: str) -> Any:
+        def attempt() -> Any:
+            if self._connection is None:
+                self._connection = connect(self._options, purpose="task")
+            try:
+                return operation(self._connection)
+            except BaseException:
+                self.close()
+                raise
+
+        return retrying(self._options, attempt, doing)

@@ -1,0 +1,122 @@
+"""MySQL and MariaDB as a source: the driver's side, put together from the modules beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pymysql
+
+from tailrace.config.options import SourceOptions
+from tailrace.model.split import Key, LogSplit
+from tailrace.model.table import TableId, TableSchema
+from tailrace.sources.base import LogRange
+from tailrace.sources.mysql import catalog, keys, preflight
+from tailrace.sources.mysql.connection import connect, retrying
+from tailrace.sources.mysql.follower import LogFollower, pack_blocks
+from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.session import MySqlSession
+from tailrace.sources.mysql.starting import log_end, starting_position
+
+#: A range of at most this many bytes travels to its task inside the split.
+INLINE_BYTES = 8 << 20
+#: Snapshot chunks are planned while the log's end is at most this far ahead.
+CAUGHT_UP_BYTES = 64 << 20
+
+
+class MySqlSource:
+    """See `tailrace.sources.base.Source`."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._connection: pymysql.Connection[Any] | None = None
+
+    def require(self) -> None:
+        """Check every precondition."""
+        preflight.require(self._options)
+
+    def position(self, value: Mapping[str, Any]) -> MySqlPosition:
+        """The position that `to_json` wrote."""
+        return MySqlPosition.from_json(value)
+
+    def starting_position(self) -> MySqlPosition:
+        """Where a new stream starts."""
+        return starting_position(self._options)
+
+    def log_end(self) -> MySqlPosition:
+        """The log's end now."""
+        return log_end(self._options)
+
+    def tables(self) -> list[catalog.CapturedTable]:
+        """The captured tables that exist now."""
+        return self._retrying(lambda c: catalog.tables(c, self._options.captures), "reading the catalog")
+
+    def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
+        """The key `rows` rows after `after`."""
+        return self._retrying(
+            lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}"
+        )
+
+    def follow(self, start: MySqlPosition, knows: Callable[[TableId], bool]) -> MySqlLog:
+        """Follow the log from `start` on."""
+        return MySqlLog(LogFollower(self._options, start, knows))
+
+    def _retrying(self, operation: Any, doing: str) -> Any:
+        def attempt() -> Any:
+            if self._connection is None:
+                self._connection = connect(self._options, purpose="planning")
+            try:
+                return operation(self._connection)
+            except BaseException:
+                self._connection.close()
+                self._connection = None
+                raise
+
+        return retrying(self._options, attempt, doing)
+
+
+class MySqlLog:
+    """See `tailrace.sources.base.Log`."""
+
+    def __init__(self, follower: LogFollower) -> None:
+        self._follower = follower
+
+    def range_after(
+        self,
+        start: MySqlPosition,
+        *,
+        upto: MySqlPosition | None,
+        max_bytes: int | None,
+        max_rows: int | None,
+    ) -> LogRange | None:
+        """The next batch's share of the log after `start`."""
+        return self._follower.range_after(start, upto=upto, max_bytes=max_bytes, max_rows=max_rows)
+
+    def head(self) -> MySqlPosition:
+        """The last position known to be in the log."""
+        return self._follower.head()
+
+    def is_caught_up(self, position: MySqlPosition) -> bool:
+        """Whether the log's end is at most CAUGHT_UP_BYTES ahead of `position`."""
+        return self._follower.lag_bytes(position) <= CAUGHT_UP_BYTES
+
+    def splits(self, split: LogSplit, slices: int) -> list[LogSplit]:
+        """`split` with its events in it if they are held and small, else cut into slices."""
+        start, end = MySqlPosition.from_json(split.start), MySqlPosition.from_json(split.end)
+        blocks = self._follower.blocks(start, end)
+        if blocks is not None and sum(len(b[2]) for b in blocks) <= INLINE_BYTES:
+            return [replace(split, events=pack_blocks(blocks))]
+        ends = [*self._follower.boundaries(start, end, slices), end]
+        starts = [start, *ends[:-1]]
+        return [
+            replace(split, start=s.to_json(), end=e.to_json()) for s, e in zip(starts, ends, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Stop following."""
+        self._follower.close()
+
+
+source = MySqlSource
+session = MySqlSession

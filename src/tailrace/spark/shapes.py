@@ -1,0 +1,144 @@
+"""How changes become Spark rows: the option `shape`.
+
+A shape is pickled to tasks, so it is plain data. The rows of a query have one schema for its whole life;
+changes of a table whose columns have changed since are fitted to it by column name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from tailrace.config.options import SourceOptions
+from tailrace.formats.debezium import DebeziumFormat, debezium_schema
+from tailrace.formats.envelope import envelope_schema, to_envelopes
+from tailrace.formats.row import row_schema, to_rows
+from tailrace.model.change import OP_READ, ChangeBatch
+from tailrace.model.table import TableSchema
+from tailrace.reader.fit import fit_batch
+
+#: Columns of a cell's row (design §3): one row is one batch of changes.
+CELLS = pa.schema(
+    [
+        pa.field("table", pa.string()),
+        pa.field("fingerprint", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("changes", pa.int32()),
+        pa.field("min_seq", pa.string()),
+        pa.field("max_seq", pa.string()),
+        pa.field("cell", pa.binary()),
+    ]
+)
+
+
+class Shape(Protocol):
+    """Turns changes into record batches of one schema."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch."""
+
+    def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of `changes`."""
+
+
+def shape_of(options: SourceOptions, table: TableSchema | None) -> Shape:
+    """The shape that `options` ask for; `table` for the shapes of one table."""
+    if options.shape == "cells":
+        return Cells()
+    if options.shape == "debezium":
+        return Messages(options.topic_prefix or "tailrace", options.schemas_enable)
+    assert table is not None
+    return (
+        Rows(table) if options.shape == "row" else Envelopes(table, options.topic_prefix or "tailrace")
+    )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The table's columns and `_op`, `_seq`, `_ts_ms`, `_txn`, `_position`."""
+
+    table: TableSchema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See Shape."""
+        return row_schema(self.table)
+
+    def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
+        """See Shape."""
+        for batch in changes:
+            yield to_rows(fit_batch(batch, self.table))
+
+
+@dataclass(frozen=True)
+class Envelopes:
+    """before, after, op, source, ts_ms as structs."""
+
+    table: TableSchema
+    name: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See Shape."""
+        return envelope_schema(self.table)
+
+    def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
+        """See Shape."""
+        for batch in changes:
+            yield to_envelopes(fit_batch(batch, self.table), name=self.name, now_ms=_now_ms())
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Debezium's topic, key, value, headers, partition."""
+
+    topic_prefix: str
+    schemas: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See Shape."""
+        return debezium_schema()
+
+    def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
+        """See Shape."""
+        format_ = DebeziumFormat(self.topic_prefix, schemas=self.schemas)
+        for batch in changes:
+            yield format_.to_messages(batch, now_ms=_now_ms())
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Arrow cells, for pipelines."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See Shape."""
+        return CELLS
+
+    def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
+        """See Shape."""
+        for batch in changes:
+            seq = batch.origin.column("seq")
+            kind = "snapshot" if batch.op[0].as_py() == OP_READ else "log"
+            values = [
+                str(batch.table.id),
+                batch.table.fingerprint,
+                kind,
+                len(batch),
+                seq[0].as_py(),
+                seq[-1].as_py(),
+                batch.to_cell(),
+            ]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([v], f.type) for v, f in zip(values, CELLS, strict=True)], schema=CELLS
+            )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
