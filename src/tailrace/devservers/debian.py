@@ -1,0 +1,226 @@
+"""Debian packages without root: apt-get with a state of its own, unpacked into a private root.
+
+apt-get runs with every directory it writes to moved into the cache, and with an empty list of installed
+packages, so it fetches a package and all it needs down to libc. `dpkg -x` unpacks them side by side, and
+programs run through that root's own dynamic loader: nothing of the machine's system is used or changed.
+
+The mirror, its key and any proxy are those of the machine's own apt configuration; only the suite differs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.devservers.cache import cache_dir, locked
+from tailrace.errors import TailraceError
+
+_OS_RELEASE = Path("/etc/os-release")
+_APT = Path("/etc/apt")
+
+
+@dataclass(frozen=True)
+class PackageRoot:
+    """Unpacked packages.
+
+    Args:
+        path: the private root directory.
+        version: upstream version of the package asked for, e.g. `9.7.4`.
+    """
+
+    path: Path
+    version: str
+
+    def command(self, program: str) -> list[str]:
+        """The start of a command line that runs `program` (a path under the root, e.g. `usr/sbin/mysqld`)."""
+        loader = next(iter(sorted(self.path.glob("**/ld-linux*.so.[0-9]"))), None)
+        if loader is None:
+            raise TailraceError(f"no dynamic loader under `{self.path}`", hint="delete it and try again")
+        libraries = [str(loader.parent)]
+        for directory in sorted(p for p in self.path.glob("**/lib/**/") if p.is_dir()):
+            if directory.name in (loader.parent.name, "private") and str(directory) not in libraries:
+                libraries.append(str(directory))
+        return [
+            str(loader),
+            "--library-path",
+            ":".join(libraries),
+            str(self.path / program),
+        ]
+
+
+def available() -> bool:
+    """Whether this machine can fetch Debian packages."""
+    return bool(shutil.which("apt-get") and shutil.which("dpkg") and _archive())
+
+
+def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) -> PackageRoot | None:
+    """Packages of a suite with everything they need, unpacked once and then found in the cache.
+
+    Args:
+        suite: e.g. `sid`.
+        packages: names; the first one's version is the version of the whole.
+        version: leading part of the upstream version that is wanted, e.g. `10.11`; None: any.
+
+    Returns:
+        The root, or None when the suite has another version.
+
+    Raises:
+        TailraceError: apt-get failed; with the end of what it said.
+    """
+    root = cache_dir("debian", suite) / packages[0]
+    stamp = root / ".version"
+    with locked(f"debian-{suite}"):
+        if not stamp.exists():
+            apt = _Apt(suite)
+            apt.update()
+            found = apt.version(packages[0])
+            if found is None or not matches(found, version):
+                return None
+            shutil.rmtree(root, ignore_errors=True)
+            unpacked = root.with_suffix(".new")
+            shutil.rmtree(unpacked, ignore_errors=True)
+            for archive in apt.download(packages):
+                _run(["dpkg", "-x", str(archive), str(unpacked)])
+                archive.unlink()
+            (unpacked / ".version").write_text(found, encoding="utf-8")
+            unpacked.rename(root)
+        found = stamp.read_text(encoding="utf-8")
+    return PackageRoot(root, found) if matches(found, version) else None
+
+
+def matches(found: str, wanted: str | None) -> bool:
+    """Whether version `found` is `wanted` or begins with it: `10.11.14` with `10.11`, not with `10.1`."""
+    return wanted is None or found == wanted or found.startswith(wanted + ".")
+
+
+class _Apt:
+    """apt-get and apt-cache with a private state for one suite."""
+
+    def __init__(self, suite: str) -> None:
+        self._directory = cache_dir("debian", suite, "apt")
+        for name in ("state/lists/partial", "cache/archives/partial"):
+            (self._directory / name).mkdir(parents=True, exist_ok=True)
+        status = self._directory / "status"
+        status.touch()
+        sources = self._directory / "mirror.sources"
+        archive = _archive()
+        if archive is None:
+            raise TailraceError(
+                "this machine's apt configuration names no mirror of its own release",
+                f"looked through sources.list and sources.list.d of {_APT}",
+                "install the server yourself so that it is on PATH",
+            )
+        uri, signed_by = archive
+        stanza = f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\n"
+        if signed_by:
+            stanza += f"Signed-By: {signed_by}\n"
+        sources.write_text(stanza, encoding="utf-8")
+        self._options = [
+            f"Dir::State={self._directory / 'state'}",
+            f"Dir::State::status={status}",
+            f"Dir::Cache={self._directory / 'cache'}",
+            f"Dir::Etc::sourcelist={sources}",
+            "Dir::Etc::sourceparts=-",
+            "Dir::Etc::preferencesparts=-",
+            "Acquire::Languages=none",
+            "Acquire::PDiffs=false",
+            "Acquire::Retries=3",
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+            "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false",
+            "APT::Install-Recommends=false",
+        ]
+        if os.getuid() == 0:
+            # apt's own unprivileged user could not write into this user's cache.
+            self._options.append("APT::Sandbox::User=root")
+
+    def update(self) -> None:
+        self._call("apt-get", "update")
+
+    def version(self, package: str) -> str | None:
+        """Upstream version that the suite has of `package`."""
+        match = re.search(r"^Version: (.+)$", self._call("apt-cache", "show", package, check=False), re.M)
+        if match is None:
+            return None
+        upstream = re.search(r"\d+(\.\d+)+", match[1].partition(":")[2] or match[1])
+        return upstream[0] if upstream else None
+
+    def download(self, packages: tuple[str, ...]) -> list[Path]:
+        archives = self._directory / "cache" / "archives"
+        for old in archives.glob("*.deb"):
+            old.unlink()
+        self._call("apt-get", "--yes", "--download-only", "install", *packages)
+        return sorted(archives.glob("*.deb"))
+
+    def _call(self, program: str, *arguments: str, check: bool = True) -> str:
+        options = [part for option in self._options for part in ("-o", option)]
+        return _run([program, *options, *arguments], check=check)
+
+
+def _run(command: list[str], *, check: bool = True) -> str:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
+    )
+    if check and done.returncode:
+        raise TailraceError(
+            f"`{command[0]}` failed with exit code {done.returncode}",
+            "; ".join((done.stderr or done.stdout).strip().splitlines()[-3:]),
+            "see whether this machine reaches its package mirror, or install the server yourself",
+        )
+    return done.stdout
+
+
+def _archive() -> tuple[str, str] | None:
+    """URI and key of the machine's own release, from apt's own configuration, as it stands there."""
+    release = re.search(
+        r"^VERSION_CODENAME=\W?(\w+)",
+        _OS_RELEASE.read_text(encoding="utf-8") if _OS_RELEASE.exists() else "",
+        re.M,
+    )
+    files = [
+        _APT / "sources.list",
+        *sorted((_APT / "sources.list.d").glob("*.list")),
+        *sorted((_APT / "sources.list.d").glob("*.sources")),
+    ]
+    for file in files:
+        if not file.is_file():
+            continue
+        text = file.read_text(encoding="utf-8")
+        entries = _stanzas(text) if file.suffix == ".sources" else _lines(text)
+        for uri, suites, signed_by in entries:
+            wanted = {release[1]} if release else set()
+            if wanted & set(suites) or {"sid", "unstable", "stable", "testing"} & set(suites):
+                return uri, signed_by
+    return None
+
+
+def _stanzas(text: str) -> list[tuple[str, list[str], str]]:
+    """Entries of a deb822 file: URI, suites, key."""
+    entries = []
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    for stanza in re.split(r"\n\s*\n", text):
+        fields = {
+            name.lower(): value.strip()
+            for name, value in re.findall(r"^([\w-]+):((?:.*)(?:\n[ \t].*)*)", stanza, re.M)
+        }
+        if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes").lower() != "no":
+            for uri in fields.get("uris", "").split()[:1]:
+                entries.append((uri, fields.get("suites", "").split(), fields.get("signed-by", "")))
+    return entries
+
+
+def _lines(text: str) -> list[tuple[str, list[str], str]]:
+    """Entries of a one-line file: URI, suite, key."""
+    entries = []
+    for match in re.finditer(r"^\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)", text, re.M):
+        key = re.search(r"signed-by=(\S+)", match[1] or "")
+        entries.append((match[2], [match[3]], key[1] if key else ""))
+    return entries

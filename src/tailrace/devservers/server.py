@@ -1,0 +1,255 @@
+"""A server of a test, a demo or a developer: one process with its own data, port and log.
+
+    start() ──► running ──stop()/kill()──► stopped ──start()──► running (same data, same port)
+                                              └─remove()─► gone
+
+Its state stands in `run/<name>/server.json` of the cache, so that other processes find it (`tailrace dev
+list`, `stop`). A server started from Python belongs to its process: should that die without stopping it,
+the next one that starts or lists servers removes it. A detached one (`tailrace dev start`) stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from tailrace.devservers.cache import cache_dir
+from tailrace.errors import TailraceError
+
+STATE_VERSION = 1
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 60
+
+
+@dataclass
+class ServerState:
+    """What another process needs to know of a server; stored as JSON.
+
+    Args:
+        name: unique among the servers of this cache.
+        product: `mysql`, `mariadb` or `postgres`.
+        version: the server's version.
+        port: TCP port on 127.0.0.1.
+        command: command line that runs it.
+        data: its data directory.
+        pid: the server's process, None while it is stopped.
+        owner: process that it dies with, None for a detached one.
+        uid: user to run it as when we are root and it refuses to be, else None.
+        environment: variables added to our own.
+    """
+
+    name: str
+    product: str
+    version: str
+    port: int
+    command: list[str]
+    data: str
+    pid: int | None = None
+    owner: int | None = None
+    uid: int | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    v: int = STATE_VERSION
+
+
+class DevServer(ABC):
+    """A real server on 127.0.0.1, controlled by its process."""
+
+    product: ClassVar[str]
+    scheme: ClassVar[str]
+    user: ClassVar[str]
+    host = "127.0.0.1"
+    password = ""
+    #: Asks the server to end in order.
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def __init__(self, state: ServerState) -> None:
+        self.state = state
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        """Unique name, e.g. `mysql-43121`."""
+        return self.state.name
+
+    @property
+    def port(self) -> int:
+        """TCP port."""
+        return self.state.port
+
+    @property
+    def version(self) -> str:
+        """The server's version, e.g. `9.7.4`."""
+        return self.state.version
+
+    @property
+    def directory(self) -> Path:
+        """Where the server's state and log are."""
+        return cache_dir("run") / self.name
+
+    @property
+    def data(self) -> Path:
+        """The server's data directory."""
+        return Path(self.state.data)
+
+    @property
+    def log(self) -> Path:
+        """The server's error log."""
+        return self.directory / "log"
+
+    @property
+    def url(self) -> str:
+        """The server as Tailrace's option `url` wants it."""
+        return f"{self.scheme}://{self.host}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's process is there."""
+        if self._process is not None:
+            return self._process.poll() is None
+        return self.state.pid is not None and _is_ours(self.state.pid, self.state.data)
+
+    @abstractmethod
+    def _probe(self) -> str | None:
+        """None when the server takes connections, else why not."""
+
+    def start(self) -> Self:
+        """Starts the server on its data and port and waits until it takes connections.
+
+        Raises:
+            TailraceError: it ended, or took longer than START_TIMEOUT_S; with its log's last lines.
+        """
+        if self.running:
+            return self
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.state.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.data,
+                env={**os.environ, **self.state.environment},
+                start_new_session=True,
+                user=self.state.uid,
+            )
+        self.state.pid = self._process.pid
+        self.save()
+        reason: str | None = "not tried"
+
+        def ready() -> bool:
+            nonlocal reason
+            reason = self._probe()
+            return reason is None or not self.running
+
+        wait_until(ready, START_TIMEOUT_S)
+        if not self.running:
+            self._failed(f"ended with exit code {self._process.returncode}")
+        if reason is not None:
+            self.kill()
+            self._failed(f"takes no connections after {START_TIMEOUT_S} s: {reason}")
+        return self
+
+    def stop(self) -> None:
+        """Ends the server in order; its data stays."""
+        self._end(self.stop_signal)
+
+    def kill(self) -> None:
+        """Ends the server by SIGKILL: a crash."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Ends the server in order and starts it again."""
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """Ends the server and deletes all that it left."""
+        if self.running:
+            self.kill()
+        shutil.rmtree(self.data, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def save(self) -> None:
+        """Writes the state where other processes find it."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        new = self.directory / "server.json.new"
+        new.write_text(json.dumps(asdict(self.state), indent=1), encoding="utf-8")
+        new.replace(self.directory / "server.json")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def _end(self, how: signal.Signals) -> None:
+        pid = self.state.pid
+        if pid is not None and self.running:
+            os.kill(pid, how)
+            if not wait_until(lambda: not self.running, STOP_TIMEOUT_S):
+                os.kill(pid, signal.SIGKILL)
+                wait_until(lambda: not self.running, STOP_TIMEOUT_S)
+        self._process = None
+        self.state.pid = None
+        if self.directory.exists():
+            self.save()
+
+    def _failed(self, what: str) -> None:
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        raise TailraceError(
+            f"{self.product} server `{self.name}` {what}",
+            "its log ends with: " + " | ".join(text.strip().splitlines()[-5:]),
+            f"see {self.log}",
+        )
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Waits until `condition` holds, looking 20 times a second; False when it did not in time."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def as_arguments(options: Mapping[str, str]) -> list[str]:
+    """Server options as command-line arguments: `{"server_id": "7"}` as `--server_id=7`."""
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def _is_ours(pid: int, data: str) -> bool:
+    """Whether process `pid` is the server of directory `data`, and no later process with that number."""
+    proc = Path("/proc") / str(pid) / "cmdline"
+    if Path("/proc/self").exists():
+        try:
+            return data.encode() in proc.read_bytes()
+        except OSError:
+            return False
+    listed = subprocess.run(
+        ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return data in listed.stdout
