@@ -7,6 +7,7 @@ that a server set for impatient applications.
 Errors are told apart by number, never by text. `translate` is the one place that does so:
 
     lost, refused, shutting down, too many connections, deadlock   TransientSourceError
+    no such table, database or column                              SchemaMismatchError
     wrong password, missing privilege, bad certificate, the rest   SourceError, with what to do
 
 The server's text is shown only for numbers whose text is known to quote no values (a syntax error quotes
@@ -29,7 +30,13 @@ from pymysql.constants import CR
 from pymysql.constants import ER as _ER
 
 from tailrace.config.options import SourceOptions, TlsOptions
-from tailrace.errors import ConfigError, SourceError, TailraceError, TransientSourceError
+from tailrace.errors import (
+    ConfigError,
+    SchemaMismatchError,
+    SourceError,
+    TailraceError,
+    TransientSourceError,
+)
 
 T = TypeVar("T")
 
@@ -74,6 +81,8 @@ _TRANSIENT = frozenset(
         4031,
     }
 )
+#: The table is not what it was: a DDL came between.
+_CHANGED_SHAPE = frozenset({_ER.NO_SUCH_TABLE, _ER.BAD_DB_ERROR, _ER.BAD_FIELD_ERROR})
 _DENIED = frozenset({_ER.ACCESS_DENIED_ERROR, 1698})
 _MISSING_PRIVILEGE = frozenset(
     {
@@ -87,9 +96,6 @@ _MISSING_PRIVILEGE = frozenset(
 _TEXT_IS_SAFE = (
     frozenset(
         {
-            _ER.NO_SUCH_TABLE,
-            _ER.BAD_DB_ERROR,
-            _ER.BAD_FIELD_ERROR,
             _ER.UNKNOWN_SYSTEM_VARIABLE,
             _ER.HOST_IS_BLOCKED,
             _ER.HOST_NOT_PRIVILEGED,
@@ -103,6 +109,7 @@ _TEXT_IS_SAFE = (
         }
     )
     | _TRANSIENT
+    | _CHANGED_SHAPE
     | _DENIED
     | _MISSING_PRIVILEGE
 )
@@ -162,9 +169,7 @@ def raw_socket(connection: pymysql.Connection[Any]) -> socket.socket:
     return found
 
 
-def _open(
-    options: SourceOptions, password: str, context: ssl.SSLContext | None
-) -> pymysql.Connection[Any]:
+def _open(options: SourceOptions, password: str, context: ssl.SSLContext | None) -> pymysql.Connection[Any]:
     return pymysql.connect(
         host=options.host,
         port=options.port,
@@ -180,6 +185,28 @@ def _open(
     )
 
 
+def break_off(connection: pymysql.Connection[Any]) -> None:
+    """Close a connection at once, whatever the server is sending."""
+    connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def reconnect(connection: pymysql.Connection[Any]) -> None:
+    """Break a connection off, whatever the server is sending, and make it anew.
+
+    For a result that is not wanted to its end: the server notices and ends the statement.
+
+    Raises:
+        TransientSourceError: the server cannot be reached any more; the connection stays closed.
+        SourceError: the server refuses the user by now.
+    """
+    try:
+        break_off(connection)
+        connection.connect()
+        _set_up(connection)
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "connecting to the server again") from error
+
+
 def _set_up(connection: pymysql.Connection[Any]) -> None:
     sock = raw_socket(connection)
     # a peer that vanished without a word is noticed after two minutes instead of two hours
@@ -187,7 +214,7 @@ def _set_up(connection: pymysql.Connection[Any]) -> None:
         if hasattr(socket, name):  # not on every system
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     # MariaDB calls it so, in seconds; MySQL in milliseconds
-    limit = "max_statement_time" if _is_mariadb(connection) else "max_execution_time"
+    limit = "max_statement_time" if is_mariadb(connection) else "max_execution_time"
     with connection.cursor() as cursor:
         cursor.execute(
             "SET SESSION time_zone = '+00:00', "
@@ -198,7 +225,8 @@ def _set_up(connection: pymysql.Connection[Any]) -> None:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
-def _is_mariadb(connection: pymysql.Connection[Any]) -> bool:
+def is_mariadb(connection: pymysql.Connection[Any]) -> bool:
+    """Whether MariaDB is at the other end, by its greeting."""
     return "mariadb" in str(connection.server_version).lower()  # type: ignore[attr-defined]
 
 
@@ -231,7 +259,8 @@ def translate(error: Exception, doing: str) -> TailraceError:
         doing: what was being done, as in "reading table `a`.`b`".
 
     Returns:
-        TransientSourceError when another try may succeed, else SourceError; to be raised by the caller.
+        TransientSourceError when another try may succeed, SchemaMismatchError when a DDL took the table
+        or a column away, else SourceError; to be raised by the caller.
     """
     if isinstance(error, TailraceError):
         return error
@@ -255,6 +284,8 @@ def translate(error: Exception, doing: str) -> TailraceError:
     detail = f"server error {number}" + (f": {text}" if number in _TEXT_IS_SAFE and text else "")
     if number in _TRANSIENT:
         return TransientSourceError(f"{doing} failed: {_why_transient(number)}", detail)
+    if number in _CHANGED_SHAPE:
+        return SchemaMismatchError(f"{doing} failed: the table is not what it was", detail)
     if number in _DENIED:
         return SourceError(
             f"{doing} failed: the server refuses the user or the password",

@@ -1,0 +1,227 @@
+"""The catalog: which tables there are, and their shapes, equal to those of the log's TABLE_MAP.
+
+The log's row images hold *every* column in the catalog's order: invisible ones, generated ones (STORED
+and VIRTUAL alike), the generated invisible primary key. They do not hold the hidden columns behind
+functional indexes, and neither does `information_schema.COLUMNS`. Measured on 9.7.4 with `mysqlbinlog
+--print-table-metadata`. So a SELECT of the columns listed here has a row image's columns.
+
+A key is the primary key, else a UNIQUE index over whole NOT NULL columns, else there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pymysql
+from pymysql.cursors import DictCursor
+
+from tailrace.errors import SchemaMismatchError
+from tailrace.model.table import Column, TableId, TableSchema
+from tailrace.model.types import Kind
+from tailrace.sources.mysql.connection import is_mariadb, translate
+from tailrace.sources.mysql.native import column_type
+
+KeyKind = Literal["primary", "unique", "none"]
+
+_SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
+_TABLES_PER_QUERY = 200
+#: Kinds that a range of keys can be cut over: their order can be asked of the server with literals.
+_ORDERED_KINDS = frozenset(
+    {
+        Kind.INTEGER,
+        Kind.DECIMAL,
+        Kind.STRING,
+        Kind.BYTES,
+        Kind.DATE,
+        Kind.DATETIME,
+        Kind.INSTANT,
+        Kind.TIME,
+        Kind.YEAR,
+    }
+)
+_ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
+
+
+@dataclass(frozen=True)
+class CapturedTable:
+    """A table of the catalog.
+
+    Args:
+        schema: its shape.
+        estimated_rows: the storage engine's guess at its number of rows.
+        engine: storage engine, e.g. `InnoDB`.
+        key_kind: where the shape's key comes from.
+    """
+
+    schema: TableSchema
+    estimated_rows: int
+    engine: str
+    key_kind: KeyKind
+
+
+def tables(connection: pymysql.Connection[Any], captures: Callable[[str], bool]) -> list[CapturedTable]:
+    """The base tables that are captured, ordered by name; system schemas are never among them.
+
+    A table that the user may not read is not in the catalog at all.
+
+    Args:
+        connection: its user sees what it may read.
+        captures: whether the table `database.table` is wanted.
+
+    Raises:
+        SchemaMismatchError: a captured table has a column of an unsupported type, or a primary key
+            over a type that ranges cannot be cut over.
+        TransientSourceError: the connection is lost.
+        SourceError: the server refuses.
+    """
+    try:
+        with connection.cursor(DictCursor) as cursor:
+            return list(_tables(cursor, captures, is_mariadb(connection)))
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "reading the catalog") from error
+
+
+def _tables(cursor: DictCursor, captures: Callable[[str], bool], mariadb: bool) -> Iterator[CapturedTable]:
+    # cached statistics may be a day old; a hidden generated key is in the log all the same
+    cursor.execute(
+        "SET SESSION time_zone = @@session.time_zone "
+        "/*!80000 , information_schema_stats_expiry = 0 */ "
+        "/*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
+    )
+    cursor.execute(
+        "SELECT TABLE_SCHEMA AS d, TABLE_NAME AS t FROM information_schema.TABLES"
+        f" WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA NOT IN {_SYSTEM_SCHEMAS}"
+    )
+    found = sorted(TableId(r["d"], r["t"]) for r in cursor.fetchall())
+    by_database = defaultdict(list)
+    for id_ in found:
+        if captures(str(id_)):
+            by_database[id_.database].append(id_)
+    for ids in by_database.values():
+        for first in range(0, len(ids), _TABLES_PER_QUERY):
+            yield from _described(cursor, ids[first : first + _TABLES_PER_QUERY], mariadb)
+
+
+def _described(cursor: DictCursor, ids: Sequence[TableId], mariadb: bool) -> Iterator[CapturedTable]:
+    where = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (" + ", ".join(["%s"] * len(ids)) + ")"
+    names = [ids[0].database, *(id_.table for id_ in ids)]
+    cursor.execute(
+        "SELECT TABLE_NAME AS t, TABLE_ROWS AS estimate, ENGINE AS engine "
+        f"FROM information_schema.TABLES {where}",
+        names,
+    )
+    facts = {r["t"]: r for r in cursor.fetchall()}
+    cursor.execute(
+        "SELECT TABLE_NAME AS t, COLUMN_NAME AS name, DATA_TYPE AS type, COLUMN_TYPE AS declared,"
+        " IS_NULLABLE AS nullable, CHARACTER_MAXIMUM_LENGTH AS length, NUMERIC_PRECISION AS digits,"
+        " NUMERIC_SCALE AS scale, DATETIME_PRECISION AS fraction, CHARACTER_SET_NAME AS charset,"
+        f" COLLATION_NAME AS collation FROM information_schema.COLUMNS {where}"
+        " ORDER BY TABLE_NAME, ORDINAL_POSITION",
+        names,
+    )
+    columns = _grouped(cursor.fetchall())
+    unusable = "0" if mariadb else "IS_VISIBLE = 'NO' OR EXPRESSION IS NOT NULL"
+    cursor.execute(
+        "SELECT TABLE_NAME AS t, INDEX_NAME AS name, COLUMN_NAME AS part, SUB_PART AS prefix,"
+        f" NULLABLE AS nullable, {unusable} AS unusable FROM information_schema.STATISTICS {where}"
+        " AND NON_UNIQUE = 0 ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX",
+        names,
+    )
+    indexes = _grouped(cursor.fetchall())
+    for id_ in ids:
+        if id_.table in columns and id_.table in facts:  # else dropped since it was listed
+            shape = tuple(_column(id_, row) for row in columns[id_.table])
+            key, kind = _key(id_, shape, indexes.get(id_.table, []))
+            fact = facts[id_.table]
+            yield CapturedTable(
+                TableSchema(id_, shape, key), int(fact["estimate"] or 0), fact["engine"] or "", kind
+            )
+
+
+def _grouped(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row["t"]].append(row)
+    return groups
+
+
+def _column(id_: TableId, row: dict[str, Any]) -> Column:
+    # COLUMN_TYPE is a blob in MySQL's catalog, and so bytes, in some versions
+    declared = _text(row["declared"])
+    native = _text(row["type"]).lower()
+    type_ = column_type(
+        native,
+        unsigned="unsigned" in declared.rpartition(")")[2].split(),
+        length=row["length"],
+        precision=row["digits"],
+        scale=row["scale"],
+        fraction=row["fraction"],
+        bits=row["digits"],
+        labels=parse_labels(declared) if native in ("enum", "set") else (),
+        charset=row["charset"],
+        collation=row["collation"],
+        column=f"{id_}.{row['name']}",
+    )
+    return Column(row["name"], type_, row["nullable"] == "YES")
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def parse_labels(declared: str) -> tuple[str, ...]:
+    r"""The labels in a declaration, e.g. `enum('a','it''s','back\\slash')`."""
+    return tuple(
+        re.sub(
+            r"''|\\(.)",
+            lambda m: "'" if m[1] is None else _ESCAPED.get(m[1], m[1]),
+            quoted,
+            flags=re.DOTALL,
+        )
+        for quoted in re.findall(r"'((?:[^'\\]|''|\\.)*)'", declared, re.DOTALL)
+    )
+
+
+def _key(
+    id_: TableId, columns: tuple[Column, ...], parts: Sequence[dict[str, Any]]
+) -> tuple[tuple[str, ...], KeyKind]:
+    by_name = {c.name: c for c in columns}
+    indexes = defaultdict(list)
+    for part in parts:
+        indexes[part["name"]].append(part)
+    if "PRIMARY" in indexes:  # MySQL's own name, which no other index may have
+        key = tuple(p["part"] for p in indexes["PRIMARY"])
+        for name in key:
+            _require_ordered(id_, by_name[name])
+        return key, "primary"
+    usable = [
+        tuple(p["part"] for p in index)
+        for index in indexes.values()
+        if all(
+            p["part"] and p["prefix"] is None and p["nullable"] != "YES" and not p["unusable"] for p in index
+        )
+    ]
+    usable = [key for key in usable if all(by_name[n].type.kind in _ORDERED_KINDS for n in key)]
+    if not usable:
+        return (), "none"
+    return min(usable, key=lambda key: _cost(key, by_name)), "unique"
+
+
+def _cost(key: tuple[str, ...], columns: dict[str, Column]) -> tuple[int, int, tuple[str, ...]]:
+    """Few columns first, then few that only the server can compare, then by name: always the same."""
+    collated = sum(columns[n].type.kind in (Kind.STRING, Kind.BYTES) for n in key)
+    return len(key), collated, key
+
+
+def _require_ordered(id_: TableId, column: Column) -> None:
+    if column.type.kind not in _ORDERED_KINDS:
+        raise SchemaMismatchError(
+            f'table "{id_}" has the key column "{column.name}" of type {column.type.native}, over '
+            "which key ranges cannot be cut yet",
+            f"key columns may be of the kinds {', '.join(sorted(_ORDERED_KINDS))}",
+            "leave the table out of the captured tables, or give it another primary key",
+        )
