@@ -1,0 +1,220 @@
+"""Sets of GTIDs: text, the server's two binary forms, and arithmetic on intervals.
+
+A GTID is `uuid:number` or, since 8.3, `uuid:tag:number`. A set is kept as one sorted list of half-open
+intervals per source (uuid and tag), so that the millions of consecutive numbers of a busy server cost one.
+
+Source: MySQL reference manual, "GTID Format and Storage"; `Gtid_set::encode` of the server.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from tailrace.errors import DecodeError, SourceError
+
+#: Who numbered a transaction: the server's uuid as 16 bytes, and the tag ("" for none).
+GtidSource = tuple[bytes, str]
+
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
+_INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
+_Intervals = list[tuple[int, int]]
+
+
+class GtidSet:
+    """A set of GTIDs that grows.
+
+    Args:
+        intervals: half-open intervals by source, in any order.
+    """
+
+    def __init__(self, intervals: Iterable[tuple[GtidSource, int, int]] = ()) -> None:
+        self._sources: dict[GtidSource, _Intervals] = {}
+        for source, start, end in intervals:
+            self.add(source, start, end)
+
+    @classmethod
+    def parse(cls, text: str) -> GtidSet:
+        """The set that MySQL writes as `text`.
+
+        Raises:
+            SourceError: it is not a GTID set.
+        """
+        found = cls()
+        for part in re.split(r"[,\s]+", re.sub(r"\s*([:,-])\s*", r"\1", text.strip())):
+            if not part:
+                continue
+            head, *rest = part.split(":")
+            tag = ""
+            try:
+                sid = uuid.UUID(head).bytes
+                if not rest:
+                    raise ValueError
+                for item in rest:
+                    if match := _INTERVAL.fullmatch(item):
+                        first, last = int(match[1]), int(match[2] or match[1])
+                        if first < 1:
+                            raise ValueError
+                        found.add((sid, tag), first, last + 1)
+                    elif _TAG.fullmatch(item.lower()):
+                        tag = item.lower()
+                    else:
+                        raise ValueError
+            except ValueError:
+                raise SourceError(
+                    "not a set of GTIDs",
+                    f"found `{part}`, needed uuid[:tag]:first-last[:first-last...]",
+                    "SELECT @@gtid_executed shows the server's",
+                ) from None
+        return found
+
+    def __str__(self) -> str:
+        by_sid: dict[bytes, list[str]] = {}
+        for sid, tag in sorted(self._sources):
+            parts = by_sid.setdefault(sid, [str(uuid.UUID(bytes=sid))])
+            if tag:
+                parts.append(tag)
+            for start, end in self._sources[sid, tag]:
+                parts.append(str(start) if end == start + 1 else f"{start}-{end - 1}")
+        return ",".join(":".join(parts) for parts in by_sid.values())
+
+    def __repr__(self) -> str:
+        return f"GtidSet.parse({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GtidSet) and self._sources == other._sources
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        return bool(self._sources)
+
+    def intervals(self) -> Iterator[tuple[GtidSource, int, int]]:
+        """(source, start, end) of each half-open interval, sorted."""
+        for source in sorted(self._sources):
+            for start, end in self._sources[source]:
+                yield source, start, end
+
+    def copy(self) -> GtidSet:
+        """A set of its own with the same GTIDs."""
+        other = GtidSet()
+        other._sources = {source: list(found) for source, found in self._sources.items()}
+        return other
+
+    def add(self, source: GtidSource, start: int, end: int) -> None:
+        """Add the numbers `start` to `end` - 1 of `source`."""
+        if start >= end:
+            return
+        found = self._sources.setdefault(source, [])
+        if found and found[-1][1] == start:  # the next transaction of a running server
+            found[-1] = (found[-1][0], end)
+            return
+        low = bisect_right(found, start, key=lambda interval: interval[1])
+        if low and found[low - 1][1] == start:
+            low -= 1
+        high = low
+        while high < len(found) and found[high][0] <= end:
+            start, end = min(start, found[high][0]), max(end, found[high][1])
+            high += 1
+        found[low:high] = [(start, end)]
+
+    def add_numbers(self, source: GtidSource, numbers: np.ndarray) -> None:
+        """Add the numbers in an int64 array, in any order."""
+        if not len(numbers):
+            return
+        ordered = np.unique(numbers)
+        gaps = np.flatnonzero(np.diff(ordered) != 1)
+        starts = ordered[np.concatenate(([0], gaps + 1))]
+        ends = ordered[np.concatenate((gaps, [len(ordered) - 1]))] + 1
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            self.add(source, start, end)
+
+    def contains(self, source: GtidSource, number: int) -> bool:
+        """Whether the GTID `source:number` is in the set."""
+        found = self._sources.get(source, [])
+        at = bisect_right(found, number, key=lambda interval: interval[0])
+        return at > 0 and number < found[at - 1][1]
+
+    def union(self, other: GtidSet) -> GtidSet:
+        """The GTIDs in either."""
+        result = self.copy()
+        for source, start, end in other.intervals():
+            result.add(source, start, end)
+        return result
+
+    def subtract(self, other: GtidSet) -> GtidSet:
+        """The GTIDs in this set and not in `other`."""
+        result = GtidSet()
+        for source, found in self._sources.items():
+            holes = other._sources.get(source, [])
+            for start, end in found:
+                at = start
+                for low, high in holes[bisect_right(holes, start, key=lambda i: i[1]) :]:
+                    if low >= end:
+                        break
+                    result.add(source, at, low)
+                    at = max(at, high)
+                result.add(source, at, end)
+        return result
+
+    def is_subset(self, other: GtidSet) -> bool:
+        """Whether every GTID of this set is in `other`."""
+        return not self.subtract(other)
+
+    def encode(self) -> bytes:
+        """The set as COM_BINLOG_DUMP_GTID wants it; the tagged form only where there is a tag."""
+        tagged = any(tag for _, tag in self._sources)
+        count = len(self._sources)
+        parts = [struct.pack("<Q", 1 | count << 8 | 1 << 56 if tagged else count)]
+        for sid, tag in sorted(self._sources):
+            found = self._sources[sid, tag]
+            parts.append(sid)
+            if tagged:
+                parts.append(bytes((len(tag) << 1,)) + tag.encode())
+            parts.append(struct.pack("<Q", len(found)))
+            parts += [struct.pack("<QQ", start, end) for start, end in found]
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, body: bytes) -> GtidSet:
+        """The set that a PREVIOUS_GTIDS event holds.
+
+        Args:
+            body: the event without its header and its checksum.
+
+        Raises:
+            DecodeError: it holds no such set.
+        """
+        found = cls()
+        try:
+            (head,) = struct.unpack_from("<Q", body)
+            tagged = head >> 56 == 1
+            count = (head >> 8) & 0xFFFFFFFFFFFF if tagged else head
+            at = 8
+            for _ in range(count):
+                sid = body[at : at + 16]
+                at += 16
+                tag = ""
+                if tagged:
+                    length = body[at] >> 1  # a tag has at most 32 bytes, so its length is one byte
+                    tag = body[at + 1 : at + 1 + length].decode("ascii")
+                    at += 1 + length
+                (intervals,) = struct.unpack_from("<Q", body, at)
+                at += 8
+                for start, end in struct.iter_unpack("<QQ", _exactly(body, at, 16 * intervals)):
+                    found.add((sid, tag), start, end)
+                at += 16 * intervals
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise DecodeError("the log's PREVIOUS_GTIDS event cannot be read") from error
+        return found
+
+
+def _exactly(body: bytes, at: int, length: int) -> bytes:
+    if at + length > len(body):
+        raise IndexError
+    return body[at : at + length]
