@@ -1,0 +1,261 @@
+"""Pipeline files: YAML to `config.model`, strictly.
+
+A key nobody knows, a value of another type, a missing key: each is a ConfigError that names the key's path in
+the file (`sink.pathh`), what is allowed and what may have been meant. Keys are read in kebab-case and
+camelCase. Secrets stay the references they are (`${env:NAME}`) until someone connects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from enum import EnumType
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from tailrace.config.model import (
+    SINKS,
+    ConsoleSettings,
+    Pipeline,
+    PipelineSettings,
+    RouteRule,
+    SinkSettings,
+    TriggerMode,
+)
+from tailrace.config.options import OPTIONS, SourceOptions, parse_options
+from tailrace.errors import ConfigError
+
+_T = TypeVar("_T")
+
+_SECTIONS = ("source", "sink", "route", "pipeline")
+#: What a source section may say instead of `url` and `user`, as Flink CDC does.
+_SOURCE_ALIASES = ("type", "hostname", "port", "username")
+#: Options a pipeline decides itself.
+_FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable"})
+_TYPE_NAMES = {dict: "object", list: "array", type(None): "null"}
+
+
+def load_pipeline(path: Path) -> Pipeline:
+    """The pipeline that the file at `path` describes.
+
+    Raises:
+        ConfigError: the file cannot be read or says something that is not allowed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"pipeline file `{path}` cannot be read", error.strerror) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"pipeline file `{path}` is not UTF-8 text") from None
+    return parse_pipeline(text, default_name=path.stem)
+
+
+def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
+    """The pipeline that the YAML `text` describes.
+
+    Args:
+        text: the file's content.
+        default_name: the pipeline's name where the file gives none.
+
+    Raises:
+        ConfigError: it is not YAML or says something that is not allowed.
+    """
+    try:
+        given = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"the pipeline file is not YAML{where}", error.problem) from None
+    except yaml.YAMLError:
+        raise ConfigError("the pipeline file is not YAML") from None
+    given = _mapping(given, "")
+    _check_keys(given, "", _SECTIONS)
+    for section in ("source", "sink"):
+        if section not in given:
+            raise ConfigError(f"section `{section}` is missing", f"a pipeline has: {', '.join(_SECTIONS)}")
+    options, source = _source(_mapping(given["source"], "source"))
+    sink = _sink(_mapping(given["sink"], "sink"))
+    settings = _dataclass(PipelineSettings, given.get("pipeline") or {}, "pipeline")
+    routes = _routes(given.get("route") or [])
+    return Pipeline(source, options, sink, routes, _filled(settings, sink, default_name))
+
+
+def _filled(settings: PipelineSettings, sink: SinkSettings, default_name: str) -> PipelineSettings:
+    for name in ("interval_ms", "parallelism"):
+        value = getattr(settings, name)
+        if value is not None and value <= 0:
+            raise ConfigError(f"`pipeline.{_kebab(name)}` must be > 0", f"found {value}")
+    checkpoint = settings.checkpoint
+    if checkpoint is None:
+        if isinstance(sink, ConsoleSettings):
+            raise ConfigError(
+                "`pipeline.checkpoint` is missing",
+                "a console sink has no path to keep it below",
+                "name a directory: pipeline: {checkpoint: ...}",
+            )
+        checkpoint = sink.path.rstrip("/") + "/_tailrace/checkpoint"
+    if settings.trigger is not TriggerMode.INTERVAL and settings.interval_ms != PipelineSettings.interval_ms:
+        raise ConfigError(
+            "`pipeline.interval-ms` has no effect",
+            f"found `trigger: {settings.trigger}`",
+            "set `trigger: interval` or leave it out",
+        )
+    return dataclasses.replace(settings, name=settings.name or default_name, checkpoint=checkpoint)
+
+
+# ---- sections ----------------------------------------------------------------------------------------
+
+
+def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
+    known = {_kebab(o.name): o.name for o in OPTIONS if o.name not in _FIXED_OPTIONS}
+    values = _check_keys(given, "source", [*known, *_SOURCE_ALIASES])
+    aliases = {name: values.pop(name, None) for name in _SOURCE_ALIASES}
+    options = {known[name]: _scalar(value, f"source.{name}") for name, value in values.items()}
+    if aliases["username"] is not None:
+        _exclusive(options, "user", "username")
+        options["user"] = _scalar(aliases["username"], "source.username")
+    if aliases["hostname"] is not None:
+        _exclusive(options, "url", "hostname")
+        dialect = _scalar(aliases["type"] or "mysql", "source.type")
+        host = _scalar(aliases["hostname"], "source.hostname")
+        port = "" if aliases["port"] is None else f":{_typed(int, aliases['port'], 'source.port')}"
+        options["url"] = f"{dialect}://{host}{port}"
+    elif aliases["port"] is not None:
+        raise ConfigError("`source.port` needs `source.hostname`", "the port of a `url` stands in it")
+    for name, instead in (("url", "`hostname` (and `port`)"), ("user", "`username`"), ("tables", None)):
+        if name not in options:
+            or_else = f" or {instead}" if instead else ""
+            raise ConfigError(f"`source.{name}` is missing", f"give `{name}`{or_else}")
+    options["shape"] = "cells"
+    parsed = parse_options(options, where="source option")
+    if aliases["type"] is not None and aliases["type"] != parsed.dialect:
+        raise ConfigError("`source.type` and `source.url` disagree", f"found type `{aliases['type']}`")
+    return options, parsed
+
+
+def _exclusive(options: Mapping[str, str], name: str, alias: str) -> None:
+    if name in options:
+        raise ConfigError(f"`source.{name}` and `source.{alias}` are the same", "give one of them")
+
+
+def _scalar(value: Any, path: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list) and path == "source.tables":
+        return ",".join(_scalar(v, f"{path}[{i}]") for i, v in enumerate(value))
+    if not isinstance(value, str | int | float):
+        raise _wrong_type("str", value, path)
+    return str(value)
+
+
+def _sink(given: Mapping[str, Any]) -> SinkSettings:
+    if "type" not in given:
+        raise ConfigError("`sink.type` is missing", f"allowed: {', '.join(SINKS)}")
+    kind = _typed(str, given["type"], "sink.type")
+    if kind not in SINKS:
+        raise ConfigError(
+            f"unknown value `{kind}` at `sink.type`", f"allowed: {', '.join(SINKS)}", _meant(kind, SINKS)
+        )
+    rest = {k: v for k, v in given.items() if k != "type"}
+    sink = _dataclass(SINKS[kind], rest, "sink", also=("type",))
+    for name in ("parallelism", "rows"):
+        if getattr(sink, name, 1) <= 0:
+            raise ConfigError(f"`sink.{name}` must be > 0", f"found {getattr(sink, name)}")
+    return sink
+
+
+def _routes(given: Any) -> tuple[RouteRule, ...]:
+    if not isinstance(given, list):
+        raise _wrong_type("array", given, "route")
+    rules = []
+    for i, item in enumerate(given):
+        rule = _dataclass(RouteRule, item, f"route[{i}]")
+        try:
+            re.compile(rule.source_table)
+        except re.error as error:
+            raise ConfigError(f"`route[{i}].source-table` is not a regular expression", str(error)) from None
+        rules.append(rule)
+    return tuple(rules)
+
+
+# ---- values by annotation ----------------------------------------------------------------------------
+
+
+def _dataclass(cls: type[_T], given: Any, path: str, also: Iterable[str] = ()) -> _T:
+    hints = typing.get_type_hints(cls)
+    fields = [f for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+    names = {_kebab(f.name): f for f in fields}
+    values = _check_keys(_mapping(given, path), path, [*also, *names])
+    for key, spec in names.items():
+        no_default = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
+        if key not in values and no_default:
+            raise ConfigError(f"`{path}.{key}` is missing", f"`{path}` has: {', '.join(names)}")
+    return cls(**{names[k].name: _typed(hints[names[k].name], v, f"{path}.{k}") for k, v in values.items()})
+
+
+def _typed(hint: Any, value: Any, path: str) -> Any:
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        if value is None:
+            return None
+        (hint,) = [a for a in typing.get_args(hint) if a is not type(None)]
+    if typing.get_origin(hint) is Mapping:
+        return {str(k): _scalar(v, f"{path}.{k}") for k, v in _mapping(value, path).items()}
+    if isinstance(hint, EnumType):
+        allowed = [member.value for member in hint]  # type: ignore[var-annotated]
+        if value not in allowed:
+            shown = f"`{value}`" if isinstance(value, str) else f"a `{_name(value)}`"
+            raise ConfigError(
+                f"unknown value {shown} at `{path}`",
+                f"allowed: {', '.join(allowed)}",
+                _meant(str(value), allowed),
+            )
+        return hint(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise _wrong_type(hint.__name__, value, path)
+    return value
+
+
+def _mapping(value: Any, path: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise _wrong_type("object", value, path or "the pipeline file")
+    return value
+
+
+def _check_keys(given: Mapping[Any, Any], path: str, known: Iterable[str]) -> dict[str, Any]:
+    """`given` with its keys in kebab-case, all of them known."""
+    allowed = list(known)
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        name = _kebab(str(key))
+        full = f"{path}.{key}" if path else str(key)
+        if name not in allowed:
+            raise ConfigError(
+                f"unknown key `{full}`", f"allowed: {', '.join(sorted(allowed))}", _meant(name, allowed)
+            )
+        if name in values:
+            raise ConfigError(f"`{full}` is given twice", "once in kebab-case and once in camelCase")
+        values[name] = value
+    return values
+
+
+def _meant(name: str, known: Iterable[str]) -> str | None:
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean `{near[0]}`?" if near else None
+
+
+def _wrong_type(expected: str, value: Any, path: str) -> ConfigError:
+    return ConfigError(f"expected `{expected}`, got `{_name(value)}` at `{path}`")
+
+
+def _name(value: Any) -> str:
+    return _TYPE_NAMES.get(type(value), type(value).__name__)
+
+
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", name).replace("_", "-").lower()

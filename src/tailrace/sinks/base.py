@@ -1,0 +1,99 @@
+"""What a sink is.
+
+A stream comes as batches of *cells* (rows of CELL_COLUMNS; `ChangeBatch.from_cell` opens one). The stream
+promises the sink:
+
+* **Replay.** Batch n may come again, after a crash in the middle of it or after the sink had made it durable,
+  and then holds exactly the same changes. Batch n + 1 comes only after `write` of batch n returned.
+* **Order.** Within a table `seq` orders changes, across cells and batches. Rows of Spark come in any order.
+* **Snapshot rows apart.** In one batch the keys of a table's snapshot cells and of its log cells are
+  disjoint, and over the stream's life a first snapshot brings each key once. So they can be appended.
+* **Key updates are split** into a delete of the old key and a create of the new one.
+* **Shapes.** A batch may hold two shapes of a table. A shape never comes back once a later one was seen.
+
+The sink promises the stream:
+
+* `write` returns once the batch is durable, wholly. If it raises, the batch comes again.
+* A batch that comes again changes nothing that it had changed already. (A sink that cannot say so, as
+  the console cannot, says so in its docstring.)
+* It raises SinkError for what will fail again, TransientSinkError for what may pass, StateError when the
+  target holds what is not this stream's.
+* It touches nothing outside its path and nothing below its path that belongs to another stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.model.table import TableId
+
+
+@dataclass(frozen=True)
+class StreamId:
+    """Which stream a batch is of.
+
+    Args:
+        pipeline: the pipeline's name.
+        query: Spark's id of the checkpoint: the same for as long as the checkpoint lives.
+    """
+
+    pipeline: str
+    query: str
+
+
+@dataclass(frozen=True)
+class CellBatch:
+    """One micro-batch of cells.
+
+    Args:
+        stream: the stream.
+        id: Spark's number of the batch.
+        frame: the cells. Not cached: each action reads the source again.
+        end: the stream offset at the batch's end, None where there is none to be had.
+    """
+
+    stream: StreamId
+    id: int
+    frame: DataFrame
+    end: Mapping[str, Any] | None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The stream's own session."""
+        return self.frame.sparkSession
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a sink did with one table's part of a batch.
+
+    Args:
+        table: the source's table.
+        target: what the sink calls its target.
+        snapshot_rows: rows of the snapshot.
+        changes: changes of the log, as they came.
+    """
+
+    table: TableId
+    target: str
+    snapshot_rows: int
+    changes: int
+
+
+class Sink(Protocol):
+    """Takes batches, one after the other, from one thread."""
+
+    def write(self, batch: CellBatch) -> list[Written]:
+        """Make `batch` durable.
+
+        Raises:
+            SinkError: it cannot be written.
+            StateError: the target is not this stream's.
+        """
+
+    def close(self) -> None:
+        """Let go of threads and sessions; no batch comes any more."""

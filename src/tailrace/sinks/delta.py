@@ -1,0 +1,271 @@
+"""Delta tables: one per target, each batch in them exactly once.
+
+A batch is written part by part; a part is one table's snapshot rows or its changes, and one Delta commit:
+
+    upsert      snapshot rows  append             changes  last change per key, then MERGE
+    changelog   snapshot rows  append             changes  append
+
+Each commit carries `txn` (appId = stream + table + part, version = batch number). A part whose batch number
+is not above the table's last one for that appId is in the table already and is left out: so a batch that
+comes again, after a crash between any two commits, adds what is missing and nothing else. Delta checks the
+same inside its commit, for appends and for MERGE.
+
+Each commit's `userMetadata` is JSON: `{"batch": 7, "end": {stream offset}, "table": ..., "part": ...}`. So
+what a table holds can be told from the table alone: the state as of the greatest batch in its history.
+
+A target belongs to the stream that made it: its properties say which (`tailrace.stream`), and another
+stream's table, or one made by hand, is a StateError, never overwritten. Two tables routed to one target are
+written one after the other; different targets by a pool of threads, each with its own Spark session, as
+Delta takes `txn` and `userMetadata` of a MERGE from session settings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tailrace.config.model import DeltaSettings, WriteMode
+from tailrace.errors import SinkError, StateError
+from tailrace.model.change import OP_DELETE
+from tailrace.sinks.base import CellBatch, StreamId, Written
+from tailrace.sinks.columns import AddColumn, follow, stored_schema
+from tailrace.sinks.parts import SNAPSHOT, Part, parts_of
+from tailrace.sinks.unpack import (
+    MERGE_FIELDS,
+    last_rows,
+    log_fields,
+    log_rows,
+    snapshot_rows,
+    spark_schema,
+    unpacked,
+)
+from tailrace.spark.jvm import delta_state, in_session
+from tailrace.transform.route import Router
+
+_TXN = "spark.databricks.delta.write.txn"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+#: Characters that Delta allows in column names only with column mapping.
+_SPECIAL = frozenset(" ,;{}()\n\t=")
+
+
+class DeltaSink:
+    """Writes each table to the Delta table `path/<target>`.
+
+    Args:
+        settings: where and how.
+        router: names the targets.
+    """
+
+    def __init__(self, settings: DeltaSettings, router: Router) -> None:
+        self._settings = settings
+        self._router = router
+        self._pool = ThreadPoolExecutor(settings.parallelism, "delta-sink")
+        self._targets: dict[str, _Target] = {}
+
+    def write(self, batch: CellBatch) -> list[Written]:
+        """See `Sink.write`."""
+        frame = batch.frame.persist()
+        try:
+            work: dict[str, list[Part]] = {}
+            for part in parts_of(frame):
+                work.setdefault(self._router.target(part.table), []).append(part)
+            jobs = [
+                self._pool.submit(self._target(name, batch).write, frame, batch, parts)
+                for name, parts in work.items()
+            ]
+            # All are waited for before the first failure is raised: none writes on after `write`.
+            failures = [e for e in (job.exception() for job in jobs) if e is not None]
+            if failures:
+                raise failures[0]
+        finally:
+            frame.unpersist()
+        return [
+            Written(
+                part.table,
+                name,
+                part.changes if part.kind == SNAPSHOT else 0,
+                0 if part.kind == SNAPSHOT else part.changes,
+            )
+            for name, parts in work.items()
+            for part in parts
+        ]
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        self._pool.shutdown()
+
+    def _target(self, name: str, batch: CellBatch) -> _Target:
+        if name not in self._targets:
+            path = f"{self._settings.path.rstrip('/')}/{name}"
+            self._targets[name] = _Target(
+                name, path, self._settings.mode, batch.spark.newSession(), batch.stream
+            )
+        return self._targets[name]
+
+
+@dataclass
+class _Target:
+    """One Delta table; `session` is its own, so that settings of one commit do not reach another's."""
+
+    name: str
+    path: str
+    mode: WriteMode
+    session: SparkSession
+    stream: StreamId
+
+    @property
+    def sql(self) -> str:
+        return f"delta.{_quote(self.path)}"
+
+    def write(self, frame: DataFrame, batch: CellBatch, parts: list[Part]) -> None:
+        """Write each part that is not in the table yet."""
+        done = self._open(parts[0])
+        for part in parts:
+            if done.get(self._app(part), -1) >= batch.id:
+                continue
+            columns = self._follow(part)
+            self._tag(batch, part)
+            cells = in_session(part.cells_of(frame), self.session)
+            if self.mode is WriteMode.CHANGELOG:
+                self._append(unpacked(cells, log_rows(columns), log_fields(columns)))
+            elif part.kind == SNAPSHOT:
+                self._append(unpacked(cells, snapshot_rows(columns), columns))
+            else:
+                self._merge(cells, columns, part)
+
+    # ---- the table -----------------------------------------------------------------------------------
+
+    def _open(self, part: Part) -> Mapping[str, int]:
+        """Make the table if it is not there; the last batch of each appId in it.
+
+        Raises:
+            StateError: something that is not this stream's is there.
+        """
+        state = delta_state(self.session, self.path)
+        if state is None:
+            self._create(part)
+            return {}
+        held = state.properties
+        if held.get("tailrace.stream") != self.stream.query or held.get("tailrace.mode") != self.mode:
+            found = "a table that Tailrace did not make"
+            if "tailrace.stream" in held:
+                found = f"a table of stream {held['tailrace.stream']} in mode `{held.get('tailrace.mode')}`"
+            raise StateError(
+                f"target `{self.name}` at {self.path} is not this stream's",
+                f"found {found}, needed one of stream {self.stream.query} in mode `{self.mode}`",
+                "use another sink path, go on with that stream's checkpoint, or delete the table",
+            )
+        return state.transactions
+
+    def _create(self, part: Part) -> None:
+        shape = part.shapes[0]
+        if self.mode is WriteMode.UPSERT and not shape.key:
+            raise SinkError(
+                f"table `{part.table}` has no key",
+                "mode upsert needs one to find the row of a change",
+                "add a primary key, or use `mode: changelog`",
+            )
+        columns = stored_schema(shape)
+        fields = columns if self.mode is WriteMode.UPSERT else log_fields(columns)
+        properties = {
+            "tailrace.stream": self.stream.query,
+            "tailrace.pipeline": self.stream.pipeline,
+            "tailrace.mode": str(self.mode),
+            "tailrace.key": json.dumps(list(shape.key)),
+            "delta.enableDeletionVectors": str(self.mode is WriteMode.UPSERT).lower(),
+        }
+        if any(_SPECIAL & set(c.name) for c in shape.columns):
+            properties["delta.columnMapping.mode"] = "name"
+        listed = ", ".join(f"{_quote(c.name)} {c.dataType.simpleString()}" for c in spark_schema(fields))
+        tags = ", ".join(f"{_text(k)} = {_text(v)}" for k, v in properties.items())
+        self._untag()
+        self.session.sql(f"CREATE TABLE {self.sql} ({listed}) USING delta TBLPROPERTIES ({tags})")
+
+    def _follow(self, part: Part) -> pa.Schema:
+        """Let the table follow the part's shapes; the columns that it then has."""
+        held = self._columns()
+        for shape in part.shapes:
+            changes = follow(self.name, held, stored_schema(shape))
+            if not changes:
+                continue
+            self._untag()
+            for change in changes:
+                kind = spark_schema(pa.schema([(change.name, change.type)]))[0].dataType.simpleString()
+                names = [_quote(change.name)]
+                if self.mode is WriteMode.CHANGELOG:
+                    names.append(f"_before.{_quote(change.name)}")
+                for name in names:
+                    if isinstance(change, AddColumn):
+                        self.session.sql(f"ALTER TABLE {self.sql} ADD COLUMN {name} {kind}")
+                    else:
+                        self.session.sql(
+                            f"ALTER TABLE {self.sql} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+                        )
+                        self.session.sql(f"ALTER TABLE {self.sql} ALTER COLUMN {name} TYPE {kind}")
+            held = self._columns()
+        return held
+
+    def _columns(self) -> pa.Schema:
+        """The source's columns in the table."""
+        stored = self.session.read.format("delta").load(self.path).schema
+        columns = to_arrow_schema(stored, timezone="UTC")
+        if self.mode is WriteMode.UPSERT:
+            return columns
+        return pa.schema(list(columns.field("_before").type))
+
+    # ---- writing -------------------------------------------------------------------------------------
+
+    def _append(self, rows: DataFrame) -> None:
+        rows.write.format("delta").mode("append").save(self.path)
+
+    def _merge(self, cells: DataFrame, columns: pa.Schema, part: Part) -> None:
+        key = part.shapes[-1].key
+        rows = unpacked(cells, last_rows(columns, key), pa.schema([*columns, *MERGE_FIELDS]))
+        if part.cells > 1:
+            row = f.struct(*(f.col(_quote(name)) for name in rows.columns))
+            rows = (
+                rows.groupBy(*(f.col(_quote(name)) for name in key))
+                .agg(f.max_by(row, "_seq").alias("_last"))
+                .select("_last.*")
+            )
+        view = "tailrace_changes"
+        rows.createOrReplaceTempView(view)
+        on = " AND ".join(f"t.{_quote(k)} = s.{_quote(k)}" for k in key)
+        names = [_quote(name) for name in columns.names]
+        self.session.sql(
+            f"MERGE INTO {self.sql} AS t USING {view} AS s ON {on}"
+            f" WHEN MATCHED AND s._op = {OP_DELETE} THEN DELETE"
+            f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{n} = s.{n}' for n in names)}"
+            f" WHEN NOT MATCHED AND s._op <> {OP_DELETE} THEN INSERT ({', '.join(names)})"
+            f" VALUES ({', '.join(f's.{n}' for n in names)})"
+        )
+
+    # ---- what a commit carries -----------------------------------------------------------------------
+
+    def _app(self, part: Part) -> str:
+        return f"tailrace/{self.stream.query}/{part.table}/{part.kind}"
+
+    def _tag(self, batch: CellBatch, part: Part) -> None:
+        said = {"batch": batch.id, "end": batch.end, "table": str(part.table), "part": part.kind}
+        self.session.conf.set(f"{_TXN}AppId", self._app(part))
+        self.session.conf.set(f"{_TXN}Version", str(batch.id))
+        self.session.conf.set(_USER_METADATA, json.dumps(said, separators=(",", ":")))
+
+    def _untag(self) -> None:
+        for name in (f"{_TXN}AppId", f"{_TXN}Version", _USER_METADATA):
+            self.session.conf.unset(name)
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

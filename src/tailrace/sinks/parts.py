@@ -1,0 +1,75 @@
+"""What a batch of cells holds, table by table: found by one small aggregate, before anything is unpacked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tailrace.model.table import TableId, TableSchema
+
+SNAPSHOT, LOG = "snapshot", "log"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The snapshot or log cells of one table in one batch.
+
+    Args:
+        table: the table.
+        kind: SNAPSHOT or LOG.
+        changes: changes in them.
+        cells: how many cells.
+        shapes: the table's shapes in them, in log order.
+    """
+
+    table: TableId
+    kind: str
+    changes: int
+    cells: int
+    shapes: tuple[TableSchema, ...]
+
+    def cells_of(self, frame: DataFrame) -> DataFrame:
+        """This part's cells: one column `cell`."""
+        return frame.where((f.col("table") == str(self.table)) & (f.col("kind") == self.kind)).select("cell")
+
+
+def parts_of(frame: DataFrame) -> list[Part]:
+    """The parts of a batch, sorted by table, snapshot after log."""
+    found: dict[tuple[str, str], list[tuple[str, int, int, TableSchema]]] = {}
+    # An IPC stream begins with four bytes 0xff, the schema message's length (little endian), the message.
+    length = f.conv(f.concat(*(f.hex(f.substring("cell", byte, 1)) for byte in (8, 7, 6, 5))), 16, 10).cast(
+        "int"
+    )
+    heads = frame.groupBy("table", "kind", "fingerprint").agg(
+        f.sum("changes").alias("changes"),
+        f.count("*").alias("cells"),
+        f.min("min_seq").alias("seq"),
+        f.first(f.col("cell").substr(f.lit(1), length + 8)).alias("head"),
+    )
+    for row in heads.collect():
+        shape = _shape(bytes(row["head"]))
+        found.setdefault((row["table"], row["kind"]), []).append(
+            (row["seq"], row["changes"], row["cells"], shape)
+        )
+    parts = []
+    for (table, kind), shapes in sorted(found.items()):
+        shapes.sort(key=lambda s: s[0])
+        parts.append(
+            Part(
+                TableId.parse(table),
+                kind,
+                sum(s[1] for s in shapes),
+                sum(s[2] for s in shapes),
+                tuple(s[3] for s in shapes),
+            )
+        )
+    return parts
+
+
+def _shape(head: bytes) -> TableSchema:
+    schema = pa.ipc.read_schema(pa.py_buffer(head))
+    return TableSchema.from_json(json.loads(schema.metadata[b"tailrace.table"]))

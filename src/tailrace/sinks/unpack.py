@@ -1,0 +1,132 @@
+"""Cells to rows, in Spark's tasks, column by column: never one Python object per row.
+
+Three forms of row, each with the columns of the *target*, in its order and its types, whatever the cell's
+shape was: a column the shape does not have is null, a narrower type is widened.
+
+    snapshot rows   the columns
+    last rows       per key of a cell the last change: the columns, `_op` and `_seq` (upsert)
+    log rows        formats.row's columns and `_before`, the whole old row of an update (changelog)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from tailrace.formats.row import ROW_FIELDS, to_rows
+from tailrace.model.change import OP_UPDATE, ChangeBatch
+from tailrace.sinks.columns import stored_type
+from tailrace.spark.jvm import map_in_arrow
+
+#: What a row that is to be merged carries beside its columns.
+MERGE_FIELDS = (pa.field("_op", pa.int8()), pa.field("_seq", pa.string()))
+
+#: Rows of one Arrow batch on its way into the JVM: more are slower.
+_ROWS_PER_BATCH = 8192
+
+Unpack = Callable[[ChangeBatch], pa.RecordBatch]
+
+
+def snapshot_rows(columns: pa.Schema) -> Unpack:
+    """Rows as they are after the change; for batches of snapshot rows."""
+
+    def unpack(batch: ChangeBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(_fit(batch.image("after"), columns), schema=columns)
+
+    return unpack
+
+
+def last_rows(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
+    """The last change of each key of a batch; a delete's row is the row before it."""
+    schema = pa.schema([*columns, *MERGE_FIELDS])
+
+    def unpack(batch: ChangeBatch) -> pa.RecordBatch:
+        rows = to_rows(batch)
+        last = _last_of_each_key(rows.select(list(key)))
+        image = rows.select(batch.table.arrow.names)
+        arrays = [*_fit_columns(image, columns), batch.op, batch.origin.column("seq")]
+        return pa.RecordBatch.from_arrays([a.take(last) for a in arrays], schema=schema)
+
+    return unpack
+
+
+def log_fields(columns: pa.Schema) -> pa.Schema:
+    """The columns of a change log whose tables have `columns`."""
+    return pa.schema([*columns, *ROW_FIELDS, pa.field("_before", pa.struct(list(columns)))])
+
+
+def log_rows(columns: pa.Schema) -> Unpack:
+    """Every change, with the old row of an update beside it."""
+    schema = log_fields(columns)
+
+    def unpack(batch: ChangeBatch) -> pa.RecordBatch:
+        rows = to_rows(batch)
+        image = rows.select(batch.table.arrow.names)
+        updated = pc.equal(batch.op, OP_UPDATE)
+        if batch.before is None or not pc.any(updated).as_py():
+            before = pa.nulls(len(batch), schema.field("_before").type)
+        else:
+            before = pa.StructArray.from_arrays(
+                _fit(batch.before, columns), fields=list(columns), mask=pc.invert(updated)
+            )
+        origin = [rows.column(field.name) for field in ROW_FIELDS]
+        return pa.RecordBatch.from_arrays([*_fit_columns(image, columns), *origin, before], schema=schema)
+
+    return unpack
+
+
+def unpacked(cells: DataFrame, unpack: Unpack, schema: pa.Schema) -> DataFrame:
+    """The rows of `cells` (one column `cell`)."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for cell in batch.column(0):
+                rows = unpack(ChangeBatch.from_cell(cell.as_buffer()))
+                for start in range(0, rows.num_rows, _ROWS_PER_BATCH):
+                    yield rows.slice(start, _ROWS_PER_BATCH)
+
+    return map_in_arrow(cells, run, spark_schema(schema))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark types of stored columns; wall-clock times stay without a zone."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _fit(image: pa.StructArray, columns: pa.Schema) -> list[pa.Array]:
+    """The fields of `image` as `columns`."""
+    return _fit_columns(
+        pa.RecordBatch.from_arrays(image.flatten(), names=[field.name for field in image.type]), columns
+    )
+
+
+def _fit_columns(rows: pa.RecordBatch, columns: pa.Schema) -> list[pa.Array]:
+    by_name = {name.lower(): i for i, name in enumerate(rows.schema.names)}
+    arrays = []
+    for field in columns:
+        i = by_name.get(field.name.lower())
+        if i is None:
+            arrays.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        array = rows.column(i)
+        if pa.types.is_duration(array.type):
+            array = array.cast(stored_type(array.type))
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return arrays
+
+
+def _last_of_each_key(keys: pa.RecordBatch) -> pa.Array:
+    """Row numbers of the last row of each key, ascending."""
+    # Durations cannot be grouped by (seen in Arrow 26).
+    columns = [c.cast(pa.int64()) if pa.types.is_duration(c.type) else c for c in keys.columns]
+    names = [f"k{i}" for i in range(len(columns))]
+    row = pa.array(np.arange(keys.num_rows, dtype="int64"))
+    table = pa.Table.from_arrays([*columns, row], names=[*names, "row"])
+    last = table.group_by(names, use_threads=False).aggregate([("row", "max")]).column("row_max")
+    return last.combine_chunks().sort()

@@ -1,0 +1,75 @@
+"""What Spark and Delta can do but PySpark has no call for: the only place that reaches into the JVM.
+
+Written against PySpark 4.2.0 and Delta 4.4.0; each function says which public call would end it.
+"""
+
+# ruff: noqa: SLF001
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+
+def map_in_arrow(
+    frame: DataFrame,
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: StructType,
+) -> DataFrame:
+    """`frame.mapInArrow(function, schema)`, which asks for pandas without needing it."""
+    udf = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    columns = udf(*(frame[name] for name in frame.columns))
+    return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)
+
+
+def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """`frame` planned and run by `session`: a DataFrame keeps to the session that made it."""
+    jvm: Any = session._jvm
+    plan = frame._jdf.queryExecution().analyzed()
+    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
+    return DataFrame(dataset, session)
+
+
+@dataclass(frozen=True)
+class DeltaState:
+    """A Delta table's newest state.
+
+    Args:
+        properties: table properties.
+        transactions: last version written per application (`txn` actions).
+    """
+
+    properties: Mapping[str, str]
+    transactions: Mapping[str, int]
+
+
+def delta_state(session: SparkSession, path: str) -> DeltaState | None:
+    """The state of the Delta table at `path`, None if there is none. DeltaTable tells no transactions."""
+    jvm: Any = session._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
+    if not log.tableExists():
+        return None
+    nothing = jvm.scala.Option.empty()
+    snapshot = log.update(False, nothing, nothing)
+    transactions = {app: int(version) for app, version in _map(snapshot.transactions()).items()}
+    return DeltaState(_map(snapshot.metadata().configuration()), transactions)
+
+
+def _map(scala: Any) -> dict[str, Any]:
+    found = {}
+    entries = scala.iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        found[entry._1()] = entry._2()
+    return found
+
+
+def local_property(session: SparkSession, name: str) -> str | None:
+    """A property of the calling thread in Spark; in foreachBatch that is the query's thread."""
+    return session.sparkContext.getLocalProperty(name)

@@ -1,0 +1,192 @@
+"""The Spark session of a pipeline: settings for streams of small batches, Delta's jars, a quiet terminal.
+
+Settings given by the user win over ours. A session that exists already (a notebook, a test) is used as it is:
+Spark has one session of these settings per process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from tailrace.errors import ConfigError
+
+#: Delta for Spark 4.2: the newest version whose jar is published; the Python package may be newer.
+DELTA_VERSION = "4.4.0"
+DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
+
+#: What Delta's dependencies would bring although Spark itself has it, in other versions.
+_PART_OF_SPARK = (
+    "org.apache.spark:*",
+    "org.apache.hadoop:*",
+    "org.apache.parquet:*",
+    "org.apache.logging.log4j:*",
+    "com.fasterxml.jackson.core:*",
+    "com.fasterxml.jackson.module:*",
+    "com.fasterxml.jackson.datatype:*",
+    "org.scala-lang:*",
+    "org.slf4j:*",
+)
+
+#: Settings of every session.
+_CONF: dict[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.sources.default": "parquet",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    # .crc files double the number of files that a batch's commit writes to a local disk.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # A cell is about a megabyte: few of them must go to a Python worker at a time.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
+    "spark.python.worker.reuse": "true",
+}
+
+_DELTA_CONF: dict[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+_LOG4J = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.filePattern = {path}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+
+
+def spark_session(
+    name: str,
+    *,
+    delta: bool = False,
+    master: str | None = None,
+    parallelism: int | None = None,
+    log_file: Path | None = None,
+    extra_conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A Spark session set up for Tailrace's streams.
+
+    Args:
+        name: the application's name.
+        delta: whether Delta tables are written or read.
+        master: Spark master; default: the environment's SPARK_MASTER, else a local Spark whose tasks are
+            tried four times.
+        parallelism: cores of a local Spark; default: all.
+        log_file: where Spark's warnings go; None: to the terminal, as Spark does.
+        extra_conf: further settings; they win over ours.
+
+    Raises:
+        ConfigError: Delta's jars are neither in the cache nor to be had.
+    """
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    # Set, every Python worker would compile all its modules anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    cores = parallelism or os.cpu_count() or 2
+    conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
+    if delta:
+        conf |= {**_DELTA_CONF, "spark.jars": ",".join(str(jar) for jar in prefetch_jars())}
+    if log_file is not None:
+        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_log4j(log_file)}"
+    conf |= extra_conf or {}
+    builder = SparkSession.builder.appName(name)
+    builder = builder.master(master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]")
+    with _quiet_launch(log_file):
+        session = builder.config(map=dict(conf)).getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def cache_dir() -> Path:
+    """Where downloads are kept: below XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace"
+
+
+def prefetch_jars() -> list[Path]:
+    """Delta's jars, from the cache; downloaded by Spark's own resolver the first time.
+
+    Raises:
+        ConfigError: they could not be downloaded.
+    """
+    home = cache_dir() / f"delta-{DELTA_VERSION}"
+    done = home / "complete"
+    if not done.exists():
+        _download(home)
+        done.touch()
+    return sorted((home / "jars").glob("*.jar"))
+
+
+def _download(home: Path) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    nothing = home / "nothing.py"
+    nothing.write_text("", encoding="utf-8")
+    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
+    command = [str(submit), "--master", "local[1]", "--packages", DELTA_PACKAGE]
+    command += ["--exclude-packages", ",".join(_PART_OF_SPARK), "--conf", f"spark.jars.ivy={home}"]
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise ConfigError(
+            "no Java found", "Spark 4.2 runs on Java 17 or newer", "install it or set JAVA_HOME"
+        )
+    command.append(str(nothing))
+    result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603
+    if result.returncode != 0:
+        log = home / "download.log"
+        log.write_text(result.stdout + result.stderr, encoding="utf-8")
+        raise ConfigError(
+            f"Delta's jars ({DELTA_PACKAGE}) could not be downloaded",
+            f"Spark's resolver failed, its output is in {log}",
+            "give it a way to Maven Central or a mirror (spark.jars.ivySettings in spark-defaults.conf)",
+        )
+
+
+def _log4j(log_file: Path) -> str:
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix="tailrace-")) / "log4j2.properties"
+    path.write_text(_LOG4J.format(path=log_file.absolute()), encoding="utf-8")
+    return path.as_uri()
+
+
+class _quiet_launch:  # noqa: N801 - reads as a function
+    """While the JVM is launched, what its start script and the JVM print goes to `log_file`.
+
+    The JVM inherits the process's stderr, and writes warnings there before any logging is set up.
+    """
+
+    def __init__(self, log_file: Path | None) -> None:
+        self._log_file = log_file
+
+    def __enter__(self) -> None:
+        if self._log_file is not None:
+            self._saved = [os.dup(1), os.dup(2)]
+            with self._log_file.open("ab") as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+
+    def __exit__(self, *_: object) -> None:
+        if self._log_file is not None:
+            for fd, saved in zip((1, 2), self._saved, strict=True):
+                os.dup2(saved, fd)
+                os.close(saved)

@@ -1,0 +1,44 @@
+"""Which target a table has: the first route that matches decides, else the table keeps its own name. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tailrace.config.model import RouteRule
+from tailrace.errors import ConfigError
+from tailrace.model.table import TableId
+
+
+class Router:
+    """Names the target of each table.
+
+    Args:
+        rules: in order; the first whose `source_table` matches the whole `database.table` counts.
+
+    Raises:
+        ConfigError: a rule's target names a group that its pattern does not have.
+    """
+
+    def __init__(self, rules: Sequence[RouteRule]) -> None:
+        self._rules = [(re.compile(rule.source_table), rule) for rule in rules]
+        for i, (pattern, rule) in enumerate(self._rules):
+            for number in re.findall(r"\$(\d+)", rule.sink_table):
+                if int(number) > pattern.groups:
+                    raise ConfigError(
+                        f"`route[{i}].sink-table` names group ${number}",
+                        f"`{rule.source_table}` has {pattern.groups} groups",
+                    )
+
+    def target(self, table: TableId) -> str:
+        """The target's name of `table`: `database.table` where no rule matches."""
+        for pattern, rule in self._rules:
+            match = pattern.fullmatch(str(table))
+            if match is not None:
+                name = _filled(rule.sink_table, match)
+                return name.replace(rule.replace_symbol, table.table) if rule.replace_symbol else name
+        return str(table)
+
+
+def _filled(name: str, groups: re.Match[str]) -> str:
+    return re.sub(r"\$(\d+)", lambda number: groups[int(number[1])] or "", name)
