@@ -29,6 +29,7 @@ from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError
 from tailrace.model.split import SnapshotSplit
+from tailrace.observe.failpoints import failpoint
 from tailrace.reader.log import read_log
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
@@ -106,7 +107,10 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends; `start` itself when there is nothing to read."""
         before = StreamOffset.from_json(start)
         end = self._plan().latest(before, self._limits(limit))
-        return start if end is before else end.to_json()
+        if end is before:
+            return start
+        failpoint("offset.planned")
+        return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Where a stream without lag would be: Spark's progress shows it beside the end offset."""
@@ -118,6 +122,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         splits = self._plan().splits(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        failpoint("batch.planned")
         return [SplitPartition(split) for split in splits]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -137,10 +142,15 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         session = registry.session(self._options)
         try:
             if isinstance(split, SnapshotSplit):
-                changes = read_snapshot(split, session, exact=self._options.exactly_once)
+                point, changes = (
+                    "snapshot.batch",
+                    read_snapshot(split, session, exact=self._options.exactly_once),
+                )
             else:
-                changes = read_log(split, session)
-            yield from self._shape.rows(changes)
+                point, changes = "log.batch", read_log(split, session)
+            for rows in self._shape.rows(changes):
+                yield rows
+                failpoint(point)
         finally:
             session.close()
 

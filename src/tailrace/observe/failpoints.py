@@ -1,0 +1,62 @@
+"""Named crash points: the places where dying must not matter, and where a test makes the process die.
+
+    failpoint("snapshot.batch")      costs one dictionary look-up when nothing is armed
+
+Armed by the environment variable TAILRACE_FAILPOINT, `NAME=VICTIM@FILE`: the process that reaches NAME kills
+VICTIM with SIGKILL, once over all processes and restarts: whoever creates FILE first does it. VICTIM is
+`self`, or `jvm`, the nearest Java process above. Points, in the order in which a batch passes them:
+
+    offset.planned     source process: the batch's end is chosen, Spark has not logged it
+    batch.planned      source process: the end is logged, its splits are made
+    snapshot.batch     task: rows of a snapshot split were handed to Spark, more may follow
+    log.batch          task: changes of a log split were handed to Spark, more may follow
+    sink.table         driver: one table of the batch is committed, others may not be
+    sink.committed     driver: the sink has the whole batch, Spark's commit log does not
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tailrace.errors import ConfigError
+
+POINTS = frozenset(
+    {
+        "offset.planned",
+        "batch.planned",
+        "snapshot.batch",
+        "log.batch",
+        "sink.table",
+        "sink.committed",
+    }
+)
+VARIABLE = "TAILRACE_FAILPOINT"
+
+
+def failpoint(name: str) -> None:
+    """Die here, or kill the JVM above, if a test has armed `name`."""
+    armed = os.environ.get(VARIABLE)
+    if not armed:
+        return
+    point, _, rest = armed.partition("=")
+    victim, _, token = rest.partition("@")
+    if point not in POINTS or victim not in ("self", "jvm") or not token:
+        raise ConfigError(f"{VARIABLE} is wrong", f"found `{armed}`, needed NAME=self|jvm@FILE")
+    if point != name:
+        return
+    try:
+        Path(token).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid() if victim == "self" else _java_above(os.getpid()), signal.SIGKILL)
+    signal.pause()  # the JVM takes its workers with it
+
+
+def _java_above(pid: int) -> int:
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+        if Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() == "java":
+            return pid
+    raise ConfigError(f"{VARIABLE}: no Java process above this one")

@@ -1,0 +1,115 @@
+"""The engine without Spark: batches planned and read in this process, and what they must add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tailrace.config.options import SourceOptions, parse_options
+from tailrace.enumerator.enumerator import Enumerator, Limits
+from tailrace.enumerator.offset import StreamOffset
+from tailrace.model.change import OP_LETTERS, ChangeBatch
+from tailrace.model.split import LogSplit, SnapshotSplit
+from tailrace.reader.log import read_log
+from tailrace.reader.snapshot import read_snapshot
+from tailrace.sources import registry
+
+State = dict[tuple[Any, ...], dict[str, Any]]
+
+
+def options_for(server, tables: str, **given: Any) -> SourceOptions:
+    return parse_options(
+        {
+            "url": f"mysql://{server.host}:{server.port}",
+            "user": server.user,
+            "password": server.password,
+            "tables": tables,
+            **{k: str(v) for k, v in given.items()},
+        }
+    )
+
+
+class Engine:
+    """One stream, driven batch by batch."""
+
+    def __init__(self, options: SourceOptions, *, parallelism: int = 2, session: Any = registry.session) -> None:
+        self.options = options
+        self._session = session
+        self.plan = Enumerator(options, registry.source(options), parallelism=parallelism)
+        self.offset = StreamOffset()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.plan.close()
+
+    def next(self, limits: Limits | None = None) -> tuple[StreamOffset, StreamOffset] | None:
+        """The offsets of the next batch, None when there is nothing new."""
+        start = self.offset
+        end = self.plan.latest(start, limits or Limits(None, 1 << 20))
+        if end is start:
+            return None
+        # what Spark does to offsets
+        self.offset = StreamOffset.from_json(end.to_json())
+        return start, self.offset
+
+    def read(self, start: StreamOffset, end: StreamOffset) -> tuple[list[ChangeBatch], list[ChangeBatch]]:
+        """The batch's snapshot and log part."""
+        snapshot, log = [], []
+        for split in self.plan.splits(start, end):
+            session = self._session(self.options)
+            try:
+                if isinstance(split, SnapshotSplit):
+                    snapshot.extend(read_snapshot(split, session, exact=self.options.exactly_once))
+                else:
+                    log.extend(read_log(split, session))
+            finally:
+                session.close()
+        return snapshot, log
+
+
+def rows_of(batches: list[ChangeBatch]) -> list[dict[str, Any]]:
+    return [row for b in batches for row in b.image("after").to_pylist()]
+
+
+def changes_of(batches: list[ChangeBatch]) -> list[tuple[str, Any, Any, str]]:
+    """(op, before, after, seq) of every change, in order."""
+    out = []
+    for b in batches:
+        out.extend(
+            zip(
+                [OP_LETTERS[o] for o in b.op.to_pylist()],
+                b.image("before").to_pylist(),
+                b.image("after").to_pylist(),
+                b.origin.column("seq").to_pylist(),
+                strict=True,
+            )
+        )
+    return out
+
+
+def multiset(batches: list[ChangeBatch]) -> Counter[str]:
+    """What a batch's output is compared by: every change with its origin, in any order."""
+    return Counter(repr(row) for b in batches for row in b.to_record_batch().to_pylist())
+
+
+def apply(state: State, changes: list[tuple[str, Any, Any, str]], key: tuple[str, ...]) -> None:
+    """Apply log changes to `state`; each must fit what is there."""
+    for op, before, after, _ in changes:
+        if op in ("u", "d"):
+            found = state.pop(tuple(before[k] for k in key), None)
+            assert found == before, f"{op} of {before}: the state holds {found}"
+        if op in ("u", "c"):
+            new = tuple(after[k] for k in key)
+            assert new not in state, f"{op} of a key that is there: {after}"
+            state[new] = after
+
+
+def whole_log(options: SourceOptions, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, Any, Any, str]]:
+    """Every change in `(start, end]` of the log, read in one go."""
+    session = registry.session(options)
+    try:
+        return changes_of(list(read_log(LogSplit(start, end), session)))
+    finally:
+        session.close()

@@ -1,0 +1,135 @@
+"""Writers that keep a table busy, and the tables they write to."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass
+
+import pymysql
+
+#: Errors that random writers run into by design: duplicate key, deadlock, lock wait timeout.
+_EXPECTED = {1062, 1213, 1205}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kind of table to test with.
+
+    Args:
+        name: names it in test ids.
+        columns: the columns' definitions with the key.
+        key: names of the key columns.
+        literal: SQL literals of the i-th key, in the key's order of columns.
+    """
+
+    name: str
+    columns: str
+    key: tuple[str, ...]
+
+    def values(self, i: int) -> tuple[object, ...]:
+        """The i-th key."""
+        if self.name == "integer":
+            return (i,)
+        if self.name == "caseless":
+            return (("Ab" if i % 2 else "aB") + "zé"[i % 2] + format(i, "x"),)
+        return (i % 13, f"K{i // 13}" if i % 3 else f"k{i // 13}", i)
+
+
+SUBJECTS = (
+    Subject("integer", "id INT PRIMARY KEY, v INT, pad VARCHAR(40)", ("id",)),
+    Subject(
+        "caseless",
+        "id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, v INT, pad VARCHAR(40)",
+        ("id",),
+    ),
+    Subject(
+        "composite",
+        "a INT, b VARCHAR(20) COLLATE utf8mb4_general_ci, c BIGINT UNSIGNED, v INT, pad VARCHAR(40), "
+        "PRIMARY KEY (b, a, c)",
+        ("a", "b", "c"),
+    ),
+)
+
+
+class Writers:
+    """Threads that insert, update, delete and re-key rows at random until `stop()`.
+
+    Args:
+        server: a dev server.
+        table: database.table, made with `subject.columns`.
+        subject: what the table looks like.
+        count: threads.
+        keys: keys are drawn from 0..keys-1.
+    """
+
+    def __init__(self, server, table: str, subject: Subject, *, count: int = 8, keys: int = 2000) -> None:
+        self._server, self._table, self._subject, self._keys = server, table, subject, keys
+        self._stopping = threading.Event()
+        self.errors: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._run, args=(seed,), daemon=True) for seed in range(count)]
+
+    def __enter__(self) -> Writers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+        assert not self.errors, self.errors
+
+    def _run(self, seed: int) -> None:
+        draw = random.Random(seed)
+        names = ", ".join(self._subject.key)
+        marks = ", ".join(["%s"] * len(self._subject.key))
+        equal = " AND ".join(f"{n} = %s" for n in self._subject.key)
+        assign = ", ".join(f"{n} = %s" for n in self._subject.key)
+        try:
+            with self._server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+                while not self._stopping.is_set():
+                    try:
+                        for _ in range(draw.choice((1, 1, 1, 3, 20))):
+                            key = self._subject.values(draw.randrange(self._keys))
+                            dice = draw.random()
+                            if dice < 0.5:
+                                cursor.execute(
+                                    f"UPDATE {self._table} SET v = v + 1 WHERE {equal}", key
+                                )
+                            elif dice < 0.7:
+                                cursor.execute(
+                                    f"INSERT IGNORE INTO {self._table} ({names}, v, pad) VALUES ({marks}, %s, %s)",
+                                    (*key, draw.randrange(1000), "x" * draw.randrange(40)),
+                                )
+                            elif dice < 0.85:
+                                cursor.execute(f"DELETE FROM {self._table} WHERE {equal}", key)
+                            else:
+                                other = self._subject.values(draw.randrange(self._keys))
+                                cursor.execute(
+                                    f"UPDATE IGNORE {self._table} SET {assign} WHERE {equal}", (*other, *key)
+                                )
+                        if draw.random() < 0.05:
+                            connection.rollback()
+                        else:
+                            connection.commit()
+                    except pymysql.err.MySQLError as error:
+                        if error.args[0] not in _EXPECTED:
+                            raise
+                        connection.rollback()
+        except BaseException as error:
+            self.errors.append(error)
+
+
+def fill(server, table: str, subject: Subject, rows: int) -> None:
+    """Create the table with every other key of 0..2 * rows - 1."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {table} ({subject.columns})")
+        marks = ", ".join(["%s"] * (len(subject.key) + 2))
+        cursor.executemany(
+            f"INSERT INTO {table} ({', '.join(subject.key)}, v, pad) VALUES ({marks})",
+            [(*subject.values(2 * i), 0, "pad") for i in range(rows)],
+        )
