@@ -1,5 +1,19 @@
-"""Real database servers for tests, demos and developers: no root, no Docker, one call."""
+"""Real database servers for tests, demos and developers: no root, no Docker, one call.
 
+`with start_mysql() as server:` gives a running server, and removes it with its data at the end.
+"""
+
+from tailrace.devservers.mariadb import MariaDbServer, start_mariadb
 from tailrace.devservers.mysql import MySqlServer, start_mysql
+from tailrace.devservers.postgres import PostgresServer, start_postgres
+from tailrace.devservers.server import DevServer
 
-__all__ = ["MySqlServer", "start_mysql"]
+__all__ = [
+    "DevServer",
+    "MariaDbServer",
+    "MySqlServer",
+    "PostgresServer",
+    "start_mariadb",
+    "start_mysql",
+    "start_postgres",
+]

@@ -1,11 +1,11 @@
 """Where servers, their packages and their data are kept, and the locks that let processes share them.
 
-$TAILRACE_CACHE (default ~/.cache/tailrace)
-├── debian/<suite>/apt/        private state of apt-get: lists, archives
-├── debian/<suite>/<package>/  a package and everything it needs, unpacked
-├── wheels/                    the same for wheels
-├── templates/                 initialised data directories, copied for each new server
-└── run/<name>/                one server: server.json, log, data
+Under $TAILRACE_CACHE (default ~/.cache/tailrace):
+* `debian/<suite>/apt/`: private state of apt-get: lists, archives
+* `debian/<suite>/<package>/`: a package and everything it needs, unpacked
+* `wheels/`: the same for wheels
+* `templates/`: initialised data directories, copied for each new server
+* `run/<name>/`: one server: server.json, log, data
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ apt-get runs with every directory it writes to moved into the cache, and with an
 packages, so it fetches a package and all it needs down to libc. `dpkg -x` unpacks them side by side, and
 programs run through that root's own dynamic loader: nothing of the machine's system is used or changed.
 
-The mirror, its key and any proxy are those of the machine's own apt configuration; only the suite differs.
+Mirror, key and any proxy are those of the machine's own apt configuration; only the suite differs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.devservers.cache import cache_dir, locked
+from tailrace.devservers.program import matches, run
 from tailrace.errors import TailraceError
 
 _OS_RELEASE = Path("/etc/os-release")
@@ -36,7 +36,7 @@ class PackageRoot:
     version: str
 
     def command(self, program: str) -> list[str]:
-        """The start of a command line that runs `program` (a path under the root, e.g. `usr/sbin/mysqld`)."""
+        """The start of a command line that runs `program`, a path under the root like `usr/sbin/mysqld`."""
         loader = next(iter(sorted(self.path.glob("**/ld-linux*.so.[0-9]"))), None)
         if loader is None:
             raise TailraceError(f"no dynamic loader under `{self.path}`", hint="delete it and try again")
@@ -84,7 +84,7 @@ def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) ->
             unpacked = root.with_suffix(".new")
             shutil.rmtree(unpacked, ignore_errors=True)
             for archive in apt.download(packages):
-                _run(["dpkg", "-x", str(archive), str(unpacked)])
+                run(["dpkg", "-x", str(archive), str(unpacked)], f"`{archive.name}` could not be unpacked")
                 archive.unlink()
             (unpacked / ".version").write_text(found, encoding="utf-8")
             unpacked.rename(root)
@@ -92,15 +92,11 @@ def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) ->
     return PackageRoot(root, found) if matches(found, version) else None
 
 
-def matches(found: str, wanted: str | None) -> bool:
-    """Whether version `found` is `wanted` or begins with it: `10.11.14` with `10.11`, not with `10.1`."""
-    return wanted is None or found == wanted or found.startswith(wanted + ".")
-
-
 class _Apt:
     """apt-get and apt-cache with a private state for one suite."""
 
     def __init__(self, suite: str) -> None:
+        self._suite = suite
         self._directory = cache_dir("debian", suite, "apt")
         for name in ("state/lists/partial", "cache/archives/partial"):
             (self._directory / name).mkdir(parents=True, exist_ok=True)
@@ -114,10 +110,9 @@ class _Apt:
                 f"looked through sources.list and sources.list.d of {_APT}",
                 "install the server yourself so that it is on PATH",
             )
-        uri, signed_by = archive
-        stanza = f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\n"
-        if signed_by:
-            stanza += f"Signed-By: {signed_by}\n"
+        stanza = f"Types: deb\nURIs: {archive.uri}\nSuites: {suite}\nComponents: main\n"
+        if archive.signed_by:
+            stanza += f"Signed-By: {archive.signed_by}\n"
         sources.write_text(stanza, encoding="utf-8")
         self._options = [
             f"Dir::State={self._directory / 'state'}",
@@ -142,11 +137,10 @@ class _Apt:
 
     def version(self, package: str) -> str | None:
         """Upstream version that the suite has of `package`."""
-        match = re.search(r"^Version: (.+)$", self._call("apt-cache", "show", package, check=False), re.M)
-        if match is None:
-            return None
-        upstream = re.search(r"\d+(\.\d+)+", match[1].partition(":")[2] or match[1])
-        return upstream[0] if upstream else None
+        candidate = re.search(
+            r"^ +Candidate: (?:\d+:)?(\d+(?:\.\d+)+)", self._call("apt-cache", "policy", package), re.M
+        )
+        return candidate[1] if candidate else None
 
     def download(self, packages: tuple[str, ...]) -> list[Path]:
         archives = self._directory / "cache" / "archives"
@@ -155,56 +149,50 @@ class _Apt:
         self._call("apt-get", "--yes", "--download-only", "install", *packages)
         return sorted(archives.glob("*.deb"))
 
-    def _call(self, program: str, *arguments: str, check: bool = True) -> str:
+    def _call(self, program: str, *arguments: str) -> str:
         options = [part for option in self._options for part in ("-o", option)]
-        return _run([program, *options, *arguments], check=check)
-
-
-def _run(command: list[str], *, check: bool = True) -> str:
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
-    )
-    if check and done.returncode:
-        raise TailraceError(
-            f"`{command[0]}` failed with exit code {done.returncode}",
-            "; ".join((done.stderr or done.stdout).strip().splitlines()[-3:]),
-            "see whether this machine reaches its package mirror, or install the server yourself",
+        return run(
+            [program, *options, *arguments],
+            f"Debian's packages of {self._suite} could not be fetched",
+            {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
         )
-    return done.stdout
 
 
-def _archive() -> tuple[str, str] | None:
-    """URI and key of the machine's own release, from apt's own configuration, as it stands there."""
-    release = re.search(
-        r"^VERSION_CODENAME=\W?(\w+)",
-        _OS_RELEASE.read_text(encoding="utf-8") if _OS_RELEASE.exists() else "",
-        re.M,
-    )
-    files = [
-        _APT / "sources.list",
-        *sorted((_APT / "sources.list.d").glob("*.list")),
-        *sorted((_APT / "sources.list.d").glob("*.sources")),
-    ]
-    for file in files:
-        if not file.is_file():
-            continue
-        text = file.read_text(encoding="utf-8")
-        entries = _stanzas(text) if file.suffix == ".sources" else _lines(text)
-        for uri, suites, signed_by in entries:
-            wanted = {release[1]} if release else set()
-            if wanted & set(suites) or {"sid", "unstable", "stable", "testing"} & set(suites):
-                return uri, signed_by
+@dataclass(frozen=True)
+class _Entry:
+    """One repository of apt's configuration."""
+
+    uri: str
+    suites: list[str]
+    components: list[str]
+    signed_by: str
+
+
+def _archive() -> _Entry | None:
+    """The archive of this machine's own Debian release, as apt's configuration names it."""
+    release = _OS_RELEASE.read_text(encoding="utf-8") if _OS_RELEASE.exists() else ""
+    codename = re.search(r"^VERSION_CODENAME=\W?(\w+)", release, re.M)
+    if not re.search(r"^ID=\W?debian\b", release, re.M):
+        return None
+    suites = {"stable", "testing", "unstable", "sid", *([codename[1]] if codename else [])}
+    directory = _APT / "sources.list.d"
+    entries: list[_Entry] = []
+    for file in [_APT / "sources.list", *sorted(directory.glob("*.list"))]:
+        if file.is_file():
+            entries += _lines(file.read_text(encoding="utf-8"))
+    for file in sorted(directory.glob("*.sources")):
+        entries += _stanzas(file.read_text(encoding="utf-8"))
+    for entry in entries:
+        # Other vendors' repositories use Debian's names of suites too, but have keys of their own.
+        ours = not entry.signed_by or Path(entry.signed_by).name.startswith("debian-archive")
+        if ours and "main" in entry.components and suites & set(entry.suites):
+            return entry
     return None
 
 
-def _stanzas(text: str) -> list[tuple[str, list[str], str]]:
-    """Entries of a deb822 file: URI, suites, key."""
-    entries = []
+def _stanzas(text: str) -> list[_Entry]:
+    """Entries of a deb822 file (`man sources.list`)."""
+    entries: list[_Entry] = []
     text = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for stanza in re.split(r"\n\s*\n", text):
         fields = {
@@ -212,15 +200,17 @@ def _stanzas(text: str) -> list[tuple[str, list[str], str]]:
             for name, value in re.findall(r"^([\w-]+):((?:.*)(?:\n[ \t].*)*)", stanza, re.M)
         }
         if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes").lower() != "no":
-            for uri in fields.get("uris", "").split()[:1]:
-                entries.append((uri, fields.get("suites", "").split(), fields.get("signed-by", "")))
+            suites, components = (fields.get(name, "").split() for name in ("suites", "components"))
+            key = fields.get("signed-by", "")
+            entries += [_Entry(uri, suites, components, key) for uri in fields.get("uris", "").split()]
     return entries
 
 
-def _lines(text: str) -> list[tuple[str, list[str], str]]:
-    """Entries of a one-line file: URI, suite, key."""
+def _lines(text: str) -> list[_Entry]:
+    """Entries of a one-line file (`man sources.list`)."""
     entries = []
-    for match in re.finditer(r"^\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)", text, re.M):
+    for match in re.finditer(r"^\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+(.*)", text, re.M):
         key = re.search(r"signed-by=(\S+)", match[1] or "")
-        entries.append((match[2], [match[3]], key[1] if key else ""))
+        components = match[4].partition("#")[0].split()
+        entries.append(_Entry(match[2], [match[3]], components, key[1] if key else ""))
     return entries

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,12 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
-from tailrace.devservers import debian, registry
-from tailrace.devservers.cache import cache_dir, locked
-from tailrace.devservers.server import DevServer, ServerState, as_arguments
-from tailrace.errors import TailraceError
+from tailrace.devservers import debian
+from tailrace.devservers.launch import as_arguments, copy_template, launch, with_defaults
+from tailrace.devservers.program import Program, run, unavailable, version_on_path
+from tailrace.devservers.server import DevServer, ServerState
 
-#: Where packages come from, by suite.
+#: Where packages come from, by suite; the first is preferred.
 _PACKAGES = {"sid": ("mysql-server-core", "mysql-client-core")}
 
 #: What a server runs with unless the caller says otherwise.
@@ -47,17 +45,15 @@ DEFAULTS = {
     "secure_file_priv": "",
 }
 
-#: Options that only `--initialize` may set: each set of them has its own template.
+#: Options that only initialisation may set: each set of them has its own template.
 _AT_INITIALISE = ("lower_case_table_names", "innodb_page_size", "innodb_data_file_path")
 
 
-class MySqlConnections:
-    """Connections by PyMySQL, as MySQL and MariaDB servers give them."""
+class MySqlProtocolServer(DevServer):
+    """A server that PyMySQL connects to: MySQL or MariaDB."""
 
-    host: str
-    port: int
-    user: str
-    password: str
+    scheme = "mysql"
+    user = "root"
 
     def connect(self, **options: Any) -> Connection[Any]:
         """A connection of root with autocommit; `options` go to `pymysql.connect` and win."""
@@ -90,12 +86,10 @@ class MySqlConnections:
         return None
 
 
-class MySqlServer(MySqlConnections, DevServer):
+class MySqlServer(MySqlProtocolServer):
     """A MySQL server of one's own; `root` without a password."""
 
     product = "mysql"
-    scheme = "mysql"
-    user = "root"
 
 
 def start_mysql(
@@ -119,112 +113,68 @@ def start_mysql(
     Raises:
         TailraceError: no such server can be had here, or it does not start.
     """
-    registry.servers({"mysql": MySqlServer})
-    program = _program(version)
-    chosen = {**DEFAULTS, **{k.replace("-", "_"): v for k, v in (options or {}).items()}}
-    name, port, directory = registry.claim("mysql", port)
-    data = directory / "data"
-    try:
-        _copy_template(program, {k: v for k, v in chosen.items() if k in _AT_INITIALISE}, data)
-        arguments = as_arguments(chosen) + [
-            f"--datadir={data}",
-            f"--port={port}",
-            # Relative to the data directory: a path in full may be longer than a socket's can be.
-            "--socket=mysql.sock",
-            f"--pid-file={data / 'mysql.pid'}",
-        ]
-        state = ServerState(
-            name=name,
-            product="mysql",
-            version=program.version,
-            port=port,
-            command=[*program.command, *arguments],
-            data=str(data),
-            owner=None if detached else os.getpid(),
+    program = mysql_program(version)
+    settings = with_defaults(DEFAULTS, options)
+    initial = {name: value for name, value in settings.items() if name in _AT_INITIALISE}
+
+    def initialise(data: Path) -> None:
+        small = {**initial, "innodb_redo_log_capacity": "8388608", "log_bin": "binlog"}
+        run(
+            [*program.command, "--initialize-insecure", f"--datadir={data}", *as_arguments(small)],
+            f"MySQL {program.version} could not make its data directory",
         )
-        return MySqlServer(state).start()
-    except BaseException:
-        # The log goes with the directory only when there is none to read.
-        if not (directory / "log").exists():
-            shutil.rmtree(directory, ignore_errors=True)
-        raise
+        # Every copy makes its own uuid; its log begins anew.
+        for leftover in [data / "auto.cnf", *data.glob("binlog.*")]:
+            leftover.unlink(missing_ok=True)
+
+    def prepare(state: ServerState) -> list[str]:
+        names = ["mysql", program.version, *(f"{k}={v}" for k, v in sorted(initial.items()))]
+        copy_template(re.sub(r"[^\w.=-]", "_", "-".join(names)), initialise, state)
+        return [*as_arguments(settings), *placement(state)]
+
+    return launch(MySqlServer, program, port, detached=detached, prepare=prepare)
 
 
-class _Program:
-    """A mysqld that can be run.
+def placement(state: ServerState) -> list[str]:
+    """Arguments that say where a server's data, port, socket and pid file are."""
+    return [
+        f"--datadir={state.data}",
+        f"--port={state.port}",
+        # Relative to the data directory: the whole path may be longer than a socket's can be.
+        "--socket=server.sock",
+        "--pid-file=server.pid",
+    ]
 
-    Args:
-        command: command line up to the settings.
-        version: e.g. `9.7.4`.
+
+def as_root() -> list[str]:
+    """The argument without which these servers refuse to be run by root."""
+    return ["--user=root"] if os.getuid() == 0 else []
+
+
+def mysql_program(version: str | None) -> Program:
+    """A mysqld that can be run here.
+
+    Raises:
+        TailraceError: none can be had.
     """
-
-    def __init__(self, command: list[str], version: str) -> None:
-        self.command = command
-        self.version = version
-
-
-def _program(version: str | None) -> _Program:
-    on_path = shutil.which("mysqld")
-    as_user = ["--user=root"] if os.getuid() == 0 else []
-    seen = []
-    if on_path:
-        said = subprocess.run([on_path, "--version"], capture_output=True, text=True, check=False).stdout
-        number = re.search(r"\d+\.\d+\.\d+", said)
-        if number and "MariaDB" not in said and debian.matches(number[0], version):
-            return _Program([on_path, "--no-defaults", *as_user], number[0])
-        seen.append(f"`{on_path}` is {number[0] if number else 'of no known version'}")
-    if debian.available():
-        for suite, packages in _PACKAGES.items():
-            root = debian.unpack(suite, packages, version)
-            if root:
-                usr = root.path / "usr"
-                paths = [
-                    f"--basedir={usr}",
-                    f"--plugin-dir={usr / 'lib/mysql/plugin'}",
-                    f"--lc-messages-dir={usr / 'share/mysql'}",
-                    f"--character-sets-dir={usr / 'share/mysql/charsets'}",
-                ]
-                command = [*root.command("usr/sbin/mysqld"), "--no-defaults", *as_user, *paths]
-                return _Program(command, root.version)
-            seen.append(f"Debian's {suite} has another version")
-    else:
+    seen: list[str] = []
+    found = version_on_path("mysqld", r"Ver (\d+\.\d+\.\d+)(?!\S*MariaDB)", version, seen)
+    if found:
+        return Program([found[0], "--no-defaults", *as_root()], found[1])
+    if not debian.available():
         seen.append("this machine has no apt-get with a Debian mirror")
+        raise unavailable("MySQL", "mysqld", version, seen)
+    for suite, packages in _PACKAGES.items():
+        root = debian.unpack(suite, packages, version)
+        if root:
+            usr = root.path / "usr"
+            paths = [
+                f"--basedir={usr}",
+                f"--plugin-dir={usr / 'lib/mysql/plugin'}",
+                f"--lc-messages-dir={usr / 'share/mysql'}",
+                f"--character-sets-dir={usr / 'share/mysql/charsets'}",
+            ]
+            command = [*root.command("usr/sbin/mysqld"), "--no-defaults", *as_root(), *paths]
+            return Program(command, root.version)
+        seen.append(f"Debian's {suite} has another version")
     raise unavailable("MySQL", "mysqld", version, seen)
-
-
-def unavailable(product: str, binary: str, version: str | None, seen: list[str]) -> TailraceError:
-    """The error for a server that cannot be had here."""
-    return TailraceError(
-        f"no {product} server{' ' + version if version else ''} can be had on this machine",
-        "; ".join(seen),
-        f"install one so that `{binary}` is on PATH, or use a server that runs elsewhere: give its address "
-        "by option `url`",
-    )
-
-
-def _copy_template(program: _Program, options: Mapping[str, str], data: Path) -> None:
-    """Makes `data` a copy of an initialised data directory, which is made at first use."""
-    key = "-".join(["mysql", program.version, *(f"{k}={v}" for k, v in sorted(options.items()))])
-    template = cache_dir("templates") / re.sub(r"[^\w.=-]", "_", key)
-    with locked("templates"):
-        if not template.exists():
-            new = template.with_name(template.name + ".new")
-            shutil.rmtree(new, ignore_errors=True)
-            settings = {**options, "innodb_redo_log_capacity": "8388608", "log_bin": "binlog"}
-            done = subprocess.run(
-                [*program.command, "--initialize-insecure", f"--datadir={new}", *as_arguments(settings)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                shutil.rmtree(new, ignore_errors=True)
-                raise TailraceError(
-                    f"MySQL {program.version} could not make its data directory",
-                    " | ".join((done.stderr + done.stdout).strip().splitlines()[-5:]),
-                )
-            # Every copy makes its own uuid; its log begins anew.
-            for leftover in [new / "auto.cnf", *new.glob("binlog.*")]:
-                leftover.unlink(missing_ok=True)
-            new.rename(template)
-    shutil.copytree(template, data)

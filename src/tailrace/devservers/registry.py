@@ -7,27 +7,26 @@ import os
 from pathlib import Path
 
 from tailrace.devservers.cache import cache_dir, locked
-from tailrace.devservers.server import STATE_VERSION, DevServer, ServerState, free_port
+from tailrace.devservers.server import STATE_VERSION, ServerState, delete_files, free_port, terminate
 from tailrace.errors import TailraceError
 
 
-def servers(classes: dict[str, type[DevServer]]) -> list[DevServer]:
-    """All servers, those of dead owners removed first.
+def states() -> list[ServerState]:
+    """The state of every server, by name.
 
-    Args:
-        classes: the class of each product.
+    Raises:
+        TailraceError: a state file is of another version of Tailrace.
     """
-    found = []
-    for file in sorted(cache_dir("run").glob("*/server.json")):
-        state = _read(file)
-        if state is None or state.product not in classes:
-            continue
-        server = classes[state.product](state)
+    found = [_read(file) for file in sorted(cache_dir("run").glob("*/server.json"))]
+    return [state for state in found if state is not None]
+
+
+def remove_orphans() -> None:
+    """Removes the servers whose owner died without doing so."""
+    for state in states():
         if state.owner is not None and not _alive(state.owner):
-            server.remove()
-        else:
-            found.append(server)
-    return found
+            terminate(state)
+            delete_files(state)
 
 
 def claim(product: str, port: int | None) -> tuple[str, int, Path]:
@@ -54,7 +53,7 @@ def claim(product: str, port: int | None) -> tuple[str, int, Path]:
 def _read(file: Path) -> ServerState | None:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except FileNotFoundError:
         # Removed meanwhile by another process.
         return None
     if value.get("v") != STATE_VERSION:

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -28,8 +28,13 @@ from tailrace.devservers.cache import cache_dir
 from tailrace.errors import TailraceError
 
 STATE_VERSION = 1
-START_TIMEOUT_S = 120
+#: Begins the names of directories that hold nothing but one server's data.
+PRIVATE_PREFIX = "tailrace-data-"
+START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
+
+#: Servers that this process started, by process id: only their parent can see that they are gone for good.
+_children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass
@@ -45,7 +50,7 @@ class ServerState:
         data: its data directory.
         pid: the server's process, None while it is stopped.
         owner: process that it dies with, None for a detached one.
-        uid: user to run it as when we are root and it refuses to be, else None.
+        run_as: user and group id to run it as when we are root and it refuses to be, else None.
         environment: variables added to our own.
     """
 
@@ -57,7 +62,7 @@ class ServerState:
     data: str
     pid: int | None = None
     owner: int | None = None
-    uid: int | None = None
+    run_as: tuple[int, int] | None = None
     environment: dict[str, str] = field(default_factory=dict)
     v: int = STATE_VERSION
 
@@ -68,14 +73,13 @@ class DevServer(ABC):
     product: ClassVar[str]
     scheme: ClassVar[str]
     user: ClassVar[str]
-    host = "127.0.0.1"
-    password = ""
+    host: ClassVar[str] = "127.0.0.1"
+    password: ClassVar[str] = ""
     #: Asks the server to end in order.
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def __init__(self, state: ServerState) -> None:
         self.state = state
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def name(self) -> str:
@@ -115,9 +119,7 @@ class DevServer(ABC):
     @property
     def running(self) -> bool:
         """Whether the server's process is there."""
-        if self._process is not None:
-            return self._process.poll() is None
-        return self.state.pid is not None and _is_ours(self.state.pid, self.state.data)
+        return is_running(self.state)
 
     @abstractmethod
     def _probe(self) -> str | None:
@@ -131,8 +133,10 @@ class DevServer(ABC):
         """
         if self.running:
             return self
+        self.directory.mkdir(parents=True, exist_ok=True)
+        user, group = self.state.run_as or (None, None)
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            child = subprocess.Popen(
                 self.state.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -140,9 +144,12 @@ class DevServer(ABC):
                 cwd=self.data,
                 env={**os.environ, **self.state.environment},
                 start_new_session=True,
-                user=self.state.uid,
+                user=user,
+                group=group,
+                extra_groups=None if group is None else [],
             )
-        self.state.pid = self._process.pid
+        _children[child.pid] = child
+        self.state.pid = child.pid
         self.save()
         reason: str | None = "not tried"
 
@@ -153,7 +160,7 @@ class DevServer(ABC):
 
         wait_until(ready, START_TIMEOUT_S)
         if not self.running:
-            self._failed(f"ended with exit code {self._process.returncode}")
+            self._failed("ended while it started")
         if reason is not None:
             self.kill()
             self._failed(f"takes no connections after {START_TIMEOUT_S} s: {reason}")
@@ -176,8 +183,7 @@ class DevServer(ABC):
         """Ends the server and deletes all that it left."""
         if self.running:
             self.kill()
-        shutil.rmtree(self.data, ignore_errors=True)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        delete_files(self.state)
 
     def save(self) -> None:
         """Writes the state where other processes find it."""
@@ -204,7 +210,6 @@ class DevServer(ABC):
             if not wait_until(lambda: not self.running, STOP_TIMEOUT_S):
                 os.kill(pid, signal.SIGKILL)
                 wait_until(lambda: not self.running, STOP_TIMEOUT_S)
-        self._process = None
         self.state.pid = None
         if self.directory.exists():
             self.save()
@@ -236,20 +241,39 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
     return True
 
 
-def as_arguments(options: Mapping[str, str]) -> list[str]:
-    """Server options as command-line arguments: `{"server_id": "7"}` as `--server_id=7`."""
-    return [f"--{name}={value}" for name, value in options.items()]
-
-
-def _is_ours(pid: int, data: str) -> bool:
-    """Whether process `pid` is the server of directory `data`, and no later process with that number."""
-    proc = Path("/proc") / str(pid) / "cmdline"
+def is_running(state: ServerState) -> bool:
+    """Whether the server's process is there, and is no later process with its number."""
+    if state.pid is None:
+        return False
+    child = _children.get(state.pid)
+    if child is not None:
+        return child.poll() is None
+    process = Path(f"/proc/{state.pid}")
     if Path("/proc/self").exists():
         try:
-            return data.encode() in proc.read_bytes()
+            command = (process / "cmdline").read_bytes()
+            # A process that is ending has no command line any more, but may still hold its files.
+            ending = not command and (process / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
         except OSError:
             return False
+        return ending or state.data.encode() in command
     listed = subprocess.run(
-        ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ["ps", "-o", "command=", "-p", str(state.pid)], capture_output=True, text=True, check=False
     )
-    return data in listed.stdout
+    return state.data in listed.stdout
+
+
+def delete_files(state: ServerState) -> None:
+    """Deletes data, log and state of a server that has ended."""
+    data = Path(state.data)
+    shutil.rmtree(data, ignore_errors=True)
+    if data.parent.name.startswith(PRIVATE_PREFIX):
+        shutil.rmtree(data.parent, ignore_errors=True)
+    shutil.rmtree(cache_dir("run") / state.name, ignore_errors=True)
+
+
+def terminate(state: ServerState) -> None:
+    """Ends the process of a server by SIGKILL and waits until it is gone."""
+    if state.pid is not None and is_running(state):
+        os.kill(state.pid, signal.SIGKILL)
+        wait_until(lambda: not is_running(state), STOP_TIMEOUT_S)

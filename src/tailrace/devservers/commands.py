@@ -1,0 +1,78 @@
+"""`tailrace dev`: real servers from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from tailrace.devservers import registry
+from tailrace.devservers.mariadb import MariaDbServer, start_mariadb
+from tailrace.devservers.mysql import MySqlServer, start_mysql
+from tailrace.devservers.postgres import PostgresServer, start_postgres
+from tailrace.devservers.server import DevServer, is_running
+from tailrace.errors import TailraceError
+
+_START: dict[str, Callable[..., DevServer]] = {
+    "mysql": start_mysql,
+    "mariadb": start_mariadb,
+    "postgres": start_postgres,
+}
+_CLASSES: dict[str, type[DevServer]] = {c.product: c for c in (MySqlServer, MariaDbServer, PostgresServer)}
+
+
+@click.group()
+def dev() -> None:
+    """Real MySQL, MariaDB and PostgreSQL servers for development: no root, no Docker."""
+
+
+@dev.command()
+@click.argument("product", type=click.Choice(list(_START)))
+@click.option("--version", help="Leading part of the version, e.g. 9.7; default: what can be had.")
+@click.option("--port", type=click.IntRange(1, 65535), help="TCP port on 127.0.0.1; default: a free one.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Server setting; repeatable.")
+def start(product: str, version: str | None, port: int | None, options: tuple[str, ...]) -> None:
+    """Start a new, empty server, set up for capture. It runs until `tailrace dev stop`."""
+    settings = {}
+    for option in options:
+        name, sign, value = option.partition("=")
+        if not sign or not name:
+            raise click.BadParameter(f"expected NAME=VALUE, got {option!r}", param_hint="--option")
+        settings[name] = value
+    server = _START[product](version, port, settings, detached=True)
+    click.echo(f"{server.name}: {product} {server.version} at {server.url}")
+    click.echo(f"user {server.user}, no password; log {server.log}")
+    click.echo(f"stop it and delete its data: tailrace dev stop {server.name}")
+
+
+@dev.command()
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every server of this cache.")
+def stop(name: str | None, everything: bool) -> None:
+    """Stop a server and delete its data."""
+    if everything == (name is not None):
+        raise click.UsageError("give either a NAME (see `tailrace dev list`) or --all")
+    registry.remove_orphans()
+    states = [s for s in registry.states() if everything or s.name == name]
+    if name is not None and not states:
+        known = ", ".join(s.name for s in registry.states()) or "none"
+        raise TailraceError(f"there is no server `{name}`", f"known are: {known}", "tailrace dev list")
+    for state in states:
+        server = _CLASSES[state.product](state)
+        server.stop()
+        server.remove()
+        click.echo(f"{state.name}: stopped, its data deleted")
+
+
+@dev.command("list")
+def list_() -> None:
+    """List the servers of this cache."""
+    registry.remove_orphans()
+    states = registry.states()
+    if not states:
+        click.echo("no servers; start one: tailrace dev start mysql")
+    for state in states:
+        server = _CLASSES[state.product](state)
+        condition = "running" if is_running(state) else "stopped"
+        owner = f", of process {state.owner}" if state.owner is not None else ""
+        click.echo(f"{state.name}  {state.version}  {server.url}  {condition}{owner}  {server.log}")

@@ -1,0 +1,75 @@
+"""`tailrace dev`: start, list and stop from separate processes; the same for every product."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tailrace.devservers import DevServer, start_mariadb, start_mysql, start_postgres
+from tailrace.devservers.commands import dev
+from tailrace.errors import TailraceError
+
+_START = {"mysql": start_mysql, "mariadb": start_mariadb, "postgres": start_postgres}
+
+
+def _run(*arguments: str) -> str:
+    result = CliRunner().invoke(dev, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("product", _START)
+def test_server_survives_sigkill_and_leaves_nothing(product: str) -> None:
+    with _START[product]() as server:
+        assert isinstance(server, DevServer)
+        port, data = server.port, server.data
+        server.kill()
+        server.start()
+        server.restart()
+        assert (server.port, server.running) == (port, True)
+    assert not data.exists()
+    assert not server.directory.exists()
+
+
+def test_started_server_is_listed_and_stopped_by_name() -> None:
+    name = re.match(r"(mysql-\d+): mysql 9", _run("start", "mysql", "--option", "server-id=9"))
+    assert name
+    try:
+        (line,) = [li for li in _run("list").splitlines() if li.startswith(name[1] + " ")]
+        assert "  running  " in line
+    finally:
+        assert f"{name[1]}: stopped" in _run("stop", name[1])
+    assert name[1] not in _run("list")
+
+
+def test_stop_of_an_unknown_name_is_an_error_that_lists_the_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_CACHE", str(tmp_path))
+    with pytest.raises(TailraceError, match=r"no server `x`(?s:.*)known are: none"):
+        _run("stop", "x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stop"], "give either a NAME"),
+        (["stop", "x", "--all"], "give either a NAME"),
+        (["start", "mysql", "--option", "novalue"], "expected NAME=VALUE"),
+        (["start", "oracle"], "'oracle' is not one of 'mysql', 'mariadb', 'postgres'"),
+    ],
+)
+def test_wrong_use_is_explained(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(dev, arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_version_that_cannot_be_had_is_refused_with_what_was_seen() -> None:
+    with pytest.raises(TailraceError, match=r"no MySQL server 3\.23 can be had") as caught:
+        start_mysql("3.23")
+    assert caught.value.detail
+    assert caught.value.hint
