@@ -1,0 +1,445 @@
+"""Rows of the binary protocol as columns: a kernel over framed packets.
+
+    packet    length (3, little-endian), sequence number (1), payload
+    row       0x00, null bitmap of (columns + 9) / 8 bytes whose first two bits are unused, values
+    end       0xFE and less than 9 bytes          error   0xFF
+
+A payload of 2^24 - 1 bytes or more continues in the next packet. The kernel stops before such a row
+(SPLIT_ROW): its payload is joined and decoded by itself, since rows of 16 MB are not what speed is for.
+
+Values are the same bytes as those decoded from the log: DECIMALs have the column's scale, zero and partial
+dates are null, BINARY(n) has its padding.
+
+Kernels here are C-like, see `memory`: every read is checked against the end of its packet.
+
+Source: MySQL internals, "Binary Protocol Resultset Row", "Binary Protocol Value".
+"""
+
+# mypy: disable-error-code="call-arg"
+# (mypy takes intrinsics to want their typing context)
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.errors import DecodeError
+from tailrace.model.table import TableSchema
+from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
+from tailrace.sources.mysql.wire.columns import (
+    CAPACITY,
+    DATA,
+    KIND,
+    P1,
+    P2,
+    VALIDITY,
+    VALUES,
+    WORDS,
+    ColumnBuffers,
+)
+from tailrace.sources.mysql.wire.memory import (
+    copy,
+    entry,
+    inline,
+    ld8,
+    ld16,
+    ld32,
+    ld64,
+    lds8,
+    lds16,
+    lds32,
+    mulhi,
+    set_bit,
+    st8,
+    st16,
+    st32,
+    st64,
+)
+
+#: Why the kernel stopped.
+MORE, FULL, END, ERROR, SPLIT_ROW, BAD_ROW, BAD_VALUE = range(7)
+#: Length of a packet that another one continues.
+LONGEST_PACKET = 0xFFFFFF
+
+# how a value is read; P1 and P2 where they mean something
+_SIGNED = 1  # P1 bytes on the wire, P2 bytes in the column
+_UNSIGNED = 2  # likewise
+_UNSIGNED_64 = 3  # to decimal128
+_DATA = 4  # length and bytes, as they are
+_DECIMAL = 5  # text; P1 precision, P2 scale
+_BOOLEAN = 6
+_DATE = 7
+_DATETIME = 8
+_TIME = 9
+
+_WORD = 8
+_ROW_BYTES = 8 * WORDS
+
+
+@inline
+def _days(y, m, d):
+    """Days since 1970-01-01 of a date from year 0 on; the calendar is extended backwards."""
+    if m <= 2:
+        y -= 1
+        m += 9
+    else:
+        m -= 3
+    if y < 0:  # January and February of the year 0
+        y += 400
+        d -= 146097
+    era = y // 400
+    yoe = y - era * 400
+    return era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + (153 * m + 2) // 5 + d - 719469
+
+
+@inline
+def _decimal(p, n, precision, scale, to):
+    """Text of n bytes at p to decimal128 at `to`, padded to `scale`. False if it is none or too long."""
+    end = p + n
+    negative = False
+    if n > 0 and ld8(p) == 45:  # -
+        negative = True
+        p += 1
+    if p >= end:
+        return False
+    low = np.uint64(0)
+    high = np.uint64(0)
+    chunk = np.uint64(0)
+    factor = np.uint64(1)
+    digits = np.int64(0)  # significant ones
+    fraction = np.int64(-1)  # digits after the point, -1: no point yet
+    while True:
+        if p < end:
+            c = ld8(p)
+            p += 1
+            if c == 46:  # .
+                if fraction >= 0:
+                    return False
+                fraction = np.int64(0)
+                continue
+            c -= 48
+            if c < 0 or c > 9:
+                return False
+        else:
+            c = np.int64(0)
+            if fraction < 0:
+                fraction = np.int64(0)
+            if fraction >= scale:
+                break
+        if fraction >= 0:
+            fraction += 1
+            if fraction > scale:
+                return False
+        if digits > 0 or c > 0:
+            digits += 1
+            if digits > precision:
+                return False
+        chunk = chunk * np.uint64(10) + np.uint64(c)
+        factor *= np.uint64(10)
+        if factor == np.uint64(10**18):
+            carry = np.uint64(mulhi(low, factor))
+            high = high * factor + carry
+            low = low * factor + chunk
+            if low < chunk:
+                high += np.uint64(1)
+            chunk = np.uint64(0)
+            factor = np.uint64(1)
+    if factor > np.uint64(1):
+        carry = np.uint64(mulhi(low, factor))
+        high = high * factor + carry
+        low = low * factor + chunk
+        if low < chunk:
+            high += np.uint64(1)
+    if negative:
+        low = ~low + np.uint64(1)
+        high = ~high
+        if low == np.uint64(0):
+            high += np.uint64(1)
+    st64(to, np.int64(low))
+    st64(to + 8, np.int64(high))
+    return True
+
+
+@inline
+def _row(p, end, columns, count, row):
+    """Decode the row with payload [p, end) into row `row`. Returns MORE (done), FULL or why it is bad."""
+    bitmap = p + 1
+    p = bitmap + ((count + 9) >> 3)
+    if p > end:
+        return np.int64(BAD_ROW)
+    for i in range(count):
+        d = columns + _ROW_BYTES * i
+        kind = ld64(d + _WORD * KIND)
+        values = ld64(d + _WORD * VALUES)
+        bit = i + 2
+        if (ld8(bitmap + (bit >> 3)) >> (bit & 7)) & 1:
+            if kind == _DATA:
+                st32(values + 4 * row + 4, ld32(values + 4 * row))
+            continue
+        valid = True
+        if kind == _SIGNED or kind == _UNSIGNED:
+            width = ld64(d + _WORD * P1)
+            if end - p < width:
+                return np.int64(BAD_ROW)
+            if width == 4:
+                v = lds32(p) if kind == _SIGNED else ld32(p)
+            elif width == 8:
+                v = ld64(p)
+            elif width == 1:
+                v = lds8(p) if kind == _SIGNED else ld8(p)
+            else:
+                v = lds16(p) if kind == _SIGNED else ld16(p)
+            p += width
+            out = ld64(d + _WORD * P2)
+            if out == 4:
+                st32(values + 4 * row, v)
+            elif out == 8:
+                st64(values + 8 * row, v)
+            elif out == 2:
+                st16(values + 2 * row, v)
+            else:
+                st8(values + row, v)
+        elif kind == _DATA or kind == _DECIMAL or kind == _BOOLEAN:
+            if p >= end:
+                return np.int64(BAD_ROW)
+            n = ld8(p)
+            p += 1
+            if n >= 251:
+                width = np.int64(2) if n == 252 else np.int64(3) if n == 253 else np.int64(8)
+                if n == 251 or n == 255 or end - p < width:
+                    return np.int64(BAD_ROW)
+                n = ld16(p) if width == 2 else ld32(p) & 0xFFFFFF if width == 3 else ld64(p)
+                p += width
+            if n < 0 or n > end - p:
+                return np.int64(BAD_ROW)
+            if kind == _DATA:
+                at = ld32(values + 4 * row)
+                if at + n > ld64(d + _WORD * CAPACITY):
+                    return np.int64(FULL)
+                copy(ld64(d + _WORD * DATA) + at, p, n)
+                st32(values + 4 * row + 4, at + n)
+            elif kind == _DECIMAL:
+                if not _decimal(p, n, ld64(d + _WORD * P1), ld64(d + _WORD * P2), values + 16 * row):
+                    return np.int64(BAD_VALUE)
+            else:
+                if n != 1 or ld8(p) > 1:
+                    return np.int64(BAD_VALUE)
+                if ld8(p):
+                    set_bit(values, row)
+            p += n
+        elif kind == _DATETIME or kind == _DATE or kind == _TIME:
+            if p >= end:
+                return np.int64(BAD_ROW)
+            n = ld8(p)
+            p += 1
+            if n > end - p:
+                return np.int64(BAD_ROW)
+            if kind == _TIME:
+                v = np.int64(0)
+                if n != 0:
+                    if n != 8 and n != 12:
+                        return np.int64(BAD_VALUE)
+                    v = ld32(p + 1) * 86400 + ld8(p + 5) * 3600 + ld8(p + 6) * 60 + ld8(p + 7)
+                    v *= 1000000
+                    if n == 12:
+                        v += ld32(p + 8)
+                    if ld8(p):
+                        v = -v
+                st64(values + 8 * row, v)
+            elif n == 0:
+                valid = False
+            else:
+                if n != 4 and n != 7 and n != 11:
+                    return np.int64(BAD_VALUE)
+                month = ld8(p + 2)
+                day = ld8(p + 3)
+                if month > 12 or day > 31:
+                    return np.int64(BAD_VALUE)
+                valid = month != 0 and day != 0  # else a zero or partial date
+                v = _days(ld16(p), month, day)
+                if kind == _DATE:
+                    st32(values + 4 * row, v)
+                else:
+                    v *= 86400
+                    if n >= 7:
+                        v += ld8(p + 4) * 3600 + ld8(p + 5) * 60 + ld8(p + 6)
+                    v *= 1000000
+                    if n == 11:
+                        v += ld32(p + 7)
+                    st64(values + 8 * row, v)
+            p += n
+        else:  # _UNSIGNED_64
+            if end - p < 8:
+                return np.int64(BAD_ROW)
+            st64(values + 16 * row, ld64(p))
+            st64(values + 16 * row + 8, 0)
+            p += 8
+        if valid:
+            set_bit(ld64(d + _WORD * VALIDITY), row)
+    if p != end:
+        return np.int64(BAD_ROW)
+    return np.int64(MORE)
+
+
+@entry("int64(int64,int64,int64,int64)")
+def _decode_row(p, end, columns, count):
+    """Decode one joined payload into row 0."""
+    if p >= end or ld8(p) != 0:
+        return np.int64(BAD_ROW)
+    return _row(p, end, columns, count, 0)
+
+
+@entry("int64(int64,int64,int64,int64,int64,int64)")
+def _decode_packets(p, end, columns, count, rows, state):  # noqa: PLR0917
+    """Decode packets of [p, end) into rows up to `rows`.
+
+    state (int64 each), in and out: 0 address behind which no packet is begun; the first that was not taken,
+    1 rows there are, 2 the next packet's sequence number.
+    """
+    limit = ld64(state)
+    row = ld64(state + 8)
+    number = ld64(state + 16)
+    why = np.int64(MORE)
+    while True:
+        if end - p < 4:
+            break
+        header = ld32(p)
+        n = header & LONGEST_PACKET
+        if header >> 24 != number or n == 0:
+            why = np.int64(BAD_ROW)
+            break
+        if n == LONGEST_PACKET:
+            why = np.int64(SPLIT_ROW)
+            break
+        if end - p - 4 < n:
+            break
+        first = ld8(p + 4)
+        if first == 0:
+            if row >= rows or p >= limit:
+                why = np.int64(FULL)
+                break
+            why = _row(p + 4, p + 4 + n, columns, count, row)
+            if why != MORE:
+                break
+            row += 1
+        elif first == 0xFE and n < 9:
+            why = np.int64(END)
+            break
+        else:
+            why = np.int64(ERROR if first == 0xFF else BAD_ROW)
+            break
+        p += 4 + n
+        number = (number + 1) & 255
+    st64(state, p)
+    st64(state + 8, row)
+    st64(state + 16, number)
+    return why
+
+
+class RowDecoder:
+    """Decodes rows of one result set into column buffers.
+
+    Args:
+        table: shape the rows have.
+    """
+
+    def __init__(self, table: TableSchema) -> None:
+        self._types = [c.type.arrow for c in table.columns]
+        self._plan = [_how(c.type) for c in table.columns]
+        self._state = np.zeros(3, np.int64)
+
+    def buffers(self, rows: int, data_bytes: int) -> ColumnBuffers:
+        """Room for `rows` rows with `data_bytes` bytes in each variable-length column."""
+        buffers = ColumnBuffers(self._types, rows, data_bytes)
+        for descriptor, (kind, p1, p2) in zip(buffers.descriptors, self._plan, strict=True):
+            descriptor[KIND], descriptor[P1], descriptor[P2] = kind, p1, p2
+        return buffers
+
+    def packets(
+        self, span: tuple[int, int], limit: int, buffers: ColumnBuffers, row: int, number: int
+    ) -> tuple[int, int, int, int]:
+        """Decode the whole packets of a span of memory.
+
+        Args:
+            span: address of the first packet's header, and address behind the last byte received; SLACK
+                bytes there can be read.
+            limit: no row that begins at or behind this address is taken (FULL).
+            buffers: from `buffers`.
+            row: rows they hold already.
+            number: the first packet's sequence number.
+
+        Returns:
+            Why it stopped (MORE: more bytes are needed, FULL: the buffers are, END, ERROR or SPLIT_ROW),
+            the address of the packet it stopped at, the rows there are now, that packet's number.
+
+        Raises:
+            DecodeError: a packet is no row of this shape.
+        """
+        state = self._state
+        state[:] = limit, row, number
+        why = _decode_packets(
+            *span,
+            buffers.descriptors.ctypes.data,
+            len(self._types),
+            buffers.rows,
+            state.ctypes.data,
+        )
+        _require_good(why)
+        return why, int(state[0]), int(state[1]), int(state[2])
+
+    def payload(self, payload: np.ndarray, length: int, buffers: ColumnBuffers) -> None:
+        """Decode one row's joined payload as row 0.
+
+        Args:
+            payload: uint8 array of `length` bytes and SLACK more.
+            length: bytes of the payload.
+            buffers: from `buffers`, with room for `length` bytes of data.
+
+        Raises:
+            DecodeError: it is no row of this shape.
+        """
+        start = payload.ctypes.data
+        _require_good(_decode_row(start, start + length, buffers.descriptors.ctypes.data, len(self._types)))
+
+
+def _require_good(why: int) -> None:
+    if why in (BAD_ROW, BAD_VALUE):
+        raise DecodeError(
+            "a row of a SELECT cannot be decoded",
+            "its packet does not have the bytes that its columns' types take"
+            if why == BAD_ROW
+            else "a DECIMAL, BIT or temporal value has a form that its type cannot have",
+        )
+
+
+def _how(type_: ColumnType) -> tuple[int, int, int]:
+    match type_.kind:
+        case Kind.INTEGER:
+            bits = type_.bits or 64
+            if not type_.unsigned:
+                width = {8: 1, 16: 2, 24: 4, 32: 4, 64: 8}[bits]
+                return _SIGNED, width, width
+            if bits == 64:
+                return _UNSIGNED_64, 0, 0
+            return (_UNSIGNED, *{8: (1, 2), 16: (2, 4), 24: (4, 4), 32: (4, 8)}[bits])
+        case Kind.FLOAT:
+            return _SIGNED, 4, 4
+        case Kind.DOUBLE:
+            return _SIGNED, 8, 8
+        case Kind.YEAR:
+            return _UNSIGNED, 2, 4
+        case Kind.DECIMAL:
+            assert type_.precision is not None
+            assert type_.scale is not None
+            if type_.precision > MAX_DECIMAL_DIGITS:
+                return _DATA, 0, 0
+            return _DECIMAL, type_.precision, type_.scale
+        case Kind.BOOLEAN:
+            return _BOOLEAN, 0, 0
+        case Kind.DATE:
+            return _DATE, 0, 0
+        case Kind.DATETIME | Kind.INSTANT:
+            return _DATETIME, 0, 0
+        case Kind.TIME:
+            return _TIME, 0, 0
+        case Kind.STRING | Kind.BYTES | Kind.BITS | Kind.JSON | Kind.ENUM | Kind.SET:
+            return _DATA, 0, 0
