@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace import __version__
 from tailrace.formats.row import op_letters, ts_ms
-from tailrace.model.change import OP_READ, ChangeBatch
+from tailrace.model.change import OP_LETTERS, ChangeBatch
 from tailrace.model.table import TableSchema
 
 #: Where a change comes from, in Debezium's words.
@@ -43,6 +42,8 @@ SOURCE_TYPE = pa.struct(
     ]
 )
 
+_SNAPSHOT_MARKS = pa.array(["true" if letter == "r" else "false" for letter in OP_LETTERS])
+
 
 def envelope_schema(table: TableSchema) -> pa.Schema:
     """The columns of `to_envelopes` for changes of `table`."""
@@ -58,9 +59,7 @@ def envelope_schema(table: TableSchema) -> pa.Schema:
     )
 
 
-def to_envelopes(
-    batch: ChangeBatch, now_ms: int, *, name: str, connector: str = "mysql"
-) -> pa.RecordBatch:
+def to_envelopes(batch: ChangeBatch, now_ms: int, *, name: str, connector: str = "mysql") -> pa.RecordBatch:
     """One envelope per change; the row images are not copied.
 
     Args:
@@ -85,13 +84,12 @@ def to_envelopes(
 
 def _source(batch: ChangeBatch, name: str, connector: str) -> pa.StructArray:
     origin, table, n = batch.origin, batch.table.id, len(batch)
-    snapshot = pc.if_else(pc.equal(batch.op, OP_READ), "true", "false")
     values = [
         _repeated(__version__, pa.string(), n),
         _repeated(connector, pa.string(), n),
         _repeated(name, pa.string(), n),
         ts_ms(batch),
-        snapshot,
+        snapshot_marks(batch),
         _repeated(table.database, pa.string(), n),
         _repeated(table.table, pa.string(), n),
         origin.column("server_id"),
@@ -102,6 +100,11 @@ def _source(batch: ChangeBatch, name: str, connector: str) -> pa.StructArray:
         origin.column("thread"),
     ]
     return pa.StructArray.from_arrays(values, fields=list(SOURCE_TYPE))
+
+
+def snapshot_marks(batch: ChangeBatch) -> pa.Array:
+    """Debezium's `source.snapshot`: "true" for rows read by a SELECT, else "false"."""
+    return _SNAPSHOT_MARKS.take(batch.op)
 
 
 def _repeated(value: Any, type_: pa.DataType, n: int) -> pa.Array:

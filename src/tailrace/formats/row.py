@@ -24,6 +24,13 @@ ROW_FIELDS = (
     pa.field("_position", pa.string()),
 )
 
+# scalars made once: pyarrow looks for pandas on each conversion of a Python value
+_LETTERS = pa.array(OP_LETTERS)
+_DELETE = pa.scalar(OP_DELETE, pa.int8())
+_UNKNOWN = pa.scalar(0, pa.int64())
+_THOUSAND = pa.scalar(1000, pa.int64())
+_NULL = pa.scalar(None, pa.int64())
+
 
 def row_schema(table: TableSchema) -> pa.Schema:
     """The columns of `to_rows` for changes of `table`.
@@ -72,13 +79,13 @@ def to_rows(batch: ChangeBatch) -> pa.RecordBatch:
 
 def op_letters(batch: ChangeBatch) -> pa.Array:
     """Debezium's letter of each change's operation."""
-    return pa.array(OP_LETTERS).take(batch.op)
+    return _LETTERS.take(batch.op)
 
 
 def ts_ms(batch: ChangeBatch) -> pa.Array:
     """Commit time of each change in milliseconds, null where it is unknown."""
     us = batch.origin.column("ts_us")
-    return pc.if_else(pc.equal(us, 0), pa.scalar(None, pa.int64()), pc.divide(us, 1000))
+    return pc.if_else(pc.equal(us, _UNKNOWN), _NULL, pc.divide(us, _THOUSAND))
 
 
 def positions(batch: ChangeBatch) -> pa.Array:
@@ -91,7 +98,7 @@ def _shown(batch: ChangeBatch) -> list[pa.Array]:
     """The table's columns: of the image before a delete, of the image after anything else."""
     if batch.before is None:
         return list(batch.image("after").flatten())
-    deleted = pc.equal(batch.op, OP_DELETE)
+    deleted = pc.equal(batch.op, _DELETE)
     if batch.after is None or pc.all(deleted).as_py():
         return list(batch.before.flatten())
     if not pc.any(deleted).as_py():

@@ -1,126 +1,45 @@
-"""Raw memory for kernels: loads and stores at addresses, the table of constants, how kernels are compiled.
+"""Raw memory for the wire's kernels: `tailrace.kernels.memory`, under the name they know it by."""
 
-Kernels are C-like. Memory is passed as int64 addresses (`ndarray.ctypes.data`), never as arrays: passing
-arrays between jitted functions costs atomic reference counts (two thirds of the run time when it was
-measured, `shared/reference/decoding.md`). The rules that replace the bounds checker:
+from tailrace.kernels.memory import (
+    SLACK,
+    be,
+    be32,
+    copy,
+    entry,
+    inline,
+    ld8,
+    ld16,
+    ld32,
+    ld64,
+    lds8,
+    lds16,
+    lds32,
+    mulhi,
+    set_bit,
+    st8,
+    st16,
+    st32,
+    st64,
+)
 
-* every read of input is preceded by a check against the end of the enclosing event or packet;
-* every input buffer has SLACK readable bytes after its end, every output region SLACK writable ones,
-  so that 8- and 16-byte accesses may overshoot what was checked by less than that;
-* every output region carries its capacity, and a kernel that needs more returns "no room".
-
-A kernel called from Python is declared with `entry(signature)`: compiled once, kept in Numba's on-disk
-cache, loaded when its module is imported. What it calls is declared with `inline`.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
-
-#: Bytes of room behind every input and output region.
-SLACK = 16
-
-_I64 = ir.IntType(64)
-
-
-def inline(function: Callable[..., Any]) -> Any:
-    """A kernel function that only kernels call."""
-    return njit(nogil=True, error_model="numpy")(function)
-
-
-def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """A kernel function that Python calls, with its types, e.g. `entry("int64(int64,int64)")`."""
-    return lambda function: njit(signature, cache=True, nogil=True, error_model="numpy")(function)
-
-
-def _load(bits: int, signed: bool = False) -> Any:
-    @intrinsic
-    def load(typing: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            type_ = ir.IntType(bits)
-            value = builder.load(builder.inttoptr(args[0], type_.as_pointer()), align=1)
-            if bits == 64:
-                return value
-            return (builder.sext if signed else builder.zext)(value, _I64)
-
-        return types.int64(types.int64), generate
-
-    return load
-
-
-def _store(bits: int) -> Any:
-    @intrinsic
-    def store(typing: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            type_ = ir.IntType(bits)
-            value = args[1] if bits == 64 else builder.trunc(args[1], type_)
-            builder.store(value, builder.inttoptr(args[0], type_.as_pointer()), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
-
-    return store
-
-
-#: Little-endian loads, unaligned, widened to int64: unsigned ld*, signed lds*.
-ld8, ld16, ld32, ld64 = _load(8), _load(16), _load(32), _load(64)
-lds8, lds16, lds32 = _load(8, True), _load(16, True), _load(32, True)
-#: Little-endian stores of the low bits of an int64.
-st8, st16, st32, st64 = _store(8), _store(16), _store(32), _store(64)
-
-
-@intrinsic
-def mulhi(typing: Any, a: Any, b: Any) -> Any:
-    """High 64 bits of the product of two uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        i128 = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], i128), builder.zext(args[1], i128))
-        return builder.trunc(builder.lshr(product, ir.Constant(i128, 64)), _I64)
-
-    return types.uint64(types.uint64, types.uint64), generate
-
-
-@intrinsic
-def be32(typing: Any, address: Any) -> Any:
-    """Big-endian load of four bytes."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = builder.load(builder.inttoptr(args[0], ir.IntType(32).as_pointer()), align=1)
-        swap = builder.module.declare_intrinsic("llvm.bswap", [ir.IntType(32)])
-        return builder.zext(builder.call(swap, [value]), _I64)
-
-    return types.int64(types.int64), generate
-
-
-@inline
-def be(p, n):
-    """Big-endian load of 0..8 bytes."""
-    v = np.int64(0)
-    for j in range(n):
-        v = (v << 8) | ld8(p + j)
-    return v
-
-
-@inline
-def copy(to, source, n):
-    """Copy n bytes, 16 at a time: both regions need SLACK."""
-    end = to + n
-    while to < end:
-        st64(to, ld64(source))
-        st64(to + 8, ld64(source + 8))
-        to += 16
-        source += 16
-
-
-@inline
-def set_bit(bitmap, i):
-    """Set bit i of an Arrow bitmap."""
-    a = bitmap + (i >> 3)
-    st8(a, ld8(a) | (1 << (i & 7)))
+__all__ = [
+    "SLACK",
+    "be",
+    "be32",
+    "copy",
+    "entry",
+    "inline",
+    "ld8",
+    "ld16",
+    "ld32",
+    "ld64",
+    "lds8",
+    "lds16",
+    "lds32",
+    "mulhi",
+    "set_bit",
+    "st8",
+    "st16",
+    "st32",
+    "st64",
+]

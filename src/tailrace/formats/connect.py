@@ -1,0 +1,166 @@
+"""Kafka Connect's schemas as Debezium's MySQL connector makes them, and as its JSON converter writes them.
+
+The mapping is that of Debezium 3.6 with its defaults: `decimal.handling.mode=precise`,
+`time.precision.mode=adaptive_time_microseconds`, `bigint.unsigned.handling.mode=long`,
+`binary.handling.mode=bytes`. What is left out: the columns' default values and comments (neither the log nor
+the model has them), and FLOAT(M,D), which is announced as a 32-bit float like every FLOAT (Debezium: 64).
+
+Source: debezium/debezium v3.6.1 `BinlogValueConverters`, `JdbcValueConverters`, `SchemaFactory`;
+apache/kafka `JsonConverter.asJsonSchema` (order of the attributes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.model.table import Column, TableSchema
+from tailrace.model.types import ColumnType, Kind
+
+Schema = dict[str, Any]
+
+_SNAPSHOT_VALUES = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+
+
+def key_schema(table: TableSchema, name: str) -> Schema:
+    """Schema of the key of `table`, whose messages go to topic `name`."""
+    fields = [_column(table.column(k)) for k in table.key]
+    return _struct(fields, optional=False, name=f"{name}.Key")
+
+
+def envelope_schema(table: TableSchema, name: str, connector: str) -> Schema:
+    """Schema of the value of a change of `table`, whose messages go to topic `name`."""
+    image = _struct([_column(c) for c in table.columns], optional=True, name=f"{name}.Value")
+    return _struct(
+        [
+            {**image, "field": "before"},
+            {**image, "field": "after"},
+            {**_source(connector), "field": "source"},
+            {**_TRANSACTION, "field": "transaction"},
+            _primitive("string", "op"),
+            *(_primitive("int64", name, optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
+        ],
+        optional=False,
+        name=f"{name}.Envelope",
+        version=2,
+    )
+
+
+def type_schema(type_: ColumnType, *, optional: bool) -> Schema:
+    """Schema of one column's values, without its field name."""
+    connect, name, parameters = _semantic(type_)
+    schema: Schema = {"type": connect, "optional": optional}
+    if name is not None:
+        schema |= {"name": name, "version": 1}
+    if parameters:
+        schema["parameters"] = parameters
+    return schema
+
+
+def _semantic(type_: ColumnType) -> tuple[str, str | None, dict[str, str]]:
+    """Connect's type, the name that gives it its meaning, and that name's parameters."""
+    match type_.kind:
+        case Kind.INTEGER:
+            return _integer(type_.bits or 64, type_.unsigned), None, {}
+        case Kind.FLOAT:
+            return "float", None, {}
+        case Kind.DOUBLE:
+            return "double", None, {}
+        case Kind.DECIMAL:
+            parameters = {"scale": str(type_.scale), "connect.decimal.precision": str(type_.precision)}
+            return "bytes", "org.apache.kafka.connect.data.Decimal", parameters
+        case Kind.STRING:
+            return "string", None, {}
+        case Kind.BYTES:
+            return "bytes", None, {}
+        case Kind.BOOLEAN:
+            return "boolean", None, {}
+        case Kind.BITS:
+            return "bytes", "io.debezium.data.Bits", {"length": str(type_.bits)}
+        case Kind.DATE:
+            return "int32", "io.debezium.time.Date", {}
+        case Kind.DATETIME:
+            name = "Timestamp" if in_milliseconds(type_) else "MicroTimestamp"
+            return "int64", f"io.debezium.time.{name}", {}
+        case Kind.INSTANT:
+            return "string", "io.debezium.time.ZonedTimestamp", {}
+        case Kind.TIME:
+            return "int64", "io.debezium.time.MicroTime", {}
+        case Kind.YEAR:
+            return "int32", "io.debezium.time.Year", {}
+        case Kind.JSON:
+            return "string", "io.debezium.data.Json", {}
+        case Kind.ENUM:
+            return "string", "io.debezium.data.Enum", {"allowed": ",".join(type_.labels)}
+        case Kind.SET:
+            return "string", "io.debezium.data.EnumSet", {"allowed": ",".join(type_.labels)}
+
+
+def in_milliseconds(type_: ColumnType) -> bool:
+    """Whether a DATETIME is carried in milliseconds: it has no more than three digits of fraction."""
+    return (type_.fraction or 0) <= 3
+
+
+def _integer(bits: int, unsigned: bool) -> str:
+    """TINYINT is int16 (int8 from Debezium 3.7 on); BIGINT UNSIGNED is int64 and wraps."""
+    if bits == 8:
+        return "int16"
+    if unsigned and bits < 64:
+        return {16: "int32", 24: "int32", 32: "int64"}[bits]
+    return {16: "int16", 24: "int32", 32: "int32", 64: "int64"}[bits]
+
+
+def _column(column: Column) -> Schema:
+    return {**type_schema(column.type, optional=column.nullable), "field": column.name}
+
+
+def _primitive(type_: str, field: str, *, optional: bool = False) -> Schema:
+    return {"type": type_, "optional": optional, "field": field}
+
+
+def _struct(fields: Sequence[Schema], *, optional: bool, name: str, version: int | None = None) -> Schema:
+    schema: Schema = {"type": "struct", "fields": list(fields), "optional": optional, "name": name}
+    return schema if version is None else {**schema, "version": version}
+
+
+def _source(connector: str) -> Schema:
+    fields = [
+        _primitive("string", "version"),
+        _primitive("string", "connector"),
+        _primitive("string", "name"),
+        _primitive("int64", "ts_ms"),
+        {
+            "type": "string",
+            "optional": True,
+            "name": "io.debezium.data.Enum",
+            "version": 1,
+            "parameters": {"allowed": _SNAPSHOT_VALUES},
+            "default": "false",
+            "field": "snapshot",
+        },
+        _primitive("string", "db"),
+        _primitive("string", "sequence", optional=True),
+        _primitive("int64", "ts_us", optional=True),
+        _primitive("int64", "ts_ns", optional=True),
+        _primitive("string", "table", optional=True),
+        _primitive("int64", "server_id"),
+        _primitive("string", "gtid", optional=True),
+        _primitive("string", "file"),
+        _primitive("int64", "pos"),
+        _primitive("int32", "row"),
+        _primitive("int64", "thread", optional=True),
+        _primitive("string", "query", optional=True),
+    ]
+    return _struct(fields, optional=False, name=f"io.debezium.connector.{connector}.Source", version=1)
+
+
+_TRANSACTION = _struct(
+    [
+        _primitive("string", "id"),
+        _primitive("int64", "total_order"),
+        _primitive("int64", "data_collection_order"),
+    ],
+    optional=True,
+    name="event.block",
+    version=1,
+)

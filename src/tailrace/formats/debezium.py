@@ -1,0 +1,341 @@
+"""The `debezium` shape: Kafka messages as Debezium's MySQL connector writes them with the JSON converter.
+
+    topic       `<prefix>.<database>.<table>`
+    key         JSON of the key's columns, null for a table without a key
+    value       JSON of the envelope: before, after, source, transaction, op, ts_ms, ts_us, ts_ns
+    headers     only for the halves of a key update
+
+A delete is followed by a tombstone: the same key and headers, no value. A key update is a delete of the
+old key with the header `__debezium.newkey`, its tombstone, and a create of the new key with the header
+`__debezium.oldkey`; readers have split it already (see `sources.mysql.position.seq_of`), so what is left is
+to recognise the pair. The headers hold the other key as it is written in messages, which is what Connect's
+JSON converter makes of it when it is set as `header.converter`.
+
+The text is byte for byte what Connect's converter prints (field order, escapes, `1.0E10`), for two reasons:
+Kafka compacts and partitions by the bytes of the key, and consumers need no new tests. Where Debezium
+differs between its snapshot and its log reading, the log's form is used for both: a TIMESTAMP(3) always
+has three digits. What depends on Debezium's own run is filled in thus:
+
+* `source.snapshot` is "true" for every row read by a SELECT. Debezium also marks the first and the last
+  row of a table, which a snapshot that runs beside the log cannot know.
+* `source.version` is Tailrace's version. `source.ts_ms` is 0 where the commit time is unknown.
+* `source.query`, `source.sequence` and `transaction` are null, as with Debezium's defaults.
+* the three top-level times are `now_ms`, given by the caller: the rest is a pure function of the batch. A
+  replay that must give the same bytes passes the same time.
+
+Source: debezium/debezium v3.6.1 (`Envelope`, `SchemaFactory`, `BinlogSourceInfoStructMaker`,
+`RelationalChangeRecordEmitter`, `EventDispatcher`, `AbstractTopicNamingStrategy`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace import __version__
+from tailrace.errors import SinkError
+from tailrace.formats import connect
+from tailrace.formats.envelope import snapshot_marks
+from tailrace.formats.kernels import documents
+from tailrace.formats.kernels.unscaled import SCRATCH
+from tailrace.formats.layout import Cell, TextPool, blocks, cell, dumps, validity_of
+from tailrace.formats.row import op_letters
+from tailrace.kernels.memory import SLACK
+from tailrace.kernels.tables import TABLES
+from tailrace.model.change import OP_CREATE, OP_DELETE, ChangeBatch
+from tailrace.model.table import TableId, TableSchema
+
+NEW_KEY_HEADER = "__debezium.newkey"
+OLD_KEY_HEADER = "__debezium.oldkey"
+
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+#: Kafka's limit for a topic's name.
+_MAX_TOPIC = 249
+#: Bytes of keys or values that one batch's offsets can reach.
+_MAX_OUTPUT = 2**31 - 1
+
+
+def debezium_schema() -> pa.Schema:
+    """The columns of `DebeziumFormat.to_messages`: what Spark's Kafka sink takes."""
+    return pa.schema(
+        [
+            pa.field("topic", pa.string()),
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("headers", _HEADERS),
+            pa.field("partition", pa.int32()),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class DebeziumFormat:
+    """Makes Debezium's messages of changes.
+
+    Args:
+        topic_prefix: Debezium's `topic.prefix`: first part of topics and schema names, and `source.name`.
+        schemas: whether keys and values carry their Connect schema (`schemas.enable`).
+        connector: kind of source, for `source.connector` and the name of the source's schema.
+        version: for `source.version`.
+    """
+
+    topic_prefix: str
+    schemas: bool
+    connector: str = "mysql"
+    version: str = __version__
+
+    def topic(self, table: TableId) -> str:
+        """The topic of a table's changes; also the prefix of its schemas' names."""
+        name = f"{self.topic_prefix}.{table.database}.{table.table}"
+        return re.sub(r"[^a-zA-Z0-9._-]", "_", name)[:_MAX_TOPIC]
+
+    def to_messages(self, batch: ChangeBatch, now_ms: int) -> pa.RecordBatch:
+        """One message per change, two per delete, in the changes' order.
+
+        Args:
+            batch: changes of one table.
+            now_ms: processing time to write, milliseconds since 1970 UTC.
+
+        Returns:
+            A record batch with schema `debezium_schema()`; `partition` is null (Kafka's choice by key).
+
+        Raises:
+            SinkError: the messages of the batch are larger than 2 GiB.
+        """
+        topic = self.topic(batch.table.id)
+        keys, values = _write(self._document(batch, topic, now_ms), batch)
+        deletes = _ops(batch) == OP_DELETE
+        # each change's own message comes after those of the changes before it and their tombstones
+        first_message = np.arange(len(batch)) + np.cumsum(deletes) - deletes
+        columns = [
+            pa.repeat(pa.scalar(topic, pa.string()), len(values)),
+            keys,
+            values,
+            _headers(batch, keys, first_message),
+            pa.nulls(len(values), pa.int32()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=debezium_schema())
+
+    def _document(self, batch: ChangeBatch, topic: str, now_ms: int) -> _Document:
+        table = batch.table
+        value_opening, key_opening, closing = "{", "{", "}"
+        if self.schemas:
+            schema = dumps(connect.envelope_schema(table, topic, self.connector))
+            value_opening = f'{{"schema":{schema},"payload":{{'
+            key_opening = f'{{"schema":{dumps(connect.key_schema(table, topic))},"payload":{{'
+            closing = "}}"
+        now = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}'
+        names = [c.name for c in table.columns]
+        return _Document(
+            head=f'{value_opening}"before":',
+            before=_image(table, names, batch.before, "{"),
+            middle=',"after":',
+            after=_image(table, names, batch.after, "{"),
+            source=self._source(batch),
+            tail=now + closing,
+            key_before=_image(table, table.key, batch.before, key_opening),
+            key_after=_image(table, table.key, batch.after, key_opening),
+            key_tail=closing,
+        )
+
+    def _source(self, batch: ChangeBatch) -> list[Cell]:
+        """The values from `source` to `op`; constants are part of the labels."""
+        table, origin = batch.table.id, batch.origin
+        us = origin.column("ts_us")
+        start = f',"source":{{"version":{dumps(self.version)},"connector":{dumps(self.connector)}'
+        return [
+            Cell(f'{start},"name":{dumps(self.topic_prefix)},"ts_ms":', us, documents.MILLIS, "0"),
+            Cell(',"snapshot":', snapshot_marks(batch), documents.STRING),
+            Cell(f',"db":{dumps(table.database)},"sequence":null,"ts_us":', us, documents.INT64, "0"),
+            Cell(',"ts_ns":', us, documents.NANOS, "0"),
+            Cell(
+                f',"table":{dumps(table.table)},"server_id":',
+                origin.column("server_id"),
+                documents.INT64,
+                "0",
+            ),
+            Cell(',"gtid":', origin.column("txn").dictionary_decode(), documents.STRING),
+            Cell(',"file":', origin.column("file").dictionary_decode(), documents.STRING, '""'),
+            Cell(',"pos":', origin.column("pos"), documents.INT64, "0"),
+            Cell(',"row":', origin.column("row"), documents.INT32, "0"),
+            Cell(',"thread":', origin.column("thread"), documents.INT64),
+            Cell(',"query":null},"transaction":null,"op":', op_letters(batch), documents.STRING),
+        ]
+
+
+@dataclass(frozen=True)
+class _Document:
+    """The parts of a message in the order they are written."""
+
+    head: str
+    before: Sequence[Cell]
+    middle: str
+    after: Sequence[Cell]
+    source: Sequence[Cell]
+    tail: str
+    key_before: Sequence[Cell]
+    key_after: Sequence[Cell]
+    key_tail: str
+
+
+def _image(
+    table: TableSchema, names: Sequence[str], image: pa.StructArray | None, opening: str
+) -> list[Cell]:
+    """The named columns of a row image as the fields of an object; none if there is no image."""
+    if image is None:
+        return []
+    cells = []
+    for i, name in enumerate(names):
+        column = table.column(name)
+        label = f"{opening if i == 0 else ','}{dumps(name)}:"
+        cells.append(cell(label, image.field(name), column.type, nullable=column.nullable))
+    return cells
+
+
+def _write(document: _Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
+    """Keys and values of the batch's messages."""
+    parts = [document.before, document.after, document.source, document.key_before, document.key_after]
+    texts = [document.head, document.middle, document.tail, document.key_tail]
+    pool = TextPool()
+    for text in texts:
+        pool.add(text)
+    for c in (c for part in parts for c in part):
+        pool.add(c.label)
+        pool.add(c.absent)
+    pool.seal()
+    before, after, source, key_before, key_after = described = [blocks(p, pool) for p in parts]
+    op = _ops(batch)
+    messages = len(batch) + int(np.count_nonzero(op == OP_DELETE))
+    scratch = np.zeros(SCRATCH + SLACK, np.uint8)
+    offsets = np.zeros((2, messages + 1), np.int32)
+    validity = np.zeros(messages // 8 + 1, np.uint8)
+    has_key = bool(batch.table.key)
+
+    job = np.zeros(documents.JOB, np.int64)
+    job[documents.ROWS] = len(batch)
+    job[documents.OP] = op.ctypes.data
+    job[documents.OP_DELETE] = OP_DELETE
+    job[documents.COLUMNS] = len(batch.table.columns)
+    for at, words, image in (
+        (documents.BEFORE, before, batch.before),
+        (documents.AFTER, after, batch.after),
+    ):
+        if image is not None:
+            job[at : at + 3] = words.ctypes.data, validity_of(image), image.offset
+    job[documents.SOURCE : documents.SOURCE + 2] = source.ctypes.data, len(source)
+    for at, text in zip(
+        (documents.HEAD, documents.MIDDLE, documents.TAIL, documents.KEY_TAIL), texts, strict=True
+    ):
+        job[at : at + 2] = pool.place(text)
+    job[documents.KEY_COLUMNS] = len(batch.table.key)
+    job[documents.KEY_BEFORE], job[documents.KEY_AFTER] = key_before.ctypes.data, key_after.ctypes.data
+    job[documents.KEY_OFFSETS], job[documents.VALUE_OFFSETS] = (row.ctypes.data for row in offsets)
+    job[documents.VALUE_VALIDITY] = validity.ctypes.data
+    job[documents.SCRATCH_ADDRESS] = scratch.ctypes.data
+
+    fixed = sum(map(len, texts)) * len(batch)
+    keys = _Output(_expected(described[3:], parts[3:], messages) + (fixed if has_key else 0))
+    values = _Output(_expected(described[:3], parts[:3], len(batch)) + fixed)
+    while True:
+        job[documents.KEY_OUT : documents.KEY_CAPACITY + 1] = keys.words()
+        job[documents.VALUE_OUT : documents.VALUE_CAPACITY + 1] = values.words()
+        match documents.write_messages(job.ctypes.data, TABLES):
+            case documents.DONE:
+                break
+            case documents.KEY_FULL:
+                keys.grow(int(job[documents.KEY_USED]), batch.table.id)
+            case _:
+                values.grow(int(job[documents.VALUE_USED]), batch.table.id)
+    made = [
+        pa.Array.from_buffers(pa.binary(), messages, [valid, pa.py_buffer(row), output.buffer(int(row[-1]))])
+        for valid, row, output in ((None, offsets[0], keys), (pa.py_buffer(validity), offsets[1], values))
+    ]
+    return (made[0] if has_key else pa.nulls(messages, pa.binary())), made[1]
+
+
+def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], rows: int) -> int:
+    """Bytes that these parts of `rows` rows will probably need."""
+    labels = sum(int(words[:, documents.LABEL_LENGTH].sum()) + 24 * len(words) for words in described)
+    data = sum(int(c.array.nbytes) for part in parts for c in part if c.kind in _WITH_DATA)
+    return int(rows * labels + data + data // 2)
+
+
+_WITH_DATA = (documents.STRING, documents.BINARY, documents.BITS, documents.DECIMAL_TEXT)
+
+
+class _Output:
+    """A growing region of bytes for the kernel to write."""
+
+    def __init__(self, expected: int) -> None:
+        self._capacity = min(max(expected, 4096), _MAX_OUTPUT)
+        self._memory = np.empty(self._capacity + SLACK, np.uint8)
+
+    def words(self) -> tuple[int, int]:
+        """Address and capacity."""
+        return self._memory.ctypes.data, self._capacity
+
+    def grow(self, used: int, table: TableId) -> None:
+        """Double the capacity, keeping the first `used` bytes."""
+        if self._capacity == _MAX_OUTPUT:
+            raise SinkError(
+                f"a batch of changes of table `{table}` makes more than 2 GiB of messages",
+                hint="set a smaller `page.rows` or batch size, so that batches hold fewer rows",
+            )
+        self._capacity = min(2 * self._capacity, _MAX_OUTPUT)
+        grown = np.empty(self._capacity + SLACK, np.uint8)
+        grown[:used] = self._memory[:used]
+        self._memory = grown
+
+    def buffer(self, used: int) -> pa.Buffer:
+        """The first `used` bytes, without room that would live on with them."""
+        kept = self._memory[:used]
+        return pa.py_buffer(kept.copy() if 2 * used < self._capacity else kept)
+
+
+def _ops(batch: ChangeBatch) -> np.ndarray:
+    """The batch's codes of operations."""
+    return np.asarray(batch.op.to_numpy())
+
+
+def _headers(batch: ChangeBatch, keys: pa.Array, first_message: np.ndarray) -> pa.ListArray:
+    """Headers of all messages: the other key on the three messages of each key update, else null."""
+    old = _key_updates(batch)
+    if not batch.table.key or len(old) == 0:
+        return pa.nulls(len(keys), _HEADERS)
+    delete, create = first_message[old], first_message[old + 1]
+    # messages of one update: the delete, its tombstone, the create
+    at = np.stack([delete, delete + 1, create], axis=1).reshape(-1)
+    other = np.stack([create, create, delete], axis=1).reshape(-1)
+    has = np.zeros(len(keys), bool)
+    has[at] = True
+    names = pa.array([NEW_KEY_HEADER, NEW_KEY_HEADER, OLD_KEY_HEADER])
+    values = pa.StructArray.from_arrays(
+        [names.take(pa.array(np.arange(len(at)) % 3)), keys.take(pa.array(other))],
+        fields=list(_HEADERS.value_type),
+    )
+    offsets = np.concatenate([[0], np.cumsum(has)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=_HEADERS, mask=pa.array(~has))
+
+
+def _key_updates(batch: ChangeBatch) -> np.ndarray:
+    """Rows that are the first half of a key update whose second half is the next row.
+
+    The halves have one event and row, so one `seq` but for its last digit: even, then odd.
+    """
+    ops = _ops(batch)
+    candidates = np.flatnonzero((ops[:-1] == OP_DELETE) & (ops[1:] == OP_CREATE))
+    if len(candidates) == 0:
+        return candidates
+    seq = batch.origin.column("seq")
+    first, second = (seq.take(pa.array(candidates + half)) for half in (0, 1))
+    same_row = pc.equal(
+        *(pc.utf8_slice_codeunits(half, start=0, stop=-1) for half in (first, second))
+    ).to_numpy(zero_copy_only=False)
+    last = pc.utf8_slice_codeunits(second, start=-1)
+    odd = pc.is_in(last, pa.array(list("13579bdf"))).to_numpy(zero_copy_only=False)
+    return np.asarray(candidates[same_row & odd])

@@ -1,0 +1,1 @@
+"""Compiled kernels of the formats: Arrow buffers in, messages out."""

@@ -1,0 +1,303 @@
+"""JSON documents from columns: one object per row, one message or two per change.
+
+C-like; the rules are in `kernels.memory`.
+
+One compiled kernel serves every table, since what a document looks like is data. A column is a block of
+WORDS int64:
+
+    KIND      how its value is written, one of the constants below
+    VALIDITY  address of its validity bitmap, 0: no nulls
+    VALUES    address of its fixed-width values, or int32 offsets, or a bitmap
+    DATA      address of its data if it has offsets
+    OFFSET    its first row's number in those buffers
+    LABEL     address and length of the text before the value: `,"name":`
+    ABSENT    address and length of the text that stands for NULL
+    DETAIL    INSTANT: digits of the fraction
+
+A job (JOB words) names the columns of a change's parts:
+
+    value   HEAD text, the image before or null, MIDDLE text, the image after or null, the columns that
+            say where the change comes from, TAIL text
+    key     the key's columns in the image before (delete) or after (all others), KEY_TAIL text
+
+A delete gives a second message with the same key and no value. Rows are written until all are done
+(DONE) or one of the two outputs is full (KEY_FULL, VALUE_FULL); the job then tells where to go on, and
+the caller gives it more room: a message is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.formats.kernels.unscaled import write_decimal128, write_decimal_text, write_reversed
+from tailrace.kernels.floats import write_double, write_float
+from tailrace.kernels.memory import (
+    entry,
+    inline,
+    ld8,
+    ld32,
+    ld64,
+    lds8,
+    lds16,
+    lds32,
+    set_bit,
+    st8,
+    st32,
+    st64,
+)
+from tailrace.kernels.text import (
+    NO_ROOM,
+    base64_room,
+    write_base64,
+    write_instant,
+    write_integer,
+    write_literal,
+    write_null,
+    write_string,
+)
+
+(
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    LOW64,  # the low half of a decimal128
+    FLOAT,
+    DOUBLE,
+    BOOLEAN,
+    STRING,
+    BINARY,
+    BITS,  # binary, the last byte first
+    DECIMAL,
+    DECIMAL_TEXT,
+    MILLIS,  # int64 microseconds as milliseconds
+    NANOS,  # int64 microseconds as nanoseconds
+    INSTANT,
+) = range(16)
+
+KIND, VALIDITY, VALUES, DATA, OFFSET, LABEL, LABEL_LENGTH, ABSENT, ABSENT_LENGTH, DETAIL = range(10)
+WORDS = 10
+#: Room that any value needs whose length does not depend on the data.
+_FIXED = 64
+
+(
+    ROWS,
+    OP,  # address of the int8 codes, already at the first row
+    OP_DELETE,  # the code of a delete
+    COLUMNS,  # columns of one image
+    BEFORE,  # address of their blocks, 0: no change has the image
+    BEFORE_VALIDITY,
+    BEFORE_OFFSET,
+    AFTER,
+    AFTER_VALIDITY,
+    AFTER_OFFSET,
+    SOURCE,  # blocks of what says where the change comes from
+    SOURCE_COLUMNS,
+    HEAD,
+    HEAD_LENGTH,
+    MIDDLE,
+    MIDDLE_LENGTH,
+    TAIL,
+    TAIL_LENGTH,
+    KEY_COLUMNS,  # 0: no key
+    KEY_BEFORE,
+    KEY_AFTER,
+    KEY_TAIL,
+    KEY_TAIL_LENGTH,
+    KEY_OUT,
+    KEY_CAPACITY,
+    KEY_OFFSETS,
+    VALUE_OUT,
+    VALUE_CAPACITY,
+    VALUE_OFFSETS,
+    VALUE_VALIDITY,
+    SCRATCH_ADDRESS,
+    ROW,  # next row to write; the three below: messages, bytes of keys and of values written
+    MESSAGES,
+    KEY_USED,
+    VALUE_USED,
+) = range(35)
+JOB = 35
+
+DONE, KEY_FULL, VALUE_FULL = range(3)
+
+
+@inline
+def _write_fixed(to, kind, column, at, scratch, tables):
+    """A value whose length does not depend on the data: _FIXED bytes at most."""
+    values = ld64(column + 8 * VALUES)
+    if kind == INT64:
+        return write_integer(to, ld64(values + 8 * at), tables)
+    if kind == INT32:
+        return write_integer(to, lds32(values + 4 * at), tables)
+    if kind == DECIMAL:
+        return write_decimal128(to, values + 16 * at, scratch, tables)
+    if kind == MILLIS:
+        return write_integer(to, ld64(values + 8 * at) // 1000, tables)
+    if kind == NANOS:
+        return write_integer(to, ld64(values + 8 * at) * 1000, tables)
+    if kind == INSTANT:
+        st8(to, 34)
+        to = write_instant(to + 1, ld64(values + 8 * at), ld64(column + 8 * DETAIL), tables)
+        st8(to, 34)
+        return to + 1
+    if kind == DOUBLE:
+        return write_double(to, ld64(values + 8 * at), tables)
+    if kind == FLOAT:
+        return write_float(to, ld32(values + 4 * at), tables)
+    if kind == INT16:
+        return write_integer(to, lds16(values + 2 * at), tables)
+    if kind == INT8:
+        return write_integer(to, lds8(values + at), tables)
+    if kind == LOW64:
+        return write_integer(to, ld64(values + 16 * at), tables)
+    if (ld8(values + (at >> 3)) >> (at & 7)) & 1:  # BOOLEAN
+        st32(to, 0x65757274)
+        return to + 4
+    st64(to, 0x65736C6166)
+    return to + 5
+
+
+@inline
+def _write_variable(to, end, kind, column, at, scratch, tables):
+    """A value with offsets; NO_ROOM beyond `end`."""
+    offsets = ld64(column + 8 * VALUES) + 4 * at
+    start = lds32(offsets)
+    length = lds32(offsets + 4) - start
+    source = ld64(column + 8 * DATA) + start
+    if kind == STRING:
+        return write_string(to, end, source, length, tables)
+    if to + base64_room(length) > end:
+        return np.int64(NO_ROOM)
+    if kind == BINARY:
+        return write_base64(to, source, length, tables)
+    if to + _FIXED > end:
+        return np.int64(NO_ROOM)
+    if kind == DECIMAL_TEXT:
+        return write_decimal_text(to, source, length, scratch, tables)
+    return write_reversed(to, source, min(length, np.int64(32)), scratch, tables)
+
+
+@inline
+def _write_columns(to, end, columns, count, row, scratch, tables):
+    """Label and value of each column; NO_ROOM beyond `end`."""
+    for i in range(count):
+        column = columns + 8 * WORDS * i
+        label_length = ld64(column + 8 * LABEL_LENGTH)
+        absent_length = ld64(column + 8 * ABSENT_LENGTH)
+        if to + label_length + absent_length + _FIXED > end:
+            return np.int64(NO_ROOM)
+        to = write_literal(to, ld64(column + 8 * LABEL), label_length)
+        kind = ld64(column + 8 * KIND)
+        at = row + ld64(column + 8 * OFFSET)
+        validity = ld64(column + 8 * VALIDITY)
+        if validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0:
+            to = write_literal(to, ld64(column + 8 * ABSENT), absent_length)
+        elif kind == STRING or kind == BINARY or kind == BITS or kind == DECIMAL_TEXT:
+            to = _write_variable(to, end, kind, column, at, scratch, tables)
+            if to < 0:
+                return np.int64(NO_ROOM)
+        else:
+            to = _write_fixed(to, kind, column, at, scratch, tables)
+    return to
+
+
+@inline
+def _write_text(to, end, words):
+    """The text whose address and length are at `words`; NO_ROOM beyond `end`."""
+    length = ld64(words + 8)
+    if to + length > end:
+        return np.int64(NO_ROOM)
+    return write_literal(to, ld64(words), length)
+
+
+@inline
+def _write_image(to, end, job, side, row, tables):
+    """A row image as an object, or null if the change has none; `side`: its words in the job."""
+    if to + 5 > end:
+        return np.int64(NO_ROOM)
+    columns = ld64(side)
+    validity = ld64(side + 8)
+    at = row + ld64(side + 16)
+    if columns == 0 or (validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0):
+        return write_null(to)
+    scratch = ld64(job + 8 * SCRATCH_ADDRESS)
+    to = _write_columns(to, end, columns, ld64(job + 8 * COLUMNS), row, scratch, tables)
+    if to < 0 or to >= end:
+        return np.int64(NO_ROOM)
+    st8(to, 125)
+    return to + 1
+
+
+@inline
+def _write_value(to, end, job, row, tables):
+    """The whole value of a row's message; NO_ROOM beyond `end`."""
+    to = _write_text(to, end, job + 8 * HEAD)
+    if to >= 0:
+        to = _write_image(to, end, job, job + 8 * BEFORE, row, tables)
+    if to >= 0:
+        to = _write_text(to, end, job + 8 * MIDDLE)
+    if to >= 0:
+        to = _write_image(to, end, job, job + 8 * AFTER, row, tables)
+    if to >= 0:
+        columns, count = ld64(job + 8 * SOURCE), ld64(job + 8 * SOURCE_COLUMNS)
+        to = _write_columns(to, end, columns, count, row, ld64(job + 8 * SCRATCH_ADDRESS), tables)
+    if to >= 0:
+        to = _write_text(to, end, job + 8 * TAIL)
+    return to
+
+
+@inline
+def _write_key(to, end, job, row, deleted, tables):
+    """The key of a row's message; NO_ROOM beyond `end`."""
+    count = ld64(job + 8 * KEY_COLUMNS)
+    if count == 0:
+        return to
+    columns = ld64(job + 8 * (KEY_BEFORE if deleted else KEY_AFTER))
+    to = _write_columns(to, end, columns, count, row, ld64(job + 8 * SCRATCH_ADDRESS), tables)
+    if to >= 0:
+        to = _write_text(to, end, job + 8 * KEY_TAIL)
+    return to
+
+
+@entry("int64(int64,int64)")
+def write_messages(job, tables):
+    """Write rows ROW.. of the job until all are done or an output is full; tells which of the three."""
+    rows = ld64(job + 8 * ROWS)
+    row = ld64(job + 8 * ROW)
+    messages = ld64(job + 8 * MESSAGES)
+    key_out, value_out = ld64(job + 8 * KEY_OUT), ld64(job + 8 * VALUE_OUT)
+    key_end = key_out + ld64(job + 8 * KEY_CAPACITY)
+    value_end = value_out + ld64(job + 8 * VALUE_CAPACITY)
+    key = key_out + ld64(job + 8 * KEY_USED)
+    value = value_out + ld64(job + 8 * VALUE_USED)
+    key_offsets, value_offsets = ld64(job + 8 * KEY_OFFSETS), ld64(job + 8 * VALUE_OFFSETS)
+    status = np.int64(DONE)
+    while row < rows:
+        deleted = ld8(ld64(job + 8 * OP) + row) == ld64(job + 8 * OP_DELETE)
+        next_key = _write_key(key, key_end, job, row, deleted, tables)
+        if next_key < 0 or (deleted and next_key + (next_key - key) > key_end):
+            status = np.int64(KEY_FULL)
+            break
+        next_value = _write_value(value, value_end, job, row, tables)
+        if next_value < 0:
+            status = np.int64(VALUE_FULL)
+            break
+        value = next_value
+        set_bit(ld64(job + 8 * VALUE_VALIDITY), messages)
+        st32(key_offsets + 4 * messages + 4, next_key - key_out)
+        st32(value_offsets + 4 * messages + 4, value - value_out)
+        messages += 1
+        if deleted:
+            key = write_literal(next_key, key, next_key - key)
+            st32(key_offsets + 4 * messages + 4, key - key_out)
+            st32(value_offsets + 4 * messages + 4, value - value_out)
+            messages += 1
+        else:
+            key = next_key
+        row += 1
+    st64(job + 8 * ROW, row)
+    st64(job + 8 * MESSAGES, messages)
+    st64(job + 8 * KEY_USED, key - key_out)
+    st64(job + 8 * VALUE_USED, value - value_out)
+    return status

@@ -1,0 +1,63 @@
+"""Constant tables of the text kernels, in one block of memory given to kernels by address.
+
+A cached kernel cannot hold an address, so every kernel that writes text takes `tables` (the block's
+address, `TABLES`) and adds one of the offsets below.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def _power_of_ten(k: int) -> int:
+    """10**k to 128 significant bits, rounded up: the multipliers of Schubfach."""
+    shift = ((k * 1741647) >> 19) - 127
+    if k < 0:
+        return -(-(1 << -shift) // int(10**-k))
+    value = int(10**k)
+    scaled = value >> shift if shift >= 0 else value << -shift
+    return scaled + (1 if shift > 0 and scaled << shift != value else 0)
+
+
+def _escapes() -> np.ndarray:
+    """By byte: 0 as it is, 1 by number, 2 first byte of four in UTF-8, else the letter after a backslash."""
+    table = np.zeros(256, np.uint8)
+    table[:32] = 1
+    table[0xF0:] = 2
+    for byte, letter in ((b"\b", b"b"), (b"\t", b"t"), (b"\n", b"n"), (b"\f", b"f"), (b"\r", b"r")):
+        table[byte[0]] = letter[0]
+    table[ord('"')], table[ord("\\")] = ord('"'), ord("\\")
+    return table
+
+
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_POWERS = [_power_of_ten(k) for k in range(-292, 325)]
+_PARTS: tuple[np.ndarray, ...] = (
+    np.array([x >> 64 for x in _POWERS], np.uint64),
+    np.array([x & (2**64 - 1) for x in _POWERS], np.uint64),
+    np.array([10**i for i in range(19)], np.int64),
+    _escapes(),
+    np.frombuffer(b"".join(b"%02d" % i for i in range(100)), np.uint8),
+    np.frombuffer(b"0123456789ABCDEF", np.uint8),
+    np.frombuffer(_BASE64, np.uint8),
+    np.frombuffer(bytes(c for a in _BASE64 for b in _BASE64 for c in (a, b)), np.uint8),
+)
+
+
+def _block() -> tuple[np.ndarray, list[int]]:
+    offsets, at = [], 0
+    for part in _PARTS:
+        offsets.append(at)
+        at += (part.nbytes + 63) & ~63
+    block = np.zeros(at + 64, np.uint8)
+    for part, offset in zip(_PARTS, offsets, strict=True):
+        block[offset : offset + part.nbytes] = part.view(np.uint8)
+    return block, offsets
+
+
+_MEMORY, _OFFSETS = _block()
+#: Address of the block.
+TABLES = _MEMORY.ctypes.data
+#: Offsets in it: high and low halves of 10**-292..10**324, powers of ten up to 10**18, JSON escapes,
+#: two digits of 0..99, hex digits, base64 digits, two base64 digits of 12 bits.
+POWER_HIGH, POWER_LOW, POWERS_OF_TEN, ESCAPES, TWO_DIGITS, HEX, BASE64, BASE64_PAIRS = _OFFSETS

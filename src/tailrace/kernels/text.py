@@ -1,0 +1,252 @@
+"""Text written to memory: integers, JSON strings, base64, times. C-like; the rules are in `memory`.
+
+Every writer takes the address to write at and returns the address after what it wrote. Those with an
+`end` check the room themselves and return NO_ROOM; the others write at most what their docstring says,
+and whoever calls has checked. All may touch SLACK bytes behind what they return. Text and bytes that
+are read here may lie in buffers of others, without SLACK: they are never read beyond their end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.kernels.memory import be32, copy, inline, ld8, ld16, ld64, st8, st16, st32, st64
+from tailrace.kernels.tables import BASE64, BASE64_PAIRS, ESCAPES, HEX, POWERS_OF_TEN, TWO_DIGITS
+
+#: Returned instead of an address by a writer whose output region is full.
+NO_ROOM = -1
+
+_DAY_US = 86_400_000_000
+_ONES = np.uint64(0x0101010101010101)
+_HIGHS = np.uint64(0x8080808080808080)
+_BELOW = np.uint64(0x2020202020202020)
+_QUOTES = np.uint64(0x2222222222222222)
+_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
+_FOUR = np.uint64(0xF0F0F0F0F0F0F0F0)
+
+
+@inline
+def write_unsigned(to, value, tables):
+    """A uint64 in decimal: 20 bytes at most."""
+    digits = 1
+    while digits < 19 and value >= np.uint64(ld64(tables + POWERS_OF_TEN + 8 * digits)):
+        digits += 1
+    if digits == 19 and value >= np.uint64(10_000_000_000_000_000_000):
+        digits = 20
+    at = to + digits
+    while value >= np.uint64(100):
+        rest = value // np.uint64(100)
+        at -= 2
+        st16(at, ld16(tables + TWO_DIGITS + 2 * np.int64(value - rest * np.uint64(100))))
+        value = rest
+    if value >= np.uint64(10):
+        st16(to, ld16(tables + TWO_DIGITS + 2 * np.int64(value)))
+    else:
+        st8(to, 48 + np.int64(value))
+    return to + digits
+
+
+@inline
+def write_integer(to, value, tables):
+    """An int64 in decimal: 20 bytes at most."""
+    if value < 0:
+        st8(to, 45)
+        return write_unsigned(to + 1, np.uint64(0) - np.uint64(value), tables)
+    return write_unsigned(to, np.uint64(value), tables)
+
+
+@inline
+def write_padded(to, value, digits):
+    """An integer of 0 or more in exactly so many digits, zeros in front."""
+    for i in range(digits):
+        rest = value // 10
+        st8(to + digits - 1 - i, 48 + value - 10 * rest)
+        value = rest
+    return to + digits
+
+
+@inline
+def write_two(to, value, tables):
+    """0..99 in two digits."""
+    st16(to, ld16(tables + TWO_DIGITS + 2 * value))
+    return to + 2
+
+
+@inline
+def _plain(word):
+    """Whether eight bytes stand for themselves in a JSON string."""
+    x = np.uint64(word)
+    quote = x ^ _QUOTES
+    backslash = x ^ _BACKSLASHES
+    four = (x & _FOUR) ^ _FOUR
+    found = (x - _BELOW) & ~x
+    found |= (quote - _ONES) & ~quote
+    found |= (backslash - _ONES) & ~backslash
+    found |= (four - _ONES) & ~four
+    return found & _HIGHS == np.uint64(0)
+
+
+@inline
+def _write_hex4(to, unit, tables):
+    """A UTF-16 unit as an escape by number: 6 bytes."""
+    st16(to, 0x755C)
+    st8(to + 2, ld8(tables + HEX + (unit >> 12)))
+    st8(to + 3, ld8(tables + HEX + ((unit >> 8) & 15)))
+    st8(to + 4, ld8(tables + HEX + ((unit >> 4) & 15)))
+    st8(to + 5, ld8(tables + HEX + (unit & 15)))
+    return to + 6
+
+
+@inline
+def write_string(to, end, source, length, tables):
+    """UTF-8 text as a JSON string in quotes, escaped as Jackson does; NO_ROOM beyond `end`.
+
+    Characters beyond U+FFFF become two escapes: Jackson's byte generator writes them so, and keys must be
+    equal byte for byte, since Kafka compacts and partitions by them.
+    """
+    stop = source + length
+    if to + length + 2 > end:
+        return np.int64(NO_ROOM)
+    st8(to, 34)
+    to += 1
+    first = source
+    while source < stop:
+        left = stop - source
+        if left >= 8:
+            word = ld64(source)
+            if _plain(word):
+                st64(to, word)
+                source += 8
+                to += 8
+                continue
+            left = np.int64(8)
+        elif source - first >= 8:  # the last eight bytes once more, those before `source` among them
+            word = ld64(stop - 8)
+            if _plain(word):
+                st64(to + left - 8, word)
+                to += left
+                break
+        while left > 0:
+            byte = ld8(source)
+            escape = ld8(tables + ESCAPES + byte)
+            used = np.int64(1)
+            if escape == 0:
+                st8(to, byte)
+                to += 1
+            elif to + (stop - source) + 12 > end:
+                return np.int64(NO_ROOM)
+            elif escape == 1:
+                to = _write_hex4(to, byte, tables)
+            elif escape != 2:
+                st8(to, 92)
+                st8(to + 1, escape)
+                to += 2
+            elif stop - source < 4:  # not UTF-8: nothing to decode, kept as it is
+                st8(to, byte)
+                to += 1
+            else:
+                point = (byte & 7) << 18 | (ld8(source + 1) & 63) << 12
+                point |= (ld8(source + 2) & 63) << 6 | ld8(source + 3) & 63
+                to = _write_hex4(to, 0xD7C0 + (point >> 10), tables)
+                to = _write_hex4(to, 0xDC00 + (point & 0x3FF), tables)
+                used = np.int64(4)
+            source += used
+            left -= used
+    if to + 1 > end:
+        return np.int64(NO_ROOM)
+    st8(to, 34)
+    return to + 1
+
+
+@inline
+def write_base64(to, source, length, tables):
+    """Bytes in base64 with padding, in quotes: 2 + 4 * ceil(length / 3) bytes."""
+    st8(to, 34)
+    to += 1
+    while length >= 4:  # a load of four bytes
+        bits = be32(source) >> 8
+        st16(to, ld16(tables + BASE64_PAIRS + 2 * (bits >> 12)))
+        st16(to + 2, ld16(tables + BASE64_PAIRS + 2 * (bits & 4095)))
+        source += 3
+        length -= 3
+        to += 4
+    if length > 0:
+        bits = ld8(source) << 16
+        if length > 1:
+            bits |= ld8(source + 1) << 8
+        if length > 2:
+            bits |= ld8(source + 2)
+        st16(to, ld16(tables + BASE64_PAIRS + 2 * (bits >> 12)))
+        st8(to + 2, ld8(tables + BASE64 + ((bits >> 6) & 63)) if length > 1 else 61)
+        st8(to + 3, ld8(tables + BASE64 + (bits & 63)) if length > 2 else 61)
+        to += 4
+    st8(to, 34)
+    return to + 1
+
+
+@inline
+def base64_room(length):
+    """Bytes that `write_base64` writes for so many bytes."""
+    return 2 + 4 * ((length + 2) // 3)
+
+
+@inline
+def civil(day):
+    """Year, month and day of a number of days since 1970 (proleptic Gregorian)."""
+    day += 719468
+    era = day // 146097
+    of_era = day - era * 146097
+    year_of_era = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * of_year + 2) // 153
+    date = of_year - (153 * shifted + 2) // 5 + 1
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    year = year_of_era + era * 400
+    return (year + 1 if month <= 2 else year), month, date
+
+
+@inline
+def write_instant(to, us, fraction, tables):
+    """Microseconds since 1970 UTC as `2026-01-02T03:04:05Z`, with `fraction` digits if it is not 0.
+
+    Years 0..9999; 27 bytes at most.
+    """
+    day = us // _DAY_US
+    rest = us - day * _DAY_US
+    year, month, date = civil(day)
+    century = year // 100
+    to = write_two(to, century, tables)
+    to = write_two(to, year - 100 * century, tables)
+    st8(to, 45)
+    to = write_two(to + 1, month, tables)
+    st8(to, 45)
+    to = write_two(to + 1, date, tables)
+    st8(to, 84)
+    seconds = rest // 1_000_000
+    minutes = seconds // 60
+    hours = minutes // 60
+    to = write_two(to + 1, hours, tables)
+    st8(to, 58)
+    to = write_two(to + 1, minutes - 60 * hours, tables)
+    st8(to, 58)
+    to = write_two(to + 1, seconds - 60 * minutes, tables)
+    if fraction > 0:
+        st8(to, 46)
+        part = (rest - seconds * 1_000_000) // ld64(tables + POWERS_OF_TEN + 8 * (6 - fraction))
+        to = write_padded(to + 1, part, fraction)
+    st8(to, 90)
+    return to + 1
+
+
+@inline
+def write_null(to):
+    """The word null: 4 bytes."""
+    st32(to, 0x6C6C756E)
+    return to + 4
+
+
+@inline
+def write_literal(to, address, length):
+    """A piece of text as it is."""
+    copy(to, address, length)
+    return to + length
