@@ -304,7 +304,7 @@ class DumpStream:
                 and (end_position or (self._walked + at - start + size) & 0xFFFFFFFF == 0)
             )
             if kind == FORMAT_DESCRIPTION:
-                self.checksum = size > 5 and events[at + size - 5] == 1
+                self.checksum = bool(size > 5 and events[at + size - 5] == 1)
             if real:
                 if (self._walked + at - start + size) & 0xFFFFFFFF != end_position:
                     raise DecodeError(
