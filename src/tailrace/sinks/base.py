@@ -30,6 +30,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.model.table import TableId
+from tailrace.sinks.parts import SNAPSHOT, Part
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,12 @@ class Written:
     target: str
     snapshot_rows: int
     changes: int
+
+    @classmethod
+    def of(cls, part: Part, target: str) -> Written:
+        """All of `part` written to `target`."""
+        snapshot = part.kind == SNAPSHOT
+        return cls(part.table, target, part.changes if snapshot else 0, 0 if snapshot else part.changes)
 
 
 class Sink(Protocol):

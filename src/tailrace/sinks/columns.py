@@ -92,3 +92,20 @@ def fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
         more = wide.scale - narrow.scale
         return bool(more >= 0 and wide.precision - narrow.precision >= more)
     return bool(pa.types.is_date32(narrow) and wide == pa.timestamp("us"))
+
+
+def merged_schema(target: str, shapes: Iterable[TableSchema]) -> pa.Schema:
+    """Columns that rows of all `shapes` fit in.
+
+    Raises:
+        SinkError: see `follow`.
+    """
+    schema = pa.schema([])
+    for shape in shapes:
+        for change in follow(target, schema, stored_schema(shape)):
+            field = pa.field(change.name, change.type)
+            if isinstance(change, AddColumn):
+                schema = schema.append(field)
+            else:
+                schema = schema.set(schema.get_field_index(change.name), field)
+    return schema

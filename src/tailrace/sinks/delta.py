@@ -86,16 +86,7 @@ class DeltaSink:
                 raise failures[0]
         finally:
             frame.unpersist()
-        return [
-            Written(
-                part.table,
-                name,
-                part.changes if part.kind == SNAPSHOT else 0,
-                0 if part.kind == SNAPSHOT else part.changes,
-            )
-            for name, parts in work.items()
-            for part in parts
-        ]
+        return [Written.of(part, name) for name, parts in work.items() for part in parts]
 
     def close(self) -> None:
         """See `Sink.close`."""

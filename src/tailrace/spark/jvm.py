@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
@@ -70,6 +71,14 @@ def _map(scala: Any) -> dict[str, Any]:
     return found
 
 
-def local_property(session: SparkSession, name: str) -> str | None:
-    """A property of the calling thread in Spark; in foreachBatch that is the query's thread."""
-    return session.sparkContext.getLocalProperty(name)
+def failure_classes(query: StreamingQuery) -> tuple[str, ...]:
+    """Class names of a failed query's causes, outermost first; PySpark keeps the text only."""
+    failure = query._jsq.exception()
+    if failure.isEmpty():
+        return ()
+    names: list[str] = []
+    cause = failure.get().getCause()
+    while cause is not None and len(names) < 16:
+        names.append(str(cause.getClass().getName()))
+        cause = cause.getCause()
+    return tuple(names)

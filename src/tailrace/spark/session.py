@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tailrace.errors import ConfigError
@@ -113,10 +118,20 @@ def spark_session(
     conf |= extra_conf or {}
     builder = SparkSession.builder.appName(name)
     builder = builder.master(master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]")
-    with _quiet_launch(log_file):
-        session = builder.config(map=dict(conf)).getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
-    return session
+    builder = builder.config(map=dict(conf))
+    with _sigint_kept():
+        if log_file is not None and SparkContext._active_spark_context is None:  # noqa: SLF001
+            _launch(builder, log_file)
+        return builder.getOrCreate()
+
+
+def _launch(builder: SparkSession.Builder, log_file: Path) -> None:
+    """Start the JVM with its output in `log_file`: it prints warnings before any logging is set up."""
+    conf = SparkConf()
+    conf.setAll([(key, str(value)) for key, value in builder._options.items()])  # noqa: SLF001
+    with log_file.open("ab") as log:
+        gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)
 
 
 def cache_dir() -> Path:
@@ -169,24 +184,10 @@ def _log4j(log_file: Path) -> str:
     return path.as_uri()
 
 
-class _quiet_launch:  # noqa: N801 - reads as a function
-    """While the JVM is launched, what its start script and the JVM print goes to `log_file`.
-
-    The JVM inherits the process's stderr, and writes warnings there before any logging is set up.
-    """
-
-    def __init__(self, log_file: Path | None) -> None:
-        self._log_file = log_file
-
-    def __enter__(self) -> None:
-        if self._log_file is not None:
-            self._saved = [os.dup(1), os.dup(2)]
-            with self._log_file.open("ab") as log:
-                os.dup2(log.fileno(), 1)
-                os.dup2(log.fileno(), 2)
-
-    def __exit__(self, *_: object) -> None:
-        if self._log_file is not None:
-            for fd, saved in zip((1, 2), self._saved, strict=True):
-                os.dup2(saved, fd)
-                os.close(saved)
+@contextmanager
+def _sigint_kept() -> Iterator[None]:
+    """A handler of SIGINT that the program has set stays: a SparkContext puts its own there."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if before is not signal.default_int_handler and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)

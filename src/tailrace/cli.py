@@ -1,0 +1,226 @@
+"""The command line. Exit codes are constants below; an error is one message, its trace is in the log file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import logging
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from tailrace import __version__
+from tailrace.config.load import load_pipeline
+from tailrace.config.model import ConsoleSettings
+from tailrace.errors import (
+    ConfigError,
+    PositionLostError,
+    PreflightError,
+    TailraceError,
+    TransientSourceError,
+)
+
+#: Done, or stopped when asked to.
+EXIT_DONE = 0
+#: Failed, or `verify` found differences.
+EXIT_FAILED = 1
+#: The command line or the pipeline file is wrong. Click uses the same for usage errors.
+EXIT_CONFIG = 2
+#: The server is not set up for capture.
+EXIT_PREFLIGHT = 3
+#: The source is out of reach, or its log no longer holds what the stream needs.
+EXIT_SOURCE_LOST = 4
+
+#: Commands that live elsewhere, loaded when they are asked for: name, module, attribute.
+_ELSEWHERE = (
+    ("verify", "tailrace.verify.commands", "verify"),
+    ("demo", "tailrace.demo.commands", "demo"),
+    ("dev", "tailrace.devservers.commands", "dev"),
+)
+
+_log = logging.getLogger("tailrace")
+# Without a log file a trace goes nowhere, not to the terminal.
+_log.addHandler(logging.NullHandler())
+
+
+class _Commands(click.Group):
+    """Commands of this module and of others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        elsewhere = [name for name, module, _ in _ELSEWHERE if _exists(module)]
+        return sorted([*super().list_commands(ctx), *elsewhere])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command called `cmd_name`."""
+        for name, module, attribute in _ELSEWHERE:
+            if name == cmd_name and _exists(module):
+                command = getattr(importlib.import_module(module), attribute)
+                assert isinstance(command, click.Command)
+                return command
+        return super().get_command(ctx, cmd_name)
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@click.group(cls=_Commands)
+@click.version_option(__version__, prog_name="tailrace")
+def cli() -> None:
+    """Change data capture as a native Spark stream: tables and their changes, exactly once."""
+
+
+_pipeline_argument = click.argument(
+    "pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False)
+)
+
+
+@cli.command()
+@_pipeline_argument
+@click.option(
+    "--log-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where Spark's warnings and traces go; default: tailrace.log beside the checkpoint.",
+)
+def run(pipeline_file: Path, log_file: Path | None) -> None:
+    """Run a pipeline until it is stopped (Ctrl-C), or until all is read (trigger: available-now)."""
+    # Spark's modules take a second to import: a wrong file is told before that.
+    pipeline = load_pipeline(pipeline_file)
+    from tailrace import pipeline as engine  # noqa: PLC0415
+    from tailrace.observe.interrupt import stop_on_signals  # noqa: PLC0415
+    from tailrace.observe.view import ProgressView  # noqa: PLC0415
+
+    log_file = log_file or engine.default_log_file(pipeline)
+    _log_to(log_file)
+    console = Console(stderr=isinstance(pipeline.sink, ConsoleSettings))
+    with ProgressView(console) as view, stop_on_signals(view.stopping) as stop:
+        engine.run(pipeline, view, stop, log_file)
+
+
+@cli.command()
+@_pipeline_argument
+def check(pipeline_file: Path) -> None:
+    """Check everything the server must be set up for: found, needed, the SQL that mends it."""
+    from tailrace.sources import preflight  # noqa: PLC0415
+    from tailrace.sources.mysql.preflight import check as findings_of  # noqa: PLC0415
+
+    findings = findings_of(load_pipeline(pipeline_file).source)
+    click.echo(preflight.render(findings))
+    if preflight.errors(findings):
+        raise SystemExit(EXIT_PREFLIGHT)
+
+
+@cli.group()
+def offsets() -> None:
+    """Look at, or change, where a pipeline goes on from."""
+
+
+@offsets.command()
+@_pipeline_argument
+def show(pipeline_file: Path) -> None:
+    """Print the newest stream offset of the pipeline's checkpoint."""
+    from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
+
+    pipeline = load_pipeline(pipeline_file)
+    last = Checkpoint(pipeline.checkpoint).last()
+    if last is None:
+        click.echo(f"checkpoint {pipeline.checkpoint} holds no batch yet", err=True)
+        return
+    state = "committed" if last.committed else "planned: it runs again at the next start"
+    click.echo(f"batch {last.id}, {state}", err=True)
+    click.echo(json.dumps(last.end, indent=2))
+
+
+@offsets.command(name="set")
+@_pipeline_argument
+@click.argument("offset", metavar="JSON|@FILE")
+@click.option("--dry-run", is_flag=True, help="Check the offset and say what would change.")
+def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
+    """Let the stopped pipeline go on from OFFSET, JSON in the form that `offsets show` prints.
+
+    The target is not changed: rows between the two offsets are missing from it, or come again.
+    """
+    from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
+    from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
+
+    pipeline = load_pipeline(pipeline_file)
+    end = _offset(offset)
+    checkpoint = Checkpoint(pipeline.checkpoint)
+    last = checkpoint.last()
+    if last is not None:
+        click.echo(f"from {json.dumps(last.end)}")
+    click.echo(f"to   {json.dumps(end)}")
+    if not dry_run:
+        kept = checkpoint.set_end(StreamOffset.from_json(end).to_json())
+        click.echo(f"done; the offset before is kept in {pipeline.checkpoint}/{kept}")
+
+
+def _offset(text: str) -> dict[str, object]:
+    from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
+
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"offset file `{text[1:]}` cannot be read", error.strerror) from None
+    try:
+        return StreamOffset.from_json(json.loads(text)).to_json()
+    except json.JSONDecodeError as error:
+        raise ConfigError("the offset is not JSON", str(error)) from None
+    except (KeyError, TypeError, AttributeError):
+        raise ConfigError(
+            "the offset has not the form of a stream offset", None, "`tailrace offsets show` prints one"
+        ) from None
+
+
+def _log_to(path: Path) -> None:
+    """Python's own logging goes to the log file as well: py4j reports each failed call."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def exit_code(error: TailraceError) -> int:
+    """The exit code that `error` ends a command with."""
+    match error:
+        case ConfigError():
+            return EXIT_CONFIG
+        case PreflightError():
+            return EXIT_PREFLIGHT
+        case PositionLostError() | TransientSourceError():
+            return EXIT_SOURCE_LOST
+        case _:
+            return EXIT_FAILED
+
+
+def main() -> None:
+    """Entry point: the exit code says how it went, an error of ours is a message and no trace."""
+    try:
+        cli(standalone_mode=False)
+    except TailraceError as error:
+        _log.error("command failed", exc_info=True)
+        _print_error(error)
+        code = exit_code(error)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except click.Abort:
+        code = 130
+    else:
+        code = EXIT_DONE
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def _print_error(error: TailraceError) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print("error: ", style="bold red", end="")
+    console.print(str(error), markup=False)

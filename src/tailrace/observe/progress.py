@@ -1,0 +1,166 @@
+"""How far a stream is: worked out from Spark's progress and the sink's counts. Pure; `view` shows it.
+
+    snapshot   per table: rows read of an estimated number, rows per second, time left
+    log        rows per second, lag behind the server in milliseconds and bytes
+    complete   the commit time up to which the target holds everything
+
+Spark's progress carries the stream offset at the newest batch's end (`endOffset`) and where a stream without
+lag would be (`latestOffset`), both as written by `enumerator.offset`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.sinks.base import Written
+
+#: Rates are means over this time.
+_WINDOW_S = 15.0
+
+
+class Rate:
+    """Events per second over the last `_WINDOW_S` seconds."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+        self.total = 0
+
+    def add(self, count: int, now_s: float) -> None:
+        """`count` more events were there at `now_s`."""
+        if not self._marks:
+            self._marks.append((now_s, self.total))
+        self.total += count
+        self._marks.append((now_s, self.total))
+
+    def start(self, now_s: float) -> None:
+        """Counting begins at `now_s`."""
+        if not self._marks:
+            self._marks.append((now_s, 0))
+
+    def per_second(self, now_s: float) -> float:
+        """The rate at `now_s`; 0 where nothing is known."""
+        while len(self._marks) > 2 and self._marks[1][0] < now_s - _WINDOW_S:
+            self._marks.popleft()
+        if not self._marks or now_s <= self._marks[0][0]:
+            return 0.0
+        first_s, first = self._marks[0]
+        return (self.total - first) / (now_s - first_s)
+
+
+@dataclass
+class TableView:
+    """One table's snapshot.
+
+    Args:
+        rows: rows of the snapshot read so far.
+        estimated: rows in all, as estimated when it began; 0: unknown.
+        done: whether it is finished.
+    """
+
+    rows: int = 0
+    estimated: int = 0
+    done: bool = False
+    rate: Rate = field(default_factory=Rate)
+
+    @property
+    def share(self) -> float:
+        """Part done, 0 to 1; an estimate that was too low never shows a whole before the end."""
+        if self.done:
+            return 1.0
+        return min(self.rows / self.estimated, 0.99) if self.estimated else 0.0
+
+    def eta_s(self, now_s: float) -> float | None:
+        """Seconds left, None if unknown."""
+        rate = self.rate.per_second(now_s)
+        left = self.estimated - self.rows
+        return left / rate if rate > 0 and left > 0 and not self.done else None
+
+
+@dataclass
+class StreamView:
+    """A stream's state, as a user wants to see it.
+
+    Args:
+        batch: newest batch in the sink.
+        complete_ts_ms: the target holds everything committed up to here; None: unknown yet.
+        lag_ms: age of the newest change in the target, while some are missing; 0: none is missing.
+        lag_bytes: bytes of the log to go, None across log files.
+        lag_files: log files to go.
+    """
+
+    tables: dict[str, TableView] = field(default_factory=dict)
+    snapshot: Rate = field(default_factory=Rate)
+    changes: Rate = field(default_factory=Rate)
+    batch: int | None = None
+    complete_ts_ms: int | None = None
+    lag_ms: int | None = None
+    lag_bytes: int | None = None
+    lag_files: int = 0
+
+    def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
+        """The sink has a batch."""
+        self.batch = batch_id
+        self.snapshot.add(sum(w.snapshot_rows for w in written), now_s)
+        self.changes.add(sum(w.changes for w in written), now_s)
+        for part in written:
+            if part.snapshot_rows:
+                self.tables.setdefault(str(part.table), TableView()).rate.add(part.snapshot_rows, now_s)
+
+    def progress(self, progress: Mapping[str, Any], now_s: float, clock_ms: int) -> None:
+        """Spark reported.
+
+        Args:
+            progress: the report, as its JSON.
+            now_s: a monotonic time.
+            clock_ms: the time of day, milliseconds since 1970 UTC.
+        """
+        sources = progress.get("sources") or []
+        if not sources:
+            return
+        end = _offset(sources[0].get("endOffset"))
+        if not end or not end.get("log"):
+            return
+        self._tables(end, now_s)
+        self._log(end["log"], (_offset(sources[0].get("latestOffset")) or {}).get("log"), clock_ms)
+
+    def _tables(self, end: Mapping[str, Any], now_s: float) -> None:
+        for name, state in (end.get("tables") or {}).items():
+            table = self.tables.setdefault(name, TableView())
+            table.rows, table.estimated, table.done = state["n"], state["e"], False
+            table.rate.start(now_s)
+        for name, rows in (end.get("done") or {}).items():
+            # null: never snapshotted
+            if rows is not None:
+                table = self.tables.setdefault(name, TableView())
+                table.rows, table.done = rows, True
+
+    def _log(self, end: Mapping[str, Any], head: Mapping[str, Any] | None, clock_ms: int) -> None:
+        at_head = head is None or (head["file"], head["pos"]) == (end["file"], end["pos"])
+        self.complete_ts_ms = clock_ms if at_head else end.get("ts_ms") or None
+        if at_head or head is None:
+            self.lag_ms, self.lag_bytes, self.lag_files = 0, 0, 0
+            return
+        self.lag_ms = max(clock_ms - end["ts_ms"], 0) if end.get("ts_ms") else None
+        files = _number(head["file"]) - _number(end["file"])
+        self.lag_files = max(files, 0)
+        self.lag_bytes = max(head["pos"] - end["pos"], 0) if files == 0 else None
+
+    @property
+    def snapshot_done(self) -> bool:
+        """Whether no table's snapshot is unfinished."""
+        return all(table.done for table in self.tables.values())
+
+
+def _offset(value: Any) -> Mapping[str, Any] | None:
+    """Spark gives an offset as JSON values, or as their text."""
+    if isinstance(value, str):
+        value = json.loads(value)
+    return value if isinstance(value, dict) else None
+
+
+def _number(file: str) -> int:
+    return int(file.rpartition(".")[2] or 0)

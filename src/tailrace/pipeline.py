@@ -1,0 +1,59 @@
+"""The engine on one page: what `tailrace run` does, in the order in which data meets it.
+
+file -> settings        config.load
+server fit?             sources.preflight
+Spark                   spark.session
+source -> batches       spark.source, driven by spark.query
+batches -> targets      sinks, named by transform.route
+progress                observe
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from tailrace.config.model import DeltaSettings, Pipeline
+from tailrace.sinks.registry import make_sink
+from tailrace.sources import registry
+from tailrace.spark.query import Supervisor, Watcher, read_cells
+from tailrace.spark.session import cache_dir, spark_session
+from tailrace.transform.route import Router
+
+
+def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | None = None) -> None:
+    """Run a pipeline until everything is read (`trigger: available-now`) or `stop` is set.
+
+    Args:
+        pipeline: what to run.
+        watcher: is told how it goes.
+        stop: set it to stop after the running batch.
+        log_file: where Spark's warnings go; None: to the terminal.
+
+    Raises:
+        PreflightError: the server is not set up for capture.
+        TailraceError: why the stream cannot go on.
+    """
+    registry.source(pipeline.source).require()
+    settings = pipeline.settings
+    session = spark_session(
+        settings.name,
+        delta=isinstance(pipeline.sink, DeltaSettings),
+        master=settings.master,
+        parallelism=settings.parallelism,
+        log_file=log_file,
+        extra_conf=settings.spark,
+    )
+    sink = make_sink(pipeline.sink, Router(pipeline.routes))
+    try:
+        Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop).run()
+    finally:
+        sink.close()
+        session.stop()
+
+
+def default_log_file(pipeline: Pipeline) -> Path:
+    """Beside the checkpoint where that is local, else in the cache."""
+    if "://" in pipeline.checkpoint:
+        return cache_dir() / "log" / f"{pipeline.settings.name}.log"
+    return Path(pipeline.checkpoint.removeprefix("file:")).parent / "tailrace.log"

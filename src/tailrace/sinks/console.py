@@ -1,0 +1,76 @@
+"""Changes printed to the terminal, to look at a stream. A batch that comes again is printed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from tailrace.config.model import ConsoleSettings
+from tailrace.formats.row import to_rows
+from tailrace.model.change import ChangeBatch
+from tailrace.sinks.base import CellBatch, Written
+from tailrace.sinks.parts import parts_of
+from tailrace.transform.route import Router
+
+#: Longest text of one value.
+_WIDTH = 40
+
+
+class ConsoleSink:
+    """Prints the first changes of each batch, a table for each table.
+
+    Args:
+        settings: how many.
+        router: names the targets.
+    """
+
+    def __init__(self, settings: ConsoleSettings, router: Router) -> None:
+        self._settings = settings
+        self._router = router
+        self._console = Console()
+
+    def write(self, batch: CellBatch) -> list[Written]:
+        """See `Sink.write`."""
+        frame = batch.frame.persist()
+        try:
+            parts = parts_of(frame)
+            left = self._settings.rows
+            for part in parts:
+                if left <= 0:
+                    break
+                shown = Table(title=f"batch {batch.id} · {part.table} · {part.kind}", title_justify="left")
+                cells = part.cells_of(frame).limit(left).toLocalIterator()
+                for number, row in enumerate(_rows((c["cell"] for c in cells), left)):
+                    if number == 0:
+                        for name in row:
+                            shown.add_column(name)
+                    shown.add_row(*row.values())
+                    left -= 1
+                self._console.print(shown)
+            rest = sum(part.changes for part in parts) - (self._settings.rows - left)
+            if rest > 0:
+                self._console.print(f"batch {batch.id}: {rest:,} more changes")
+        finally:
+            frame.unpersist()
+        return [Written.of(part, self._router.target(part.table)) for part in parts]
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+
+
+def _rows(cells: Iterator[bytes], limit: int) -> Iterator[dict[str, str]]:
+    for cell in cells:
+        batch = ChangeBatch.from_cell(bytes(cell))
+        head = to_rows(batch.slice(0, limit))
+        for row in head.to_pylist():
+            yield {name: _shown(value) for name, value in row.items()}
+        limit -= head.num_rows
+        if limit <= 0:
+            return
+
+
+def _shown(value: object) -> str:
+    text = "·" if value is None else value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"

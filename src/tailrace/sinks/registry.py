@@ -1,0 +1,27 @@
+"""Which class writes for which sink settings. A new sink is one line here."""
+
+from __future__ import annotations
+
+from tailrace.config.model import (
+    ConsoleSettings,
+    DeltaSettings,
+    JsonSettings,
+    ParquetSettings,
+    SinkSettings,
+)
+from tailrace.sinks.base import Sink
+from tailrace.sinks.console import ConsoleSink
+from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.files import FileSink
+from tailrace.transform.route import Router
+
+
+def make_sink(settings: SinkSettings, router: Router) -> Sink:
+    """The sink that `settings` ask for."""
+    match settings:
+        case DeltaSettings():
+            return DeltaSink(settings, router)
+        case ParquetSettings() | JsonSettings():
+            return FileSink(settings, router)
+        case ConsoleSettings():
+            return ConsoleSink(settings, router)

@@ -1,0 +1,151 @@
+"""Spark's checkpoint directory, read and edited without Spark.
+
+    metadata    {"id": "<uuid>"}            the stream's id, for as long as the checkpoint lives
+    offsets/N   v1, then a line of JSON on the batch, then the source's offset at its end
+    commits/N   there once batch N is in the sink
+
+Files are reached through Arrow's file systems: a local path, or a URI of S3, GCS or HDFS.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+
+from tailrace.errors import StateError
+
+
+class Directory:
+    """A directory on some file system.
+
+    Args:
+        path: a path, or a URI (`s3a://` is S3).
+    """
+
+    def __init__(self, path: str) -> None:
+        if "://" in path or path.startswith("file:"):
+            uri = "s3" + path.removeprefix("s3a") if path.startswith("s3a://") else path
+            self._files, self._path = fs.FileSystem.from_uri(uri)
+        else:
+            self._files, self._path = fs.LocalFileSystem(), str(Path(path).absolute())
+
+    def names(self) -> list[str]:
+        """Names of what is in it; none if it is not there."""
+        infos = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        return sorted(info.base_name for info in infos)
+
+    def read(self, name: str) -> str | None:
+        """The text of a file, None if it is not there."""
+        try:
+            with self._files.open_input_stream(f"{self._path}/{name}") as file:
+                return bytes(file.read()).decode()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file; directories on the way are made."""
+        path = f"{self._path}/{name}"
+        self._files.create_dir(path.rpartition("/")[0])
+        with self._files.open_output_stream(path) as file:
+            file.write(text.encode())
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it is there."""
+        path = f"{self._path}/{name}"
+        if self._files.get_file_info(path).type is fs.FileType.File:
+            self._files.delete_file(path)
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """A batch of a checkpoint.
+
+    Args:
+        id: its number.
+        end: the stream offset at its end.
+        committed: whether the sink has it.
+    """
+
+    id: int
+    end: dict[str, Any]
+    committed: bool
+
+
+class Checkpoint:
+    """A stream's checkpoint.
+
+    Args:
+        path: Spark's `checkpointLocation`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._root = Directory(path)
+
+    def query_id(self) -> str | None:
+        """The stream's id, None before the first start."""
+        text = self._root.read("metadata")
+        return None if text is None else str(json.loads(text)["id"])
+
+    def end_of(self, batch: int) -> dict[str, Any] | None:
+        """The offset at the end of a batch, None if it was never planned."""
+        text = self._root.read(f"offsets/{batch}")
+        return None if text is None else _end(text, self.path)
+
+    def last(self) -> PlannedBatch | None:
+        """The newest batch planned, None if there is none."""
+        batches = self._numbers("offsets")
+        if not batches:
+            return None
+        end = self.end_of(batches[-1])
+        assert end is not None
+        return PlannedBatch(batches[-1], end, batches[-1] in self._numbers("commits"))
+
+    def set_end(self, end: dict[str, Any]) -> str:
+        """Let the stream go on from `end`: the newest batch then ends there.
+
+        The file as it was is kept beside the checkpoint's offsets, in `offsets.before`.
+
+        Returns:
+            The name of the kept file.
+
+        Raises:
+            StateError: there is no batch, or the newest one is not in the sink yet: it would be written
+                with another end than the one it was planned with.
+        """
+        last = self.last()
+        if last is None:
+            raise StateError(f"checkpoint {self.path} holds no offset", None, "run the pipeline once")
+        if not last.committed:
+            raise StateError(
+                f"batch {last.id} of checkpoint {self.path} is planned but not committed",
+                "its end must not change before the sink has it",
+                "start the pipeline, stop it, and try again",
+            )
+        name = f"offsets/{last.id}"
+        text = self._root.read(name)
+        assert text is not None
+        lines = text.splitlines()
+        kept = 0
+        while self._root.read(f"offsets.before/{last.id}.{kept}") is not None:
+            kept += 1
+        self._root.write(f"offsets.before/{last.id}.{kept}", text)
+        self._root.remove(f"offsets/.{last.id}.crc")
+        changed = [*lines[:2], json.dumps(end, separators=(",", ":")), *lines[3:]]
+        self._root.write(name, "\n".join(changed))
+        return f"offsets.before/{last.id}.{kept}"
+
+    def _numbers(self, name: str) -> list[int]:
+        return sorted(int(n) for n in Directory(f"{self.path}/{name}").names() if n.isdigit())
+
+
+def _end(text: str, path: str) -> dict[str, Any]:
+    lines = text.splitlines()
+    if not lines or lines[0] != "v1" or len(lines) < 3:
+        raise StateError(f"checkpoint {path} is not of a Tailrace stream", "its offset log has another form")
+    end: dict[str, Any] = json.loads(lines[2])
+    return end
