@@ -1,8 +1,8 @@
 """Rows to 64-bit hashes and checksums, column by column. C-like; rules in `kernels.memory`.
 
 A row's hash is a chain: `state[row] = mix(state[row] ^ word)` over the words of its values, column after
-column. Every step is a bijection of the state, so two rows collide only by chance (2**-64). A NULL is a word of
-its own, and a text's length is part of it, so that neighbouring columns cannot lend each other bytes.
+column. Every step is a bijection of the state, so two rows collide only by chance (2**-64). A NULL is a
+word of its own, and a text's length is part of it, so that neighbouring columns cannot lend each other bytes.
 
     fixed width   1, 2, 4 or 8 bytes: one word, sign-extended      16 bytes: two words
     text, bytes   their length, then 8 bytes a word, the last one zero-padded

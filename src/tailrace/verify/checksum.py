@@ -105,9 +105,7 @@ def _take_in(states: np.ndarray, column: pa.Array) -> None:
         hash_bits(at, n, validity, _address(buffers[1]), column.offset)
     elif _has_offsets(type_):
         wide = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
-        hash_variable(
-            at, n, validity, _address(buffers[1]), _address(buffers[2]), column.offset, int(wide)
-        )
+        hash_variable(at, n, validity, _address(buffers[1]), _address(buffers[2]), column.offset, int(wide))
     elif pa.types.is_primitive(type_) or pa.types.is_decimal128(type_):
         width = type_.bit_width // 8
         if width not in _WIDTHS:

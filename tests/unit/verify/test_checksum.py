@@ -31,8 +31,12 @@ VALUES = {
     pa.binary(): [b"", b"\0", b"\0\0", b"abcdefgh", b"\xff" * 9],
     pa.large_binary(): [b"", b"\0"],
     pa.date32(): [dt.date(1970, 1, 1), dt.date(9999, 12, 31)],
-    pa.timestamp("us"): [dt.datetime(1970, 1, 1), dt.datetime(2026, 1, 2, 3, 4, 5, 6)],
-    pa.timestamp("us", "UTC"): [dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)],
+    pa.timestamp("us"): [0, 1, 1_700_000_000_000_001],
+    pa.duration("us"): [0, 1, -1],
+    pa.timestamp("us", "UTC"): [
+        dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
+        dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    ],
 }
 
 

@@ -1,0 +1,101 @@
+"""`tailrace verify`."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from tailrace.config.load import load_pipeline
+
+#: Exit code when a row differs.
+EXIT_DIFFERENT = 1
+
+
+@click.command()
+@click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--table", "pattern", metavar="PATTERN", help="Only tables whose whole `database.table` name matches."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Differing rows to print of each kind.",
+)
+@click.option(
+    "--show-values", is_flag=True, help="Print the values of differing rows, not only keys and columns."
+)
+@click.option(
+    "--parallelism",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Connections that read the source.",
+)
+def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bool, parallelism: int) -> None:
+    """Compare the source as of the last committed batch with the target after it, row for row.
+
+    Exact while writers write and while the pipeline runs. Exit code 1 if anything differs.
+    """
+    pipeline = load_pipeline(pipeline_file)
+    # Spark's modules take a second to import: a wrong file is told before that.
+    from tailrace.spark.session import spark_session  # noqa: PLC0415
+    from tailrace.verify.report import print_report  # noqa: PLC0415
+    from tailrace.verify.run import verify as compare  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="tailrace-verify-") as directory:
+        log_file = Path(directory) / "spark.log"
+        spark = spark_session(
+            f"{pipeline.settings.name} verify",
+            delta=True,
+            master=pipeline.settings.master,
+            parallelism=pipeline.settings.parallelism,
+            log_file=log_file,
+            # Plain rows, not cells, go to the Python workers here.
+            extra_conf={**pipeline.settings.spark, "spark.sql.execution.arrow.maxRecordsPerBatch": "16384"},
+        )
+        try:
+            with _RowCounter() as counter:
+                report = compare(
+                    pipeline,
+                    spark,
+                    pattern=pattern,
+                    limit=limit,
+                    parallelism=parallelism,
+                    on_rows=counter.add,
+                )
+        finally:
+            spark.stop()
+    print_report(report, console, show_values=show_values)
+    if not report.equal:
+        raise SystemExit(EXIT_DIFFERENT)
+
+
+class _RowCounter:
+    """A line that counts rows while a terminal watches; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("comparing: {task.completed:,.0f} source rows read"))
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._progress.add_task("")
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> _RowCounter:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def add(self, rows: int) -> None:
+        """So many rows more."""
+        with self._lock:
+            self._progress.advance(self._task, rows)

@@ -1,0 +1,105 @@
+"""Rows of both sides put next to each other by key: what is missing, extra, different. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.verify.checksum import hash_rows
+
+
+class Kind(StrEnum):
+    """How a row differs."""
+
+    MISSING = "missing"  # in the source only
+    EXTRA = "extra"  # in the target only, or there more than once
+    DIFFERENT = "different"  # in both, with other values
+
+
+@dataclass(frozen=True)
+class RowDifference:
+    """One row that is not the same on both sides.
+
+    Args:
+        kind: how it differs.
+        key: values of the key's columns.
+        columns: names of the columns that differ; empty unless `kind` is DIFFERENT.
+        source: the row at the source, None where there is none.
+        target: the row at the target, None where there is none.
+    """
+
+    kind: Kind
+    key: tuple[Any, ...]
+    columns: tuple[str, ...]
+    source: dict[str, Any] | None
+    target: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Differences:
+    """All differing rows, counted; some of them shown."""
+
+    missing: int
+    extra: int
+    different: int
+    shown: tuple[RowDifference, ...]
+
+
+def compare(source: pa.Table, target: pa.Table, key: Sequence[str], limit: int) -> Differences:
+    """Compare rows by key.
+
+    Args:
+        source: rows of the source; each key once.
+        target: rows of the target with the same columns of the same types.
+        key: names of the key's columns.
+        limit: most differences to show of each kind.
+    """
+    left, right = source.combine_chunks(), target.combine_chunks()
+    left_keys, right_keys = _hashes(left.select(list(key))), _hashes(right.select(list(key)))
+    left_rows, right_rows = _hashes(left), _hashes(right)
+    _, left_first = np.unique(left_keys, return_index=True)
+    _, right_first = np.unique(right_keys, return_index=True)
+    again = np.setdiff1d(np.arange(len(right_keys)), right_first)
+    missing = left_first[~np.isin(left_keys[left_first], right_keys)]
+    extra = right_first[~np.isin(right_keys[right_first], left_keys)]
+    _, at_left, at_right = np.intersect1d(left_keys[left_first], right_keys[right_first], return_indices=True)
+    in_left, in_right = left_first[at_left], right_first[at_right]
+    unequal = left_rows[in_left] != right_rows[in_right]
+    in_left, in_right = in_left[unequal], in_right[unequal]
+    extras = np.concatenate([extra, again])
+    shown = [
+        *(_difference(Kind.MISSING, key, _row(left, i), None) for i in missing[:limit]),
+        *(_difference(Kind.EXTRA, key, None, _row(right, i)) for i in extras[:limit]),
+        *(
+            _difference(Kind.DIFFERENT, key, _row(left, i), _row(right, j))
+            for i, j in zip(in_left[:limit], in_right[:limit], strict=True)
+        ),
+    ]
+    return Differences(len(missing), len(extras), len(in_left), tuple(shown))
+
+
+def _difference(
+    kind: Kind, key: Sequence[str], source: dict[str, Any] | None, target: dict[str, Any] | None
+) -> RowDifference:
+    row = source if source is not None else target
+    assert row is not None
+    columns: tuple[str, ...] = ()
+    if source is not None and target is not None:
+        # repr tells 0.0 from -0.0, as the checksums do
+        columns = tuple(name for name in source if repr(source[name]) != repr(target[name]))
+    return RowDifference(kind, tuple(row[name] for name in key), columns, source, target)
+
+
+def _row(table: pa.Table, i: int) -> dict[str, Any]:
+    found: dict[str, Any] = table.slice(int(i), 1).to_pylist()[0]
+    return found
+
+
+def _hashes(table: pa.Table) -> np.ndarray:
+    columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in table.columns]
+    return hash_rows(columns, table.num_rows)

@@ -1,0 +1,156 @@
+"""What a verification found: values, and their text for a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.verify.compare import Differences, Kind, RowDifference
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """One target against the tables that go to it.
+
+    Args:
+        target: its name.
+        tables: names of the source's tables.
+        version: Delta's number of the version compared, None: the target is not there (yet).
+        source_rows: rows of the source.
+        target_rows: rows of the target.
+        unfinished: whether a first snapshot was still going on: only what it had read is compared.
+        differing: buckets whose checksums differ.
+        examined: how many of them were compared row by row.
+        differences: what was found there, None when nothing differs.
+        left_out: columns that are on one side only.
+    """
+
+    target: str
+    tables: tuple[str, ...]
+    version: int | None
+    source_rows: int
+    target_rows: int
+    unfinished: bool
+    differing: int
+    examined: int
+    differences: Differences | None
+    left_out: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether both sides hold the same rows."""
+        return self.differing == 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole verification.
+
+    Args:
+        batch: number of the batch after which the targets were looked at.
+        position: where that batch ended in the log, for people.
+        targets: by name.
+        skipped: tables that were not compared, and why.
+        seconds: how long it took.
+    """
+
+    batch: int
+    position: str
+    targets: tuple[TargetReport, ...]
+    skipped: tuple[tuple[str, str], ...]
+    seconds: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether every target equals its source."""
+        return all(t.equal for t in self.targets)
+
+
+def print_report(report: Report, console: Console, *, show_values: bool) -> None:
+    """Print `report`: one line per target, then the differing rows by key and columns."""
+    console.print(
+        Text.assemble(
+            ("Source as of ", ""),
+            (report.position, "bold"),
+            (f" against the target after batch {report.batch}", ""),
+        ),
+        soft_wrap=True,
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("table", no_wrap=True)
+    for name in ("source rows", "target rows", "version"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("result")
+    for t in report.targets:
+        table.add_row(
+            t.target,
+            f"{t.source_rows:,}",
+            f"{t.target_rows:,}",
+            "–" if t.version is None else str(t.version),
+            _result(t),
+        )
+    console.print(table)
+    for name, why in report.skipped:
+        console.print(Text(f"{name}: not compared: {why}", style="yellow"), soft_wrap=True)
+    for t in report.targets:
+        if t.left_out:
+            names = ", ".join(f"`{c}`" for c in t.left_out)
+            console.print(
+                Text(f"{t.target}: on one side only, not compared: {names}", style="yellow"), soft_wrap=True
+            )
+        if t.differences is not None:
+            _print_differences(t, t.differences, console, show_values=show_values)
+    rows = sum(t.source_rows for t in report.targets)
+    rate = rows / max(report.seconds, 1e-9)
+    verdict = Text("equal", style="bold green") if report.equal else Text("DIFFERENT", style="bold red")
+    console.print(
+        Text.assemble(
+            verdict, f": {rows:,} source rows compared in {report.seconds:.1f} s ({rate:,.0f} rows/s)"
+        ),
+        soft_wrap=True,
+    )
+
+
+def _result(t: TargetReport) -> Text:
+    if t.equal:
+        return Text("equal, as far as its snapshot has come" if t.unfinished else "equal", style="green")
+    assert t.differences is not None
+    d = t.differences
+    least = "at least " if t.examined < t.differing else ""
+    return Text(f"{least}{d.missing} missing, {d.extra} extra, {d.different} different", style="bold red")
+
+
+def _print_differences(
+    t: TargetReport, differences: Differences, console: Console, *, show_values: bool
+) -> None:
+    if t.examined < t.differing:
+        console.print(
+            f"{t.target}: {t.examined} of {t.differing} differing buckets were compared row by row",
+            soft_wrap=True,
+        )
+    for kind, total in (
+        (Kind.MISSING, differences.missing),
+        (Kind.EXTRA, differences.extra),
+        (Kind.DIFFERENT, differences.different),
+    ):
+        shown = [d for d in differences.shown if d.kind is kind]
+        for d in shown:
+            console.print(Text(_line(t.target, d, show_values=show_values)), soft_wrap=True)
+        if total > len(shown):
+            console.print(f"{t.target}: … and {total - len(shown):,} more {kind}", soft_wrap=True)
+
+
+def _line(target: str, d: RowDifference, *, show_values: bool) -> str:
+    line = f"{target} {d.kind} key ({', '.join(str(v) for v in d.key)})"
+    if d.kind is not Kind.DIFFERENT:
+        row = d.source if d.source is not None else d.target
+        return f"{line}: {row}" if show_values else line
+    assert d.source is not None
+    assert d.target is not None
+    if not show_values:
+        return f"{line}: {', '.join(d.columns)}"
+    both = (f"{c}: source {d.source[c]!r}, target {d.target[c]!r}" for c in d.columns)
+    return f"{line}: {'; '.join(both)}"

@@ -1,0 +1,144 @@
+"""The source's side: every row of a table as it was at a batch's end, in the target's columns.
+
+The rows come by the same road as those of a snapshot: `read_snapshot` over the whole key range, as of P(n).
+So they are exact while writers run, however long it takes, and the log since P(n) is read once per range.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.config.options import SourceOptions
+from tailrace.enumerator.snapshot import KeyRange
+from tailrace.errors import SchemaMismatchError
+from tailrace.model.split import Key, SnapshotSplit
+from tailrace.model.table import TableSchema
+from tailrace.reader.snapshot import read_snapshot
+from tailrace.sinks.columns import stored_type
+from tailrace.sources import registry
+from tailrace.sources.base import Source
+from tailrace.verify.checksum import Checksums, bucket_of
+
+#: Rows of one SELECT: bounds the memory of a reader.
+PAGE_ROWS = 50_000
+#: A table is read in several ranges at once when each would have at least this many rows.
+RANGE_ROWS = 400_000
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """What of a table must be in the target.
+
+    Args:
+        schema: its shape now.
+        estimated_rows: the catalog's estimate.
+        unfinished: whether its first snapshot was still going on at the batch's end.
+        cursor: how far that had come; None: nothing was read yet.
+    """
+
+    schema: TableSchema
+    estimated_rows: int
+    unfinished: bool = False
+    cursor: Key | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether any row must be in the target."""
+        return not self.unfinished or self.cursor is not None
+
+
+def ranges(source: Source, table: SourceTable, most: int) -> list[KeyRange]:
+    """The key ranges that `table` is read in: at most `most`, side by side, each of a good many rows."""
+    if not table.begun:
+        return []
+    if table.unfinished:
+        return [KeyRange(None, table.cursor)]
+    parts = max(1, min(most, table.estimated_rows // RANGE_ROWS))
+    found: list[KeyRange] = []
+    after: Key | None = None
+    while len(found) < parts - 1:
+        upto = source.boundary(table.schema, after, table.estimated_rows // parts)
+        if upto is None:
+            break
+        found.append(KeyRange(after, upto))
+        after = upto
+    return [*found, KeyRange(after, None)]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads key ranges as of one position.
+
+    Args:
+        options: how to reach the source.
+        as_of: the position, as JSON.
+        stopping: set when nobody wants the rows any more.
+        on_rows: told how many rows were read, from any thread.
+    """
+
+    options: SourceOptions
+    as_of: Any
+    stopping: threading.Event
+    on_rows: Callable[[int], None]
+
+    def checksums(
+        self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str]
+    ) -> Checksums:
+        """The checksums of the rows in `part`."""
+        sums = Checksums.empty()
+        for rows in self._rows(table, part, columns):
+            sums.add(rows, key)
+        return sums
+
+    def rows(
+        self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str], buckets: np.ndarray
+    ) -> pa.Table:
+        """The rows in `part` that belong to some buckets."""
+        kept = [
+            rows.filter(pa.array(np.isin(bucket_of(rows, key), buckets)))
+            for rows in self._rows(table, part, columns)
+        ]
+        return pa.Table.from_batches(kept, columns)
+
+    def _rows(self, table: SourceTable, part: KeyRange, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        split = SnapshotSplit(table.schema, part.after, part.upto, self.as_of, PAGE_ROWS)
+        session = registry.session(self.options)
+        try:
+            for batch in read_snapshot(split, session, exact=True):
+                if self.stopping.is_set():
+                    return
+                self.on_rows(len(batch))
+                yield as_stored(batch.image("after"), columns, table.schema)
+        finally:
+            session.close()
+
+
+def as_stored(rows: pa.StructArray, columns: pa.Schema, table: TableSchema) -> pa.RecordBatch:
+    """Rows of the source with the columns and types that a target has; columns the source lacks are null.
+
+    Raises:
+        SchemaMismatchError: values do not fit the target's type.
+    """
+    by_name = {field.name.lower(): rows.field(i) for i, field in enumerate(rows.type)}
+    arrays = []
+    for field in columns:
+        array = by_name.get(field.name.lower())
+        if array is None:
+            array = pa.nulls(len(rows), field.type)
+        elif array.type != field.type:
+            try:
+                array = array.cast(stored_type(array.type)).cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                raise SchemaMismatchError(
+                    f"column `{field.name}` of `{table.id}` cannot be compared",
+                    f"the source's values do not fit the target's type {field.type}",
+                    "verify again once the pipeline has passed the column's change",
+                ) from None
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -1,0 +1,139 @@
+"""The target's side: a Delta table as a batch left it, its checksums and the rows of some buckets.
+
+The version of a table that shows the state after batch n is the last one whose commit carries a batch number
+of n or less (`sinks.delta` writes it into `userMetadata`): later ones may hold a part of a later batch, and
+those without a number (a column added, files compacted) change no rows. It is read by time travel, so it
+stays the same while the pipeline writes on.
+
+A change log is brought to the form of a table first: per key the last change by `_seq`, deletes left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from tailrace.config.model import WriteMode
+from tailrace.formats.row import ROW_FIELDS
+from tailrace.spark.jvm import delta_state, map_in_arrow
+from tailrace.verify.checksum import Checksums, bucket_of
+
+#: Commits looked at before the whole history is.
+_RECENT = 200
+_CHANGELOG_FIELDS = {"_before", *(field.name for field in ROW_FIELDS)}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A Delta table at one version.
+
+    Args:
+        frame: its rows, those of a change log collapsed.
+        version: Delta's number of the version.
+        columns: the source's columns in it, with the types they are stored as.
+    """
+
+    frame: DataFrame
+    version: int
+    columns: pa.Schema
+
+    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
+        """The checksums of the columns `names`, computed in Spark's tasks."""
+
+        def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            sums = Checksums.empty()
+            for batch in batches:
+                sums.add(batch, key)
+            yield pa.RecordBatch.from_arrays([pa.array([sums.to_bytes()], pa.binary())], ["sums"])
+
+        schema = StructType([StructField("sums", BinaryType())])
+        total = Checksums.empty()
+        for row in map_in_arrow(self._select(names), sum_up, schema).collect():
+            total.merge(Checksums.from_bytes(bytes(row[0])))
+        return total
+
+    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
+        """The rows of some buckets."""
+
+        def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield batch.filter(pa.array(np.isin(bucket_of(batch, key), buckets)))
+
+        schema = pa.schema([self.columns.field(name) for name in names])
+        spark_schema = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+        return map_in_arrow(self._select(names), keep, spark_schema).toArrow().cast(schema)
+
+    def _select(self, names: Sequence[str]) -> DataFrame:
+        return self.frame.select(*(f.col(_quote(name)) for name in names))
+
+
+def target_after(
+    spark: SparkSession, path: str, mode: WriteMode, key: Sequence[str], batch: int
+) -> Target | None:
+    """The Delta table at `path` as batch `batch` left it, None if it was not there yet.
+
+    Args:
+        spark: a session with Delta.
+        path: the table's directory.
+        mode: how the sink writes it.
+        key: the columns that a change log is collapsed by.
+        batch: number of a batch that is wholly written.
+    """
+    if delta_state(spark, path) is None:
+        return None
+    version = _version_after(spark, path, batch)
+    if version is None:
+        return None
+    frame = spark.read.format("delta").option("versionAsOf", version).load(path)
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    if mode is WriteMode.CHANGELOG:
+        schema = pa.schema([field for field in schema if field.name not in _CHANGELOG_FIELDS])
+        frame = _collapse(frame, key)
+    return Target(frame, version, schema)
+
+
+def version_of(history: Sequence[tuple[int, str | None]], batch: int) -> int | None:
+    """The version that shows the state after `batch`.
+
+    Args:
+        history: version and `userMetadata` of commits, newest first.
+        batch: number of a batch that is wholly written.
+    """
+    for version, said in history:
+        if said is None:
+            continue
+        try:
+            value = json.loads(said)
+        except ValueError:
+            continue  # somebody else's note
+        if isinstance(value, dict) and isinstance(value.get("batch"), int) and value["batch"] <= batch:
+            return version
+    return None
+
+
+def _version_after(spark: SparkSession, path: str, batch: int) -> int | None:
+    for limit in (f" LIMIT {_RECENT}", ""):
+        history = spark.sql(f"DESCRIBE HISTORY delta.{_quote(path)}{limit}")
+        rows = history.select("version", "userMetadata").orderBy(f.desc("version")).collect()
+        version = version_of([(row[0], row[1]) for row in rows], batch)
+        if version is not None:
+            return version
+    return None
+
+
+def _collapse(log: DataFrame, key: Sequence[str]) -> DataFrame:
+    row = f.struct(*(f.col(_quote(name)) for name in log.columns if name != "_before"))
+    last = log.groupBy(*(f.col(_quote(name)) for name in key)).agg(f.max_by(row, "_seq").alias("_last"))
+    return last.select("_last.*").where("_op <> 'd'")
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
