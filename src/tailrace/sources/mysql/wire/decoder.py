@@ -1,0 +1,410 @@
+"""Blocks of the log to batches of changes.
+
+    block ── scan_events ──> records of row events, transactions          (kernel, whole block)
+                 │ stops at: a new table map, a statement, a payload      (Python, rare)
+                 v
+             decode_rows  ──> images of one table                         (kernel, a batch at a time)
+             write_origin ──> where each row comes from                   (kernel)
+
+Rows of different tables interleave freely; those of one table stay in log order, which is why all that is
+pending is decoded before a table changes its shape. Between blocks only the open transaction and the
+known table maps live on.
+
+An event that could hold changes but is not understood ends the stream with an error, however often it occurs:
+skipping it would lose rows unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import DecodeError, SchemaMismatchError
+from tailrace.model.change import ORIGIN, ChangeBatch
+from tailrace.model.table import TableId
+from tailrace.sources.mysql.position import MySqlPosition, seq_of
+from tailrace.sources.mysql.wire import events as ev
+from tailrace.sources.mysql.wire import rows as rw
+from tailrace.sources.mysql.wire.block import EventBlock
+from tailrace.sources.mysql.wire.imagebuffers import ImageBuffers, Layout
+from tailrace.sources.mysql.wire.json import json_room
+from tailrace.sources.mysql.wire.lookup import TABLES
+from tailrace.sources.mysql.wire.memory import SLACK
+from tailrace.sources.mysql.wire.origin import MAX_GTID, SEQ_DIGITS, SEQ_PREFIX, write_gtids, write_origin
+from tailrace.sources.mysql.wire.plan import RowPlan
+from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, unpack
+from tailrace.sources.mysql.wire.tablemap import parse_table_map, table_of
+
+#: Row events and transactions collected before they are decoded.
+_MAX_EVENTS = 16384
+#: Known table maps beyond which they are forgotten between two transactions: a server gives a table a new
+#: id every time it opens it.
+_MAX_MAPS = 4096
+#: Bytes unpacked from payloads that may wait to be decoded.
+_MAX_UNPACKED = 8 << 20
+
+
+class EventDecoder:
+    """Decodes row events of the wanted tables.
+
+    Args:
+        wanted: whether the changes of a table are wanted; asked once per table.
+        epoch: the stream's epoch, the first part of `seq`.
+        keys: key columns of tables whose table map has no primary key.
+        batch_rows: most rows of a batch.
+        batch_bytes: bytes of events after which a batch ends; one row may be larger.
+        verify_checksums: whether to check the CRC32 of each event that has one.
+    """
+
+    def __init__(
+        self,
+        *,
+        wanted: Callable[[TableId], bool],
+        epoch: int = 0,
+        keys: Mapping[TableId, tuple[str, ...]] = {},
+        batch_rows: int = 8192,
+        batch_bytes: int = 4 << 20,
+        verify_checksums: bool = True,
+    ) -> None:
+        self._wanted = wanted
+        self._epoch = epoch
+        self._keys = keys
+        self._max_rows = batch_rows
+        self._max_bytes = batch_bytes
+        self._verify = int(verify_checksums)
+        self._maps = _KnownMaps()
+        #: Layouts by slot; slots by the table map's body without its id; the slot each table has now.
+        self._layouts: list[Layout] = []
+        self._slots: dict[bytes, int] = {}
+        self._current: dict[TableId, int] = {}
+        self._state = np.zeros(8, np.int64)
+        self._events = np.zeros((_MAX_EVENTS, rw.EV_WORDS), np.int64)
+        self._txs = np.zeros((_MAX_EVENTS, ev.TX_WORDS), np.int64)
+        self._buffers = ImageBuffers()
+        self._scratch = np.zeros(rw.SCRATCH_BYTES, np.uint8)
+        self._rows = _RowColumns(batch_rows)
+        self._unpacked: list[np.ndarray] = []
+        self._unpacked_bytes = 0
+        self._file = ""
+        self._prefix = np.zeros(SEQ_PREFIX + SLACK, np.uint8)
+
+    def feed(self, block: EventBlock) -> Iterator[ChangeBatch]:
+        """Decode a block; blocks come in log order, the first begins at a transaction boundary.
+
+        The block's buffer may be reused when the iterator has ended, not before.
+
+        Raises:
+            DecodeError: malformed bytes, or an event that cannot be decoded.
+            SchemaMismatchError: a table's shape cannot be captured, or the log was written by settings that
+                leave out what is needed.
+            PositionLostError: the log says that events are missing from it.
+        """
+        self._file = block.file
+        prefix = seq_of(MySqlPosition(block.file, 0, epoch=self._epoch))[:SEQ_PREFIX]
+        self._prefix[:SEQ_PREFIX] = np.frombuffer(prefix.encode(), np.uint8)
+        if self._maps.count > _MAX_MAPS and not self._state[ev.SC_OPEN]:
+            self._maps = _KnownMaps()
+        base = block.buffer.ctypes.data
+        checksum = 4 if block.checksum else 0
+        yield from self._scan(base + block.start, base + block.end, block.pos, checksum, -1)
+        yield from self._flush()
+
+    def _scan(self, at: int, end: int, pos: int, checksum: int, payload: int) -> Iterator[ChangeBatch]:
+        """Collect the row events between two addresses, decoding when there is no room for more."""
+        state = self._state
+        state[ev.SC_AT], state[ev.SC_POS] = at, pos
+        while True:
+            result = ev.scan_events(
+                state.ctypes.data,
+                end,
+                checksum,
+                self._verify,
+                ev.ACTIONS.ctypes.data,
+                self._maps.address,
+                self._maps.mask,
+                self._events.ctypes.data,
+                _MAX_EVENTS,
+                self._txs.ctypes.data,
+                _MAX_EVENTS,
+                payload,
+                TABLES,
+            )
+            if result == ev.AT_END:
+                return
+            if result == ev.FULL:
+                yield from self._flush()
+                continue
+            at, pos = int(state[ev.SC_AT]), int(state[ev.SC_POS])
+            where = f"{self._file}:{pos if payload < 0 else payload}"
+            if result not in (ev.ASK, ev.NEW_MAP):
+                _refuse(int(result), where)
+            event = SpecialEvent.at(at, checksum, where)
+            if result == ev.NEW_MAP:
+                yield from self._new_map(event)
+                continue
+            if event.type == ev.TRANSACTION_PAYLOAD:
+                yield from self._payload(event, payload, pos)
+            else:
+                if state[ev.SC_TXNS] == _MAX_EVENTS:
+                    yield from self._flush()
+                self._ask(event)
+            state[ev.SC_AT], state[ev.SC_POS] = at + event.size, pos + event.size
+
+    def _ask(self, event: SpecialEvent) -> None:
+        """An event the kernel leaves to Python: deal with it or refuse it."""
+        state = self._state
+        if event.type == ev.GTID_TAGGED:
+            self._txs[state[ev.SC_TXNS]] = gtid_tagged(event)
+            state[ev.SC_TXNS] += 1
+            state[ev.SC_OPEN], state[ev.SC_DIRTY] = 1, 0
+        elif check(event, bool(state[ev.SC_DIRTY]), lambda id_: self._maps.slot(id_) >= 0):
+            state[ev.SC_OPEN] = 0
+
+    def _payload(self, event: SpecialEvent, outer: int, pos: int) -> Iterator[ChangeBatch]:
+        """The events of a compressed transaction."""
+        if outer >= 0:
+            raise DecodeError("a compressed transaction within another", event.where)
+        for piece, start in unpack(event):
+            if self._unpacked_bytes + len(piece) > _MAX_UNPACKED:
+                yield from self._flush()
+            self._unpacked.append(piece)
+            self._unpacked_bytes += len(piece)
+            at = piece.ctypes.data
+            yield from self._scan(at, at + len(piece) - SLACK, start, 0, pos)
+
+    def _new_map(self, event: SpecialEvent) -> Iterator[ChangeBatch]:
+        """Learn a table map; decode what is pending first if its table had another shape."""
+        body = event.body
+        slot = -1
+        try:
+            table = table_of(body)
+            if self._wanted(table):
+                slot = self._slots.get(body[6:], -1)
+                if slot < 0:
+                    plan = RowPlan(parse_table_map(body), self._keys.get(table, ()))
+                    slot = len(self._layouts)
+                    self._layouts.append(Layout(plan, self._max_rows))
+                    self._slots[body[6:]] = slot
+                if self._current.get(table, slot) != slot:
+                    yield from self._flush()
+                self._current[table] = slot
+        except DecodeError as error:
+            raise DecodeError(
+                error.message, f"{error.detail or 'table map event'}, at {event.where}"
+            ) from error
+        self._maps.add(body, slot)
+
+    def _flush(self) -> Iterator[ChangeBatch]:
+        """Decode all pending row events, table by table."""
+        state = self._state
+        count, txns = int(state[ev.SC_EVENTS]), int(state[ev.SC_TXNS])
+        slots = self._events[:count, rw.EV_SLOT]
+        for slot in np.unique(slots).tolist():
+            yield from self._decode(self._layouts[slot], np.flatnonzero(slots == slot))
+        if txns:
+            self._txs[0] = self._txs[txns - 1]
+        state[ev.SC_EVENTS], state[ev.SC_TXNS] = 0, min(txns, 1)
+        self._unpacked.clear()
+        self._unpacked_bytes = 0
+
+    def _decode(self, layout: Layout, chosen: np.ndarray) -> Iterator[ChangeBatch]:
+        """Decode the chosen row events, all of one shape."""
+        plan = layout.plan
+        columns = len(plan.schema.columns)
+        cursor = np.zeros(8, np.int64)
+        status = rw.NO_ROOM
+        while status != rw.DONE:
+            bitmaps = self._buffers.bind(layout)
+            self._rows.out[rw.OUT_BEFORE], self._rows.out[rw.OUT_AFTER] = bitmaps
+            status = rw.decode_rows(
+                self._events.ctypes.data,
+                chosen.ctypes.data,
+                len(chosen),
+                cursor.ctypes.data,
+                plan.descriptors.ctypes.data,
+                columns,
+                plan.variable.ctypes.data,
+                len(plan.variable),
+                self._rows.out.ctypes.data,
+                self._max_rows,
+                self._max_bytes,
+                self._scratch.ctypes.data,
+                TABLES,
+            )
+            rows, txns = int(cursor[rw.CU_ROWS]), int(cursor[rw.CU_TXNS])
+            images = int(cursor[rw.CU_BEFORE]), int(cursor[rw.CU_AFTER])
+            before, after = self._buffers.arrays(layout, rows, images)
+            if rows:
+                op, origin = self._rows.arrays(rows, txns, self._txs, self._prefix, self._file)
+                if layout.trim(2 * self._max_bytes):
+                    self._buffers.drop_data()
+                yield ChangeBatch(plan.schema, op, before, after, origin)
+            if status == rw.NO_ROOM:
+                self._make_room(layout, cursor, chosen, rows)
+            elif status not in (rw.DONE, rw.BATCH_FULL):
+                self._refuse_row(status, layout, cursor, chosen)
+
+    def _make_room(self, layout: Layout, cursor: np.ndarray, chosen: np.ndarray, rows: int) -> None:
+        """More room for the column that did not fit, as much as its row may need if that was the first."""
+        column = int(cursor[rw.CU_COLUMN])
+        event = self._events[chosen[cursor[rw.CU_EVENT]]]
+        need = 0
+        if not rows:
+            need = json_room(int(event[rw.EV_END] - event[rw.EV_START])) + layout.plan.longest_label
+        grown = layout.grow(column, need, 2 * self._max_bytes)
+        if not grown and not rows:
+            self._refuse_row(rw.NO_ROOM, layout, cursor, chosen)
+
+    def _refuse_row(self, status: int, layout: Layout, cursor: np.ndarray, chosen: np.ndarray) -> NoReturn:
+        event = self._events[chosen[cursor[rw.CU_EVENT]]]
+        schema = layout.plan.schema
+        where = f"{self._file}:{event[rw.EV_POS]}, row {event[rw.EV_ROW] + cursor[rw.CU_ROW]} of the event"
+        column = int(cursor[rw.CU_COLUMN])
+        if status == rw.PARTIAL_IMAGE:
+            raise SchemaMismatchError(
+                f'the log does not hold whole rows of table "{schema.id}"',
+                f"at {where}: binlog_row_image was not FULL when the change was logged",
+                "SET PERSIST binlog_row_image = FULL, then take a new snapshot of what was logged before",
+            )
+        if column >= 0:
+            where += f', column "{schema.columns[column % len(schema.columns)].name}"'
+        what = {
+            rw.BAD_TEXT: "text that is not valid in its character set",
+            rw.NO_ROOM: "a value of more than 2 GiB",
+        }.get(status, "malformed row event")
+        raise DecodeError(f'{what} in table "{schema.id}"', f"at {where}")
+
+
+class _KnownMaps:
+    """The table maps seen, as the hash table that `scan_events` looks into."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._entries = np.zeros((1024, 4), np.int64)
+        self._bodies: dict[int, np.ndarray] = {}
+
+    @property
+    def address(self) -> int:
+        return int(self._entries.ctypes.data)
+
+    @property
+    def mask(self) -> int:
+        return len(self._entries) - 1
+
+    def add(self, body: bytes, slot: int) -> None:
+        """Learn the map of `slot`, in place of what was known under its id."""
+        id_ = int.from_bytes(body[:6], "little")
+        self._bodies[id_] = kept = np.frombuffer(body + bytes(SLACK), np.uint8)
+        if 2 * self.count > self.mask:
+            old = self._entries[self._entries[:, ev.MAP_ID] != 0]
+            self._entries = np.zeros((4 * len(self._entries), 4), np.int64)
+            for entry in old:
+                self._entries[self._place(int(entry[ev.MAP_ID]) - 1)] = entry
+        place = self._place(id_)
+        self.count += self._entries[place, ev.MAP_ID] == 0
+        self._entries[place] = id_ + 1, kept.ctypes.data, len(body), slot
+
+    def slot(self, id_: int) -> int:
+        """The slot of a table id, below 0 for tables that are unknown or not wanted."""
+        entry = self._entries[self._place(id_)]
+        return int(entry[ev.MAP_SLOT]) if entry[ev.MAP_ID] else -1
+
+    def _place(self, id_: int) -> int:
+        i = id_ & self.mask
+        while self._entries[i, ev.MAP_ID] not in (0, id_ + 1):
+            i = (i + 1) & self.mask
+        return i
+
+
+class _RowColumns:
+    """What the kernel writes for each row beside its images, and ORIGIN made of it."""
+
+    def __init__(self, max_rows: int) -> None:
+        self._op = np.zeros(max_rows, np.int8)
+        self._txn = np.zeros(max_rows, np.int32)
+        self._pos = np.zeros(max_rows, np.int64)
+        self._row = np.zeros(max_rows, np.int32)
+        self._txns = np.zeros(max_rows, np.int32)
+        #: The kernel's output block; the addresses of the two bitmaps are filled in by the decoder.
+        self.out = np.zeros(8, np.int64)
+        for word, array in (
+            (rw.OUT_OP, self._op),
+            (rw.OUT_TXN, self._txn),
+            (rw.OUT_POS, self._pos),
+            (rw.OUT_ROW, self._row),
+            (rw.OUT_TXNS, self._txns),
+        ):
+            self.out[word] = array.ctypes.data
+        self._seq_offsets = pa.py_buffer(np.arange(max_rows + 1, dtype=np.int32) * SEQ_DIGITS)
+        self._zeros = pa.py_buffer(np.zeros(max_rows, np.int32))
+
+    def arrays(
+        self, rows: int, txns: int, txs: np.ndarray, prefix: np.ndarray, file: str
+    ) -> tuple[pa.Array, pa.RecordBatch]:
+        """`op` and ORIGIN of the first `rows` rows, which are of the first `txns` listed transactions."""
+        seq = np.empty(rows * SEQ_DIGITS, np.uint8)
+        ts_us, server_id = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        thread = np.zeros(8 * rows + rows // 8 + 1, np.uint8)
+        write_origin(
+            rows,
+            self._pos.ctypes.data,
+            self._row.ctypes.data,
+            self._txn.ctypes.data,
+            self._txns.ctypes.data,
+            txs.ctypes.data,
+            prefix.ctypes.data,
+            seq.ctypes.data,
+            ts_us.ctypes.data,
+            server_id.ctypes.data,
+            thread.ctypes.data,
+            TABLES,
+        )
+        threads = pa.py_buffer(thread)
+        files = pa.Array.from_buffers(pa.int32(), rows, [None, self._zeros])
+        origin = pa.RecordBatch.from_arrays(
+            [
+                pa.Array.from_buffers(
+                    pa.string(), rows, [None, self._seq_offsets, pa.py_buffer(seq)], null_count=0
+                ),
+                _plain(ts_us),
+                self._gtids(rows, txns, txs),
+                pa.DictionaryArray.from_arrays(files, pa.array([file])),
+                _plain(self._pos[:rows].copy()),
+                _plain(self._row[:rows].copy()),
+                _plain(server_id),
+                pa.Array.from_buffers(pa.int64(), rows, [threads.slice(8 * rows), threads]),
+            ],
+            schema=ORIGIN,
+        )
+        return _plain(self._op[:rows].copy()), origin
+
+    def _gtids(self, rows: int, txns: int, txs: np.ndarray) -> pa.DictionaryArray:
+        offsets, text = np.empty(txns + 1, np.int32), np.empty(txns * MAX_GTID, np.uint8)
+        size = write_gtids(
+            txns, self._txns.ctypes.data, txs.ctypes.data, offsets.ctypes.data, text.ctypes.data, TABLES
+        )
+        values = pa.Array.from_buffers(
+            pa.string(), txns, [None, pa.py_buffer(offsets), pa.py_buffer(text[:size].copy())]
+        )
+        index = self._txn[:rows].copy()
+        known = txs[self._txns[:txns], ev.TX_HAS_GTID] != 0
+        indices = _plain(index) if known.all() else pa.array(index, mask=~known[index])
+        return pa.DictionaryArray.from_arrays(indices, values)
+
+
+def _plain(values: np.ndarray) -> pa.Array:
+    """An array without nulls over a numpy array's memory."""
+    type_ = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)], null_count=0)
+
+
+def _refuse(result: int, where: str) -> NoReturn:
+    message = {
+        ev.BAD_CHECKSUM: "an event of the log has a wrong checksum",
+        ev.NO_MAP: "a row event of the log comes without a table map",
+        ev.NO_TRANSACTION: "a row event of the log comes outside a transaction",
+    }.get(result, "an event of the log is malformed")
+    raise DecodeError(message, f"at {where}")

@@ -1,0 +1,154 @@
+"""Scratch memory for the images of one batch, reused from batch to batch.
+
+The kernel fills roomy regions; `arrays` copies out what was used into one block of the right size. So arrays
+hold no more than their values, and no fresh page is touched for room that is not used. What was used is
+zeroed again in the same pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.sources.mysql.wire.columns import CAPACITY, DATA, VALIDITY, VALUES, is_variable
+from tailrace.sources.mysql.wire.memory import SLACK
+from tailrace.sources.mysql.wire.origin import pack
+from tailrace.sources.mysql.wire.plan import RowPlan
+
+#: Room for one column's data to begin with. It grows fourfold when a batch does not fit.
+_FIRST_ROOM = 64 << 10
+#: Offsets are int32.
+_MOST_ROOM = (1 << 31) - (1 << 20)
+_ALIGN = 64
+
+
+class Layout:
+    """Where each region of a plan's images lies in scratch memory.
+
+    Bitmaps of the rows that have each image come first, then per column of both images validity and values.
+    """
+
+    def __init__(self, plan: RowPlan, max_rows: int) -> None:
+        self.plan = plan
+        types = [c.type.arrow for c in plan.schema.columns] * 2
+        self.bits = np.array([1, 1] + [b for t in types for b in (1, _value_bits(t))], np.int64)
+        #: Bytes beyond one per row: the offset after the last.
+        self.extra = np.array([0, 0] + [b for t in types for b in (0, 4 * is_variable(t))], np.int64)
+        sizes = _aligned(self.bits * (max_rows + 1) // 8 + self.extra + SLACK)
+        self.at = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+        self.bytes = int(sizes.sum())
+        columns = len(types) // 2
+        self.variable = np.concatenate((plan.variable, plan.variable + columns))
+        self.room = np.full(len(self.variable), _FIRST_ROOM, np.int64)
+        self.data_at = np.zeros(len(self.variable), np.int64)
+
+    def grow(self, column: int, need: int, limit: int) -> bool:
+        """More room for a column that counts through both images; False if it gets none.
+
+        Args:
+            column: the column.
+            need: bytes that one row may need, 0 if it will be tried with more room for less rows anyway.
+            limit: bytes beyond which only `need` counts.
+        """
+        i = int(np.flatnonzero(self.variable == column)[0])
+        now = int(self.room[i])
+        self.room[i] = min(max(now, need, min(4 * now, limit)), _MOST_ROOM)
+        return bool(self.room[i] > now)
+
+    def trim(self, limit: int) -> bool:
+        """Take back room beyond `limit`; whether there was any."""
+        large = self.room > limit
+        self.room[large] = limit
+        return bool(large.any())
+
+
+class ImageBuffers:
+    """Scratch memory, bound to one layout at a time."""
+
+    def __init__(self) -> None:
+        self._fixed = np.zeros(0, np.uint8)
+        self._data = np.zeros(0, np.uint8)
+
+    def bind(self, layout: Layout) -> tuple[int, int]:
+        """Point the plan's descriptors here. Returns the addresses of the two bitmaps of rows."""
+        if len(self._fixed) < layout.bytes:
+            self._fixed = np.zeros(layout.bytes, np.uint8)
+        sizes = _aligned(layout.room + SLACK)
+        layout.data_at[1:] = np.cumsum(sizes)[:-1]
+        size = int(sizes.sum())
+        if len(self._data) < size:
+            self._data = np.empty(size, np.uint8)
+        base = self._fixed.ctypes.data
+        d = layout.plan.descriptors
+        d[:, VALIDITY] = base + layout.at[2::2]
+        d[:, VALUES] = base + layout.at[3::2]
+        d[layout.variable, DATA] = self._data.ctypes.data + layout.data_at
+        d[layout.variable, CAPACITY] = layout.room
+        return base, base + int(layout.at[1])
+
+    def drop_data(self) -> None:
+        """Give back the data's room, after a row that needed a lot of it."""
+        self._data = np.zeros(0, np.uint8)
+
+    def arrays(self, layout: Layout, rows: int, images: tuple[int, int]) -> list[pa.StructArray | None]:
+        """The two images of the first `rows` rows, None for one that no row has; scratch memory is cleared.
+
+        Args:
+            layout: the bound layout.
+            rows: rows decoded.
+            images: rows that have a before image, and an after image.
+        """
+        used = (layout.bits * rows + 7) // 8 + layout.extra
+        half = (len(used) - 2) // 2
+        if not images[0]:
+            used[2 : 2 + half] = 0
+        if not images[1]:
+            used[2 + half :] = 0
+        lengths = self._fixed[: layout.bytes].view(np.int32)[layout.at[3 + 2 * layout.variable] // 4 + rows]
+        count = len(used)
+        pieces = np.zeros((count + len(lengths), 4), np.int64)
+        pieces[:count, 0] = self._fixed.ctypes.data + layout.at
+        pieces[count:, 0] = self._data.ctypes.data + layout.data_at
+        pieces[:count, 2] = used
+        pieces[count:, 2] = lengths
+        pieces[:count, 3] = (
+            layout.bits * (rows + 1) + 7
+        ) // 8 + layout.extra  # a row given up may lie behind
+        sizes = _aligned(pieces[:, 2])
+        at = np.concatenate(([0], np.cumsum(sizes)))
+        block = np.empty(int(at[-1]) + SLACK, np.uint8)
+        pieces[:, 1] = block.ctypes.data + at[:-1]
+        pack(pieces.ctypes.data, len(pieces))
+        if not rows:
+            return [None, None]
+        memory = pa.py_buffer(block)
+        buffers = [memory.slice(a, n) for a, n in zip(at.tolist(), pieces[:, 2].tolist(), strict=False)]
+        return [_image(layout, buffers, rows, side, images[side]) for side in range(2)]
+
+
+def _image(
+    layout: Layout, buffers: list[pa.Buffer], rows: int, side: int, images: int
+) -> pa.StructArray | None:
+    if not images:
+        return None
+    schema = layout.plan.schema
+    columns = len(schema.columns)
+    children = []
+    data = 2 + 4 * columns + side * len(layout.plan.variable)
+    for i, field in enumerate(schema.arrow):
+        at = 2 + 2 * (side * columns + i)
+        parts = buffers[at : at + 2]
+        if is_variable(field.type):
+            parts.append(buffers[data])
+            data += 1
+        children.append(pa.Array.from_buffers(field.type, rows, parts))
+    present = None if images == rows else buffers[side]
+    return pa.Array.from_buffers(schema.arrow, rows, [present], children=children)
+
+
+def _value_bits(type_: pa.DataType) -> int:
+    return 32 if is_variable(type_) else int(type_.bit_width)
+
+
+def _aligned(sizes: np.ndarray) -> np.ndarray:
+    return (sizes + _ALIGN - 1) & ~(_ALIGN - 1)

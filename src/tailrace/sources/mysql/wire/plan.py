@@ -1,0 +1,243 @@
+"""How the rows of one table shape are decoded: a TABLE_MAP turned into a schema and column descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tailrace.errors import DecodeError, SchemaMismatchError
+from tailrace.model.table import Column, TableId, TableSchema
+from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
+from tailrace.sources.mysql.native import CHARSETS, column_type
+from tailrace.sources.mysql.wire import charsets, rows, tablemap
+from tailrace.sources.mysql.wire.columns import KIND, P1, P2, WORDS
+from tailrace.sources.mysql.wire.decimal import MAX_PRECISION, MAX_SCALE
+from tailrace.sources.mysql.wire.memory import SLACK
+from tailrace.sources.mysql.wire.rows import EXTRA
+from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap
+
+_NATIVE = {
+    tablemap.TINY: "tinyint",
+    tablemap.SHORT: "smallint",
+    tablemap.INT24: "mediumint",
+    tablemap.LONG: "int",
+    tablemap.LONGLONG: "bigint",
+    tablemap.FLOAT: "float",
+    tablemap.DOUBLE: "double",
+    tablemap.NEWDECIMAL: "decimal",
+    tablemap.DATE: "date",
+    tablemap.YEAR: "year",
+    tablemap.TIMESTAMP2: "timestamp",
+    tablemap.DATETIME2: "datetime",
+    tablemap.TIME2: "time",
+    tablemap.BIT: "bit",
+    tablemap.JSON: "json",
+    tablemap.ENUM: "enum",
+    tablemap.SET: "set",
+    tablemap.GEOMETRY: "geometry",
+    tablemap.VECTOR: "vector",
+}
+_SIZES = ("tiny", "", "medium", "long")
+_BINARY_COLLATION = 63
+_INTEGER_KINDS = {
+    "tinyint": (rows.K_RAW1, rows.K_UINT1, 1),
+    "smallint": (rows.K_RAW2, rows.K_UINT2, 2),
+    "mediumint": (rows.K_INT3, rows.K_UINT3, 3),
+    "int": (rows.K_RAW4, rows.K_UINT4, 4),
+    "bigint": (rows.K_RAW8, rows.K_UINT8, 8),
+}
+#: Kinds of a temporal type, and bytes of the part before the fraction.
+_TEMPORAL_KINDS = {
+    Kind.DATETIME: (rows.K_DATETIME, 5),
+    Kind.INSTANT: (rows.K_TIMESTAMP, 4),
+    Kind.TIME: (rows.K_TIME, 3),
+}
+#: Microseconds of one unit of a fraction, by its bytes.
+_FRACTION_UNIT_US = (0, 10000, 100, 1)
+_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+
+class RowPlan:
+    """A table shape and how its row events are decoded.
+
+    Attributes:
+        schema: the shape.
+        descriptors: int64 array (2 x columns, WORDS): the before image's columns, then the after image's,
+            with everything but the addresses.
+        variable: indices of the columns with offsets, int64.
+        longest_label: bytes of the longest text that an ENUM or SET value or a padded one can become.
+    """
+
+    def __init__(self, map_: TableMap, key: Sequence[str] = ()) -> None:
+        """The plan of a table map.
+
+        Args:
+            map_: the table map.
+            key: key columns to use where the table map has no primary key.
+
+        Raises:
+            SchemaMismatchError: names are missing, or a type is not supported.
+            DecodeError: the table map contradicts itself.
+        """
+        columns = [_column(map_.id, c) for c in map_.columns]
+        names = tuple(columns[i].name for i in map_.key) or tuple(key)
+        self.schema = TableSchema(map_.id, tuple(columns), names)
+        self.descriptors = np.zeros((2 * len(columns), WORDS), np.int64)
+        self.longest_label = 255
+        self._kept: list[np.ndarray] = []
+        for i, (mapped, column) in enumerate(zip(map_.columns, columns, strict=True)):
+            self.descriptors[i] = self._descriptor(mapped, column.type)
+        self.descriptors[len(columns) :] = self.descriptors[: len(columns)]
+        kinds = self.descriptors[: len(columns), KIND]
+        self.variable = np.flatnonzero(kinds >= rows.K_VARIABLE).astype(np.int64)
+
+    def _descriptor(self, mapped: MappedColumn, type_: ColumnType) -> np.ndarray:
+        d = np.zeros(WORDS, np.int64)
+        meta = mapped.metadata
+        match type_.kind:
+            case Kind.INTEGER:
+                signed, unsigned, size = _INTEGER_KINDS[type_.native]
+                d[KIND], d[EXTRA] = unsigned if type_.unsigned else signed, size
+            case Kind.FLOAT:
+                d[KIND], d[EXTRA] = rows.K_RAW4, 4
+            case Kind.DOUBLE:
+                d[KIND], d[EXTRA] = rows.K_RAW8, 8
+            case Kind.YEAR:
+                d[KIND], d[EXTRA] = rows.K_YEAR, 1
+            case Kind.DATE:
+                d[KIND], d[EXTRA] = rows.K_DATE, 3
+            case Kind.BOOLEAN:
+                d[KIND], d[EXTRA] = rows.K_BOOL, 1
+            case Kind.DATETIME | Kind.INSTANT | Kind.TIME:
+                d[KIND], size = _TEMPORAL_KINDS[type_.kind]
+                d[P1] = (meta[0] + 1) // 2
+                d[P2] = _FRACTION_UNIT_US[d[P1]]
+                d[EXTRA] = size + d[P1]
+            case Kind.DECIMAL:
+                precision, scale = meta
+                size = _decimal_bytes(precision, scale)
+                if precision > MAX_DECIMAL_DIGITS:
+                    d[KIND], d[P1], d[P2] = rows.K_DECIMAL_TEXT, precision, scale | size << 8
+                else:
+                    d[KIND], d[P1], d[P2], d[EXTRA] = rows.K_DECIMAL, precision, scale, size
+            case Kind.BITS:
+                d[KIND], d[P1] = rows.K_BITS, ((type_.bits or 0) + 7) // 8
+            case Kind.ENUM | Kind.SET:
+                d[KIND] = rows.K_ENUM if type_.kind is Kind.ENUM else rows.K_SET
+                d[P1] = meta[0]
+                # an ENUM's number 0 is the empty text of an invalid value
+                labels = ("", *type_.labels) if type_.kind is Kind.ENUM else type_.labels
+                d[EXTRA] = self._labels([label.encode() for label in labels])
+            case _ if type_.native == "binary":
+                d[KIND], d[P1], d[P2] = rows.K_BINARY, 1, type_.length or 0
+            case _:
+                d[KIND] = _text_kind(mapped, type_)
+                d[P1] = _length_bytes(mapped)
+                d[P2] = (1 << 8 * int(d[P1])) - 1
+        return d
+
+    def _labels(self, labels: list[bytes]) -> int:
+        """Address of a label block: their number, then the address and length of each."""
+        text = np.frombuffer(b"".join(labels) + bytes(SLACK), np.uint8)
+        block = np.zeros(1 + 2 * len(labels) + 2, np.int64)
+        block[0] = len(labels)
+        at = text.ctypes.data
+        for i, label in enumerate(labels):
+            block[1 + 2 * i : 3 + 2 * i] = at, len(label)
+            at += len(label)
+        self._kept += [text, block]
+        self.longest_label = max(self.longest_label, len(text) + len(labels))
+        return int(block.ctypes.data)
+
+
+def _column(table: TableId, mapped: MappedColumn) -> Column:
+    if mapped.name is None:
+        raise SchemaMismatchError(
+            f'the log does not name the columns of table "{table}"',
+            "binlog_row_metadata was MINIMAL when the change was logged, FULL is needed",
+            "SET PERSIST binlog_row_metadata = FULL, then take a new snapshot of what was logged before",
+        )
+    return Column(mapped.name, _type(f"{table}.{mapped.name}", mapped), mapped.nullable)
+
+
+def _type(column: str, mapped: MappedColumn) -> ColumnType:
+    meta = mapped.metadata
+    charset = None if mapped.collation is None else charsets.charset_of(mapped.collation)
+    native = _native(mapped)
+    try:
+        labels = tuple(charsets.decode(x, charset or "utf8mb4") for x in mapped.labels)
+    except UnicodeDecodeError:
+        labels = ()  # of a character set that is refused below, or not what it says
+        if charset is None or charset in CHARSETS:
+            raise DecodeError(f'a label of column "{column}" is not {charset}') from None
+    precision, scale, fraction, bits, length = None, None, None, None, None
+    match mapped.type:
+        case tablemap.NEWDECIMAL:
+            precision, scale = meta
+            if not 0 < precision <= MAX_PRECISION or scale > min(MAX_SCALE, precision):
+                raise DecodeError(f'column "{column}" is a DECIMAL({precision}, {scale})')
+        case tablemap.DATETIME2 | tablemap.TIMESTAMP2 | tablemap.TIME2:
+            (fraction,) = meta
+            if fraction > 6:
+                raise DecodeError(f'column "{column}" has {fraction} digits of a second')
+        case tablemap.BIT:
+            bits = meta[0] + 8 * meta[1]
+            if not 0 < bits <= 64:
+                raise DecodeError(f'column "{column}" has {bits} bits')
+        case tablemap.ENUM | tablemap.SET:
+            if meta[0] not in ((1, 2) if mapped.type == tablemap.ENUM else (1, 2, 3, 4, 8)):
+                raise DecodeError(f'column "{column}" takes {meta[0]} bytes')
+        case tablemap.VARCHAR | tablemap.VAR_STRING | tablemap.STRING | tablemap.BLOB if charset is None:
+            raise DecodeError(f'column "{column}" has no character set')
+        case tablemap.VARCHAR | tablemap.VAR_STRING | tablemap.STRING:
+            length = (meta[0] | meta[1] << 8) // CHARSETS.get(charset or "binary", 1)
+            if native == "binary" and length > 255:
+                raise DecodeError(f'column "{column}" is a BINARY({length})')
+        case tablemap.JSON | tablemap.BLOB if not 1 <= meta[0] <= 4:
+            raise DecodeError(f'column "{column}" has lengths of {meta[0]} bytes')
+    return column_type(
+        native,
+        unsigned=mapped.unsigned,
+        length=length,
+        precision=precision,
+        scale=scale,
+        fraction=fraction,
+        bits=bits,
+        labels=labels,
+        charset=charset,
+        column=column,
+    )
+
+
+def _native(mapped: MappedColumn) -> str:
+    binary = mapped.collation == _BINARY_COLLATION
+    match mapped.type:
+        case tablemap.VARCHAR | tablemap.VAR_STRING:
+            return "varbinary" if binary else "varchar"
+        case tablemap.STRING:
+            return "binary" if binary else "char"
+        case tablemap.BLOB if 1 <= mapped.metadata[0] <= 4:
+            return _SIZES[mapped.metadata[0] - 1] + ("blob" if binary else "text")
+    return _NATIVE.get(mapped.type, f"number {mapped.type}")
+
+
+def _text_kind(mapped: MappedColumn, type_: ColumnType) -> int:
+    if type_.kind is Kind.JSON:
+        return rows.K_JSON
+    if type_.kind is Kind.BYTES:
+        return rows.K_BYTES
+    latin1 = charsets.charset_of(mapped.collation or 0) == "latin1"
+    return rows.K_LATIN1 if latin1 else rows.K_UTF8
+
+
+def _length_bytes(mapped: MappedColumn) -> int:
+    """Bytes of the length in front of a value."""
+    if mapped.type in (tablemap.BLOB, tablemap.JSON):
+        return mapped.metadata[0]
+    return 1 if mapped.metadata[1] == 0 else 2
+
+
+def _decimal_bytes(precision: int, scale: int) -> int:
+    whole = precision - scale
+    return 4 * (whole // 9 + scale // 9) + _DIGIT_BYTES[whole % 9] + _DIGIT_BYTES[scale % 9]

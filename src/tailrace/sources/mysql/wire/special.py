@@ -1,0 +1,269 @@
+"""Events that are rare enough for Python: statements, payloads, tagged GTIDs, and what is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import DecodeError, PositionLostError, SourceError
+from tailrace.sources.mysql.wire import events as ev
+from tailrace.sources.mysql.wire.memory import SLACK
+
+_IGNORABLE_FLAG = 0x80
+#: Statements that change rows: they are logged as text with binlog_format=STATEMENT or MIXED.
+_CHANGING = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "CALL", "DO"}
+_COMMENT = re.compile(rb"(?:\s+|/\*(?!!).*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
+#: Most bytes a payload may unpack to: twice an offset within it must fit the row part of `seq`.
+_MAX_PAYLOAD = 1 << 30
+#: Bytes unpacked at a time.
+_PIECE = 4 << 20
+
+
+@dataclass(frozen=True)
+class SpecialEvent:
+    """One event, copied out of its block.
+
+    Args:
+        type: type byte.
+        flags: of the header.
+        ts_s: when it was executed, seconds since 1970 UTC.
+        server_id: server that first executed it.
+        size: bytes in the log, header and checksum included.
+        body: what is between the two.
+        where: file and offset, for errors.
+    """
+
+    type: int
+    flags: int
+    ts_s: int
+    server_id: int
+    size: int
+    body: bytes
+    where: str
+
+    @classmethod
+    def at(cls, address: int, checksum: int, where: str) -> SpecialEvent:
+        """The event at an address, whose header was checked by `scan_events`."""
+        header = ctypes.string_at(address, ev.HEADER)
+        size = int.from_bytes(header[9:13], "little")
+        return cls(
+            header[4],
+            int.from_bytes(header[17:19], "little"),
+            int.from_bytes(header[:4], "little"),
+            int.from_bytes(header[5:9], "little"),
+            size,
+            ctypes.string_at(address + ev.HEADER, size - ev.HEADER - checksum),
+            where,
+        )
+
+
+def check(event: SpecialEvent, dirty: bool, wanted: Callable[[int], bool]) -> bool:
+    """Let an event pass, or refuse it.
+
+    Args:
+        event: the event.
+        dirty: whether its transaction has changed rows of wanted tables.
+        wanted: whether a table id belongs to a wanted table.
+
+    Returns:
+        Whether it ends its transaction.
+
+    Raises:
+        SourceError: it holds changes in a form that cannot be captured.
+        PositionLostError: it says that events are missing from the log.
+        DecodeError: its type is unknown.
+    """
+    where = f"at {event.where}"
+    match event.type:
+        case ev.QUERY:
+            return _check_statement(_text(event), dirty, where)
+        case ev.EXECUTE_LOAD_QUERY:
+            _check_statement(b"LOAD", dirty, where)
+        case ev.XA_PREPARE if dirty and event.body[:1] != b"\x01":
+            raise SourceError(
+                "the log holds an XA transaction that changes captured tables",
+                f"XA_PREPARE event {where}; XA transactions are not supported yet",
+                "do not change captured tables by XA transactions, or leave those tables out",
+            )
+        case ev.XA_PREPARE:
+            return True
+        case ev.PARTIAL_UPDATE_ROWS if wanted(int.from_bytes(event.body[:6], "little")):
+            raise SourceError(
+                "the log holds updates of parts of JSON values",
+                f"PARTIAL_UPDATE_ROWS event {where}",
+                "SET PERSIST binlog_row_value_options = '', then take a new snapshot",
+            )
+        case ev.PARTIAL_UPDATE_ROWS:
+            pass
+        case ev.INCIDENT:
+            raise PositionLostError(
+                "the server lost events before it could log them",
+                f"INCIDENT event {where}",
+                "take a new snapshot",
+            )
+        case _ if not event.flags & _IGNORABLE_FLAG:
+            raise DecodeError(
+                f"the log holds an event of unknown type {event.type}",
+                f"{where}; it may hold changes",
+                "leave out whatever feature of the server writes it, or upgrade Tailrace",
+            )
+    return False
+
+
+def _text(event: SpecialEvent) -> bytes:
+    """The text of a QUERY event, whose lengths `scan_events` checked."""
+    body = event.body
+    return body[13 + int.from_bytes(body[11:13], "little") + body[8] + 1 :]
+
+
+def _check_statement(text: bytes, dirty: bool, where: str) -> bool:
+    start = _COMMENT.match(text)
+    words = text[start.end() if start else 0 :][:64].decode("latin1").upper().split(None, 1)
+    word = re.split(r"\W", words[0])[0] if words else ""
+    if word in _CHANGING:
+        raise SourceError(
+            f"the log holds a change as a statement ({word})",
+            f"{where}: the session's binlog_format was not ROW",
+            "SET PERSIST binlog_format = ROW, let sessions reconnect, then take a new snapshot",
+        )
+    if word == "ROLLBACK" and dirty:
+        raise SourceError(
+            "the log holds changes of captured tables that were rolled back",
+            f"{where}: the transaction mixes tables of transactional and other engines",
+            "use InnoDB for all tables that are changed together with captured ones",
+        )
+    return word in ("COMMIT", "ROLLBACK") and len(words) == 1
+
+
+def unpack(event: SpecialEvent) -> Iterator[tuple[np.ndarray, int]]:
+    """The events in a TRANSACTION_PAYLOAD, as pieces of whole events with SLACK behind, and their offsets.
+
+    Unpacked step by step: the whole may be far larger than memory should be.
+
+    Source: mysql libs/mysql/binlog/event/codecs/binary.cc (fields: 1 size, 2 compression, 3 unpacked size).
+    """
+    where = f"at {event.where}"
+    fields, at = _payload_fields(event.body, where)
+    if fields.get(3, 0) > _MAX_PAYLOAD:
+        raise DecodeError(
+            "a compressed transaction is too large",
+            f"{where}: {fields[3]} bytes, the limit is {_MAX_PAYLOAD}",
+        )
+    data: pa.NativeFile = pa.BufferReader(event.body[at:])
+    if fields.get(2) == 0:
+        data = pa.CompressedInputStream(data, "zstd")
+    elif fields.get(2) != 255:
+        raise DecodeError("a compressed transaction has an unknown compression", f"{where}: {fields.get(2)}")
+    offset, rest = 0, bytearray()
+    while True:
+        try:
+            more = data.read(_PIECE)
+        except OSError as error:
+            raise DecodeError("a compressed transaction cannot be unpacked", where) from error
+        if not more:
+            break
+        rest += more
+        whole = _whole_events(rest)
+        if offset + whole > _MAX_PAYLOAD:
+            raise DecodeError("a compressed transaction is too large", where)
+        if whole:
+            yield np.frombuffer(bytes(rest[:whole]) + bytes(SLACK), np.uint8), offset
+        offset += whole
+        del rest[:whole]
+    if rest:
+        raise DecodeError("a compressed transaction ends within an event", where)
+
+
+def _payload_fields(body: bytes, where: str) -> tuple[dict[int, int], int]:
+    fields: dict[int, int] = {}
+    at = 0
+    try:
+        while True:
+            type_, at = _packed(body, at)
+            if type_ == 0:
+                return fields, at
+            size, at = _packed(body, at)
+            fields[type_] = _packed(body, at)[0]
+            at += size
+    except IndexError as error:
+        raise DecodeError("a compressed transaction is malformed", where) from error
+
+
+def _packed(body: bytes, at: int) -> tuple[int, int]:
+    first = body[at]
+    size = {252: 2, 253: 3, 254: 8}.get(first, 0)
+    return (int.from_bytes(body[at + 1 : at + 1 + size], "little") if size else first), at + 1 + size
+
+
+def _whole_events(data: bytearray) -> int:
+    """Bytes of the whole events that `data` begins with; a size that is none ends them."""
+    at = 0
+    while len(data) - at >= ev.HEADER:
+        size = int.from_bytes(data[at + 9 : at + 13], "little")
+        if size < ev.HEADER or size > len(data) - at:
+            break
+        at += size
+    return at
+
+
+def gtid_tagged(event: SpecialEvent) -> np.ndarray:
+    """The transaction's record of a GTID_TAGGED event.
+
+    Version, size and highest necessary field come first, then fields by ascending number: 0 flags, 1 UUID (16
+    integers), 2 number (signed), 3 tag, 4 and 5 for replicas, 6 commit time. An integer's first byte has as
+    many low bits set as bytes follow it.
+
+    Raises:
+        DecodeError: it is malformed, or of a later version.
+
+    Source: mysql libs/mysql/serialization; libs/mysql/binlog/event/control_events.h, class Gtid_event.
+    """
+    reader = _Varints(event.body, f"at {event.where}")
+    version, _, _ = reader.take(), reader.take(), reader.take()
+    if version != 1:
+        raise DecodeError(f"a tagged GTID of version {version}", f"at {event.where}; known is version 1")
+    uuid, number, tag, ts_us = b"", 0, b"", event.ts_s * 1000000
+    while reader.at < len(event.body):
+        field = reader.take()
+        if field == 1:
+            uuid = bytes(reader.take() & 255 for _ in range(16))
+        elif field == 2:
+            number = reader.take() >> 1
+        elif field == 3:
+            tag = reader.text(reader.take())
+        elif field == 6:
+            ts_us = reader.take()
+            break
+        else:
+            reader.take()
+    if len(uuid) != 16 or len(tag) > 32 or ts_us >> 62 or number >> 62:
+        raise DecodeError("a tagged GTID is malformed", f"at {event.where}")
+    record = np.zeros(ev.TX_WORDS, np.int64)
+    record[: ev.TX_UUID] = ts_us, event.server_id, -1, 1, number, len(tag)
+    record[ev.TX_UUID :] = np.frombuffer((uuid + tag).ljust(8 * (ev.TX_WORDS - ev.TX_UUID), b"\0"), np.int64)
+    return record
+
+
+class _Varints:
+    """Reads the integers of the server's serialization library."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self.data = data
+        self.at = 0
+        self.where = where
+
+    def take(self) -> int:
+        first = self.text(1)[0]
+        more = (~first & (first + 1)).bit_length() - 1
+        return int.from_bytes(bytes([first]) + self.text(more), "little") >> (more + 1)
+
+    def text(self, n: int) -> bytes:
+        if n > len(self.data) - self.at:
+            raise DecodeError("a tagged GTID is malformed", self.where)
+        self.at += n
+        return self.data[self.at - n : self.at]
