@@ -1,0 +1,113 @@
+"""Pipeline files: what is read, and how errors name their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.config.load import parse_pipeline
+from tailrace.config.model import DeltaSettings, TriggerMode, WriteMode
+from tailrace.errors import ConfigError
+
+FILE = """
+source:
+  type: mysql
+  hostname: db.example.org
+  port: 3307
+  username: reader
+  password: ${env:DB_PASSWORD}
+  tables: [shop.orders, 'app_\\d+\\.items']
+  snapshot-chunk-rows: 5000
+  maxBytesPerTrigger: 16m
+sink: {type: delta, path: /lake, mode: changelog}
+route:
+  - {source-table: 'app_(\\d+)\\.items', sink-table: items_$1}
+pipeline: {name: shop, trigger: interval, interval-ms: 500, spark: {spark.driver.memory: 2g}}
+"""
+
+
+def changed(old: str, new: str) -> str:
+    assert old in FILE
+    return FILE.replace(old, new)
+
+
+def test_file_is_read_into_typed_settings() -> None:
+    pipeline = parse_pipeline(FILE)
+    assert (pipeline.source.host, pipeline.source.port, pipeline.source.user) == ("db.example.org", 3307, "reader")
+    assert pipeline.source.tables == ("shop.orders", r"app_\d+\.items")
+    assert (pipeline.source.snapshot_chunk_rows, pipeline.source.max_bytes_per_trigger) == (5000, 16 << 20)
+    assert pipeline.source.shape == "cells"
+    assert pipeline.sink == DeltaSettings("/lake", WriteMode.CHANGELOG)
+    assert pipeline.settings.trigger is TriggerMode.INTERVAL
+    assert pipeline.settings.spark == {"spark.driver.memory": "2g"}
+
+
+def test_checkpoint_lies_below_the_sink_path_by_default() -> None:
+    assert parse_pipeline(FILE).checkpoint == "/lake/_tailrace/checkpoint"
+
+
+def test_name_is_the_files_by_default() -> None:
+    assert parse_pipeline(changed("name: shop, ", ""), "orders").settings.name == "orders"
+
+
+def test_secret_stays_a_reference_and_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "geheim")
+    pipeline = parse_pipeline(FILE)
+    assert pipeline.source_options["password"] == "${env:DB_PASSWORD}"
+    assert "DB_PASSWORD" not in repr(pipeline)
+    assert "geheim" not in repr(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("path: /lake", "pathh: /lake", "unknown key `sink.pathh`"),
+        ("hostname:", "hostnam:", "unknown key `source.hostnam`"),
+        ("  type: mysql", "  shape: row", "unknown key `source.shape`"),
+        ("sink-table:", "sink-tabel:", r"unknown key `route\[0\].sink-tabel`"),
+        ("\npipeline:", "\npipelines:", "unknown key `pipelines`"),
+        ("name: shop", "parallelism: two", "expected `int`, got `str` at `pipeline.parallelism`"),
+        ("name: shop", "parallelism: true", "expected `int`, got `bool` at `pipeline.parallelism`"),
+        ("name: shop", "parallelism: 0", "`pipeline.parallelism` must be > 0"),
+        ("port: 3307", "port: x", "expected `int`, got `str` at `source.port`"),
+        ("path: /lake, ", "", "`sink.path` is missing"),
+        ("path: /lake", "path: [a]", "expected `str`, got `array` at `sink.path`"),
+        ("type: delta", "type: detla", "unknown value `detla` at `sink.type`"),
+        ("mode: changelog", "mode: merge", "unknown value `merge` at `sink.mode`"),
+        ("trigger: interval, ", "", "`pipeline.interval-ms` has no effect"),
+        ("  username: reader\n", "", "`source.user` is missing"),
+        ("hostname: db", "url: mysql://x\n  hostname: db", "`source.url` and `source.hostname` are the same"),
+        ("snapshot-chunk-rows: 5000", "snapshot-chunk-rows: -1", "source option `snapshotChunkRows` is wrong"),
+        ("'app_(\\d+)\\.items'", "'app_(\\d+'", r"`route\[0\].source-table` is not a regular expression"),
+        ("sink: {", "sink: [", "not YAML at line 11"),
+        ("name: shop", "log: {}", "unknown key `pipeline.log`"),
+    ],
+)
+def test_wrong_file_names_the_place(old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_pipeline(changed(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        ("path: /lake", "pathh: /lake", "did you mean `path`?"),
+        ("hostname:", "hostnam:", "did you mean `hostname`?"),
+        ("snapshot-chunk-rows:", "snapshotChunkRow:", "did you mean `snapshot-chunk-rows`?"),
+        ("type: delta", "type: detla", "did you mean `delta`?"),
+        ("mode: changelog", "mode: upserts", "did you mean `upsert`?"),
+    ],
+)
+def test_wrong_file_says_what_may_be_meant(old: str, new: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_pipeline(changed(old, new))
+    assert caught.value.hint == hint
+
+
+def test_console_sink_needs_a_checkpoint() -> None:
+    with pytest.raises(ConfigError, match=r"`pipeline\.checkpoint` is missing"):
+        parse_pipeline(changed("{type: delta, path: /lake, mode: changelog}", "{type: console}"))
+
+
+def test_key_in_both_spellings_is_refused() -> None:
+    with pytest.raises(ConfigError, match="given twice"):
+        parse_pipeline(changed("name: shop", "name: shop, intervalMs: 3"))
