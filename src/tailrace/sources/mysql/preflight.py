@@ -1,0 +1,283 @@
+"""Everything a MySQL server must have for capture, checked at once, with the SQL that mends it.
+
+Privileges are found by trying: grants come through roles, wildcards and partial revokes, and the server
+alone knows what they amount to. Every statement tried is harmless.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import TailraceError
+from tailrace.model.table import TableId
+from tailrace.sources import preflight
+from tailrace.sources.mysql.connection import (
+    Server,
+    connect,
+    is_encrypted,
+    is_mariadb,
+    server_facts,
+    translate,
+)
+from tailrace.sources.mysql.literal import table_name
+from tailrace.sources.mysql.probe import Probe
+from tailrace.sources.mysql.table_checks import TableChecks
+from tailrace.sources.preflight import Finding, Severity
+
+_OLDEST = (8, 0, 1)  # binlog_row_metadata came with it
+_DAY_S = 86_400
+
+_ENABLE_GTIDS = """\
+SET PERSIST enforce_gtid_consistency = ON;
+SET PERSIST gtid_mode = OFF_PERMISSIVE;
+SET PERSIST gtid_mode = ON_PERMISSIVE;
+SET PERSIST gtid_mode = ON;"""
+
+
+def require(options: SourceOptions) -> None:
+    """Refuses capture when a precondition is not met.
+
+    Raises:
+        PreflightError: names every precondition that is not met, with the SQL that mends it.
+        TransientSourceError: the server cannot be reached.
+    """
+    preflight.require(_findings(options), f"MySQL server `{options.host}:{options.port}`")
+
+
+def check(options: SourceOptions) -> list[Finding]:
+    """The outcome of every check, in an order in which one mends them.
+
+    A server that cannot be reached is itself a finding, and the only one.
+    """
+    try:
+        return _findings(options)
+    except TailraceError as error:
+        return [_unreachable(options, error)]
+
+
+def _unreachable(options: SourceOptions, error: TailraceError) -> Finding:
+    return Finding(
+        f"connection to {options.host}:{options.port}",
+        f"{error.message}" + (f" ({error.detail})" if error.detail else ""),
+        "a server that takes this user's connections",
+        error.hint or "",
+        Severity.ERROR,
+    )
+
+
+def _findings(options: SourceOptions) -> list[Finding]:
+    try:
+        connection = connect(options, purpose="checking its set-up")
+    except TailraceError as error:
+        if error.retryable:
+            raise
+        return [_unreachable(options, error)]
+    with connection:
+        try:
+            return list(_Checks(options, connection).run())
+        except (pymysql.err.MySQLError, OSError) as error:
+            raise translate(error, "checking the server's set-up") from error
+
+
+class _Checks:
+    """All checks over one connection."""
+
+    def __init__(self, options: SourceOptions, connection: pymysql.Connection[Any]) -> None:
+        self._options = options
+        self._connection = connection
+        self._probe = Probe(connection)
+        self._variables = self._probe.variables
+        self._account = self._probe.account
+
+    def run(self) -> Iterator[Finding]:
+        """Every finding, in an order in which one mends them."""
+        yield self._connected()
+        if is_mariadb(self._connection):
+            version = self._variables["version"]
+            yield Finding("server", f"MariaDB {version}", "MySQL 8.0 or later", "", Severity.ERROR)
+            return
+        server = server_facts(self._connection)
+        yield self._version(server)
+        yield from self._settings()
+        yield from self._retention()
+        yield self._visibility(server)
+        yield from self._replication(server)
+        yield from self._server_id()
+        yield from TableChecks(self._options, self._connection, self._probe, server).run()
+
+    def _connected(self) -> Finding:
+        where = f"connection to {self._options.host}:{self._options.port}"
+        if is_encrypted(self._connection):
+            return Finding(where, f"{self._account}, over TLS", "")
+        if self._options.tls.mode == "disabled" or _is_local(self._options.host):
+            return Finding(where, f"{self._account}, not encrypted", "")
+        return Finding(
+            where,
+            f"{self._account}, not encrypted",
+            "TLS, or rows cross the network in clear",
+            "give the server a certificate (ssl_cert, ssl_key), then set tlsMode to required",
+            Severity.WARNING,
+        )
+
+    def _version(self, server: Server) -> Finding:
+        version = ".".join(map(str, server.version))
+        severity = Severity.OK if server.version >= _OLDEST else Severity.ERROR
+        return Finding("server", f"MySQL {version}", "MySQL 8.0 or later", "", severity)
+
+    def _settings(self) -> Iterator[Finding]:
+        """Global variables that have one right value."""
+        yield self._setting(
+            "log_bin", "ON", "in the server's configuration file: log_bin = binlog, then restart it"
+        )
+        for name, needed in (
+            ("binlog_format", "ROW"),
+            ("binlog_row_image", "FULL"),
+            ("binlog_row_metadata", "FULL"),
+        ):
+            yield self._setting(name, needed, f"SET PERSIST {name} = {needed};")
+        yield self._setting(
+            "binlog_row_value_options",
+            "",
+            "SET PERSIST binlog_row_value_options = '';",
+            shown="no PARTIAL_JSON",
+        )
+        order = self._setting("binlog_order_commits", "ON", "SET PERSIST binlog_order_commits = ON;")
+        if order.severity is Severity.ERROR:
+            order = Finding(
+                order.check,
+                order.found,
+                "ON, or transactions become visible in another order than the log's",
+                order.remedy,
+                Severity.WARNING,
+            )
+        yield order
+
+    def _setting(self, name: str, needed: str, remedy: str, shown: str | None = None) -> Finding:
+        found = self._variables.get(name)
+        if found is None or found.upper() == needed:
+            return Finding(name, shown or found or needed, needed)
+        return Finding(name, found, shown or needed, remedy, Severity.ERROR)
+
+    def _retention(self) -> Iterator[Finding]:
+        seconds = int(self._variables.get("binlog_expire_logs_seconds", 0))
+        automatic = self._variables.get("binlog_expire_logs_auto_purge", "ON").upper() == "ON"
+        if seconds == 0 or not automatic:
+            yield Finding("binlog_expire_logs_seconds", "the log is kept until it is purged by hand", "")
+        elif seconds >= _DAY_S:
+            yield Finding("binlog_expire_logs_seconds", f"{seconds} ({seconds / _DAY_S:.1f} days)", "")
+        else:
+            yield Finding(
+                "binlog_expire_logs_seconds",
+                str(seconds),
+                f"at least {_DAY_S}, or a stream that stands still for longer cannot go on",
+                f"SET PERSIST binlog_expire_logs_seconds = {7 * _DAY_S};",
+                Severity.WARNING,
+            )
+
+    def _visibility(self, server: Server) -> Finding:
+        """How a SELECT can be made to see all that is in the log up to a position."""
+        name = "exactly-once snapshots"
+        if server.gtid_mode:
+            return Finding(name, "gtid_mode is ON", "")
+        if not self._options.exactly_once:
+            return Finding(name, "not asked for (delivery is at-least-once)", "")
+        mode = self._variables.get("gtid_mode", "OFF")
+        denied = self._probe.refusal("SELECT 1 FROM performance_schema.log_status")
+        if not denied:
+            return Finding(name, f"gtid_mode is {mode}, performance_schema.log_status may be read", "")
+        if self._options.heartbeat_table:
+            table = table_name(TableId.parse(self._options.heartbeat_table))
+            # Touches no row, so that it writes no log.
+            wanting = self._probe.refusal(f"UPDATE {table} SET ts = ts WHERE FALSE")
+            if not wanting:
+                return Finding(name, f"gtid_mode is {mode}, the heartbeat table may be written", "")
+            return Finding(
+                name,
+                f"gtid_mode is {mode}, {wanting}",
+                "a heartbeat table that may be written",
+                f"CREATE TABLE IF NOT EXISTS {table} (id INT PRIMARY KEY, ts TIMESTAMP(6));\n"
+                f"GRANT SELECT, INSERT, UPDATE ON {table} TO {self._account};",
+                Severity.ERROR,
+            )
+        return Finding(
+            name,
+            f"gtid_mode is {mode}, and performance_schema.log_status may not be read",
+            "one of GTIDs, the privileges to read log_status, or the option heartbeatTable: "
+            "what is in the log may not be visible yet",
+            f"{_ENABLE_GTIDS}\n-- or\nGRANT BACKUP_ADMIN ON *.* TO {self._account};\n"
+            f"GRANT SELECT ON performance_schema.log_status TO {self._account};",
+            Severity.ERROR,
+        )
+
+    def _replication(self, server: Server) -> Iterator[Finding]:
+        denied = self._probe.refusal(server.log_status_sql)
+        yield self._privilege("REPLICATION CLIENT", denied)
+        if not denied:
+            yield from self._log_filters(server)
+            yield from self._replica(server)
+        replicas = "SHOW REPLICAS" if server.version >= (8, 0, 22) else "SHOW SLAVE HOSTS"
+        yield self._privilege("REPLICATION SLAVE", self._probe.refusal(replicas))
+
+    def _privilege(self, name: str, denied: str | None) -> Finding:
+        check = f"privilege {name}"
+        if not denied:
+            return Finding(check, "granted", "")
+        return Finding(
+            check, "not granted", "granted", f"GRANT {name} ON *.* TO {self._account};", Severity.ERROR
+        )
+
+    def _log_filters(self, server: Server) -> Iterator[Finding]:
+        """Databases that the server leaves out of its log: what happens to them is never seen."""
+        for status in self._probe.rows(server.log_status_sql):
+            only, never = str(status["Binlog_Do_DB"] or ""), str(status["Binlog_Ignore_DB"] or "")
+            if only or never:
+                yield Finding(
+                    "databases in the log",
+                    f"binlog-do-db = {only}" if only else f"binlog-ignore-db = {never}",
+                    "no filter, or changes of captured tables may be missing",
+                    "take the filter out of the server's configuration file, then restart it",
+                    Severity.WARNING,
+                )
+
+    def _replica(self, server: Server) -> Iterator[Finding]:
+        """A replica must write what it replicates to its own log."""
+        status = "SHOW REPLICA STATUS" if server.version >= (8, 0, 22) else "SHOW SLAVE STATUS"
+        writes = self._variables.get("log_replica_updates", self._variables.get("log_slave_updates", "ON"))
+        if writes.upper() != "ON" and self._probe.rows(status):
+            yield Finding(
+                "log_replica_updates",
+                writes,
+                "ON, as this server is a replica",
+                "in the server's configuration file: log_replica_updates = ON, then restart it",
+                Severity.ERROR,
+            )
+
+    def _server_id(self) -> Iterator[Finding]:
+        own = int(self._variables.get("server_id", 0))
+        if own == 0:
+            yield Finding("server_id", "0", "a number > 0", "SET PERSIST server_id = 1;", Severity.ERROR)
+        wanted = self._options.server_id
+        if wanted is None:
+            return
+        if wanted == own:
+            yield Finding(
+                "option serverId",
+                f"{wanted}, the server's own",
+                "a number that no server of this replication has",
+                "leave the option serverId out, or give another number",
+                Severity.ERROR,
+            )
+        else:
+            yield Finding("option serverId", str(wanted), "")
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,258 @@
+"""Preflight against a real server set up wrongly in every way at once, and one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tailrace.config.options import SourceOptions, parse_options
+from tailrace.devservers import MySqlServer, start_mysql
+from tailrace.errors import PreflightError, TransientSourceError
+from tailrace.sources.mysql.preflight import check, require
+from tailrace.sources.preflight import Finding, Severity, errors, render
+
+
+def _options(server: MySqlServer, tables: str, **more: str) -> SourceOptions:
+    return parse_options({"url": server.url, "user": server.user, "tables": tables, **more})
+
+
+def _finding(findings: list[Finding], check_: str) -> Finding:
+    found = [f for f in findings if f.check == check_ and f.severity is not Severity.OK]
+    assert len(found) == 1, render(findings)
+    return found[0]
+
+
+@contextmanager
+def _global(server: MySqlServer, name: str, value: str) -> Iterator[None]:
+    ((before,),) = server.execute(f"SELECT @@global.{name}")
+    server.execute(f"SET GLOBAL {name} = {value}")
+    try:
+        yield
+    finally:
+        server.execute(
+            f"SET GLOBAL {name} = '{before}'" if isinstance(before, str) else f"SET GLOBAL {name} = {before}"
+        )
+
+
+@pytest.fixture
+def user(mysql: MySqlServer, database: str) -> Iterator[str]:
+    """A user who may do nothing."""
+    name = f"u_{database[2:14]}"
+    mysql.execute(f"CREATE USER '{name}'@'%'")
+    yield name
+    mysql.execute(f"DROP USER '{name}'@'%'")
+
+
+def test_server_set_up_for_capture_has_no_finding(mysql: MySqlServer, database: str) -> None:
+    mysql.execute(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)")
+    options = _options(mysql, rf"{database}\.t")
+    findings = check(options)
+    assert {f.severity for f in findings} == {Severity.OK}, render(findings)
+    require(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "severity", "remedy"),
+    [
+        ("binlog_row_image", "MINIMAL", Severity.ERROR, "SET PERSIST binlog_row_image = FULL;"),
+        ("binlog_row_metadata", "MINIMAL", Severity.ERROR, "SET PERSIST binlog_row_metadata = FULL;"),
+        ("binlog_format", "STATEMENT", Severity.ERROR, "SET PERSIST binlog_format = ROW;"),
+        (
+            "binlog_row_value_options",
+            "'PARTIAL_JSON'",
+            Severity.ERROR,
+            "SET PERSIST binlog_row_value_options = '';",
+        ),
+        ("binlog_order_commits", "0", Severity.WARNING, "SET PERSIST binlog_order_commits = ON;"),
+        (
+            "binlog_expire_logs_seconds",
+            "3600",
+            Severity.WARNING,
+            "SET PERSIST binlog_expire_logs_seconds = 604800;",
+        ),
+    ],
+)
+def test_wrong_setting_is_found_with_the_statement_that_mends_it(
+    mysql: MySqlServer, database: str, *, name: str, bad: str, severity: Severity, remedy: str
+) -> None:
+    with _global(mysql, name, bad):
+        finding = _finding(check(_options(mysql, rf"{database}\..*")), name)
+    assert finding.found.upper() in (bad.strip("'"), "OFF")
+    assert (finding.severity, finding.remedy) == (severity, remedy)
+
+
+def test_every_missing_privilege_is_named_with_its_grant_and_the_grants_mend_it(
+    mysql: MySqlServer, database: str, user: str
+) -> None:
+    # A table that a user has any privilege for is in its catalog, readable or not.
+    mysql.execute(
+        f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)", f"GRANT INSERT ON `{database}`.t TO {user}"
+    )
+    options = _options(mysql, rf"{database}\.t", user=user)
+    failed = errors(check(options))
+    assert [f.remedy for f in failed] == [
+        f"GRANT REPLICATION CLIENT ON *.* TO '{user}'@'%';",
+        f"GRANT REPLICATION SLAVE ON *.* TO '{user}'@'%';",
+        f"GRANT SELECT ON `{database}`.`t` TO '{user}'@'%';",
+    ]
+    with pytest.raises(PreflightError, match="3 preconditions are not met") as caught:
+        require(options)
+    for finding in failed:
+        assert finding.remedy in str(caught.value)
+        mysql.execute(finding.remedy.rstrip(";"))
+    require(options)
+
+
+def test_privileges_that_come_through_a_role_count(mysql: MySqlServer, database: str, user: str) -> None:
+    mysql.execute(
+        f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)",
+        f"CREATE ROLE r_{user}",
+        f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO r_{user}",
+        f"GRANT r_{user} TO {user}",
+        f"SET DEFAULT ROLE ALL TO {user}",
+    )
+    try:
+        require(_options(mysql, rf"{database}\.t", user=user))
+    finally:
+        mysql.execute(f"DROP ROLE r_{user}")
+
+
+def test_every_table_that_cannot_be_captured_is_named(mysql: MySqlServer, database: str) -> None:
+    d = f"`{database}`"
+    mysql.execute(
+        f"CREATE TABLE {d}.place (id INT PRIMARY KEY, at GEOMETRY)",
+        f"CREATE TABLE {d}.vec (id INT PRIMARY KEY, v VECTOR(3))",
+        f"CREATE TABLE {d}.keyless (x INT)",
+        f"CREATE TABLE {d}.nullkey (x INT UNIQUE)",
+        f"CREATE TABLE {d}.fine (x INT NOT NULL UNIQUE)",
+        f"CREATE TABLE {d}.old (id INT PRIMARY KEY) ENGINE = MyISAM",
+    )
+    findings = check(_options(mysql, rf"{database}\..*"))
+    assert 'at" has the type "geometry"' in _finding(findings, f"table {database}.place").found
+    assert 'v" has the type "vector"' in _finding(findings, f"table {database}.vec").found
+    for name in ("keyless", "nullkey"):
+        finding = _finding(findings, f"table {database}.{name}")
+        assert (finding.found, finding.severity) == ("no key", Severity.ERROR)
+        mysql.execute(finding.remedy.rstrip(";"))
+    old = _finding(findings, f"table {database}.old")
+    assert (old.found, old.severity) == ("storage engine MyISAM", Severity.WARNING)
+    assert [f.severity for f in findings if f.check == f"table {database}.fine"] == [Severity.OK]
+    still = check(_options(mysql, rf"{database}\..*"))
+    assert {f.check for f in errors(still)} == {f"table {database}.place", f"table {database}.vec"}
+
+
+def test_table_without_a_key_may_be_captured_where_no_snapshot_is_taken(
+    mysql: MySqlServer, database: str
+) -> None:
+    mysql.execute(f"CREATE TABLE `{database}`.t (x INT)")
+    options = _options(mysql, rf"{database}\.t", startingPosition="latest")
+    assert _finding(check(options), f"table {database}.t").severity is Severity.WARNING
+    require(options)
+
+
+def test_tables_that_match_nothing_are_refused(mysql: MySqlServer, database: str) -> None:
+    finding = _finding(check(_options(mysql, rf"{database}\.nothing")), rf"tables `{database}\.nothing`")
+    assert finding.severity is Severity.ERROR
+    assert finding.remedy == f"GRANT SELECT ON `{database}`.* TO 'root'@'localhost';"
+
+
+def test_one_pattern_of_several_that_matches_nothing_is_a_warning(mysql: MySqlServer, database: str) -> None:
+    mysql.execute(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)")
+    options = _options(mysql, rf"{database}\.t,{database}\.later_\d+")
+    assert _finding(check(options), rf"tables `{database}\.later_\d+`").severity is Severity.WARNING
+    require(options)
+
+
+def test_server_id_of_the_server_itself_is_refused(mysql: MySqlServer, database: str) -> None:
+    ((own,),) = mysql.execute("SELECT @@server_id")
+    finding = _finding(check(_options(mysql, rf"{database}\..*", serverId=str(own))), "option serverId")
+    assert finding.severity is Severity.ERROR
+
+
+def test_wrong_password_is_a_finding_and_shows_no_password(mysql: MySqlServer) -> None:
+    findings = check(_options(mysql, r"d\.t", password="hunter2"))
+    assert len(errors(findings)) == len(findings) == 1
+    assert "refuses the user or the password" in findings[0].found
+    assert "hunter2" not in render(findings)
+
+
+def test_foreign_key_cascades_are_logged_by_this_server(mysql: MySqlServer, database: str) -> None:
+    mysql.execute(
+        f"CREATE TABLE `{database}`.p (id INT PRIMARY KEY)",
+        f"CREATE TABLE `{database}`.c (id INT PRIMARY KEY, p INT,"
+        f" FOREIGN KEY (p) REFERENCES `{database}`.p (id) ON DELETE CASCADE)",
+        f"INSERT INTO `{database}`.p VALUES (1)",
+        f"INSERT INTO `{database}`.c VALUES (1, 1)",
+    )
+    assert errors(check(_options(mysql, rf"{database}\..*"))) == []
+    # What the check takes for granted: the rows deleted by the cascade are in the log.
+    assert _row_events_of(mysql, f"DELETE FROM `{database}`.p") == 2
+
+
+def test_server_without_gtids_log_and_cascades_is_found_out() -> None:
+    bad = {
+        "gtid_mode": "OFF",
+        "enforce_gtid_consistency": "OFF",
+        "binlog_ignore_db": "hidden",
+        "innodb_native_foreign_keys": "ON",
+    }
+    with start_mysql(options=bad) as server:
+        server.execute(
+            "CREATE DATABASE d",
+            "CREATE TABLE d.p (id INT PRIMARY KEY)",
+            "CREATE TABLE d.c (id INT PRIMARY KEY, p INT,"
+            " FOREIGN KEY (p) REFERENCES d.p (id) ON DELETE CASCADE)",
+            "INSERT INTO d.p VALUES (1)",
+            "INSERT INTO d.c VALUES (1, 1)",
+            "CREATE USER u@'%'",
+            "GRANT SELECT ON d.* TO u@'%'",
+            "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO u@'%'",
+        )
+        findings = check(_options(server, r"d\..*"))
+        assert errors(findings) == []  # root may read log_status
+        assert "log_status may be read" in render(findings)
+        assert "binlog-ignore-db" in _finding(findings, "databases in the log").found
+        assert "CASCADE" in _finding(findings, "table d.c").found
+        assert _row_events_of(server, "DELETE FROM d.p") == 1
+        # Another user may not: each of the three remedies will do.
+        gtids = _finding(check(_options(server, r"d\..*", user="u")), "exactly-once snapshots")
+        assert gtids.severity is Severity.ERROR
+        enable, _, grants = gtids.remedy.partition("-- or\n")
+        at_least_once = _options(server, r"d\..*", user="u", delivery="at-least-once")
+        assert errors(check(at_least_once)) == []
+        with_heartbeat = _options(server, r"d\..*", user="u", heartbeatTable="d.beat")
+        beat = _finding(check(with_heartbeat), "exactly-once snapshots")
+        _run_all(server, beat.remedy)
+        assert errors(check(with_heartbeat)) == []
+        _run_all(server, grants)
+        assert errors(check(_options(server, r"d\..*", user="u"))) == []
+        _run_all(server, enable)
+        assert "gtid_mode is ON" in render(check(_options(server, r"d\..*", user="u")))
+
+
+def test_server_without_a_log_is_refused_and_a_lost_server_is_transient() -> None:
+    with start_mysql(
+        options={"log_bin": "OFF", "gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+    ) as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+        options = _options(server, r"d\.t")
+        finding = _finding(check(options), "log_bin")
+        assert (finding.found, finding.needed) == ("OFF", "ON")
+        server.stop()
+        assert "no connection" in check(options)[0].found
+        with pytest.raises(TransientSourceError):
+            require(options)
+
+
+def _run_all(server: MySqlServer, statements: str) -> None:
+    server.execute(*(s for s in statements.split(";") if s.strip()))
+
+
+def _row_events_of(server: MySqlServer, statement: str) -> int:
+    """How many row events a statement writes to the log."""
+    server.execute("FLUSH BINARY LOGS")
+    file = server.execute("SHOW BINARY LOG STATUS")[0][0]
+    server.execute(statement)
+    return sum("rows" in str(event[2]).lower() for event in server.execute(f"SHOW BINLOG EVENTS IN '{file}'"))
