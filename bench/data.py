@@ -1,0 +1,189 @@
+"""The tables and logs that are measured, made by the server itself.
+
+`items` has 12 columns of common types, about 150 bytes a row; it is filled without the binary log. `events`
+has the same columns; it is changed by transactions of a given size, a third each inserts, updates, deletes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+
+DATABASE = "tailrace_bench"
+_COLUMNS = """
+    id BIGINT NOT NULL PRIMARY KEY,
+    customer INT NOT NULL,
+    quantity SMALLINT UNSIGNED NOT NULL,
+    price DECIMAL(12,2) NOT NULL,
+    weight DOUBLE NULL,
+    sku VARCHAR(24) NOT NULL,
+    title VARCHAR(80) NOT NULL,
+    note VARCHAR(200) NULL,
+    active TINYINT NOT NULL,
+    day DATE NOT NULL,
+    created DATETIME(3) NOT NULL,
+    updated TIMESTAMP(6) NOT NULL
+"""
+#: The row number `n` as a row of the table.
+_ROW = """
+    n, n * 7919 % 100003, n % 500, n % 1000000 / 100, IF(n % 10 = 0, NULL, n / 3),
+    CONCAT('SKU-', n * 31 % 999983), CONCAT('Product number ', n, ' of a shop'),
+    IF(n % 4 = 0, NULL, REPEAT('note ', 1 + n % 12)), n % 2,
+    DATE '2020-01-01' + INTERVAL n % 1500 DAY, TIMESTAMP '2024-01-01 00:00:00.123' + INTERVAL n SECOND,
+    TIMESTAMP '2024-06-01 00:00:00.123456' + INTERVAL n % 10000000 SECOND
+"""
+_FILL_ROWS = 250_000
+_SINGLE = """
+CREATE PROCEDURE single_row_transactions(first BIGINT, events BIGINT)
+BEGIN
+    DECLARE n BIGINT DEFAULT first;
+    DECLARE last BIGINT DEFAULT first + events DIV 3;
+    WHILE n < last DO
+        INSERT INTO events SELECT {row} FROM (SELECT n AS n) t;
+        UPDATE events SET quantity = quantity + 1, price = price + 1 WHERE id = n;
+        DELETE FROM events WHERE id = n;
+        SET n = n + 1;
+    END WHILE;
+END
+"""
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """A stretch of the binary log that ends at the log's end.
+
+    Args:
+        file: its only file.
+        start: offset of its first transaction.
+        end: offset of its end.
+        events: row events in it (changed rows).
+        transactions: how many transactions.
+    """
+
+    file: str
+    start: int
+    end: int
+    events: int
+    transactions: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.end - self.start
+
+
+def prepare(connection: pymysql.Connection[Any]) -> None:
+    """Make the database anew, with empty tables."""
+    execute(
+        connection,
+        f"DROP DATABASE IF EXISTS {DATABASE}",
+        f"CREATE DATABASE {DATABASE}",
+        f"USE {DATABASE}",
+        f"CREATE TABLE items ({_COLUMNS})",
+        f"CREATE TABLE events ({_COLUMNS})",
+        f"CREATE TABLE huge ({_COLUMNS})",
+        f"CREATE TABLE ticks ({_COLUMNS})",
+        "CREATE TABLE digits (d INT PRIMARY KEY)",
+        f"INSERT INTO digits VALUES {','.join(f'({d})' for d in range(1000))}",
+        _SINGLE.format(row=_ROW),
+    )
+
+
+def fill_items(connection: pymysql.Connection[Any], rows: int) -> None:
+    """Give `items` so many rows, ids 1 to `rows`; not in the binary log."""
+    execute(connection, f"USE {DATABASE}", "SET SESSION sql_log_bin = 0")
+    for first in range(1, rows + 1, _FILL_ROWS):
+        last = min(first + _FILL_ROWS - 1, rows)
+        execute(connection, f"INSERT INTO items {_numbers(first, last)}")
+    execute(connection, "SET SESSION sql_log_bin = 1", "ANALYZE NO_WRITE_TO_BINLOG TABLE items")
+
+
+def bulk_log(connection: pymysql.Connection[Any], events: int, per_transaction: int = 1000) -> LogPart:
+    """Change `events` rows in transactions of `per_transaction`, in a new log file."""
+    start = _new_file(connection)
+    transactions = 0
+    for first in range(1, events // 3 + 1, per_transaction):
+        last = first + per_transaction - 1
+        where = f"WHERE id BETWEEN {first} AND {last}"
+        execute(
+            connection,
+            f"INSERT INTO events {_numbers(first, last)}",
+            f"UPDATE events SET quantity = quantity + 1, price = price + 1 {where}",
+            f"DELETE FROM events {where}",
+        )
+        transactions += 3
+    return _part(connection, start, transactions * per_transaction, transactions)
+
+
+def single_row_log(connection: pymysql.Connection[Any], events: int) -> LogPart:
+    """Change `events` rows in transactions of one row, in a new log file."""
+    start = _new_file(connection)
+    execute(connection, f"CALL single_row_transactions(1, {events})")
+    return _part(connection, start, events // 3 * 3, events // 3 * 3)
+
+
+def one_transaction(connection: pymysql.Connection[Any], size: int) -> LogPart:
+    """Insert rows in one transaction that takes about `size` bytes of log, in a new log file."""
+    sample = 10_000
+    start = _new_file(connection)
+    execute(connection, f"INSERT INTO huge {_numbers(1, sample)}")
+    row_bytes = (_status(connection)[1] - start[1]) / sample
+    start = _new_file(connection)
+    rows = int(size / row_bytes) + 1
+    execute(connection, f"INSERT INTO huge {_numbers(sample + 1, sample + rows)}")
+    return _part(connection, start, rows, 1)
+
+
+def execute(connection: pymysql.Connection[Any], *statements: str) -> None:
+    """Run statements one after the other."""
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def tick(number: int) -> str:
+    """The statement that inserts row `number` into `ticks`."""
+    return f"INSERT INTO {DATABASE}.ticks SELECT {_ROW} FROM (SELECT {number} AS n) t"
+
+
+def position(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+    """The log's end: file and offset."""
+    return _status(connection)
+
+
+def _numbers(first: int, last: int) -> str:
+    """A SELECT of rows `first` to `last`."""
+    a, b = (first - 1) // 1000, (last - 1) // 1000
+    return (
+        f"SELECT {_ROW} FROM (SELECT 1 + a.n * 1000 + d AS n FROM "
+        f"(SELECT x.d * 1000 + y.d AS n FROM digits x, digits y "
+        f"WHERE x.d BETWEEN {a // 1000} AND {b // 1000} AND x.d * 1000 + y.d BETWEEN {a} AND {b}) a, "
+        f"digits) t "
+        f"WHERE n BETWEEN {first} AND {last}"
+    )
+
+
+def _new_file(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+    execute(connection, f"USE {DATABASE}", "FLUSH BINARY LOGS")
+    return _status(connection)
+
+
+def _part(
+    connection: pymysql.Connection[Any], start: tuple[str, int], events: int, transactions: int
+) -> LogPart:
+    file, end = _status(connection)
+    assert file == start[0], "the log was meant to fit into one file"
+    return LogPart(file, start[1], end, events, transactions)
+
+
+def _status(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute("SHOW BINARY LOG STATUS")
+        except pymysql.err.ProgrammingError:  # before 8.2
+            cursor.execute("SHOW MASTER STATUS")
+        row = cursor.fetchone()
+    assert row is not None
+    return str(row[0]), int(row[1])

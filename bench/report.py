@@ -1,0 +1,107 @@
+"""Figures as a table in the terminal, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the report.
+
+    Args:
+        section: what is measured.
+        name: how.
+        value: the median over the repetitions, in `unit`.
+        unit: e.g. `rows/s`.
+        spread: smallest and largest repetition.
+        ratio: of `value` to the section's yardstick, None where there is none.
+        target: what is wanted of the ratio or, without one, of the value.
+        met: whether it is reached, None where there is no target.
+        cpu_s: CPU seconds by role, of the median repetition.
+        peak_rss_mb: largest resident set of a process by role, over all repetitions.
+        notes: what else is worth knowing, by name.
+    """
+
+    section: str
+    name: str
+    value: float
+    unit: str
+    spread: tuple[float, float] | None = None
+    ratio: float | None = None
+    target: str = ""
+    met: bool | None = None
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    peak_rss_mb: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    import pyarrow  # noqa: PLC0415
+    import pyspark  # noqa: PLC0415
+
+    return {
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "pyspark": pyspark.__version__,
+        "pyarrow": pyarrow.__version__,
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def write(figures: list[Figure], facts: dict[str, Any]) -> None:
+    """`results/latest.json` and `results/latest.md`."""
+    RESULTS.mkdir(exist_ok=True)
+    values = {"facts": facts, "figures": [asdict(figure) for figure in figures]}
+    (RESULTS / "latest.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    (RESULTS / "latest.md").write_text(markdown(figures, facts), encoding="utf-8")
+
+
+def markdown(figures: list[Figure], facts: dict[str, Any]) -> str:
+    """The figures as Markdown, one table."""
+    head = ["| | median | spread | ratio | CPU s | peak RSS MB |", "|---|--:|--:|--:|--:|--:|"]
+    lines, section = list(head), ""
+    for figure in figures:
+        if figure.section != section:
+            section = figure.section
+            lines.append(f"| **{section}** | | | | | |")
+        lines.append("| " + " | ".join(cells(figure)) + " |")
+    about = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return "\n".join([*lines, "", f"`make bench`; {about}.", ""])
+
+
+def cells(figure: Figure) -> list[str]:
+    """One figure's columns."""
+    mark = {None: "", True: " ✓", False: " ✗"}[figure.met]
+    goal = f" ({figure.target}{mark})" if figure.target else ""
+    ratio = f"{figure.ratio:.2f}{goal}" if figure.ratio is not None else goal.strip()
+    spread = "" if figure.spread is None else "–".join(number(v) for v in figure.spread)
+    cpu = ", ".join(f"{role} {s:.1f}" for role, s in sorted(figure.cpu_s.items()) if s >= 0.05)
+    rss = ", ".join(f"{role} {mb:.0f}" for role, mb in sorted(figure.peak_rss_mb.items()) if role != "other")
+    return [figure.name, f"{number(figure.value)} {figure.unit}", spread, ratio, cpu, rss]
+
+
+def number(value: float) -> str:
+    """Three digits that count."""
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} M"
+    if value >= 1e4:
+        return f"{value / 1e3:.0f} k"
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def show(figure: Figure) -> None:
+    """One line in the terminal, as soon as it is known."""
+    name, value, spread, ratio, cpu, rss = cells(figure)
+    line = f"{figure.section:<28} {name:<46} {value:>16}  {spread:<18} {ratio:<14} cpu: {cpu}"
+    print(f"{line}  rss: {rss}" if rss else line, flush=True)

@@ -1,0 +1,110 @@
+"""Streams through Spark to the `noop` sink, timed by Spark's own progress and by the clock."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from bench.premade import PremadeDataSource
+from bench.processes import Sampler, Usage
+from tailrace.spark.session import spark_session
+
+TASKS = 2
+_CONF = {
+    # every batch's progress is read at the end
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a stream to its end.
+
+    Args:
+        rows: table rows or row events that came through, counted by Spark.
+        stream_s: from the first batch's trigger to the end of the last batch: what a running stream takes.
+        wall_s: from `start()` to the query's end: with the start of its Python processes.
+        batches: batches with rows.
+        usage: CPU time and memory of Spark's processes.
+    """
+
+    rows: int
+    stream_s: float
+    wall_s: float
+    batches: int
+    usage: Usage
+    phases_s: Mapping[str, float]
+
+
+def session(scratch: Path) -> SparkSession:
+    """The session that pipelines use, with two cores."""
+    root = str(Path(__file__).parent.parent)
+    path = [root, f"{root}/src", *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    spark = spark_session(
+        "tailrace-bench",
+        parallelism=TASKS,
+        log_file=scratch / "spark.log",
+        extra_conf={**_CONF, "spark.local.dir": str(scratch / "local")},
+    )
+    spark.dataSource.register(PremadeDataSource)
+    return spark
+
+
+def jvm(spark: SparkSession) -> int:
+    """Process id of the driver's JVM."""
+    pid: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # noqa: SLF001
+    return pid
+
+
+def tailrace(spark: SparkSession, options: Mapping[str, str]) -> Run:
+    """Everything there is by `format("tailrace")`, in shape `cells` or `row`."""
+    frame = spark.readStream.format("tailrace").options(**options).load()
+    rows = f.sum("changes") if options["shape"] == "cells" else f.count(f.lit(1))
+    return _run(spark, frame.observe("rows", rows.alias("n")))
+
+
+def premade(spark: SparkSession, file: Path, batches: int) -> Run:
+    """`batches` times the batch in `file`."""
+    options = {"file": str(file), "batches": str(batches)}
+    frame = spark.readStream.format("premade").options(**options).load()
+    return _run(spark, frame.observe("rows", f.count(f.lit(1)).alias("n")))
+
+
+def _run(spark: SparkSession, frame: DataFrame) -> Run:
+    with tempfile.TemporaryDirectory() as checkpoint, Sampler([jvm(spark)]) as sampler:
+        begin = time.perf_counter()
+        query = (
+            frame.writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        wall_s = time.perf_counter() - begin
+        progress = [p for p in query.recentProgress if _rows(p)]
+    assert progress, "nothing came through"
+    starts = [datetime.fromisoformat(p.timestamp).timestamp() for p in progress]
+    end = starts[-1] + progress[-1].durationMs["triggerExecution"] / 1000
+    phases: dict[str, float] = {}
+    for p in progress:
+        for name, ms in p.durationMs.items():
+            phases[name] = phases.get(name, 0.0) + ms / 1000
+    rows = sum(_rows(p) for p in progress)
+    return Run(rows, end - starts[0], wall_s, len(progress), sampler.usage, phases)
+
+
+def _rows(progress: Any) -> int:
+    observed = progress.observedMetrics.get("rows")
+    return (observed.n or 0) if observed is not None else 0
