@@ -36,7 +36,9 @@ def changes(schema: TableSchema, rows: Iterable[Change], first: int = 0) -> Chan
             pa.array([f"server:{first + i}" for i in range(n)]).dictionary_encode()
             if n
             else pa.array([], ORIGIN.field("txn").type),
-            pa.array(["binlog.000001"] * n).dictionary_encode() if n else pa.array([], ORIGIN.field("file").type),
+            pa.array(["binlog.000001"] * n).dictionary_encode()
+            if n
+            else pa.array([], ORIGIN.field("file").type),
             pa.array([100 * (first + i) for i in range(n)], pa.int64()),
             pa.array([0] * n, pa.int32()),
             pa.array([1] * n, pa.int64()),

@@ -32,7 +32,9 @@ def options_for(server, tables: str, **given: Any) -> SourceOptions:
 class Engine:
     """One stream, driven batch by batch."""
 
-    def __init__(self, options: SourceOptions, *, parallelism: int = 2, session: Any = registry.session) -> None:
+    def __init__(
+        self, options: SourceOptions, *, parallelism: int = 2, session: Any = registry.session
+    ) -> None:
         self.options = options
         self._session = session
         self.plan = Enumerator(options, registry.source(options), parallelism=parallelism)
@@ -106,7 +108,9 @@ def apply(state: State, changes: list[tuple[str, Any, Any, str]], key: tuple[str
             state[new] = after
 
 
-def whole_log(options: SourceOptions, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, Any, Any, str]]:
+def whole_log(
+    options: SourceOptions, start: dict[str, Any], end: dict[str, Any]
+) -> list[tuple[str, Any, Any, str]]:
     """Every change in `(start, end]` of the log, read in one go."""
     session = registry.session(options)
     try:

@@ -67,7 +67,9 @@ class Writers:
         self._server, self._table, self._subject, self._keys = server, table, subject, keys
         self._stopping = threading.Event()
         self.errors: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._run, args=(seed,), daemon=True) for seed in range(count)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(seed,), daemon=True) for seed in range(count)
+        ]
 
     def __enter__(self) -> Writers:
         for thread in self._threads:
@@ -97,9 +99,7 @@ class Writers:
                             key = self._subject.values(draw.randrange(self._keys))
                             dice = draw.random()
                             if dice < 0.5:
-                                cursor.execute(
-                                    f"UPDATE {self._table} SET v = v + 1 WHERE {equal}", key
-                                )
+                                cursor.execute(f"UPDATE {self._table} SET v = v + 1 WHERE {equal}", key)
                             elif dice < 0.7:
                                 cursor.execute(
                                     f"INSERT IGNORE INTO {self._table} ({names}, v, pad) VALUES ({marks}, %s, %s)",

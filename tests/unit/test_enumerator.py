@@ -10,8 +10,7 @@ from tailrace.config.options import parse_options
 from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError
-from tailrace.model.split import LogSplit, SnapshotSplit
-from tailrace.model.table import TableId
+from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
 from tailrace.sources.base import LogRange
 from tests.support.changes import INT, table
 
@@ -130,7 +129,7 @@ def test_replayed_batch_covers_the_same_keys_and_log_in_a_new_process():
     assert ranges(splits) == [("shop.a", (20,), (40,))]
     (log,) = [s for s in splits if isinstance(s, LogSplit)]
     assert (log.start, log.end) == ({"pos": 100}, {"pos": 150})
-    assert log.cursors == {TableId("shop", "a"): (20,)}
+    assert log.cursors == {A.id: Cursor(A, (20,))}
 
 
 def test_log_filter_uses_the_cursors_of_the_start_offset():

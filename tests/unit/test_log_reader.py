@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.change import OP_LETTERS
-from tailrace.model.split import LogSplit
+from tailrace.model.split import Cursor, LogSplit
 from tailrace.reader.log import read_log, split_key_updates
 from tests.support.changes import INT, changes, table
 
@@ -22,7 +22,7 @@ class FakeSession:
         self._batches = batches
 
     def changes(self, split):
-        return iter(self._batches)
+        return (b for b in self._batches if split.concerns(b.table.id))
 
     def at_or_below(self, table_, keys, cursor):
         return pc.less_equal(keys.field(0), pa.scalar(cursor[0], pa.int32()))
@@ -59,11 +59,15 @@ def test_log_reader_emits_every_change_of_a_finished_table():
 
 
 def test_log_reader_drops_changes_above_the_cursor():
-    assert read(split(cursors={T.id: (5,)}), LOG) == [("c", None, 1), ("u", 5, 5), ("d", 2, None)]
+    assert read(split(cursors={T.id: Cursor(T, (5,))}, finished=frozenset()), LOG) == [
+        ("c", None, 1),
+        ("u", 5, 5),
+        ("d", 2, None),
+    ]
 
 
 def test_log_reader_drops_all_changes_before_the_first_chunk_was_read():
-    assert read(split(cursors={T.id: None}), LOG) == []
+    assert read(split(finished=frozenset()), LOG) == []
 
 
 def test_log_reader_drops_changes_of_tables_the_stream_does_not_know():

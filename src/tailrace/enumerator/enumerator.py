@@ -21,7 +21,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.snapshot import KeyRange, advance
 from tailrace.errors import ConfigError
-from tailrace.model.split import LogSplit, SnapshotSplit, Split
+from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, LogRange, Position, Source
 
@@ -118,9 +118,7 @@ class Enumerator:
                 if name not in schemas:
                     continue  # dropped since: what it held at P is gone, the log tells of the drop
                 out.extend(
-                    SnapshotSplit(
-                        schemas[name], r.after, r.upto, end.log, self._options.snapshot_chunk_rows
-                    )
+                    SnapshotSplit(schemas[name], r.after, r.upto, end.log, self._options.snapshot_chunk_rows)
                     for r in table_ranges
                 )
         return out
@@ -182,9 +180,7 @@ class Enumerator:
                     offset = offset.with_done(str(table), None)
         if offset.mode not in ("initial", "snapshot"):
             return offset
-        due = self._schemas_read_at is None or (
-            self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S
-        )
+        due = self._schemas_read_at is None or (self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S)
         if due or (log_range is not None and log_range.ddl_ahead):
             self._read_catalog()
         if offset.mode == "snapshot" and not self._is_first(offset):
@@ -220,13 +216,18 @@ class Enumerator:
     def _log_splits(self, start: StreamOffset, end: StreamOffset) -> list[LogSplit]:
         assert start.log is not None
         assert end.log is not None
+        schemas = self._tables()
         whole = LogSplit(
             start=start.log,
             end=end.log,
-            cursors={TableId.parse(n): p.cursor for n, p in start.tables.items()},
+            cursors={
+                schemas[n].id: Cursor(schemas[n], p.cursor)
+                for n, p in start.tables.items()
+                if p.cursor is not None and n in schemas  # of a dropped table nothing more is wanted
+            },
             # Tables of a stream that takes snapshots are followed once it knows them.
             finished=frozenset(start.done) if end.mode == "initial" else None,
-            keys={s.id: s.key for s in self._tables().values() if s.key},
+            keys={s.id: s.key for s in schemas.values() if s.key},
         )
         return self._follow(start).splits(whole, self._options.log_parallelism)
 

@@ -119,9 +119,7 @@ class ChangeBatch:
             batch.column("op"),
             batch.column("before") if "before" in names else None,
             batch.column("after") if "after" in names else None,
-            pa.RecordBatch.from_arrays(
-                [batch.column(f"origin.{f.name}") for f in ORIGIN], schema=ORIGIN
-            ),
+            pa.RecordBatch.from_arrays([batch.column(f"origin.{f.name}") for f in ORIGIN], schema=ORIGIN),
         )
 
     def to_cell(self) -> bytes:

@@ -33,28 +33,44 @@ class SnapshotSplit:
 
 
 @dataclass(frozen=True)
+class Cursor:
+    """How far the snapshot of a table has come.
+
+    Args:
+        table: the table's shape from the catalog, whose collations order its keys.
+        upto: greatest key read so far.
+    """
+
+    table: TableSchema
+    upto: Key
+
+
+@dataclass(frozen=True)
 class LogSplit:
     """The changes in `(start, end]` of the log.
+
+    A change of a table is emitted if the table is finished, or if it has a cursor and the key lies at or
+    below it; changes of all other tables are not.
 
     Args:
         start: position the slice begins after, as JSON.
         end: position of its last transaction's end, as JSON.
-        cursors: tables whose snapshot is unfinished: their cursor at the batch's start (None: nothing read
-            yet). A change is emitted iff its key is at or below the cursor.
-        finished: tables whose changes are all emitted, by `str(TableId)`; None: every captured table
-            that is not in `cursors`.
+        cursors: tables whose snapshot is unfinished at the batch's start, with the rows read by then.
+        finished: the finished tables, as `str(TableId)`; None: every captured table.
         keys: key columns of tables whose key the log does not carry (unique keys).
         events: the slice's raw events when the driver still held them, else None: the task reads them.
-        checksum: whether `events` end in a 4-byte CRC32 each.
     """
 
     start: Mapping[str, Any]
     end: Mapping[str, Any]
-    cursors: Mapping[TableId, Key | None] = field(default_factory=dict)
+    cursors: Mapping[TableId, Cursor] = field(default_factory=dict)
     finished: frozenset[str] | None = None
     keys: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
     events: bytes | None = None
-    checksum: bool = True
+
+    def concerns(self, table: TableId) -> bool:
+        """Whether changes of `table` may be emitted."""
+        return self.finished is None or str(table) in self.finished or table in self.cursors
 
 
 Split = SnapshotSplit | LogSplit

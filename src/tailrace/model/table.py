@@ -90,8 +90,7 @@ class TableSchema:
         return cls(
             TableId(*value["id"]),
             tuple(
-                Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"])
-                for c in value["columns"]
+                Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"]) for c in value["columns"]
             ),
             tuple(value["key"]),
         )

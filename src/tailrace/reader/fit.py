@@ -33,9 +33,7 @@ def fit_rows(rows: pa.StructArray, table: TableSchema) -> pa.StructArray:
     columns = []
     for target in table.arrow:
         at = rows.type.get_field_index(target.name)
-        columns.append(
-            pa.nulls(len(rows), target.type) if at < 0 else _cast(rows.field(at), target, table)
-        )
+        columns.append(pa.nulls(len(rows), target.type) if at < 0 else _cast(rows.field(at), target, table))
     return pa.StructArray.from_arrays(columns, fields=list(table.arrow), mask=rows.is_null())
 
 

@@ -22,18 +22,15 @@ def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
     """The changes of `split` that its batch has to emit, in log order per table."""
     for batch in session.changes(split):
         changes = split_key_updates(batch)
-        name = str(changes.table.id)
-        if changes.table.id in split.cursors:
-            cursor = split.cursors[changes.table.id]
-            if cursor is None:
-                continue
-            mask = session.at_or_below(changes.table, keys_of(changes), cursor)
-            if pc.all(mask).as_py():
-                yield changes
-            elif pc.any(mask).as_py():
-                yield changes.take(pa.array(np.flatnonzero(mask.to_numpy(zero_copy_only=False))))
-        elif split.finished is None or name in split.finished:
+        cursor = split.cursors.get(changes.table.id)
+        if cursor is None:
             yield changes
+            continue
+        mask = session.at_or_below(cursor.table, keys_of(changes), cursor.upto)
+        if pc.all(mask).as_py():
+            yield changes
+        elif pc.any(mask).as_py():
+            yield changes.take(pa.array(np.flatnonzero(mask.to_numpy(zero_copy_only=False))))
 
 
 def split_key_updates(batch: ChangeBatch) -> ChangeBatch:
@@ -111,7 +108,8 @@ def _key_changed(batch: ChangeBatch) -> np.ndarray:
     for name in batch.table.key:
         different = pc.not_equal(batch.before.field(name), batch.after.field(name))
         changed |= pc.fill_null(different, False).to_numpy(zero_copy_only=False)
-    return changed & updates
+    moved: np.ndarray = changed & updates
+    return moved
 
 
 def _next_digit(seq: pa.StringArray) -> pa.StringArray:

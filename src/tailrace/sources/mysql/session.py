@@ -18,12 +18,15 @@ from tailrace.sources.base import Page
 from tailrace.sources.mysql import keys as key_sql
 from tailrace.sources.mysql.connection import connect, retrying
 from tailrace.sources.mysql.dump import read_log
-from tailrace.sources.mysql.follower import unpack_blocks
+from tailrace.sources.mysql.held import unpack_blocks
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
 from tailrace.sources.mysql.select import select_pages
 from tailrace.sources.mysql.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+
+#: How long a transaction may be in the log before a SELECT sees it; then the wait is tried anew.
+VISIBLE_TIMEOUT_S = 60.0
 
 
 class MySqlSession:
@@ -36,20 +39,16 @@ class MySqlSession:
     def wait_visible(self, position: Mapping[str, Any]) -> None:
         """Return once every transaction up to `position` is visible to this session's SELECTs."""
         at = MySqlPosition.from_json(position)
-        self._retrying(lambda c: wait_visible(c, self._options, at), f"waiting for {at} to be visible")
+        self._retrying(lambda c: wait_visible(c, self._options, at, VISIBLE_TIMEOUT_S), f"waiting for {at}")
 
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
         """The rows of the split's range as they are now, page by page."""
         after = split.after
         while True:
-            page = self._retrying(
-                lambda c, after=after: next(
-                    select_pages(c, split.table, after, split.upto, split.page_rows), None
-                ),
+            page: Page = self._retrying(
+                lambda c, after=after: next(select_pages(c, split.table, after, split.upto, split.page_rows)),
                 f"reading {split.table.id}",
             )
-            if page is None:
-                return
             yield page
             if page.upto == split.upto:
                 return
@@ -63,13 +62,8 @@ class MySqlSession:
     def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
         """Every change of captured tables in `split`'s range of the log."""
         start, end = MySqlPosition.from_json(split.start), MySqlPosition.from_json(split.end)
-        wanted = split.finished
         decoder = EventDecoder(
-            wanted=lambda t: (
-                str(t) in wanted or t in split.cursors
-                if wanted is not None
-                else self._options.captures(str(t))
-            ),
+            wanted=lambda t: self._options.captures(str(t)) and split.concerns(t),
             epoch=end.epoch,
             keys=split.keys,
         )

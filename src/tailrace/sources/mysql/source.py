@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,10 +15,12 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
 from tailrace.sources.mysql import catalog, keys, preflight
 from tailrace.sources.mysql.connection import connect, retrying
-from tailrace.sources.mysql.follower import LogFollower, pack_blocks
+from tailrace.sources.mysql.follower import LogFollower
+from tailrace.sources.mysql.held import pack_blocks
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.session import MySqlSession
-from tailrace.sources.mysql.starting import log_end, starting_position
+from tailrace.sources.mysql.starting import log_end_position, starting_position
+from tailrace.sources.mysql.wire.transactions import SchemaChange
 
 #: A range of at most this many bytes travels to its task inside the split.
 INLINE_BYTES = 8 << 20
@@ -46,17 +49,21 @@ class MySqlSource:
 
     def log_end(self) -> MySqlPosition:
         """The log's end now."""
-        return log_end(self._options)
+        return log_end_position(self._options)
 
     def tables(self) -> list[catalog.CapturedTable]:
         """The captured tables that exist now."""
-        return self._retrying(lambda c: catalog.tables(c, self._options.captures), "reading the catalog")
+        found: list[catalog.CapturedTable] = self._retrying(
+            lambda c: catalog.tables(c, self._options.captures), "reading the catalog"
+        )
+        return found
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""
-        return self._retrying(
+        end: Key | None = self._retrying(
             lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}"
         )
+        return end
 
     def follow(self, start: MySqlPosition, knows: Callable[[TableId], bool]) -> MySqlLog:
         """Follow the log from `start` on."""
@@ -91,7 +98,15 @@ class MySqlLog:
         max_rows: int | None,
     ) -> LogRange | None:
         """The next batch's share of the log after `start`."""
-        return self._follower.range_after(start, upto=upto, max_bytes=max_bytes, max_rows=max_rows)
+        found = self._follower.end_after(start, max_bytes=max_bytes, max_rows=max_rows, upto=upto)
+        if found is None:
+            return None
+        return LogRange(
+            found.end,
+            has_changes=found.wanted_bytes > 0 or bool(found.ddl),
+            ddl_ahead=bool(found.ddl_ahead),
+            created=tuple(t for change in found.ddl_ahead for t in created_by(change)),
+        )
 
     def head(self) -> MySqlPosition:
         """The last position known to be in the log."""
@@ -105,17 +120,21 @@ class MySqlLog:
         """`split` with its events in it if they are held and small, else cut into slices."""
         start, end = MySqlPosition.from_json(split.start), MySqlPosition.from_json(split.end)
         blocks = self._follower.blocks(start, end)
-        if blocks is not None and sum(len(b[2]) for b in blocks) <= INLINE_BYTES:
+        if blocks is not None and sum(len(b.data) for b in blocks) <= INLINE_BYTES:
             return [replace(split, events=pack_blocks(blocks))]
-        ends = [*self._follower.boundaries(start, end, slices), end]
+        ends = self._follower.boundaries(start, end, slices)
         starts = [start, *ends[:-1]]
-        return [
-            replace(split, start=s.to_json(), end=e.to_json()) for s, e in zip(starts, ends, strict=True)
-        ]
+        return [replace(split, start=s.to_json(), end=e.to_json()) for s, e in zip(starts, ends, strict=True)]
 
     def close(self) -> None:
         """Stop following."""
         self._follower.close()
+
+
+def created_by(change: SchemaChange) -> tuple[TableId, ...]:
+    """The captured tables that a statement creates; a hint: what it misses is found in the catalog."""
+    creates = re.match(r"\s*(/\*.*?\*/\s*)*CREATE\s+(TEMPORARY\s+)?TABLE\b", change.text, re.I | re.S)
+    return change.tables if creates and not creates[2] else ()
 
 
 source = MySqlSource

@@ -1,0 +1,105 @@
+"""Whatever is killed, and wherever, the Delta tables are exact afterwards."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.support.pipelines import PipelineProcess, delta_rows
+from tests.support.workload import SUBJECTS, Writers, fill
+
+ROWS = 3000
+#: (failpoint, who is killed): the source process or a worker kills itself, or the driver's JVM.
+KILLS = (
+    ("offset.planned", "self"),
+    ("batch.planned", "jvm"),
+    ("snapshot.batch", "self"),
+    ("snapshot.batch", "jvm"),
+    ("sink.table", "self"),
+    ("log.batch", "jvm"),
+    ("log.batch", "self"),
+    ("sink.table", "jvm"),
+    ("sink.committed", "self"),
+    ("sink.committed", "jvm"),
+)
+
+
+def source_rows(mysql, table):
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table}")
+        names = [d[0] for d in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def in_order(rows):
+    return sorted(rows, key=lambda r: [str(v) for v in r.values()])
+
+
+def assert_exact(mysql, spark, run, database, mode):
+    for subject in SUBJECTS[:2]:
+        table = f"{database}.{subject.name}"
+        held = delta_rows(spark, run.targets / table)
+        if mode == "changelog":
+            held = replayed(held, subject.key)
+        assert in_order(held) == in_order(source_rows(mysql, table))
+
+
+def replayed(changes, key):
+    """The table that a changelog adds up to; every change must fit what is there, and come once."""
+    state = {}
+    seqs = [c["_seq"] for c in changes if c["_op"] != "r"]
+    assert len(seqs) == len(set(seqs)), "a change came twice"
+    # snapshot rows as of P sort after every change up to P; equal seqs are rows of one batch's snapshot
+    for change in sorted(changes, key=lambda c: (c["_seq"], c["_op"] != "r")):
+        row = {n: v for n, v in change.items() if not n.startswith("_")}
+        identity = tuple(row[k] for k in key)
+        if change["_op"] in ("r", "c"):
+            assert identity not in state, f"{change['_op']} of a key that is there: {change}"
+        else:
+            before = change["_before"].asDict() if change["_before"] else row
+            assert state.pop(identity) == before
+        if change["_op"] != "d":
+            state[identity] = row
+    return list(state.values())
+
+
+@pytest.fixture
+def busy(mysql, database):
+    for subject in SUBJECTS[:2]:
+        fill(mysql, f"{database}.{subject.name}", subject, ROWS)
+    return database
+
+
+@pytest.mark.parametrize("mode", ["upsert", "changelog"])
+def test_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spark, tmp_path, mode):
+    run = PipelineProcess(
+        tmp_path, mysql, f"{busy}.*", mode=mode, **{"snapshot-chunk-rows": 500, "snapshot-parallelism": 2}
+    )
+    for failpoint, victim in KILLS:
+        with (
+            Writers(mysql, f"{busy}.{SUBJECTS[0].name}", SUBJECTS[0], count=1, keys=2 * ROWS),
+            Writers(mysql, f"{busy}.{SUBJECTS[1].name}", SUBJECTS[1], count=1, keys=2 * ROWS),
+        ):
+            run.run(failpoint=failpoint, victim=victim)
+    assert run.run() == 0, run.output()
+    assert_exact(mysql, spark, run, busy, mode)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("mode", ["upsert", "changelog"])
+def test_tables_are_exact_after_twenty_random_kills(mysql, busy, spark, tmp_path, mode):
+    run = PipelineProcess(
+        tmp_path, mysql, f"{busy}.*", mode=mode, **{"snapshot-chunk-rows": 200, "snapshot-parallelism": 2}
+    )
+    draw = random.Random(20)
+    for n in range(20):
+        with (
+            Writers(mysql, f"{busy}.{SUBJECTS[0].name}", SUBJECTS[0], count=2, keys=2 * ROWS),
+            Writers(mysql, f"{busy}.{SUBJECTS[1].name}", SUBJECTS[1], count=2, keys=2 * ROWS),
+        ):
+            run.run_for(draw.uniform(6, 20))
+            assert n < 20
+    assert run.run() == 0, run.output()
+    assert_exact(mysql, spark, run, busy, mode)

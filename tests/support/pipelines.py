@@ -1,0 +1,86 @@
+"""`tailrace run` as a user's process: started, killed at a failpoint, started again; and what its tables hold."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tailrace.observe.failpoints import VARIABLE
+
+
+class PipelineProcess:
+    """A pipeline file in `directory` and the runs of it.
+
+    Args:
+        directory: where file, checkpoint and targets go.
+        server: the dev server that is captured.
+        tables: patterns of the tables.
+        mode: `upsert` or `changelog`.
+    """
+
+    def __init__(self, directory: Path, server, tables: str, *, mode: str, **source: Any) -> None:
+        self.directory = directory
+        self.targets = directory / "tables"
+        self.file = directory / "pipeline.yaml"
+        self._log = directory / "output.txt"
+        self.file.write_text(
+            yaml.safe_dump(
+                {
+                    "source": {
+                        "type": "mysql",
+                        "hostname": server.host,
+                        "port": server.port,
+                        "username": server.user,
+                        "password": "${env:TEST_PASSWORD}",
+                        "tables": tables,
+                        **source,
+                    },
+                    "sink": {"type": "delta", "path": str(self.targets), "mode": mode},
+                    "pipeline": {"name": "test", "trigger": "available-now", "parallelism": 2},
+                }
+            )
+        )
+        self._env = {
+            k: v for k, v in os.environ.items() if k not in ("PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE")
+        }
+        self._env |= {"TEST_PASSWORD": server.password}
+
+    def run(self, *, failpoint: str | None = None, victim: str = "self", timeout_s: float = 240) -> int:
+        """Run until it ends by itself; the exit code (negative: the signal that ended it)."""
+        env = dict(self._env)
+        if failpoint is not None:
+            token = self.directory / f"{failpoint}-{victim}"
+            env[VARIABLE] = f"{failpoint}={victim}@{token}"
+        with self._log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tailrace", "run", str(self.file)],
+                env=env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                code = process.wait(timeout_s)
+            finally:
+                try:  # what a killed driver leaves behind
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        if failpoint is not None:
+            assert token.exists(), f"{failpoint} was not reached\n{self.output()}"
+        return code
+
+    def output(self) -> str:
+        """The last of what the runs have printed."""
+        return self._log.read_text(errors="replace")[-4000:] if self._log.exists() else ""
+
+
+def delta_rows(spark, path: Path) -> list[dict[str, Any]]:
+    """The rows of a Delta table."""
+    return [row.asDict() for row in spark.read.format("delta").load(str(path)).collect()]
