@@ -67,7 +67,8 @@ class LogRange:
         transactions: how many it holds.
         rows: rows of captured tables in it; 0 where rows are not counted.
         ddl: schema changes in it; all of them in its first transaction.
-        ddl_ahead: schema changes that are known to come right behind it: it ends because of them.
+        ddl_ahead: schema changes that are known to come behind it, in log order: the tables may
+            already look as they will after them.
     """
 
     end: MySqlPosition
@@ -203,7 +204,6 @@ class LogFollower:
     ) -> LogRange | None:
         taken: list[_Segment] = []
         used = rows = 0
-        ahead: tuple[SchemaChange, ...] = ()
         for whole in self._segments:
             segment = whole.within(place, limit)
             if segment is None:
@@ -225,8 +225,6 @@ class LogFollower:
                 changes = changes[1:]
             if len(changes) and changes[0] <= count:
                 count = int(changes[0])
-                at = int(table[count, START])
-                ahead = tuple(change for change in segment.ddl if change.start == at)
             if count:
                 part = segment.within(place, (segment.number, int(table[count - 1, END])))
                 assert part is not None
@@ -236,13 +234,16 @@ class LogFollower:
         if not taken:
             return None
         everything = np.concatenate([segment.rows for segment in taken])
+        end = self._position(start, taken)
+        rest = (end.file_number, end.pos)
+        behind = [s.within(rest, _EVERYTHING) for s in self._segments if s.ddl]
         return LogRange(
-            self._position(start, taken),
+            end,
             int(everything[:, WANTED].sum()),
             int((everything[:, FLAGS] & FILE_START == 0).sum()),
             int(everything[:, ROWS].sum()),
             tuple(change for segment in taken for change in segment.ddl),
-            ahead,
+            tuple(change for segment in behind if segment is not None for change in segment.ddl),
         )
 
     def _position(self, start: MySqlPosition, taken: list[_Segment]) -> MySqlPosition:
@@ -291,23 +292,21 @@ class LogFollower:
             if n <= 1 or not parts:
                 return [end]
             sizes = np.concatenate([p.rows[:, END] - p.rows[:, START] for p in parts]).cumsum()
-            cuts = np.searchsorted(sizes, sizes[-1] * np.arange(1, n) / n).tolist()
-            found, done = [], 0
-            position, begun = start, 0
+            cuts = set(np.searchsorted(sizes, sizes[-1] * np.arange(1, n) / n).tolist())
+            cuts.discard(len(sizes) - 1)
+            found, done, position = [], 0, start
             for part in parts:
-                for cut in (c - done for c in sorted(set(cuts))):
-                    if begun <= cut < len(part.rows):
-                        piece = _Segment(part.file, part.number, part.rows[begun : cut + 1], ())
-                        position = self._position(position, [piece])
-                        found.append(position)
-                        begun = cut + 1
+                begun = 0
+                for cut in sorted(c - done for c in cuts if done <= c < done + len(part.rows)):
+                    piece = _Segment(part.file, part.number, part.rows[begun : cut + 1], ())
+                    position = self._position(position, [piece])
+                    found.append(position)
+                    begun = cut + 1
                 if begun < len(part.rows):
                     piece = _Segment(part.file, part.number, part.rows[begun:], ())
                     position = self._position(position, [piece])
-                done, begun = done + len(part.rows), 0
-            if not found or found[-1].order < end.order:
-                found.append(end)
-            return found
+                done += len(part.rows)
+            return [*found, end]
 
     def lag_bytes(self, position: MySqlPosition) -> int:
         """Bytes of log behind `position` on the server, at most a second old.

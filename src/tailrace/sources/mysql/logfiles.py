@@ -39,7 +39,7 @@ def binary_logs(connection: pymysql.Connection[Any]) -> list[LogFile]:
         raise translate(error, "listing the binary log files") from error
 
 
-def log_end(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+def end_of_log(connection: pymysql.Connection[Any]) -> tuple[str, int]:
     """File and offset of the log's end now, binlogged transactions that are not yet visible included.
 
     Raises:

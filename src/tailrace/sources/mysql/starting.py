@@ -22,7 +22,7 @@ from tailrace.model.table import TableId
 from tailrace.sources.mysql.connection import connect, one, retrying, server_facts
 from tailrace.sources.mysql.dump import DumpStream
 from tailrace.sources.mysql.gtid import GtidSet
-from tailrace.sources.mysql.logfiles import LogFile, binary_logs, log_end
+from tailrace.sources.mysql.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.visibility import log_status
 from tailrace.sources.mysql.wire.block import EventBlock
@@ -83,7 +83,7 @@ def log_end_position(options: SourceOptions) -> MySqlPosition:
     def ask(connection: pymysql.Connection[Any]) -> MySqlPosition | str:
         found = log_status(connection)
         if found is None:
-            return log_end(connection)[0]
+            return end_of_log(connection)[0]
         facts = server_facts(connection)
         gtids = str(GtidSet.parse(found[2])) if facts.gtid_mode else ""
         return MySqlPosition(found[0], found[1], gtids, facts.server_uuid)

@@ -28,7 +28,7 @@ from pymysql.constants import ER
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PreflightError, TransientSourceError
 from tailrace.sources.mysql.connection import one, server_facts, translate
-from tailrace.sources.mysql.logfiles import log_end
+from tailrace.sources.mysql.logfiles import end_of_log
 from tailrace.sources.mysql.position import MySqlPosition
 
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.002, 0.1
@@ -112,7 +112,7 @@ def high_watermark(connection: pymysql.Connection[Any]) -> tuple[str, int]:
         SourceError: the server does not tell.
         TransientSourceError: the connection is lost.
     """
-    return log_end(connection)
+    return end_of_log(connection)
 
 
 def log_status(connection: pymysql.Connection[Any]) -> tuple[str, int, str] | None:
