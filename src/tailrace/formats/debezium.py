@@ -53,6 +53,8 @@ from tailrace.model.table import TableId, TableSchema
 NEW_KEY_HEADER = "__debezium.newkey"
 OLD_KEY_HEADER = "__debezium.oldkey"
 
+_EVEN_DIGITS, _ODD_DIGITS = pa.array(list("02468ace")), pa.array(list("13579bdf"))
+_FALSE = pa.scalar(False)
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 #: Kafka's limit for a topic's name.
 _MAX_TOPIC = 249
@@ -333,9 +335,10 @@ def _key_updates(batch: ChangeBatch) -> np.ndarray:
         return candidates
     seq = batch.origin.column("seq")
     first, second = (seq.take(pa.array(candidates + half)) for half in (0, 1))
-    same_row = pc.equal(
-        *(pc.utf8_slice_codeunits(half, start=0, stop=-1) for half in (first, second))
-    ).to_numpy(zero_copy_only=False)
-    last = pc.utf8_slice_codeunits(second, start=-1)
-    odd = pc.is_in(last, pa.array(list("13579bdf"))).to_numpy(zero_copy_only=False)
-    return np.asarray(candidates[same_row & odd])
+    same_row = pc.equal(*(pc.utf8_slice_codeunits(half, start=0, stop=-1) for half in (first, second)))
+    even, odd = (
+        pc.index_in(pc.utf8_slice_codeunits(half, start=-1), value_set=digits)
+        for half, digits in ((first, _EVEN_DIGITS), (second, _ODD_DIGITS))
+    )
+    halves = pc.fill_null(pc.and_(same_row, pc.equal(even, odd)), _FALSE)
+    return np.asarray(candidates[halves.to_numpy(zero_copy_only=False)])

@@ -109,7 +109,7 @@ def write_string(to, end, source, length, tables):
         return np.int64(NO_ROOM)
     st8(to, 34)
     to += 1
-    first = source
+    plain = source  # from here on every byte has been written as it is
     while source < stop:
         left = stop - source
         if left >= 8:
@@ -120,7 +120,7 @@ def write_string(to, end, source, length, tables):
                 to += 8
                 continue
             left = np.int64(8)
-        elif source - first >= 8:  # the last eight bytes once more, those before `source` among them
+        elif stop - 8 >= plain:  # the last eight bytes, some of them once more
             word = ld64(stop - 8)
             if _plain(word):
                 st64(to + left - 8, word)
@@ -152,6 +152,7 @@ def write_string(to, end, source, length, tables):
                 used = np.int64(4)
             source += used
             left -= used
+        plain = source
     if to + 1 > end:
         return np.int64(NO_ROOM)
     st8(to, 34)
