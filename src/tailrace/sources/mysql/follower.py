@@ -30,7 +30,7 @@ from tailrace.sources.mysql.connection import connect, retrying
 from tailrace.sources.mysql.dump import DumpStream, ServerChangedError
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.held import HeldEvents, Place, RawEvents, number_of
-from tailrace.sources.mysql.logfiles import LogFile, binary_logs, log_end
+from tailrace.sources.mysql.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.wire.transactions import (
     END,
@@ -330,7 +330,7 @@ class LogFollower:
         if connection is None or not connection.open:
             connection = self._status_connection = connect(self._options, purpose="asking where the log ends")
         try:
-            return time.monotonic(), log_end(connection), binary_logs(connection)
+            return time.monotonic(), end_of_log(connection), binary_logs(connection)
         except TailraceError:
             self._status_connection = None
             raise
