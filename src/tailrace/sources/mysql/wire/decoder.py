@@ -53,7 +53,7 @@ class EventDecoder:
     Args:
         wanted: whether the changes of a table are wanted; asked once per table.
         epoch: the stream's epoch, the first part of `seq`.
-        keys: key columns of tables whose table map has no primary key.
+        keys: key columns of tables that have been given one; for others the log's own key counts.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of events after which a batch ends; one row may be larger.
         verify_checksums: whether to check the CRC32 of each event that has one.

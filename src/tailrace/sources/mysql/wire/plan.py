@@ -74,15 +74,17 @@ class RowPlan:
 
         Args:
             map_: the table map.
-            key: key columns to use where the table map has no primary key.
+            key: key columns to go by as long as the table has them; else it is the table map's key (without
+                a primary key, the first unique key that cannot hold NULL stands in for it there).
 
         Raises:
             SchemaMismatchError: names are missing, or a type is not supported.
             DecodeError: the table map contradicts itself.
         """
         columns = [_column(map_.id, c) for c in map_.columns]
-        names = tuple(columns[i].name for i in map_.key) or tuple(key)
-        self.schema = TableSchema(map_.id, tuple(columns), names)
+        names = {c.name for c in columns}
+        chosen = tuple(key) if key and names.issuperset(key) else tuple(columns[i].name for i in map_.key)
+        self.schema = TableSchema(map_.id, tuple(columns), chosen)
         self.descriptors = np.zeros((2 * len(columns), WORDS), np.int64)
         self.longest_label = 255
         self._kept: list[np.ndarray] = []

@@ -1,0 +1,86 @@
+"""What the log holds, decoded: for tests against a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.config.options import SourceOptions, parse_options
+from tailrace.devservers import MySqlServer
+from tailrace.model.change import OP_CREATE, OP_DELETE, ChangeBatch
+from tailrace.model.table import TableSchema
+from tailrace.sources.mysql.catalog import tables
+from tailrace.sources.mysql.connection import connect
+from tailrace.sources.mysql.dump import read_log
+from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.statement import Selection
+from tailrace.sources.mysql.wire.decoder import EventDecoder
+
+
+def options_for(mysql: MySqlServer, database: str) -> SourceOptions:
+    return parse_options(
+        {
+            "url": f"mysql://{mysql.host}:{mysql.port}",
+            "user": mysql.user,
+            "password": mysql.password,
+            "tables": f"{database}\\..*",
+        }
+    )
+
+
+def end_of_log(mysql: MySqlServer) -> MySqlPosition:
+    file, pos, *_ = mysql.execute("SHOW BINARY LOG STATUS")[0]
+    return MySqlPosition(file, int(pos))
+
+
+def changes_during(
+    mysql: MySqlServer, database: str, work: Callable[[], Any], **decoder: Any
+) -> list[ChangeBatch]:
+    """Every change that `work` makes to tables of the database."""
+    start = end_of_log(mysql)
+    work()
+    return changes_between(mysql, database, start, end_of_log(mysql), **decoder)
+
+
+def changes_between(
+    mysql: MySqlServer, database: str, start: MySqlPosition, end: MySqlPosition, **decoder: Any
+) -> list[ChangeBatch]:
+    events = EventDecoder(wanted=lambda t: t.database == database, **decoder)
+    return [b for block in read_log(options_for(mysql, database), start, end) for b in events.feed(block)]
+
+
+def captured(mysql: MySqlServer, database: str) -> dict[str, TableSchema]:
+    """The shapes of the database's tables by their names, from the catalog."""
+    with closing(mysql.connect()) as connection:
+        found = tables(connection, lambda name: name.startswith(f"{database}."))
+    return {t.schema.id.table: t.schema for t in found}
+
+
+def selected(mysql: MySqlServer, schema: TableSchema, order: str) -> pa.StructArray:
+    """The table's rows as a snapshot reads them."""
+    columns = ", ".join(f"`{c.name}`" for c in schema.columns)
+    sql = f"SELECT {columns} FROM `{schema.id.database}`.`{schema.id.table}` ORDER BY `{order}`"
+    options = options_for(mysql, schema.id.database)
+    with closing(connect(options, purpose="test")) as connection, Selection(connection, sql, schema) as rows:
+        return pa.concat_arrays(list(rows))
+
+
+def final_rows(batches: list[ChangeBatch], key: str) -> pa.StructArray:
+    """The last after image of each key, ordered by key, of changes of one shape; deleted ones left out."""
+    last: dict[Any, tuple[int, int]] = {}
+    for i, batch in enumerate(batches):
+        ops = batch.op.to_pylist()
+        before, after = batch.image("before").field(key), batch.image("after").field(key)
+        for row, op in enumerate(ops):
+            if op != OP_CREATE:
+                last.pop(before[row].as_py(), None)
+            if op != OP_DELETE:
+                last[after[row].as_py()] = i, row
+    rows = pa.concat_arrays([b.image("after") for b in batches])
+    first = [0]
+    for batch in batches:
+        first.append(first[-1] + len(batch))
+    return rows.take(pa.array([first[i] + row for _, (i, row) in sorted(last.items())], pa.int64()))
