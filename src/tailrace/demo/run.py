@@ -1,0 +1,374 @@
+"""The demo on one page: a busy MySQL into Delta tables, killed on the way, proved equal.
+
+    MySQL ─▶ shop filled ─▶ writers ─▶ pipeline ─▶ SIGKILL in a snapshot batch ─▶ pipeline again
+          ─▶ snapshot done ─▶ a while of changes ─▶ verify under load ─▶ writers stop ─▶ caught up ─▶ verify
+
+Server, writers and pipeline are processes of their own, and the pipeline is the `tailrace run` that a user
+would type. Whatever ends the demo, a Ctrl-C too, ends all of them, unless they are to be kept.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailrace.config.load import load_pipeline
+from tailrace.demo.processes import Process
+from tailrace.demo.screen import Screen, Step
+from tailrace.demo.shop import DATABASE, TABLES, Sizes, create_statements, fill_statements
+from tailrace.demo.stream import StreamFiles
+from tailrace.devservers import MySqlServer, start_mysql
+from tailrace.enumerator.offset import StreamOffset
+from tailrace.errors import TailraceError
+from tailrace.sources import registry
+
+#: How long any step may take, seconds.
+STEP_TIMEOUT_S = 600.0
+#: Transactions a second that the writers aim at.
+RATE = 120
+#: A batch runs for so long before it is killed, unless it has written a file before.
+_KILL_AFTER_S = 1.5
+_MARKER = "# Written by `tailrace demo`."
+
+_PIPELINE = """\
+{marker} Run it again: tailrace run {file}
+# (as long as the demo's MySQL runs: tailrace demo --keep)
+source:
+  type: mysql
+  hostname: {host}
+  port: {port}
+  username: tailrace
+  password: ${{file:{password_file}}}
+  tables: {database}\\.\\w+
+  snapshot-chunk-rows: 50000
+
+sink:
+  type: delta
+  path: {tables}
+  mode: upsert
+
+pipeline:
+  name: tailrace-demo
+"""
+
+_SNIPPET = """\
+from tailrace.spark.session import spark_session
+
+spark = spark_session("look", delta=True)
+for name in {names!r}:
+    spark.read.format("delta").load(f"{tables}/{database}.{{name}}").createOrReplaceTempView(name)
+spark.sql("SELECT status, count(*), sum(total) FROM orders GROUP BY status ORDER BY status").show()
+spark.sql("DESCRIBE HISTORY delta.`{tables}/{database}.orders`").select("version", "operation").show()
+"""
+
+
+@dataclass
+class Demo:
+    """One run.
+
+    Args:
+        directory: where everything it writes goes.
+        rows: rows of the shop, about.
+        seconds: how long changes flow after the snapshot.
+        keep: whether server and pipeline go on afterwards.
+        screen: where it tells what it does.
+    """
+
+    directory: Path
+    rows: int
+    seconds: float
+    keep: bool
+    screen: Screen
+
+    def __post_init__(self) -> None:
+        self.directory = self.directory.absolute()
+        self.tables = self.directory / "tables"
+        self.pipeline_file = self.directory / "pipeline.yaml"
+        self.stats_file = self.directory / "writers.json"
+        self.sizes = Sizes.of(self.rows)
+        self.files = StreamFiles(self.tables / "_tailrace" / "checkpoint", self.tables)
+        self.killed: list[tuple[int, int]] = []
+        self.lag_from = 0
+
+    def run(self) -> bool:
+        """Run it; whether source and target were equal both times.
+
+        Raises:
+            TailraceError: something could not be started, or did not come to its end in time.
+        """
+        started = time.monotonic()
+        prepare_directory(self.directory)
+        with ExitStack() as stack:
+            server = self._server(stack)
+            self._fill(server)
+            self._write_pipeline(server)
+            writers = self._writers(server)
+            stack.callback(writers.stop, signal.SIGTERM)
+            pipeline = self._pipeline_killed_once(stack)
+            self._wait_for_snapshot(pipeline)
+            self._let_changes_flow(pipeline)
+            under_load = self._verify("while writers write and the pipeline runs")
+            self._stop_writers(writers)
+            self._catch_up(pipeline)
+            if not self.keep:
+                self._stop_pipeline(pipeline)
+            at_end = self._verify("after the last change")
+            self._summary(server, pipeline, under_load, at_end, time.monotonic() - started)
+            if self.keep:
+                stack.pop_all()
+        return under_load and at_end
+
+    # ---- the steps, in order -------------------------------------------------------------------------
+
+    def _server(self, stack: ExitStack) -> MySqlServer:
+        with self.screen.step("starting MySQL (the first time, it is downloaded)") as step:
+            # Detached or not, it is removed unless it is to be kept.
+            server = start_mysql(detached=self.keep)
+            stack.callback(server.remove)
+            step.says = f"MySQL {server.version} runs at {server.url}"
+        return server
+
+    def _fill(self, server: MySqlServer) -> None:
+        wanted = sum(self.sizes.rows.values())
+        with self.screen.step(f"filling a shop of {len(TABLES)} tables with {wanted:,} rows") as step:
+            server.execute(*create_statements())
+            with ThreadPoolExecutor(2, "fill") as pool:
+                jobs = [pool.submit(self._fill_table, server, t) for t in ("order_lines", "orders")]
+                jobs += [pool.submit(self._fill_table, server, t) for t in ("customers", "products")]
+                for job in jobs:
+                    job.result()
+            step.says = f"shop filled: {', '.join(f'{n:,} {t}' for t, n in self.sizes.rows.items())}"
+
+    def _fill_table(self, server: MySqlServer, table: str) -> None:
+        server.execute(f"USE {DATABASE}", *fill_statements(table, self.sizes), f"ANALYZE TABLE {table}")
+
+    def _write_pipeline(self, server: MySqlServer) -> None:
+        password_file = self.directory / "password"
+        password_file.touch(mode=0o600)
+        password_file.write_text(secrets.token_urlsafe(16), encoding="utf-8")
+        password = password_file.read_text(encoding="utf-8")
+        server.execute(
+            f"CREATE USER tailrace IDENTIFIED BY '{password}'",
+            "GRANT SELECT, INSERT, UPDATE, DELETE, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO tailrace",
+        )
+        text = _PIPELINE.format(
+            marker=_MARKER,
+            file=self.pipeline_file,
+            host=server.host,
+            port=server.port,
+            password_file=password_file,
+            database=DATABASE,
+            tables=self.tables,
+        )
+        self.pipeline_file.write_text(text, encoding="utf-8")
+
+    def _writers(self, server: MySqlServer) -> Process:
+        numbers = (self.sizes.orders, self.sizes.customers, self.sizes.products, RATE)
+        arguments = ["-m", "tailrace.demo.writers", server.host, str(server.port), "tailrace"]
+        arguments += [str(self.directory / "password"), *map(str, numbers), str(self.stats_file)]
+        writers = Process(arguments, self.directory / "writers.log")
+        self.screen.note(f"writers started: {RATE} transactions a second, process {writers.pid}")
+        return writers
+
+    def _pipeline_killed_once(self, stack: ExitStack) -> Process:
+        with self.screen.step("starting the pipeline") as step:
+            pipeline = self._start_pipeline(stack)
+            batch, cursor = self._wait(step, pipeline, self._batch_to_kill)
+            read = sum(t.rows for t in cursor.tables.values()) + sum(n or 0 for n in cursor.done.values())
+            files, until = self.files.data_files(), time.monotonic() + _KILL_AFTER_S
+            while self.files.data_files() == files and time.monotonic() < until:
+                time.sleep(0.02)
+            processes = pipeline.kill()
+            self.killed.append((batch, processes))
+            self.files.committed()
+            step.says = (
+                f"pipeline started, and killed in the middle of batch {batch} of the snapshot"
+                f" (SIGKILL to all its {processes} processes, about {read:,} rows in)"
+            )
+        with self.screen.step("starting the pipeline again") as step:
+            pipeline = self._start_pipeline(stack)
+            self._wait(step, pipeline, lambda: self._has_committed(batch))
+            step.says = f"pipeline started again: batch {batch} done, exactly as it was planned"
+        return pipeline
+
+    def _start_pipeline(self, stack: ExitStack) -> Process:
+        log_file = str(self.directory / "spark.log")
+        arguments = ["-m", "tailrace", "run", str(self.pipeline_file), "--log-file", log_file]
+        pipeline = Process(arguments, self.directory / "pipeline.log")
+        stack.callback(pipeline.stop, signal.SIGINT)
+        return pipeline
+
+    def _batch_to_kill(self) -> tuple[int, StreamOffset] | None:
+        """A snapshot batch under way that is not the first."""
+        running = self.files.running_batch()
+        return running if running is not None and running[0] >= 2 else None
+
+    def _has_committed(self, batch: int) -> bool:
+        self.files.committed()
+        return batch in self.files.batches or max(self.files.batches, default=-1) > batch
+
+    def _wait_for_snapshot(self, pipeline: Process) -> None:
+        with self.screen.step("snapshot and changes, batch by batch") as step:
+
+            def done() -> bool:
+                end = self.files.committed()
+                return end is not None and not end.tables and len(end.done) == len(TABLES)
+
+            self._wait(step, pipeline, done)
+            self.lag_from = max(self.files.batches) + 1
+            rate, rows = self._snapshot_rate()
+            step.says = f"snapshot done: {rows:,} rows, {rate:,.0f} rows/s, changes merged on the way"
+
+    def _let_changes_flow(self, pipeline: Process) -> None:
+        with self.screen.step("changes flow") as step:
+            until = time.monotonic() + self.seconds
+            self._wait(step, pipeline, lambda: time.monotonic() >= until)
+            step.says = f"changes flowed for {self.seconds:.0f} s; {self._lag_text()}"
+
+    def _verify(self, when: str) -> bool:
+        output = self.directory / "verify.log"
+        output.unlink(missing_ok=True)
+        with ExitStack() as stack, self.screen.step(f"verifying {when}") as step:
+            process = Process(["-m", "tailrace", "verify", str(self.pipeline_file)], output)
+            stack.callback(process.kill)
+            self._wait(step, None, lambda: process.exit_code is not None)
+            verdict = {0: "equal", 1: "DIFFERENT"}.get(process.exit_code or 0, "failed")
+            step.says = f"verified {when}: source and target are {verdict}"
+            if verdict == "failed":
+                process.require_running("verify")
+        self.screen.output(output.read_text(encoding="utf-8"))
+        return process.exit_code == 0
+
+    def _stop_writers(self, writers: Process) -> None:
+        if not writers.stop(signal.SIGTERM):
+            writers.require_running("the writers' process")
+        stats = self._stats()
+        self.screen.note(
+            f"writers stopped after {stats['transactions']:,} transactions, {stats['changes']:,} changed rows"
+        )
+
+    def _catch_up(self, pipeline: Process) -> None:
+        source = registry.source(load_pipeline(self.pipeline_file).source)
+        last = source.log_end().order
+
+        def caught_up() -> bool:
+            end = self.files.committed()
+            return end is not None and end.log is not None and source.position(end.log).order >= last
+
+        with self.screen.step("waiting until the target holds the last change") as step:
+            self._wait(step, pipeline, caught_up)
+            step.says = "the target holds the last change"
+
+    def _stop_pipeline(self, pipeline: Process) -> None:
+        with self.screen.step("stopping the pipeline") as step:
+            if not pipeline.stop(signal.SIGINT):
+                pipeline.require_running("the pipeline")
+            step.says = "pipeline stopped by SIGINT, between two batches"
+
+    # ---- what it says --------------------------------------------------------------------------------
+
+    def _summary(
+        self, server: MySqlServer, pipeline: Process, under_load: bool, at_end: bool, seconds: float
+    ) -> None:
+        rate, rows = self._snapshot_rate()
+        written, stats = self.files.written(), self._stats()
+        changed = f"{stats['changes']:,} rows in {stats['transactions']:,} transactions at the source"
+        equal = {True: "[green]equal[/]", False: "[bold red]DIFFERENT[/]"}
+        batch, processes = self.killed[0]
+        self.screen.summary(
+            [
+                ("snapshot", f"{rows:,} rows, {rate:,.0f} rows/s"),
+                ("changes", f"{changed}; {sum(written.changes.values()):,} keys merged"),
+                ("lag", self._lag_text()),
+                ("killed", f"once, in batch {batch} of {max(self.files.batches) + 1}, {processes} processes"),
+                ("verified", f"under load: {equal[under_load]}, at the end: {equal[at_end]}"),
+                ("took", f"{seconds:.0f} s"),
+                ("tables", str(self.tables)),
+                ("pipeline", str(self.pipeline_file)),
+                ("logs", f"{self.directory}/*.log"),
+            ]
+        )
+        names = [t for t in TABLES if (self.tables / f"{DATABASE}.{t}").exists()]
+        snippet = _SNIPPET.format(names=names, tables=self.tables, database=DATABASE)
+        self.screen.snippet("Query the tables (python):", snippet)
+        if self.keep:
+            self.screen.snippet(
+                "Still running; to stop:",
+                f"kill -INT {pipeline.pid}               # the pipeline\n"
+                f"tailrace dev stop {server.name}     # MySQL at {server.url}, user root, no password",
+            )
+
+    def _snapshot_rate(self) -> tuple[float, int]:
+        """Rows a second over the snapshot batches that ran undisturbed, and rows in all."""
+        rows = self.files.written().snapshot
+        killed = {batch for batch, _ in self.killed}
+        timed = {b: t for b, t in self.files.batches.items() if rows[b] and b not in killed}
+        seconds = sum(t.committed - t.planned for t in timed.values())
+        return sum(rows[b] for b in timed) / max(seconds, 1e-9), rows.total()
+
+    def _lag_text(self) -> str:
+        times = [t for b, t in self.files.batches.items() if b >= self.lag_from]
+        lags = sorted(t.lag_ms for t in times if t.lag_ms is not None)
+        if not lags:
+            return "lag unknown"
+        return f"lag behind the source {statistics.median(lags):,.0f} ms (median), {lags[-1]:,.0f} ms (most)"
+
+    def _stats(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.stats_file.read_text(encoding="utf-8"))
+        return found
+
+    def _wait(self, step: Step, pipeline: Process | None, condition: Callable[[], Any]) -> Any:
+        """Wait for a true value of `condition`, showing how the stream is doing."""
+        end = time.monotonic() + STEP_TIMEOUT_S
+        while True:
+            found = condition()
+            if found:
+                return found
+            if pipeline is not None:
+                pipeline.require_running("the pipeline")
+            if time.monotonic() > end:
+                raise TailraceError(
+                    f"the demo waited for more than {STEP_TIMEOUT_S:.0f} s ({step.says})",
+                    hint=f"see the logs in {self.directory}",
+                )
+            step.update(f"{step.says} {self._moving()}")
+            time.sleep(0.05)
+
+    def _moving(self) -> str:
+        end = self.files.committed()
+        if end is None:
+            return ""
+        parts = [f"batch {max(self.files.batches)}"]
+        parts += [
+            f"{name.rpartition('.')[2]} {min(99, 100 * t.rows // max(1, t.estimated))} %"
+            for name, t in end.tables.items()
+        ]
+        return f"[dim]({', '.join(parts)})[/]"
+
+
+def prepare_directory(directory: Path) -> None:
+    """An empty directory; one of an earlier demo is emptied.
+
+    Raises:
+        TailraceError: it holds something else.
+    """
+    if directory.exists() and any(directory.iterdir()):
+        mark = directory / "pipeline.yaml"
+        if not mark.exists() or not mark.read_text(encoding="utf-8").startswith(_MARKER):
+            raise TailraceError(
+                f"directory `{directory}` is not empty",
+                "it holds files that no demo wrote",
+                "name another one: tailrace demo --dir PATH",
+            )
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)

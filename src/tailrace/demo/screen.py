@@ -1,0 +1,79 @@
+"""The demo's terminal: one line per step, a moving one while it lasts; plain lines where there is no TTY."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+
+class Step:
+    """A step under way; `says` is what will stand on its line."""
+
+    def __init__(self, screen: Screen, title: str) -> None:
+        self._screen = screen
+        self.says = title
+
+    def update(self, text: str) -> None:
+        """What it does right now; seen on a TTY only."""
+        self._screen.moving(text)
+
+
+class Screen:
+    """Prints steps."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._status = console.status("")
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Step]:
+        """A step: its title moves while it lasts, one line with its time stays."""
+        started = time.monotonic()
+        step = Step(self, title)
+        self._status.update(title)
+        if self.console.is_terminal:
+            self._status.start()
+        try:
+            yield step
+        finally:
+            self._status.stop()
+        took = f"{time.monotonic() - started:5.1f} s"
+        self.console.print(Text.assemble((took, "dim"), "  ", step.says), soft_wrap=True)
+
+    def moving(self, text: str) -> None:
+        """Change the moving line."""
+        self._status.update(text)
+
+    def note(self, text: str, style: str = "") -> None:
+        """A line between steps."""
+        self.console.print(Text("         " + text, style=style), soft_wrap=True)
+
+    def output(self, text: str) -> None:
+        """What another program printed, set in."""
+        for line in text.rstrip().splitlines():
+            style = "red" if "DIFFERENT" in line or "missing" in line else "dim"
+            self.note(line, style)
+
+    def summary(self, rows: list[tuple[str, str]]) -> None:
+        """Names and values."""
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column()
+        for name, value in rows:
+            table.add_row(name, value)
+        self.console.print()
+        self.console.print(Padding(table, (0, 0, 0, 2)))
+
+    def snippet(self, title: str, text: str) -> None:
+        """Something to copy, at the left margin."""
+        self.console.print()
+        self.console.print(Text(title, style="bold"))
+        self.console.print()
+        for line in text.strip().splitlines():
+            self.console.print(Text(line), soft_wrap=True)
