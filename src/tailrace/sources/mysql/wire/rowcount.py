@@ -34,6 +34,8 @@ def plan_of(body: bytes) -> np.ndarray:
         at += body[at] + 2
         count, at = _packed(body, at)
         types = body[at : at + count]
+        if len(types) != count:
+            raise IndexError
         _, at = _packed(body, at + count)
         plan = np.zeros(max(count, 1), np.int64)
         for column, kind in enumerate(types):

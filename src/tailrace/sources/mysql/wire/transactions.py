@@ -509,7 +509,7 @@ class TransactionIndex:
                 if change:
                     ddl.append(change)
             else:
-                raise self._error(status, event, f"`{block.file}:{pos}`")
+                raise _error(status, int(block.buffer[at + 4]), f"`{block.file}:{pos}`")
         rows = done[0] if len(done) == 1 else np.concatenate([np.zeros((0, 8), np.int64), *done])
         return Transactions(block.file, rows, ddl)
 
@@ -519,6 +519,8 @@ class TransactionIndex:
             database = body[9 : 9 + body[8]].decode()
             table = body[names + 1 : names + 1 + body[names]].decode()
             length = names + 1 + body[names] - 8
+            if length > len(body) - 8:
+                raise IndexError
         except (IndexError, UnicodeDecodeError) as error:
             raise DecodeError("a TABLE_MAP event of the log cannot be read") from error
         identity = np.frombuffer(body[8:] + bytes(SLACK), np.uint8).copy()
@@ -605,13 +607,14 @@ class TransactionIndex:
                 state[_ACTION] = alone
         return change
 
-    def _error(self, status: int, event: bytes, place: str) -> SourceError:
-        if status == _UNKNOWN:
-            return DecodeError(f"the log has an event of the unknown type {event[4]}", f"at {place}")
-        if status == _INCIDENT:
-            return SourceError(
-                "the server says that its log lacks events (INCIDENT)",
-                f"at {place}",
-                "begin a new stream: changes were lost at the source",
-            )
-        return DecodeError("an event of the log is malformed", f"type {event[4]} at {place}")
+
+def _error(status: int, kind: int, place: str) -> SourceError:
+    if status == _UNKNOWN:
+        return DecodeError(f"the log has an event of the unknown type {kind}", f"at {place}")
+    if status == _INCIDENT:
+        return SourceError(
+            "the server says that its log lacks events (INCIDENT)",
+            f"at {place}",
+            "begin a new stream: changes were lost at the source",
+        )
+    return DecodeError("an event of the log is malformed", f"type {kind} at {place}")

@@ -1,0 +1,71 @@
+"""Packets of a dump become the log's bytes, however they arrive."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.sources.mysql.wire.memory import SLACK
+from tailrace.sources.mysql.wire.packets import EOF, ERROR, MALFORMED, MORE, unframe
+
+FULL = 0xFFFFFF
+
+
+def framed(payload: bytes) -> bytes:
+    """One logical packet, as MySQL cuts it."""
+    body, out, sequence = b"\0" + payload, [], 0
+    while True:
+        part, body = body[:FULL], body[FULL:]
+        out.append(len(part).to_bytes(3, "little") + bytes([sequence & 255]) + part)
+        sequence += 1
+        if len(part) < FULL:
+            return b"".join(out)
+
+
+def run(chunks):
+    """(bytes, status) after feeding `chunks` one by one, each with what the last left over."""
+    state = np.zeros(4, np.int64)
+    rest, out, status = b"", [], MORE
+    for chunk in chunks:
+        data = rest + chunk
+        source = np.zeros(len(data) + SLACK, np.uint8)
+        source[: len(data)] = np.frombuffer(data, np.uint8)
+        to = np.zeros(len(data) + SLACK, np.uint8)
+        status = unframe(source.ctypes.data, len(data), to.ctypes.data, state.ctypes.data)
+        out.append(to[: int(state[1])].tobytes())
+        rest = data[int(state[0]) :]
+        if status != MORE:
+            break
+    return b"".join(out), status
+
+
+@given(st.lists(st.binary(min_size=1, max_size=60), max_size=8), st.lists(st.integers(1, 20)))
+def test_payloads_come_out_whole_wherever_the_bytes_are_cut(payloads, sizes):
+    data = b"".join(framed(p) for p in payloads)
+    chunks, at = [], 0
+    for size in sizes:
+        chunks.append(data[at : at + size])
+        at += size
+    assert run([*chunks, data[at:]]) == (b"".join(payloads), MORE)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.sampled_from([FULL - 2, FULL - 1, FULL, 2 * FULL - 1, 2 * FULL + 5]))
+def test_payload_of_several_packets_is_put_together(size):
+    payload = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
+    data = framed(payload) + framed(b"next")
+    third = len(data) // 3
+    out, status = run([data[:third], data[third : 2 * third], data[2 * third :]])
+    assert status == MORE
+    assert out == payload + b"next"
+
+
+@pytest.mark.parametrize(("first", "status"), [(0xFF, ERROR), (0xFE, EOF), (0x01, MALFORMED)])
+def test_what_is_no_event_stops_the_walk_in_front_of_it(first, status):
+    packet = (3).to_bytes(3, "little") + b"\0" + bytes([first]) + b"ab"
+    assert run([framed(b"event") + packet]) == (b"event", status)
+
+
+def test_first_byte_of_a_continued_packet_is_no_status():
+    payload = b"\0" * (FULL - 1) + b"\xff\xfe"
+    assert run([framed(payload)]) == (payload, MORE)
