@@ -32,6 +32,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,8 @@ _RECEIVE_BYTES = 1 << 20
 #: A buffer that grew beyond this for one huge event is given back afterwards.
 _USUAL_BYTES = 4 << 20
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
+#: How long the end of the log may be written but not sent to replicas.
+_UNSYNCED_S = 60.0
 
 
 class ServerChangedError(SourceError):
@@ -445,35 +448,54 @@ def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -
     """
     if end.order <= start.order:
         return
-    stream = DumpStream(options, start.file, start.pos, blocking=False, server=start.server)
-    last = end.file_number
-    blocks = stream.blocks()
-    try:
-        for block in blocks:
-            number = MySqlPosition(block.file, block.pos).file_number
-            if number > last:
-                break
-            if number < last:
-                yield block
-                continue
-            size = block.end - block.start
-            room = end.pos - block.pos
-            if size > room:
-                base = block.buffer.ctypes.data
-                size = cut_at(base + block.start, base + block.end, room)
-            if size:
-                yield EventBlock(
-                    block.buffer, block.start, block.start + size, block.file, block.pos, block.checksum
-                )
-            if block.pos + size >= end.pos:
-                return
-            if size < block.end - block.start:
-                break
-    finally:
-        stream.close()
-        blocks.close()
+    at, deadline, delay = (start.file, start.pos), time.monotonic() + _UNSYNCED_S, _FIRST_DELAY_S / 10
+    while True:
+        stream = DumpStream(options, *at, blocking=False, server=start.server)
+        with closing(stream.blocks()) as blocks:
+            try:
+                if (yield from _upto(blocks, end)):
+                    return
+            finally:
+                stream.close()
+        # The status that `end` may come from counts what is written but not yet synced; the dump sends
+        # only what is. So the end can be ahead of it for as long as a group commit takes.
+        if (stream.file, stream.pos) != at:
+            at, deadline = (stream.file, stream.pos), time.monotonic() + _UNSYNCED_S
+        if time.monotonic() > deadline or MySqlPosition(*at).file_number > end.file_number:
+            break
+        time.sleep(delay)
+        delay = min(2 * delay, _FIRST_DELAY_S)
     raise PositionLostError(
         f"the binary log does not reach `{end}`",
-        f"reading from `{start}` it ended at `{stream.file}:{stream.pos}`, without an event that ends there",
+        f"reading from `{start}` it ended at `{at[0]}:{at[1]}`, without an event that ends there",
         "the server lost the end of its log or is another one: begin a new stream with a new checkpoint",
     )
+
+
+def _upto(blocks: Iterator[EventBlock], end: MySqlPosition) -> Generator[EventBlock, None, bool]:
+    """The events up to `end`; whether that was reached. Raises PositionLostError if it is none's end."""
+    for block in blocks:
+        number = MySqlPosition(block.file, block.pos).file_number
+        if number > end.file_number:
+            return False
+        if number < end.file_number:
+            yield block
+            continue
+        size = block.end - block.start
+        room = end.pos - block.pos
+        if size > room:
+            base = block.buffer.ctypes.data
+            size = cut_at(base + block.start, base + block.end, room)
+        if size:
+            yield EventBlock(
+                block.buffer, block.start, block.start + size, block.file, block.pos, block.checksum
+            )
+        if block.pos + size >= end.pos:
+            return True
+        if size < block.end - block.start:
+            raise PositionLostError(
+                f"no event of the binary log ends at `{end}`",
+                f"one before it ends at {block.pos + size}: the position belongs to another log",
+                "begin a new stream with a new checkpoint",
+            )
+    return False

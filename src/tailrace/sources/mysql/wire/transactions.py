@@ -233,9 +233,7 @@ def statement_action(event, end, state):
 
 
 @entry("int64(int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64)")
-def index(  # noqa: PLR0917
-    begin, end, position, trailer, slots, mask, sources, nsources, scratch, out, room, counting, state
-):
+def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch, out, room, counting, state):
     """Index the events between two addresses; whole events only.
 
     Args:
