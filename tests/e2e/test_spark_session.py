@@ -1,0 +1,22 @@
+"""The Spark session that all tests share."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_spark_writes_and_reads_delta(spark: "SparkSession", tmp_path: Path) -> None:
+    spark.range(3).write.format("delta").save(str(tmp_path / "t"))
+    assert spark.read.format("delta").load(str(tmp_path / "t")).count() == 3
+
+
+def test_spark_tries_a_failed_task_again(spark: "SparkSession", tmp_path: Path) -> None:
+    def fail_once(rows):  # type: ignore[no-untyped-def]
+        if not (tmp_path / "failed").exists():
+            (tmp_path / "failed").touch()
+            raise RuntimeError
+        return [sum(1 for _ in rows)]
+
+    assert spark.sparkContext.parallelize(range(4), 1).mapPartitions(fail_once).collect() == [4]
