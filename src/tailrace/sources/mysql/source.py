@@ -97,8 +97,11 @@ class MySqlLog:
         max_bytes: int | None,
         max_rows: int | None,
     ) -> LogRange | None:
-        """The next batch's share of the log after `start`."""
+        """The next batch's share of the log after `start`; with `upto`, None only when that is reached."""
         found = self._follower.end_after(start, max_bytes=max_bytes, max_rows=max_rows, upto=upto)
+        while found is None and upto is not None and self.head().order < upto.order:
+            self._follower.wait(1.0)
+            found = self._follower.end_after(start, max_bytes=max_bytes, max_rows=max_rows, upto=upto)
         if found is None:
             return None
         return LogRange(
