@@ -93,7 +93,11 @@ def changes_of(batches: list[ChangeBatch]) -> list[tuple[str, Any, Any, str]]:
 
 def multiset(batches: list[ChangeBatch]) -> Counter[str]:
     """What a batch's output is compared by: every change with its origin, in any order."""
-    return Counter(repr(row) for b in batches for row in b.to_record_batch().to_pylist())
+    out: Counter[str] = Counter()
+    for b in batches:
+        images = (b.op.to_pylist(), b.image("before").to_pylist(), b.image("after").to_pylist())
+        out.update(repr(row) for row in zip(*images, b.origin.to_pylist(), strict=True))
+    return out
 
 
 def apply(state: State, changes: list[tuple[str, Any, Any, str]], key: tuple[str, ...]) -> None:

@@ -1,0 +1,57 @@
+"""Helpers of tests that read a real server's binary log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.config.options import SourceOptions, parse_options
+from tailrace.sources.mysql.dump import read_log
+from tailrace.sources.mysql.follower import LogFollower, LogRange
+from tailrace.sources.mysql.position import MySqlPosition
+
+
+def options_of(server: Any, **given: str) -> SourceOptions:
+    """Options that capture everything on `server`."""
+    return parse_options(
+        {"url": server.url, "user": "root", "tables": ".*[.].*", "retryTimeoutMs": "60000", **given}
+    )
+
+
+def read_bytes(
+    options: SourceOptions, start: MySqlPosition, end: MySqlPosition
+) -> dict[str, tuple[int, bytes]]:
+    """What `read_log` gives, as offset and bytes by file; checks that blocks follow each other."""
+    found: dict[str, tuple[int, bytes]] = {}
+    for block in read_log(options, start, end):
+        pos, data = found.get(block.file, (block.pos, b""))
+        assert block.pos == pos + len(data)
+        found[block.file] = (pos, data + block.buffer[block.start : block.end].tobytes())
+    return found
+
+
+def file_bytes(server: Any, file: str) -> bytes:
+    """A log file as it lies on the disk."""
+    return (server.data / file).read_bytes()
+
+
+def first_event(data: bytes) -> int:
+    """Offset of the end of a file's FORMAT_DESCRIPTION_EVENT, which says "in use" in a live file."""
+    return 4 + int.from_bytes(data[4 + 9 : 4 + 13], "little")
+
+
+def all_ranges(
+    follower: LogFollower, start: MySqlPosition, end: MySqlPosition, **limits: int | None
+) -> list[LogRange]:
+    """Ranges one after the other, up to `end`."""
+    found: list[LogRange] = []
+    at = start
+    while at.order < end.order:
+        ours = follower.end_after(
+            at, max_bytes=limits.get("max_bytes"), max_rows=limits.get("max_rows"), upto=end
+        )
+        if ours is None:
+            assert follower.wait(20), f"nothing after {at}"
+            continue
+        found.append(ours)
+        at = ours.end
+    return found
