@@ -59,7 +59,7 @@ def select_pages(
         after: keys above this one, None: from the first.
         upto: keys at or below this one, None: to the last.
         page_rows: most rows of a page.
-        page_bytes: a page ends with the row that reaches so many bytes.
+        page_bytes: most bytes of a page as the server sends it, unless a single row has more.
 
     Raises:
         TransientSourceError: the connection is lost.

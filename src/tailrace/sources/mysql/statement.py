@@ -126,7 +126,7 @@ class Selection(Iterator[pa.StructArray]):
         sql: a SELECT of exactly the table's columns, in order.
         table: the shape expected.
         batch_rows: most rows of a batch.
-        batch_bytes: a batch ends with the row that reaches so many bytes of packets.
+        batch_bytes: most bytes of packets of a batch, unless a single row has more.
 
     Attributes:
         ended: whether the server has sent the last row.

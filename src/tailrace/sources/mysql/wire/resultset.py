@@ -7,8 +7,8 @@
 A payload of 2^24 - 1 bytes or more continues in the next packet. The kernel stops before such a row
 (SPLIT_ROW): its payload is joined and decoded by itself, since rows of 16 MB are not what speed is for.
 
-Values are the same bytes as those decoded from the log: DECIMALs have the column's scale, zero and partial
-dates are null, BINARY(n) has its padding.
+Values are the same bytes as those decoded from the log: DECIMALs have the column's scale, dates that are
+none (zero, partial, the 30th of February) are null, BINARY(n) has its padding.
 
 Kernels here are C-like, see `memory`: every read is checked against the end of its packet.
 
@@ -36,6 +36,7 @@ from tailrace.sources.mysql.wire.columns import (
     WORDS,
     ColumnBuffers,
 )
+from tailrace.sources.mysql.wire.lookup import TABLES
 from tailrace.sources.mysql.wire.memory import (
     copy,
     entry,
@@ -54,6 +55,7 @@ from tailrace.sources.mysql.wire.memory import (
     st32,
     st64,
 )
+from tailrace.sources.mysql.wire.temporal import NO_DATE, days
 
 #: Why the kernel stopped.
 MORE, FULL, END, ERROR, SPLIT_ROW, BAD_ROW, BAD_VALUE = range(7)
@@ -73,22 +75,6 @@ _TIME = 9
 
 _WORD = 8
 _ROW_BYTES = 8 * WORDS
-
-
-@inline
-def _days(y, m, d):
-    """Days since 1970-01-01 of a date from year 0 on; the calendar is extended backwards."""
-    if m <= 2:
-        y -= 1
-        m += 9
-    else:
-        m -= 3
-    if y < 0:  # January and February of the year 0
-        y += 400
-        d -= 146097
-    era = y // 400
-    yoe = y - era * 400
-    return era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + (153 * m + 2) // 5 + d - 719469
 
 
 @inline
@@ -160,7 +146,7 @@ def _decimal(p, n, precision, scale, to):
 
 
 @inline
-def _row(p, end, columns, count, row):
+def _row(p, end, columns, count, row, kt):
     """Decode the row with payload [p, end) into row `row`. Returns MORE (done), FULL or why it is bad."""
     bitmap = p + 1
     p = bitmap + ((count + 9) >> 3)
@@ -236,7 +222,7 @@ def _row(p, end, columns, count, row):
             if kind == _TIME:
                 v = np.int64(0)
                 if n != 0:
-                    if n != 8 and n != 12:
+                    if (n != 8 and n != 12) or ld32(p + 1) > 34:
                         return np.int64(BAD_VALUE)
                     v = ld32(p + 1) * 86400 + ld8(p + 5) * 3600 + ld8(p + 6) * 60 + ld8(p + 7)
                     v *= 1000000
@@ -252,10 +238,10 @@ def _row(p, end, columns, count, row):
                     return np.int64(BAD_VALUE)
                 month = ld8(p + 2)
                 day = ld8(p + 3)
-                if month > 12 or day > 31:
+                if ld16(p) > 9999 or month > 12 or day > 31:
                     return np.int64(BAD_VALUE)
-                valid = month != 0 and day != 0  # else a zero or partial date
-                v = _days(ld16(p), month, day)
+                v = days(ld16(p), month, day, kt)
+                valid = v != NO_DATE
                 if kind == _DATE:
                     st32(values + 4 * row, v)
                 else:
@@ -280,20 +266,20 @@ def _row(p, end, columns, count, row):
     return np.int64(MORE)
 
 
-@entry("int64(int64,int64,int64,int64)")
-def _decode_row(p, end, columns, count):
+@entry("int64(int64,int64,int64,int64,int64)")
+def _decode_row(p, end, columns, count, kt):
     """Decode one joined payload into row 0."""
     if p >= end or ld8(p) != 0:
         return np.int64(BAD_ROW)
-    return _row(p, end, columns, count, 0)
+    return _row(p, end, columns, count, 0, kt)
 
 
-@entry("int64(int64,int64,int64,int64,int64,int64)")
-def _decode_packets(p, end, columns, count, rows, state):  # noqa: PLR0917
+@entry("int64(int64,int64,int64,int64,int64,int64,int64)")
+def _decode_packets(p, end, columns, count, rows, state, kt):
     """Decode packets of [p, end) into rows up to `rows`.
 
-    state (int64 each), in and out: 0 address behind which no packet is begun; the first that was not taken,
-    1 rows there are, 2 the next packet's sequence number.
+    state (int64 each), in and out: 0 address that a row but the first may not reach beyond; the packet that
+    was not taken, 1 rows there are, 2 the next packet's sequence number.
     """
     limit = ld64(state)
     row = ld64(state + 8)
@@ -314,10 +300,10 @@ def _decode_packets(p, end, columns, count, rows, state):  # noqa: PLR0917
             break
         first = ld8(p + 4)
         if first == 0:
-            if row >= rows or p >= limit:
+            if row >= rows or (row > 0 and p + 4 + n > limit):
                 why = np.int64(FULL)
                 break
-            why = _row(p + 4, p + 4 + n, columns, count, row)
+            why = _row(p + 4, p + 4 + n, columns, count, row, kt)
             if why != MORE:
                 break
             row += 1
@@ -362,7 +348,7 @@ class RowDecoder:
         Args:
             span: address of the first packet's header, and address behind the last byte received; SLACK
                 bytes there can be read.
-            limit: no row that begins at or behind this address is taken (FULL).
+            limit: no row that ends behind this address is taken (FULL), unless it is the buffers' first.
             buffers: from `buffers`.
             row: rows they hold already.
             number: the first packet's sequence number.
@@ -382,6 +368,7 @@ class RowDecoder:
             len(self._types),
             buffers.rows,
             state.ctypes.data,
+            TABLES,
         )
         _require_good(why)
         return why, int(state[0]), int(state[1]), int(state[2])
@@ -398,7 +385,9 @@ class RowDecoder:
             DecodeError: it is no row of this shape.
         """
         start = payload.ctypes.data
-        _require_good(_decode_row(start, start + length, buffers.descriptors.ctypes.data, len(self._types)))
+        _require_good(
+            _decode_row(start, start + length, buffers.descriptors.ctypes.data, len(self._types), TABLES)
+        )
 
 
 def _require_good(why: int) -> None:
