@@ -1,0 +1,95 @@
+# The only entry point: `make help`. Every target does the set-up it needs; done once, it costs nothing.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Python workers that may not write bytecode would compile every module at every start.
+unexport PYTHONDONTWRITEBYTECODE
+# The environment is .venv, whatever is active outside.
+unexport VIRTUAL_ENV
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+KERNELS := $(shell find src/tailrace -name '*.py' \( -path '*/wire/*' -o -path '*/kernels/*' \))
+# More arguments for demo, test, bench and fuzz: make test ARGS="-k preflight -x"
+ARGS ?=
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
+
+.PHONY: machine
+machine:
+	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		echo "Tailrace needs Python 3.11 or newer. Found: $$(python3 --version 2>&1 || true)"; \
+		echo "Hint: install it, or name it: make PYTHON=/path/to/python3.12 ..."; exit 1; fi
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	version=$$("$$java" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -1) || true; \
+	if [ -z "$$version" ] || [ "$$version" -lt 17 ]; then \
+		echo "Tailrace needs Java 17 or newer for Spark. Found: $${version:-none} ($$java)"; \
+		echo "Hint: install a JDK or JRE 17 and put java on PATH, or set JAVA_HOME"; exit 1; fi
+
+.PHONY: setup
+setup: $(VENV)/.warm ## Install everything into .venv and warm caches; a no-op when done
+
+$(VENV)/.installed: requirements.lock pyproject.toml | machine
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV) || { \
+		echo "Hint: \`$(PYTHON) -m venv\` does not work here; on Debian and Ubuntu: apt install python3-venv"; \
+		rm -rf $(VENV); exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip sync --quiet --require-hashes --compile-bytecode requirements.lock
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps -e .
+	@touch $@
+
+$(VENV)/.warm: $(VENV)/.installed $(KERNELS)
+	$(BIN)/python -m tailrace.warm
+	@touch $@
+
+.PHONY: demo
+demo: setup ## Replicate a busy MySQL into Delta, with a crash on the way, and prove it equal
+	$(BIN)/tailrace demo $(ARGS)
+
+.PHONY: test
+test: setup lint ## Static checks and all tests but the slow ones
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+.PHONY: test-slow
+test-slow: setup ## The slow tests: random kills, soak runs
+	$(BIN)/pytest -m slow $(ARGS)
+
+.PHONY: lint
+lint: setup ## ruff, mypy --strict and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: setup ## Format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: setup ## Measure against the server's raw drain
+	$(BIN)/python -m bench $(ARGS)
+
+.PHONY: fuzz
+fuzz: setup ## Feed the kernels damaged bytes for longer than the tests do
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -m fuzz $(ARGS)
+
+# No uv.lock: it would write the package index's host name into the repository.
+.PHONY: lock
+lock: | machine ## Make requirements.lock anew from pyproject.toml
+	@test -x $(BIN)/uv || { "$(PYTHON)" -m venv $(VENV); $(BIN)/python -m pip install --quiet uv; }
+	$(BIN)/uv pip compile pyproject.toml --group dev --extra delta --universal --generate-hashes \
+		--no-header --quiet --output-file requirements.lock
+
+.PHONY: clean
+clean: ## Delete .venv and every cache in this directory
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage \
+		.tailrace build dist site spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
