@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -46,6 +47,12 @@ ORIGIN = pa.schema(
 )
 
 _TABLE_KEY = b"tailrace.table"
+
+
+@lru_cache(maxsize=256)
+def _table(text: bytes) -> TableSchema:
+    """The shape written as `text`; one object for all batches of it, as what it derives is kept on it."""
+    return TableSchema.from_json(json.loads(text))
 
 
 @dataclass(frozen=True)
@@ -105,14 +112,14 @@ class ChangeBatch:
         for field, column in zip(ORIGIN, self.origin.columns, strict=True):
             names.append(f"origin.{field.name}")
             arrays.append(column)
-        metadata = {_TABLE_KEY: json.dumps(self.table.to_json()).encode()}
+        metadata = {_TABLE_KEY: self.table.text}
         fields = [pa.field(n, a.type) for n, a in zip(names, arrays, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata=metadata))
 
     @classmethod
     def from_record_batch(cls, batch: pa.RecordBatch) -> ChangeBatch:
         """What `to_record_batch` made."""
-        table = TableSchema.from_json(json.loads(batch.schema.metadata[_TABLE_KEY]))
+        table = _table(batch.schema.metadata[_TABLE_KEY])
         names = batch.schema.names
         return cls(
             table,

@@ -66,6 +66,11 @@ class TableSchema:
         text = json.dumps([[(c.name, str(c.type.arrow)) for c in self.columns], self.key])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @cached_property
+    def text(self) -> bytes:
+        """`to_json` as UTF-8 text: every cell carries it."""
+        return json.dumps(self.to_json()).encode()
+
     def column(self, name: str) -> Column:
         """The column called `name`. Raises KeyError."""
         for column in self.columns:
