@@ -47,7 +47,7 @@ class TailraceDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema of the rows in the shape asked for."""
-        return from_arrow_schema(self._shape().schema)
+        return from_arrow_schema(self._shape().schema, prefer_timestamp_ntz=True)
 
     def streamReader(self, schema: StructType) -> TailraceStreamReader:  # noqa: ARG002, N802
         """The reader of the stream."""
