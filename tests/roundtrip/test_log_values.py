@@ -10,7 +10,6 @@ from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -21,6 +20,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.model.types import Kind
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
 from tests.support.logged import captured, changes_during, final_rows, selected
+from tests.support.printed import as_comparable, as_printed
 
 _COLUMNS = """
     id bigint unsigned primary key,
@@ -188,71 +188,13 @@ def _printed(mysql: MySqlServer, schema: TableSchema) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def _as_printed(value: pa.Scalar, column: Any) -> Any:
-    """An Arrow value as the server prints it."""
-    if not value.is_valid:
-        return None
-    t = column.type
-    match t.kind:
-        case Kind.BYTES | Kind.BITS:
-            return value.as_py()
-        case Kind.BOOLEAN:
-            return b"\1" if value.as_py() else b"\0"
-        case Kind.INTEGER:
-            return str(value.as_py())
-        case Kind.YEAR:
-            return f"{value.as_py():04}"
-        case Kind.FLOAT | Kind.DOUBLE:
-            return float(value.as_py())
-        case Kind.DECIMAL:
-            x = value.as_py()
-            return x if isinstance(x, str) else format(x, "f")
-        case Kind.DATE:
-            return str(value.as_py())
-        case Kind.DATETIME | Kind.INSTANT:
-            text = str(np.datetime64(value.value, "us")).replace("T", " ")
-            return text[:19] + _fraction(text[20:], t.fraction)
-        case Kind.TIME:
-            us = abs(value.value)
-            s = us // 1000000
-            sign = "-" if value.value < 0 else ""
-            clock = f"{sign}{s // 3600:02}:{s // 60 % 60:02}:{s % 60:02}"
-            return clock + _fraction(f"{us % 1000000:06}", t.fraction)
-    return value.as_py()
-
-
-def _fraction(us: str, digits: int) -> str:
-    return f".{us[:digits]}" if digits else ""
-
-
-def _server_value(text: Any, column: Any) -> Any:
-    """What the server printed, brought to what `_as_printed` can give."""
-    kind = column.type.kind
-    if text is None:
-        return None
-    if isinstance(text, bytes) and kind not in (Kind.BYTES, Kind.BITS, Kind.BOOLEAN):
-        text = text.decode()
-    if isinstance(text, str) and kind in (Kind.BYTES, Kind.BITS, Kind.BOOLEAN):
-        text = text.encode()
-    if kind in (Kind.FLOAT, Kind.DOUBLE):
-        return float(text)
-    if kind is Kind.INTEGER:
-        return str(int(text))
-    if kind in (Kind.DATE, Kind.DATETIME, Kind.INSTANT):
-        try:
-            datetime.date.fromisoformat(text[:10])
-        except ValueError:
-            return None
-    return text
-
-
 def _assert_as_printed(mysql: MySqlServer, schema: TableSchema, rows: pa.StructArray) -> None:
     printed = _printed(mysql, schema)
     assert len(printed) == len(rows)
     for i, column in enumerate(schema.columns):
         values = rows.field(i)
         for found, line in zip(values, printed, strict=True):
-            assert _as_printed(found, column) == _server_value(line[i], column), column
+            assert as_printed(found, column.type) == as_comparable(line[i], column.type), column
 
 
 def test_values_of_all_types_come_from_the_log_as_select_prints_them(

@@ -89,6 +89,7 @@ class EventDecoder:
         self._unpacked: list[np.ndarray] = []
         self._unpacked_bytes = 0
         self._file = ""
+        self._files = pa.array([""])
         self._prefix = np.zeros(SEQ_PREFIX + SLACK, np.uint8)
 
     def feed(self, block: EventBlock) -> Iterator[ChangeBatch]:
@@ -102,15 +103,20 @@ class EventDecoder:
                 leave out what is needed.
             PositionLostError: the log says that events are missing from it.
         """
-        self._file = block.file
-        prefix = seq_of(MySqlPosition(block.file, 0, epoch=self._epoch))[:SEQ_PREFIX]
-        self._prefix[:SEQ_PREFIX] = np.frombuffer(prefix.encode(), np.uint8)
+        if block.file != self._file:
+            self._enter(block.file)
         if self._maps.count > _MAX_MAPS and not self._state[ev.SC_OPEN]:
             self._maps = _KnownMaps()
         base = block.buffer.ctypes.data
         checksum = 4 if block.checksum else 0
         yield from self._scan(base + block.start, base + block.end, block.pos, checksum, -1)
         yield from self._flush()
+
+    def _enter(self, file: str) -> None:
+        """Go on in another log file."""
+        self._file, self._files = file, pa.array([file])
+        prefix = seq_of(MySqlPosition(file, 0, epoch=self._epoch))[:SEQ_PREFIX]
+        self._prefix[:SEQ_PREFIX] = np.frombuffer(prefix.encode(), np.uint8)
 
     def _scan(self, at: int, end: int, pos: int, checksum: int, payload: int) -> Iterator[ChangeBatch]:
         """Collect the row events between two addresses, decoding when there is no room for more."""
@@ -238,7 +244,7 @@ class EventDecoder:
             images = int(cursor[rw.CU_BEFORE]), int(cursor[rw.CU_AFTER])
             before, after = self._buffers.arrays(layout, rows, images)
             if rows:
-                op, origin = self._rows.arrays(rows, txns, self._txs, self._prefix, self._file)
+                op, origin = self._rows.arrays(rows, txns, self._txs, self._prefix, self._files)
                 if layout.trim(2 * self._max_bytes):
                     self._buffers.drop_data()
                 yield ChangeBatch(plan.schema, op, before, after, origin)
@@ -342,7 +348,7 @@ class _RowColumns:
         self._zeros = pa.py_buffer(np.zeros(max_rows, np.int32))
 
     def arrays(
-        self, rows: int, txns: int, txs: np.ndarray, prefix: np.ndarray, file: str
+        self, rows: int, txns: int, txs: np.ndarray, prefix: np.ndarray, file: pa.StringArray
     ) -> tuple[pa.Array, pa.RecordBatch]:
         """`op` and ORIGIN of the first `rows` rows, which are of the first `txns` listed transactions."""
         seq = np.empty(rows * SEQ_DIGITS, np.uint8)
@@ -371,7 +377,7 @@ class _RowColumns:
                 ),
                 _plain(ts_us),
                 self._gtids(rows, txns, txs),
-                pa.DictionaryArray.from_arrays(files, pa.array([file])),
+                pa.DictionaryArray.from_arrays(files, file),
                 _plain(self._pos[:rows].copy()),
                 _plain(self._row[:rows].copy()),
                 _plain(server_id),
