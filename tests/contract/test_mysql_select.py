@@ -9,11 +9,11 @@ import pymysql
 import pytest
 
 from tailrace.config.options import SourceOptions, parse_options
-from tailrace.devservers import MySqlServer
+from tailrace.devservers import MySqlServer, start_mysql
 from tailrace.errors import SchemaMismatchError, SourceError, TransientSourceError
 from tailrace.model.table import TableSchema
 from tailrace.sources.mysql.catalog import CapturedTable, tables
-from tailrace.sources.mysql.connection import connect, is_encrypted, retrying, server_facts
+from tailrace.sources.mysql.connection import connect, is_encrypted, reconnect, retrying, server_facts
 from tailrace.sources.mysql.keys import at_or_below, boundary, key_values, max_key, within
 from tailrace.sources.mysql.literal import identifier, table_name
 from tailrace.sources.mysql.select import select_pages, select_statement
@@ -80,6 +80,30 @@ def test_certificate_is_checked_when_asked_for(mysql: MySqlServer) -> None:
         connect(options(mysql, tlsMode="verify-identity", tlsCa=authority), purpose="a test")
     with pytest.raises(SourceError, match="certificate is not trusted"):
         connect(options(mysql, tlsMode="verify-ca"), purpose="a test")
+
+
+def test_server_without_tls_is_read_in_the_clear_only_if_that_is_allowed() -> None:
+    with start_mysql(options={"tls_version": ""}) as server:
+        connection = connect(options(server, tlsMode="preferred"), purpose="a test")
+        assert not is_encrypted(connection)
+        connection.close()
+        for mode in ("required", "verify-ca"):
+            with pytest.raises(SourceError, match="offers no TLS") as caught:
+                connect(options(server, tlsMode=mode), purpose="a test")
+            assert not caught.value.retryable
+
+
+def test_password_is_sent_under_every_tls_mode(mysql: MySqlServer) -> None:
+    mysql.execute("CREATE USER IF NOT EXISTS 'reader'@'%' IDENTIFIED BY 'pässword'", "FLUSH PRIVILEGES")
+    for mode in ("disabled", "required"):
+        given = options(mysql, user="reader", password="pässword", tlsMode=mode)
+        connection = connect(given, purpose="a test")
+        reconnect(connection)
+        connection.close()
+        with pytest.raises(SourceError, match="refuses the user") as caught:
+            connect(options(mysql, user="reader", password="wrong", tlsMode=mode), purpose="a test")
+        assert "wrong" not in str(caught.value)
+    mysql.execute("DROP USER 'reader'@'%'")
 
 
 def test_unknown_user_is_refused_for_good(mysql: MySqlServer) -> None:

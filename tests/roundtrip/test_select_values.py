@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pymysql
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,11 +19,15 @@ from hypothesis import strategies as st
 
 from tailrace.config.options import parse_options
 from tailrace.devservers import MySqlServer
+from tailrace.model.change import OP_CREATE
 from tailrace.model.table import TableSchema
 from tailrace.sources.mysql.catalog import tables
-from tailrace.sources.mysql.connection import connect
+from tailrace.sources.mysql.connection import connect, server_facts
+from tailrace.sources.mysql.dump import read_log
 from tailrace.sources.mysql.literal import table_name
+from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.select import select_pages
+from tailrace.sources.mysql.wire.decoder import EventDecoder
 
 US = dt.timedelta(microseconds=1)
 MIDNIGHT = dt.datetime(1, 1, 1)  # noqa: DTZ001  # DATETIMEs have no zone
@@ -161,19 +167,24 @@ def target(mysql: MySqlServer) -> Iterator[tuple[pymysql.Connection, TableSchema
     mysql.execute("DROP DATABASE select_values")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def insert(cursor: Any, shape: TableSchema, rows: list[dict[str, Any]]) -> None:
+    """Leave exactly `rows` in the table."""
+    values = ", ".join(
+        f"({i}, {', '.join(written(row[n], c.declared) for n, c in CASES.items())})"
+        for i, row in enumerate(rows)
+    )
+    cursor.execute(f"DELETE FROM {table_name(shape.id)}")
+    cursor.execute(f"INSERT INTO {table_name(shape.id)} VALUES {values}")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=ROWS)
 def test_value_written_comes_back_equal(
     target: tuple[pymysql.Connection, TableSchema], rows: list[dict[str, Any]]
 ) -> None:
     connection, shape = target
-    values = ", ".join(
-        f"({i}, {', '.join(written(row[n], c.declared) for n, c in CASES.items())})"
-        for i, row in enumerate(rows)
-    )
     with connection.cursor() as cursor:
-        cursor.execute(f"DELETE FROM {table_name(shape.id)}")
-        cursor.execute(f"INSERT INTO {table_name(shape.id)} VALUES {values}")
+        insert(cursor, shape, rows)
     (page,) = select_pages(connection, shape, None, None, 100)
     page.rows.validate(full=True)
     assert page.rows.type == shape.arrow
@@ -182,6 +193,32 @@ def test_value_written_comes_back_equal(
         if case.declared == "JSON":
             found = [None if v is None else json.loads(v) for v in found]
         assert found == [expected(row[name], case.declared) for row in rows], name
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rows=ROWS)
+def test_log_gives_the_shape_and_the_arrays_that_the_select_gives(
+    mysql: MySqlServer, target: tuple[pymysql.Connection, TableSchema], rows: list[dict[str, Any]]
+) -> None:
+    connection, shape = target
+    options = parse_options({"url": mysql.url, "user": mysql.user, "tables": "select_values[.]t"})
+    facts = server_facts(connection)
+
+    def log_end(cursor: Any) -> MySqlPosition:
+        cursor.execute(facts.log_status_sql)
+        return MySqlPosition(*cursor.fetchone()[:2], server=facts.server_uuid)
+
+    with connection.cursor() as cursor:
+        start = log_end(cursor)
+        insert(cursor, shape, rows)
+        end = log_end(cursor)
+    decoder = EventDecoder(wanted=lambda table: table == shape.id)
+    batches = [b for block in read_log(options, start, end) for b in decoder.feed(block)]
+    (page,) = select_pages(connection, shape, None, None, 100)
+    created = [b for b in batches if b.after is not None]
+    assert all(b.table == shape for b in created)
+    logged = pa.concat_arrays([b.after.filter(pc.equal(b.op, OP_CREATE)) for b in created])
+    assert logged.equals(page.rows)
 
 
 def test_zero_and_partial_dates_come_back_as_null(

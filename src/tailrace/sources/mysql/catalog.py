@@ -5,7 +5,9 @@ and VIRTUAL alike), the generated invisible primary key. They do not hold the hi
 functional indexes, and neither does `information_schema.COLUMNS`. Measured on 9.7.4 with `mysqlbinlog
 --print-table-metadata`. So a SELECT of the columns listed here has a row image's columns.
 
-A key is the primary key, else a UNIQUE index over whole NOT NULL columns, else there is none.
+A key is the primary key, else a UNIQUE index over whole NOT NULL columns, else there is none. A primary key
+over a column's prefix is taken as one over the column, as the log does: right, but the server then sorts what
+is left of the table for every page.
 """
 
 from __future__ import annotations

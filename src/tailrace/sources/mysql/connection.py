@@ -285,7 +285,9 @@ def translate(error: Exception, doing: str) -> TailraceError:
     text = str(error.args[1]) if len(error.args) > 1 else ""
     if isinstance(error, pymysql.err.InterfaceError):  # PyMySQL's word for a closed connection
         return TransientSourceError(f"{doing} failed: the connection is closed")
-    detail = f"server error {number}" + (f": {text}" if number in _TEXT_IS_SAFE and text else "")
+    detail = f"server error {number}" if number else type(error).__name__
+    if number in _TEXT_IS_SAFE and text:
+        detail += f": {text}"
     if number in _TRANSIENT:
         return TransientSourceError(f"{doing} failed: {_why_transient(number)}", detail)
     if number in _CHANGED_SHAPE:
