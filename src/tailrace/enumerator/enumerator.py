@@ -170,7 +170,7 @@ class Enumerator:
     def _register(self, offset: StreamOffset, log_range: LogRange | None) -> StreamOffset:
         """Add captured tables that the stream does not know yet.
 
-        A table whose CREATE waits right behind the batch is followed from its first row. One that exists
+        A table whose CREATE the batch holds, or waits right behind it, is followed from its first row. One that exists
         already is snapshotted, which is right whenever it was made: as of a position before its rows it
         is empty.
         """
@@ -225,11 +225,22 @@ class Enumerator:
                 for n, p in start.tables.items()
                 if p.cursor is not None and n in schemas  # of a dropped table nothing more is wanted
             },
-            # Tables of a stream that takes snapshots are followed once it knows them.
-            finished=frozenset(start.done) if end.mode == "initial" else None,
+            finished=self._finished(start, end),
             keys={s.id: s.key for s in schemas.values() if s.key},
         )
         return self._follow(start).splits(whole, self._options.log_parallelism)
+
+    @staticmethod
+    def _finished(start: StreamOffset, end: StreamOffset) -> frozenset[str] | None:
+        """Tables whose changes are all emitted; None: all captured ones.
+
+        A stream that takes snapshots follows a table once it knows it. One that is created within the
+        batch, or right behind it, is followed from its first row.
+        """
+        if end.mode != "initial":
+            return None
+        created = {n for n, rows in end.done.items() if rows is None}
+        return frozenset(start.done) | created
 
     def _ranges(self, start: StreamOffset, end: StreamOffset) -> dict[str, list[KeyRange]]:
         if self._plan is not None and self._plan[:2] == (start, end):

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tailrace.model.change import OP_READ, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
+from tailrace.reader.fit import fit_rows
 from tailrace.reader.rewind import Rewind
 from tailrace.sources.base import Session
 
@@ -37,7 +38,7 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
     rewind = Rewind(split.table)
     read_to = split.as_of
     for page in session.pages(split):
-        rows = page.rows
+        rows = fit_rows(page.rows, split.table)
         if exact:
             high = session.log_end(read_to).to_json()
             if high != read_to:

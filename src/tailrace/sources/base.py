@@ -52,7 +52,7 @@ class LogRange:
         has_changes: whether a captured table changed within it.
         ddl_ahead: whether a schema change is known to wait right behind or within it, so that tables
             may not look as they did at `end`.
-        created: tables that the schema change waiting at `end` creates.
+        created: tables that a schema change within it or right behind it creates.
     """
 
     end: Any
@@ -123,13 +123,16 @@ class Session(Protocol):
         """Return once every transaction up to `position` is visible to this session's SELECTs."""
 
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
-        """The rows of the split's range as they are now, page by page, each one consistent SELECT."""
+        """The rows of the split's range as they are now, page by page, each one consistent SELECT.
+
+        Rows of a table that was altered since it was planned may have another shape.
+        """
 
     def log_end(self, after: Mapping[str, Any]) -> Any:
         """The log's end now, as a position of the stream that `after` is of; covers all a SELECT saw."""
 
     def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
-        """Every change of captured tables in `split`'s range of the log, unfiltered, in log order."""
+        """The changes in `split`'s range of the log of the tables it concerns, in log order."""
 
     def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
         """For each key whether it is at or below `cursor` in the table's key order."""

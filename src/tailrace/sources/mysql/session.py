@@ -11,10 +11,12 @@ import pyarrow as pa
 import pymysql
 
 from tailrace.config.options import SourceOptions
+from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ORIGIN, ChangeBatch
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
+from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql import keys as key_sql
 from tailrace.sources.mysql.connection import connect, retrying
 from tailrace.sources.mysql.dump import read_log
@@ -42,17 +44,40 @@ class MySqlSession:
         self._retrying(lambda c: wait_visible(c, self._options, at, VISIBLE_TIMEOUT_S), f"waiting for {at}")
 
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
-        """The rows of the split's range as they are now, page by page."""
-        after = split.after
+        """The rows of the split's range as they are now, page by page.
+
+        A table that was altered since the split was planned is read as it is: columns that are gone are
+        missing from its rows, a table that is gone has no page.
+        """
+        after, table = split.after, split.table
         while True:
-            page: Page = self._retrying(
-                lambda c, after=after: next(select_pages(c, split.table, after, split.upto, split.page_rows)),
-                f"reading {split.table.id}",
-            )
+            try:
+                page = self._page(table, after, split)
+            except SchemaMismatchError as error:
+                altered = self._retrying(lambda c: _altered(c, split.table), f"reading {table.id}")
+                if altered is None:
+                    return
+                if altered == table:
+                    raise
+                if not all(any(k == c.name for c in altered.columns) for k in table.key):
+                    raise SchemaMismatchError(
+                        f"the key of `{table.id}` was changed while its snapshot was read",
+                        f"rows are read by the key ({', '.join(table.key)}), which is gone",
+                        "start a new stream; or set the table's snapshot back with `tailrace offsets set`",
+                    ) from error
+                table = altered
+                continue
             yield page
             if page.upto == split.upto:
                 return
             after = page.upto
+
+    def _page(self, table: TableSchema, after: Key | None, split: SnapshotSplit) -> Page:
+        page: Page = self._retrying(
+            lambda c: next(select_pages(c, table, after, split.upto, split.page_rows)),
+            f"reading {table.id}",
+        )
+        return page
 
     def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
         """The log's end now."""
@@ -122,3 +147,13 @@ class MySqlSession:
                 raise
 
         return retrying(self._options, attempt, doing)
+
+
+def _altered(connection: pymysql.Connection[Any], planned: TableSchema) -> TableSchema | None:
+    """What is left of `planned` in the catalog: its columns that still exist; None: the table does not."""
+    found = catalog.tables(connection, lambda name: name == str(planned.id))
+    if not found:
+        return None
+    names = {c.name for c in planned.columns}
+    columns = tuple(c for c in found[0].schema.columns if c.name in names)
+    return TableSchema(planned.id, columns, planned.key)

@@ -108,7 +108,7 @@ class MySqlLog:
             found.end,
             has_changes=found.wanted_bytes > 0 or bool(found.ddl),
             ddl_ahead=bool(found.ddl_ahead),
-            created=tuple(t for change in found.ddl_ahead for t in created_by(change)),
+            created=tuple(t for change in (*found.ddl, *found.ddl_ahead) for t in created_by(change)),
         )
 
     def head(self) -> MySqlPosition:
