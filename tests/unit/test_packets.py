@@ -6,7 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.sources.mysql.wire.memory import SLACK
-from tailrace.sources.mysql.wire.packets import EOF, ERROR, MALFORMED, MORE, unframe
+from tailrace.sources.mysql.wire.packets import (
+    BAD_POSITION,
+    BAD_SIZE,
+    EOF,
+    ERROR,
+    MALFORMED,
+    MORE,
+    PARTIAL,
+    SPECIAL,
+    unframe,
+    whole_events,
+)
 
 FULL = 0xFFFFFF
 
@@ -64,6 +75,39 @@ def test_payload_of_several_packets_is_put_together(size):
 def test_what_is_no_event_stops_the_walk_in_front_of_it(first, status):
     packet = (3).to_bytes(3, "little") + b"\0" + bytes([first]) + b"ab"
     assert run([framed(b"event") + packet]) == (b"event", status)
+
+
+def event(kind, size, end):
+    return (
+        bytes(4)
+        + bytes([kind])
+        + bytes(4)
+        + size.to_bytes(4, "little")
+        + (end & 0xFFFFFFFF).to_bytes(4, "little")
+        + bytes(size - 17)
+    )
+
+
+def walk(data, position):
+    buffer = np.zeros(len(data) + SLACK, np.uint8)
+    buffer[: len(data)] = np.frombuffer(data, np.uint8)
+    state = np.zeros(3, np.int64)
+    at = buffer.ctypes.data
+    return whole_events(at, at + len(data), position, state.ctypes.data), state.tolist()
+
+
+def test_offsets_beyond_32_bits_are_summed_and_checked():
+    start = (1 << 32) - 30
+    data = event(2, 30, start + 30) + event(2, 40, start + 70) + event(2, 50, start + 120)
+    assert walk(data, start) == (PARTIAL, [120, 0, 70])
+    assert walk(data[:-1], start) == (PARTIAL, [70, 50, 30])
+    assert walk(data, start + 1)[0] == BAD_POSITION
+    assert walk(event(2, 30, 30)[:9] + bytes(21), 0)[0] == BAD_SIZE
+
+
+def test_walk_stops_at_events_that_change_file_or_checksum():
+    data = event(2, 30, 130) + event(4, 40, 0)
+    assert walk(data, 100) == (SPECIAL, [30, 40, 0])
 
 
 def test_first_byte_of_a_continued_packet_is_no_status():

@@ -37,6 +37,7 @@ from typing import Any
 
 import numpy as np
 import pymysql
+from pymysql.constants import ER
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import (
@@ -78,6 +79,10 @@ _RECEIVE_BYTES = 1 << 20
 #: A buffer that grew beyond this for one huge event is given back afterwards.
 _USUAL_BYTES = 4 << 20
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
+#: The command holds 32 bits of the offset: a place beyond is walked to from the file's head.
+_FARTHEST = 0xFFFFFFFF
+#: What the server says to a user who may not read the log, though connected.
+_DENIED = frozenset({ER.ACCESS_DENIED_ERROR, ER.SPECIFIC_ACCESS_DENIED_ERROR})
 #: How long the end of the log may be written but not sent to replicas.
 _UNSYNCED_S = 60.0
 
@@ -235,9 +240,17 @@ class DumpStream:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         registration = struct.pack("<IBBBHII", server_id, 0, 0, 0, 0, 0, 0)
         connection._execute_command(_COM_REGISTER_SLAVE, registration)  # type: ignore[attr-defined]  # noqa: SLF001
-        connection._read_ok_packet()  # type: ignore[attr-defined]  # noqa: SLF001
-        # the command holds 32 bits of the offset: a place beyond 4 GB is walked to from the file's head
-        self._walked = self.pos if self.pos <= 0xFFFFFFFF else 4
+        try:
+            connection._read_ok_packet()  # type: ignore[attr-defined]  # noqa: SLF001
+        except pymysql.err.MySQLError as error:
+            if error.args[:1] and error.args[0] in _DENIED:
+                raise SourceError(
+                    f"{self._doing()} failed: a privilege is missing",
+                    f"server error {error.args[0]}: the user `{self._options.user}` may connect only",
+                    f"GRANT REPLICATION SLAVE ON *.* TO '{self._options.user}'@'%'",
+                ) from error
+            raise
+        self._walked = self.pos if self.pos <= _FARTHEST else 4
         flags = 0 if self._blocking else _NON_BLOCKING
         request = struct.pack("<IHI", self._walked, flags, server_id) + self.file.encode()
         connection._execute_command(_COM_BINLOG_DUMP, request)  # type: ignore[attr-defined]  # noqa: SLF001

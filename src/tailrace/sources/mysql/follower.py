@@ -407,6 +407,9 @@ class LogFollower:
             )
         except TailraceError as error:
             self._fail(error)
+        finally:
+            if self._failure is None and not self._closed.is_set():
+                self._fail(StateError("the thread that follows the log ended", "by a defect: see its trace"))
 
     def _may_go_on(self) -> bool:
         return self._closed.is_set() or self._ahead < self._most_ahead
