@@ -35,7 +35,8 @@ machine:
 .PHONY: setup
 setup: $(VENV)/.warm ## Install everything into .venv and warm caches; a no-op when done
 
-$(VENV)/.installed: requirements.lock pyproject.toml | machine
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(MAKE) --no-print-directory machine
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV) || { \
 		echo "Hint: \`$(PYTHON) -m venv\` does not work here; on Debian and Ubuntu: apt install python3-venv"; \
 		rm -rf $(VENV); exit 1; }
@@ -78,8 +79,8 @@ bench: setup ## Measure against the server's raw drain
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: fuzz
-fuzz: setup ## Feed the kernels damaged bytes for longer than the tests do
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -m fuzz $(ARGS)
+fuzz: setup ## The property tests of kernels and of the rewind with fifty times the examples
+	$(BIN)/pytest tests/unit --hypothesis-profile=fuzz --timeout=3600 $(ARGS)
 
 # No uv.lock: it would write the package index's host name into the repository.
 .PHONY: lock

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tailrace.devservers import MySqlServer, start_mysql
 
@@ -22,6 +23,11 @@ _SPARK_CONF = {
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
+
+# No deadline: machines are busy, and a kernel's first call may load it.
+settings.register_profile("tests", deadline=None)
+settings.register_profile("fuzz", deadline=None, max_examples=5_000)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,17 @@ Kernels are compiled into Numba's cache, Delta's jars and the development server
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
 
+import tailrace
 from tailrace.errors import TailraceError
 
-#: Modules that have a function `warm`, which compiles their kernels.
-_KERNELS = ("tailrace.sources.mysql.wire.warm",)
+#: Packages of these names hold kernels, which are compiled when their modules are imported.
+_KERNELS = {"wire", "kernels"}
 
 
 def main() -> int:
@@ -42,8 +44,9 @@ def _step(done: str, work: Callable[[], None]) -> None:
 
 
 def _kernels() -> None:
-    for module in _KERNELS:
-        import_module(module).warm()
+    for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
+        if _KERNELS & set(module.name.split(".")):
+            import_module(module.name)
 
 
 def _jars() -> None:

@@ -1,4 +1,4 @@
-"""Every batch is exact under load: snapshot rows are those at P(n), each change comes once, replays are equal."""
+"""Every batch is exact under load: snapshot rows are those at P(n), changes come once, replays are equal."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def verify_run(mysql, database, subject, *, chunk_rows, min_batches, session=reg
             if start_of_all is None:
                 # the table at P(0): the state now, undone by the whole log after P(0)
                 start_of_all = end.log
-                truth = state_at(mysql, table, key, options, end.log, seen[-1][1].log)
+                truth = state_at(mysql, table, key, options=options, position=end.log, end=seen[-1][1].log)
             else:
                 apply(truth, whole_log(options, start.log, end.log), key)
             changes = changes_of(log)
@@ -114,7 +114,7 @@ def now(mysql, table, key):
     return {tuple(r[k] for k in key): r for r in rows}
 
 
-def state_at(mysql, table, key, options, position, end):
+def state_at(mysql, table, key, *, options, position, end):
     """The table at `position`: what it is now, with the log since then undone, last change first."""
     state = now(mysql, table, key)
     for op, before, after, _ in reversed(whole_log(options, position, end)):

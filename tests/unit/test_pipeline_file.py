@@ -32,7 +32,11 @@ def changed(old: str, new: str) -> str:
 
 def test_file_is_read_into_typed_settings() -> None:
     pipeline = parse_pipeline(FILE)
-    assert (pipeline.source.host, pipeline.source.port, pipeline.source.user) == ("db.example.org", 3307, "reader")
+    assert (pipeline.source.host, pipeline.source.port, pipeline.source.user) == (
+        "db.example.org",
+        3307,
+        "reader",
+    )
     assert pipeline.source.tables == ("shop.orders", r"app_\d+\.items")
     assert (pipeline.source.snapshot_chunk_rows, pipeline.source.max_bytes_per_trigger) == (5000, 16 << 20)
     assert pipeline.source.shape == "cells"
@@ -76,7 +80,11 @@ def test_secret_stays_a_reference_and_is_not_printed(monkeypatch: pytest.MonkeyP
         ("trigger: interval, ", "", "`pipeline.interval-ms` has no effect"),
         ("  username: reader\n", "", "`source.user` is missing"),
         ("hostname: db", "url: mysql://x\n  hostname: db", "`source.url` and `source.hostname` are the same"),
-        ("snapshot-chunk-rows: 5000", "snapshot-chunk-rows: -1", "source option `snapshotChunkRows` is wrong"),
+        (
+            "snapshot-chunk-rows: 5000",
+            "snapshot-chunk-rows: -1",
+            "source option `snapshotChunkRows` is wrong",
+        ),
         ("'app_(\\d+)\\.items'", "'app_(\\d+'", r"`route\[0\].source-table` is not a regular expression"),
         ("sink: {", "sink: [", "not YAML at line 11"),
         ("name: shop", "log: {}", "unknown key `pipeline.log`"),

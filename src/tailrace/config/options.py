@@ -181,9 +181,7 @@ OPTIONS: tuple[Option, ...] = (
         "database.table",
         "Table with (id INT PRIMARY KEY, ts TIMESTAMP(6)) that may be written as a barrier where GTIDs are off.",
     ),
-    Option(
-        "tlsMode", _one_of(*TLS_MODES), "preferred", " | ".join(TLS_MODES), "TLS of every connection."
-    ),
+    Option("tlsMode", _one_of(*TLS_MODES), "preferred", " | ".join(TLS_MODES), "TLS of every connection."),
     Option("tlsCa", str, None, "a PEM file", "Authorities that sign the server's certificate."),
     Option("tlsCert", str, None, "a PEM file", "Client certificate."),
     Option("tlsKey", str, None, "a PEM file", "Key of the client certificate."),
@@ -195,9 +193,7 @@ OPTIONS: tuple[Option, ...] = (
         "milliseconds > 0",
         "How long a lost server is tried again, with back-off, before the stream stops.",
     ),
-    Option(
-        "topicPrefix", str, None, "a name", "`debezium` shape: first part of topics and schema names."
-    ),
+    Option("topicPrefix", str, None, "a name", "`debezium` shape: first part of topics and schema names."),
     Option(
         "schemasEnable",
         _boolean,
@@ -301,9 +297,7 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
             values[option.name] = option.default
     dialect, host, port, database = values.pop("url")
     tls = TlsOptions(*(values.pop(n) for n in ("tlsMode", "tlsCa", "tlsCert", "tlsKey")))
-    return SourceOptions(
-        dialect, host, port, database, tls=tls, **{_snake(n): v for n, v in values.items()}
-    )
+    return SourceOptions(dialect, host, port, database, tls=tls, **{_snake(n): v for n, v in values.items()})
 
 
 def _snake(name: str) -> str:

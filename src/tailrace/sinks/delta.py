@@ -17,13 +17,19 @@ A target belongs to the stream that made it: its properties say which (`tailrace
 stream's table, or one made by hand, is a StateError, never overwritten. Two tables routed to one target are
 written one after the other; different targets by a pool of threads, each with its own Spark session, as
 Delta takes `txn` and `userMetadata` of a MERGE from session settings.
+
+What is appended is written by Python tasks as Parquet (`sinks.parquet`) and committed by the driver, without
+passing through the JVM. Where tasks cannot reach the table by a path (an object store), or its columns are
+mapped to other names, Spark writes: slower, with the same result.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -36,6 +42,7 @@ from tailrace.errors import SinkError, StateError
 from tailrace.model.change import OP_DELETE
 from tailrace.sinks.base import CellBatch, StreamId, Written
 from tailrace.sinks.columns import AddColumn, follow, stored_schema
+from tailrace.sinks.parquet import DataFile, write_cells
 from tailrace.sinks.parts import SNAPSHOT, Part, parts_of
 from tailrace.sinks.unpack import (
     MERGE_FIELDS,
@@ -46,11 +53,10 @@ from tailrace.sinks.unpack import (
     spark_schema,
     unpacked,
 )
-from tailrace.spark.jvm import delta_state, in_session
+from tailrace.spark.checkpoint import absolute, is_local
+from tailrace.spark.jvm import DeltaState, Mark, commit_to_delta, delta_state, in_session
 from tailrace.transform.route import Router
 
-_TXN = "spark.databricks.delta.write.txn"
-_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 #: Characters that Delta allows in column names only with column mapping.
 _SPECIAL = frozenset(" ,;{}()\n\t=")
 
@@ -65,6 +71,7 @@ class DeltaSink:
 
     def __init__(self, settings: DeltaSettings, router: Router) -> None:
         self._settings = settings
+        self._path = absolute(settings.path)
         self._router = router
         self._pool = ThreadPoolExecutor(settings.parallelism, "delta-sink")
         self._targets: dict[str, _Target] = {}
@@ -94,9 +101,13 @@ class DeltaSink:
 
     def _target(self, name: str, batch: CellBatch) -> _Target:
         if name not in self._targets:
-            path = f"{self._settings.path.rstrip('/')}/{name}"
             self._targets[name] = _Target(
-                name, path, self._settings.mode, batch.spark.newSession(), batch.stream
+                name,
+                f"{self._path}/{name}",
+                f"{self._path}/_tailrace/changes",
+                self._settings.mode,
+                batch.spark.newSession(),
+                batch.stream,
             )
         return self._targets[name]
 
@@ -107,6 +118,7 @@ class _Target:
 
     name: str
     path: str
+    changes: str
     mode: WriteMode
     session: SparkSession
     stream: StreamId
@@ -117,24 +129,32 @@ class _Target:
 
     def write(self, frame: DataFrame, batch: CellBatch, parts: list[Part]) -> None:
         """Write each part that is not in the table yet."""
-        done = self._open(parts[0])
+        state = self._open(parts[0])
+        direct = is_local(self.path) and "delta.columnMapping.mode" not in state.properties
         for part in parts:
-            if done.get(self._app(part), -1) >= batch.id:
+            mark = self._mark(batch, part)
+            if state.transactions.get(mark.app, -1) >= mark.version:
                 continue
             columns = self._follow(part)
-            self._tag(batch, part)
             cells = in_session(part.cells_of(frame), self.session)
-            if self.mode is WriteMode.CHANGELOG:
-                self._append(unpacked(cells, log_rows(columns), log_fields(columns)))
-            elif part.kind == SNAPSHOT:
-                self._append(unpacked(cells, snapshot_rows(columns), columns))
+            if self.mode is WriteMode.UPSERT and part.kind != SNAPSHOT:
+                self._merge(cells, columns, part, mark)
+                continue
+            if self.mode is WriteMode.UPSERT:
+                unpack, fields = snapshot_rows(columns), columns
             else:
-                self._merge(cells, columns, part)
+                unpack, fields = log_rows(columns), log_fields(columns)
+            if direct:
+                files = write_cells(cells, unpack, fields, self.path)
+                commit_to_delta(self.session, self.path, [file.action() for file in files], mark)
+            else:
+                with self._marked(mark):
+                    unpacked(cells, unpack, fields).write.format("delta").mode("append").save(self.path)
 
     # ---- the table -----------------------------------------------------------------------------------
 
-    def _open(self, part: Part) -> Mapping[str, int]:
-        """Make the table if it is not there; the last batch of each appId in it.
+    def _open(self, part: Part) -> DeltaState:
+        """Make the table if it is not there; its state.
 
         Raises:
             StateError: something that is not this stream's is there.
@@ -142,7 +162,8 @@ class _Target:
         state = delta_state(self.session, self.path)
         if state is None:
             self._create(part)
-            return {}
+            state = delta_state(self.session, self.path)
+            assert state is not None
         held = state.properties
         if held.get("tailrace.stream") != self.stream.query or held.get("tailrace.mode") != self.mode:
             found = "a table that Tailrace did not make"
@@ -153,7 +174,7 @@ class _Target:
                 f"found {found}, needed one of stream {self.stream.query} in mode `{self.mode}`",
                 "use another sink path, go on with that stream's checkpoint, or delete the table",
             )
-        return state.transactions
+        return state
 
     def _create(self, part: Part) -> None:
         shape = part.shapes[0]
@@ -176,7 +197,6 @@ class _Target:
             properties["delta.columnMapping.mode"] = "name"
         listed = ", ".join(f"{_quote(c.name)} {c.dataType.simpleString()}" for c in spark_schema(fields))
         tags = ", ".join(f"{_text(k)} = {_text(v)}" for k, v in properties.items())
-        self._untag()
         self.session.sql(f"CREATE TABLE {self.sql} ({listed}) USING delta TBLPROPERTIES ({tags})")
 
     def _follow(self, part: Part) -> pa.Schema:
@@ -186,7 +206,6 @@ class _Target:
             changes = follow(self.name, held, stored_schema(shape))
             if not changes:
                 continue
-            self._untag()
             for change in changes:
                 kind = spark_schema(pa.schema([(change.name, change.type)]))[0].dataType.simpleString()
                 names = [_quote(change.name)]
@@ -213,45 +232,82 @@ class _Target:
 
     # ---- writing -------------------------------------------------------------------------------------
 
-    def _append(self, rows: DataFrame) -> None:
-        rows.write.format("delta").mode("append").save(self.path)
+    def _merge(self, cells: DataFrame, columns: pa.Schema, part: Part, mark: Mark) -> None:
+        """Bring the last change of each key into the table.
 
-    def _merge(self, cells: DataFrame, columns: pa.Schema, part: Part) -> None:
+        The changes are put into files first: MERGE reads them twice, and their bounds let it pass over files
+        of the table that cannot hold their keys.
+        """
         key = part.shapes[-1].key
-        rows = unpacked(cells, last_rows(columns, key), pa.schema([*columns, *MERGE_FIELDS]))
-        if part.cells > 1:
-            row = f.struct(*(f.col(_quote(name)) for name in rows.columns))
-            rows = (
-                rows.groupBy(*(f.col(_quote(name)) for name in key))
-                .agg(f.max_by(row, "_seq").alias("_last"))
-                .select("_last.*")
-            )
+        fields = pa.schema([*columns, *MERGE_FIELDS])
+        bounds = ""
+        if not is_local(self.path):
+            self._merge_rows(unpacked(cells, last_rows(columns, key), fields), columns, key, bounds, mark)
+            return
+        directory = f"{self.changes}/{self.name}-{mark.version}-{part.kind}"
+        try:
+            files = write_cells(cells, last_rows(columns, key), fields, directory)
+            rows = self.session.read.schema(spark_schema(fields)).parquet(directory)
+            bounds = _bounds(files, columns.field(key[0]))
+            self._merge_rows(rows, columns, key, bounds, mark)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _merge_rows(
+        self, rows: DataFrame, columns: pa.Schema, key: tuple[str, ...], bounds: str, mark: Mark
+    ) -> None:
+        row = f.struct(*(f.col(_quote(name)) for name in rows.columns))
+        by_key = rows.groupBy(*(f.col(_quote(name)) for name in key))
+        last = by_key.agg(f.max_by(row, "_seq").alias("_last")).select("_last.*")
         view = "tailrace_changes"
-        rows.createOrReplaceTempView(view)
-        on = " AND ".join(f"t.{_quote(k)} = s.{_quote(k)}" for k in key)
+        last.createOrReplaceTempView(view)
+        on = " AND ".join(f"t.{_quote(k)} = s.{_quote(k)}" for k in key) + bounds
         names = [_quote(name) for name in columns.names]
-        self.session.sql(
-            f"MERGE INTO {self.sql} AS t USING {view} AS s ON {on}"
-            f" WHEN MATCHED AND s._op = {OP_DELETE} THEN DELETE"
-            f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{n} = s.{n}' for n in names)}"
-            f" WHEN NOT MATCHED AND s._op <> {OP_DELETE} THEN INSERT ({', '.join(names)})"
-            f" VALUES ({', '.join(f's.{n}' for n in names)})"
-        )
+        with self._marked(mark):
+            self.session.sql(
+                f"MERGE INTO {self.sql} AS t USING {view} AS s ON {on}"
+                f" WHEN MATCHED AND s._op = {OP_DELETE} THEN DELETE"
+                f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{n} = s.{n}' for n in names)}"
+                f" WHEN NOT MATCHED AND s._op <> {OP_DELETE} THEN INSERT ({', '.join(names)})"
+                f" VALUES ({', '.join(f's.{n}' for n in names)})"
+            )
 
     # ---- what a commit carries -----------------------------------------------------------------------
 
-    def _app(self, part: Part) -> str:
-        return f"tailrace/{self.stream.query}/{part.table}/{part.kind}"
-
-    def _tag(self, batch: CellBatch, part: Part) -> None:
+    def _mark(self, batch: CellBatch, part: Part) -> Mark:
         said = {"batch": batch.id, "end": batch.end, "table": str(part.table), "part": part.kind}
-        self.session.conf.set(f"{_TXN}AppId", self._app(part))
-        self.session.conf.set(f"{_TXN}Version", str(batch.id))
-        self.session.conf.set(_USER_METADATA, json.dumps(said, separators=(",", ":")))
+        query = self.stream.query
+        app = f"tailrace/{query}/{part.table}/{part.kind}"
+        return Mark(app, batch.id, query, json.dumps(said, separators=(",", ":")))
 
-    def _untag(self) -> None:
-        for name in (f"{_TXN}AppId", f"{_TXN}Version", _USER_METADATA):
-            self.session.conf.unset(name)
+    @contextmanager
+    def _marked(self, mark: Mark) -> Iterator[None]:
+        """Commits of this session carry `mark`."""
+        conf = {
+            "spark.databricks.delta.write.txnAppId": mark.app,
+            "spark.databricks.delta.write.txnVersion": str(mark.version),
+            "spark.databricks.delta.commitInfo.userMetadata": mark.said,
+            # The changes lie in files that nobody changes.
+            "spark.databricks.delta.merge.materializeSource": "none" if is_local(self.path) else "auto",
+        }
+        for name, value in conf.items():
+            self.session.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in conf:
+                self.session.conf.unset(name)
+
+
+def _bounds(files: list[DataFile], field: pa.Field) -> str:
+    """A condition that every row's key fulfils, for keys that begin with an integer."""
+    stats = [json.loads(file.stats) for file in files]
+    if not pa.types.is_integer(field.type) or any(field.name not in s["minValues"] for s in stats):
+        return ""
+    low = min(s["minValues"][field.name] for s in stats)
+    high = max(s["maxValues"][field.name] for s in stats)
+    name = _quote(field.name)
+    return f" AND t.{name} >= {low} AND t.{name} <= {high}"
 
 
 def _quote(name: str) -> str:

@@ -19,6 +19,16 @@ from pyarrow import fs
 from tailrace.errors import StateError
 
 
+def is_local(path: str) -> bool:
+    """Whether `path` is one of this machine's (or of a mounted) file system."""
+    return "://" not in path or path.startswith("file://")
+
+
+def absolute(path: str) -> str:
+    """A local path in full, without `file:`; another one as it is."""
+    return str(Path(path.removeprefix("file://")).absolute()) if is_local(path) else path.rstrip("/")
+
+
 class Directory:
     """A directory on some file system.
 
@@ -27,11 +37,11 @@ class Directory:
     """
 
     def __init__(self, path: str) -> None:
-        if "://" in path or path.startswith("file:"):
+        if is_local(path):
+            self._files, self._path = fs.LocalFileSystem(), absolute(path)
+        else:
             uri = "s3" + path.removeprefix("s3a") if path.startswith("s3a://") else path
             self._files, self._path = fs.FileSystem.from_uri(uri)
-        else:
-            self._files, self._path = fs.LocalFileSystem(), str(Path(path).absolute())
 
     def names(self) -> list[str]:
         """Names of what is in it; none if it is not there."""

@@ -6,7 +6,9 @@ Written against PySpark 4.2.0 and Delta 4.4.0; each function says which public c
 # ruff: noqa: SLF001
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +23,7 @@ from pyspark.util import PythonEvalType
 def map_in_arrow(
     frame: DataFrame,
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    schema: StructType,
+    schema: StructType | str,
 ) -> DataFrame:
     """`frame.mapInArrow(function, schema)`, which asks for pandas without needing it."""
     udf = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
@@ -60,6 +62,44 @@ def delta_state(session: SparkSession, path: str) -> DeltaState | None:
     snapshot = log.update(False, nothing, nothing)
     transactions = {app: int(version) for app, version in _map(snapshot.transactions()).items()}
     return DeltaState(_map(snapshot.metadata().configuration()), transactions)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What makes a commit of a batch recognisable.
+
+    Args:
+        app: `txn`'s application id.
+        version: its version: the batch's number.
+        query: the stream's id.
+        said: the commit's `userMetadata`.
+    """
+
+    app: str
+    version: int
+    query: str
+    said: str
+
+
+def commit_to_delta(session: SparkSession, path: str, actions: Sequence[str], mark: Mark) -> None:
+    """Commit `actions` (JSON texts) to the Delta table at `path`, unless a commit with `mark` is in it."""
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
+    delta = jvm.org.apache.spark.sql.delta
+    transaction = delta.DeltaLog.forTable(session._jsparkSession, path).startTransaction()
+    if transaction.txnVersion(mark.app) >= mark.version:
+        return
+    txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}
+    listed = jvm.java.util.ArrayList()
+    for action in [json.dumps({"txn": txn}), *actions]:
+        listed.add(delta.actions.Action.fromJson(action))
+    operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
+        jvm.org.apache.spark.sql.streaming.OutputMode.Append(),
+        mark.query,
+        mark.version,
+        jvm.scala.Option.apply(mark.said),
+    )
+    transaction.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq(), operation)
 
 
 def _map(scala: Any) -> dict[str, Any]:

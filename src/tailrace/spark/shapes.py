@@ -53,9 +53,7 @@ def shape_of(options: SourceOptions, table: TableSchema | None) -> Shape:
     if options.shape == "debezium":
         return Messages(options.topic_prefix or "tailrace", options.schemas_enable)
     assert table is not None
-    return (
-        Rows(table) if options.shape == "row" else Envelopes(table, options.topic_prefix or "tailrace")
-    )
+    return Rows(table) if options.shape == "row" else Envelopes(table, options.topic_prefix or "tailrace")
 
 
 @dataclass(frozen=True)

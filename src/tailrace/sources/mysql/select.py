@@ -8,7 +8,6 @@ it, what the server still sends is not waited for, and the next pages ask for fe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,27 +15,13 @@ import pymysql
 
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
+from tailrace.sources.base import Page
 from tailrace.sources.mysql.keys import last_key, order_by, range_condition
 from tailrace.sources.mysql.literal import identifier, table_name
 from tailrace.sources.mysql.statement import Selection
 
 #: Bytes of packets after which a page ends.
 PAGE_BYTES = 32 << 20
-
-
-@dataclass(frozen=True)
-class Page:
-    """The rows of one key range at one moment.
-
-    Args:
-        rows: in key order; of type `table.arrow`.
-        after: keys above this one, None: from the first.
-        upto: keys at or below this one, None: to the last.
-    """
-
-    rows: pa.StructArray
-    after: Key | None
-    upto: Key | None
 
 
 def select_pages(

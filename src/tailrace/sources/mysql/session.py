@@ -49,35 +49,19 @@ class MySqlSession:
         A table that was altered since the split was planned is read as it is: columns that are gone are
         missing from its rows, a table that is gone has no page.
         """
-        after, table = split.after, split.table
+        reading = _Reading(split)
         while True:
             try:
-                page = self._page(table, after, split)
+                page: Page = self._retrying(reading.next_page, f"reading {split.table.id}")
             except SchemaMismatchError as error:
-                altered = self._retrying(lambda c: _altered(c, split.table), f"reading {table.id}")
+                altered = self._retrying(lambda c: _altered(c, split.table), f"reading {split.table.id}")
                 if altered is None:
                     return
-                if altered == table:
-                    raise
-                if not all(any(k == c.name for c in altered.columns) for k in table.key):
-                    raise SchemaMismatchError(
-                        f"the key of `{table.id}` was changed while its snapshot was read",
-                        f"rows are read by the key ({', '.join(table.key)}), which is gone",
-                        "start a new stream; or set the table's snapshot back with `tailrace offsets set`",
-                    ) from error
-                table = altered
+                reading.go_on_with(altered, error)
                 continue
             yield page
             if page.upto == split.upto:
                 return
-            after = page.upto
-
-    def _page(self, table: TableSchema, after: Key | None, split: SnapshotSplit) -> Page:
-        page: Page = self._retrying(
-            lambda c: next(select_pages(c, table, after, split.upto, split.page_rows)),
-            f"reading {table.id}",
-        )
-        return page
 
     def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
         """The log's end now."""
@@ -147,6 +131,37 @@ class MySqlSession:
                 raise
 
         return retrying(self._options, attempt, doing)
+
+
+class _Reading:
+    """Where the pages of a split have come to; goes on there on another connection or shape."""
+
+    def __init__(self, split: SnapshotSplit) -> None:
+        self._split = split
+        self._table = split.table
+        self._after = split.after
+        self._pages: tuple[pymysql.Connection[Any], Iterator[Page]] | None = None
+
+    def next_page(self, connection: pymysql.Connection[Any]) -> Page:
+        if self._pages is None or self._pages[0] is not connection:
+            split = self._split
+            pages = select_pages(connection, self._table, self._after, split.upto, split.page_rows)
+            self._pages = (connection, pages)
+        page = next(self._pages[1])
+        self._after = page.upto
+        return page
+
+    def go_on_with(self, altered: TableSchema, error: SchemaMismatchError) -> None:
+        """Read the table as it now is. Raises `error` if that is how it was read already."""
+        if altered == self._table:
+            raise error
+        if not {c.name for c in altered.columns}.issuperset(altered.key):
+            raise SchemaMismatchError(
+                f"the key of `{altered.id}` was changed while its snapshot was read",
+                f"rows are read by the key ({', '.join(altered.key)}), which is gone",
+                "start a new stream; or set the table's snapshot back with `tailrace offsets set`",
+            ) from error
+        self._table, self._pages = altered, None
 
 
 def _altered(connection: pymysql.Connection[Any], planned: TableSchema) -> TableSchema | None:

@@ -90,11 +90,7 @@ def _values_bytes(type_: pa.DataType, rows: int) -> int:
         return 4 * (rows + 1)
     if pa.types.is_boolean(type_):
         return rows // 8 + 1
-    return (
-        rows * int(type_.byte_width)
-        if hasattr(type_, "byte_width")
-        else rows * int(type_.bit_width) // 8
-    )
+    return rows * int(type_.byte_width) if hasattr(type_, "byte_width") else rows * int(type_.bit_width) // 8
 
 
 def _aligned(n: int) -> int:

@@ -45,13 +45,14 @@ _MAX_EVENTS = 16384
 _MAX_MAPS = 4096
 #: Bytes unpacked from payloads that may wait to be decoded.
 _MAX_UNPACKED = 8 << 20
+_ACTIONS_AT = ev.ACTIONS.ctypes.data
 
 
 class EventDecoder:
     """Decodes row events of the wanted tables.
 
     Args:
-        wanted: whether the changes of a table are wanted; asked once per table.
+        wanted: whether the changes of a table are wanted; asked when a table map of it is new.
         epoch: the stream's epoch, the first part of `seq`.
         keys: key columns of tables that have been given one; for others the log's own key counts.
         batch_rows: most rows of a batch.
@@ -85,6 +86,9 @@ class EventDecoder:
         self._txs = np.zeros((_MAX_EVENTS, ev.TX_WORDS), np.int64)
         self._buffers = ImageBuffers()
         self._scratch = np.zeros(rw.SCRATCH_BYTES, np.uint8)
+        # asking an array for its address takes as long as a small kernel
+        self._state_at, self._scratch_at = self._state.ctypes.data, self._scratch.ctypes.data
+        self._events_at, self._txs_at = self._events.ctypes.data, self._txs.ctypes.data
         self._rows = _RowColumns(batch_rows)
         self._unpacked: list[np.ndarray] = []
         self._unpacked_bytes = 0
@@ -124,16 +128,16 @@ class EventDecoder:
         state[ev.SC_AT], state[ev.SC_POS] = at, pos
         while True:
             result = ev.scan_events(
-                state.ctypes.data,
+                self._state_at,
                 end,
                 checksum,
                 self._verify,
-                ev.ACTIONS.ctypes.data,
+                _ACTIONS_AT,
                 self._maps.address,
                 self._maps.mask,
-                self._events.ctypes.data,
+                self._events_at,
                 _MAX_EVENTS,
-                self._txs.ctypes.data,
+                self._txs_at,
                 _MAX_EVENTS,
                 payload,
                 TABLES,
@@ -226,7 +230,7 @@ class EventDecoder:
             bitmaps = self._buffers.bind(layout)
             self._rows.out[rw.OUT_BEFORE], self._rows.out[rw.OUT_AFTER] = bitmaps
             status = rw.decode_rows(
-                self._events.ctypes.data,
+                self._events_at,
                 chosen.ctypes.data,
                 len(chosen),
                 cursor.ctypes.data,
@@ -237,7 +241,7 @@ class EventDecoder:
                 self._rows.out.ctypes.data,
                 self._max_rows,
                 self._max_bytes,
-                self._scratch.ctypes.data,
+                self._scratch_at,
                 TABLES,
             )
             rows, txns = int(cursor[rw.CU_ROWS]), int(cursor[rw.CU_TXNS])
@@ -289,16 +293,8 @@ class _KnownMaps:
 
     def __init__(self) -> None:
         self.count = 0
-        self._entries = np.zeros((1024, 4), np.int64)
+        self._resize(1024)
         self._bodies: dict[int, np.ndarray] = {}
-
-    @property
-    def address(self) -> int:
-        return int(self._entries.ctypes.data)
-
-    @property
-    def mask(self) -> int:
-        return len(self._entries) - 1
 
     def add(self, body: bytes, slot: int) -> None:
         """Learn the map of `slot`, in place of what was known under its id."""
@@ -306,12 +302,16 @@ class _KnownMaps:
         self._bodies[id_] = kept = np.frombuffer(body + bytes(SLACK), np.uint8)
         if 2 * self.count > self.mask:
             old = self._entries[self._entries[:, ev.MAP_ID] != 0]
-            self._entries = np.zeros((4 * len(self._entries), 4), np.int64)
+            self._resize(4 * len(self._entries))
             for entry in old:
                 self._entries[self._place(int(entry[ev.MAP_ID]) - 1)] = entry
         place = self._place(id_)
         self.count += self._entries[place, ev.MAP_ID] == 0
         self._entries[place] = id_ + 1, kept.ctypes.data, len(body), slot
+
+    def _resize(self, size: int) -> None:
+        self._entries = np.zeros((size, 4), np.int64)
+        self.address, self.mask = self._entries.ctypes.data, size - 1
 
     def slot(self, id_: int) -> int:
         """The slot of a table id, below 0 for tables that are unknown or not wanted."""

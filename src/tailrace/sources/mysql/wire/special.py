@@ -22,6 +22,9 @@ _COMMENT = re.compile(rb"(?:\s+|/\*(?!!).*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTAL
 _MAX_PAYLOAD = 1 << 30
 #: Bytes unpacked at a time.
 _PIECE = 4 << 20
+#: Ways a payload may be compressed.
+_ZSTD, _NONE = 0, 255
+_CODEC = pa.Codec("zstd")
 
 
 @dataclass(frozen=True)
@@ -154,29 +157,36 @@ def unpack(event: SpecialEvent) -> Iterator[tuple[np.ndarray, int]]:
             "a compressed transaction is too large",
             f"{where}: {fields[3]} bytes, the limit is {_MAX_PAYLOAD}",
         )
-    data: pa.NativeFile = pa.BufferReader(event.body[at:])
-    if fields.get(2) == 0:
-        data = pa.CompressedInputStream(data, "zstd")
-    elif fields.get(2) != 255:
-        raise DecodeError("a compressed transaction has an unknown compression", f"{where}: {fields.get(2)}")
-    offset, rest = 0, bytearray()
-    while True:
-        try:
-            more = data.read(_PIECE)
-        except OSError as error:
-            raise DecodeError("a compressed transaction cannot be unpacked", where) from error
-        if not more:
-            break
-        rest += more
-        whole = _whole_events(rest)
-        if offset + whole > _MAX_PAYLOAD:
-            raise DecodeError("a compressed transaction is too large", where)
-        if whole:
-            yield np.frombuffer(bytes(rest[:whole]) + bytes(SLACK), np.uint8), offset
-        offset += whole
-        del rest[:whole]
+    compression, packed = fields.get(2), pa.py_buffer(event.body).slice(at)
+    if compression not in (_ZSTD, _NONE):
+        raise DecodeError("a compressed transaction has an unknown compression", f"{where}: {compression}")
+    try:
+        pieces = _pieces(packed, compression == _ZSTD, fields.get(3, _MAX_PAYLOAD))
+        offset, rest = 0, bytearray()
+        for piece in pieces:
+            rest += piece
+            whole = _whole_events(rest)
+            if offset + whole > _MAX_PAYLOAD:
+                raise DecodeError("a compressed transaction is too large", where)
+            if whole:
+                yield np.frombuffer(bytes(rest[:whole]) + bytes(SLACK), np.uint8), offset
+            offset += whole
+            del rest[:whole]
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DecodeError("a compressed transaction cannot be unpacked", where) from error
     if rest:
         raise DecodeError("a compressed transaction ends within an event", where)
+
+
+def _pieces(packed: pa.Buffer, compressed: bool, size: int) -> Iterator[pa.Buffer | bytes]:
+    if compressed and size <= _PIECE:
+        yield _CODEC.decompress(packed, size)
+        return
+    data: pa.NativeFile = pa.BufferReader(packed)
+    if compressed:
+        data = pa.CompressedInputStream(data, "zstd")
+    while piece := data.read(_PIECE):
+        yield piece
 
 
 def _payload_fields(body: bytes, where: str) -> tuple[dict[int, int], int]:
