@@ -306,7 +306,7 @@ def test_updates_and_deletes_carry_both_images_and_their_origin(mysql: MySqlServ
 
 def test_compressed_transactions_give_the_same_rows(mysql: MySqlServer, database: str) -> None:
     mysql.execute(
-        f"CREATE TABLE {database}.t (id int primary key, v varchar(200))",
+        f"CREATE TABLE {database}.t (id int primary key, v varchar(300))",
         f"CREATE TABLE {database}.u LIKE {database}.t",
     )
 
@@ -314,7 +314,7 @@ def test_compressed_transactions_give_the_same_rows(mysql: MySqlServer, database
         numbers = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 30000)"
         mysql.execute(
             "SET SESSION binlog_transaction_compression = ON, cte_max_recursion_depth = 100000",
-            f"INSERT INTO {database}.t {numbers} SELECT n, sha2(n, 512) FROM r",
+            f"INSERT INTO {database}.t {numbers} SELECT n, repeat(sha2(n, 512), 2) FROM r",
             f"INSERT INTO {database}.u VALUES (1, 'x')",
             f"UPDATE {database}.t t JOIN {database}.u u SET t.v = 'y', u.v = 'z' WHERE t.id < 4",
         )

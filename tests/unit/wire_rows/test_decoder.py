@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.errors import DecodeError, PositionLostError, SchemaMismatchError, SourceError
+from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tests.support.logged import final_rows
@@ -203,3 +204,38 @@ def test_rows_wider_than_the_limits_come_one_by_one() -> None:
     once = len(lines(decode(block(LOG))))
     for _ in range(3):
         assert sum(map(len, decoder.feed(block(LOG)))) == once
+
+
+def test_row_events_of_version_1_give_the_same_rows() -> None:
+    """They lack the extra data, whose length of two bytes is all that the recorded events have of it."""
+    data = bytearray(LOG[:FIRST])
+    for at, size, type_ in events():
+        event = bytearray(LOG[at : at + size])
+        if type_ in (30, 31, 32):
+            assert event[27:29] == b"\2\0"
+            del event[27:29]
+            event[4] -= 7
+            event[9:13] = len(event).to_bytes(4, "little")
+        data += event
+
+    def images(batches: list[ChangeBatch]) -> list[tuple[object, object, object]]:
+        return [(line["op"], line["before"], line["after"]) for line in lines(batches)]
+
+    assert images(decode(block(bytes(data)), verify_checksums=False)) == images(decode(block(LOG)))
+
+
+def test_anonymous_transactions_have_no_txn() -> None:
+    data = bytearray(LOG)
+    for at, _, type_ in events():
+        if type_ == 33:
+            data[at + 4] = 34
+    txns = [line["origin.txn"] for line in lines(decode(block(bytes(data)), verify_checksums=False))]
+    assert txns == [None] * (len(txns) - 1) + ["ffffffff-80ab-11ee-9b01-0242ac110002:tag:7"]
+
+
+def test_a_payload_cannot_claim_more_than_the_limit() -> None:
+    at = first(40)
+    size = LOG.index(b"\x03", at + 19)  # field 3: the size unpacked
+    data = patched(size, 3, 9, 254, *([255] * 7), 127, 0)
+    with pytest.raises(DecodeError, match="too large"):
+        decode(block(data), verify_checksums=False)

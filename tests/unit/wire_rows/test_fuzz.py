@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import random
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +26,8 @@ from tests.unit.wire_rows.recording import FILE, FIRST, LOG, captured, events
 
 _SECONDS = 5.0
 _PAGE = mmap.PAGESIZE
+#: Places within JSON documents.
+_JSON = [found.start() for found in re.finditer(rb"\x02x\n", LOG)]
 
 
 class GuardedPages:
@@ -57,7 +60,10 @@ def _mutated(r: random.Random) -> bytes:
     data = bytearray(LOG)
     for _ in range(r.choice([1, 1, 2, 5, 30])):
         at = r.randrange(FIRST, len(data))
-        if r.random() < 0.7:  # within an event's body, so that more than headers is reached
+        choice = r.random()
+        if choice < 0.3:
+            at = r.choice(_JSON) + r.randrange(-60, 60)
+        elif choice < 0.8:  # within an event's body, so that more than headers is reached
             begin, size, _ = r.choice(events())
             at = r.randrange(begin + 19, begin + size)
         data[at] = r.choice([r.randrange(256), 0, 255, 127, 128, data[at] ^ 1 << r.randrange(8)])
