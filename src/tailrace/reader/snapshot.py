@@ -62,12 +62,10 @@ def _log_between(split: SnapshotSplit, start: Mapping[str, Any], end: Mapping[st
 
 
 def _batches(split: SnapshotSplit, session: Session, rows: pa.StructArray) -> Iterator[ChangeBatch]:
+    most = min(len(rows), BATCH_ROWS)
+    op = pa.repeat(pa.scalar(OP_READ, pa.int8()), most)
+    origin = session.read_origin(split.as_of, most)
     for at in range(0, len(rows), BATCH_ROWS):
         part = rows.slice(at, BATCH_ROWS)
-        yield ChangeBatch(
-            split.table,
-            pa.repeat(pa.scalar(OP_READ, pa.int8()), len(part)),
-            None,
-            part,
-            session.read_origin(split.as_of, len(part)),
-        )
+        n = len(part)
+        yield ChangeBatch(split.table, op.slice(0, n), None, part, origin.slice(0, n))
