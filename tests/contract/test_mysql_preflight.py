@@ -65,7 +65,6 @@ def test_server_set_up_for_capture_has_no_finding(mysql: MySqlServer, database: 
             Severity.ERROR,
             "SET PERSIST binlog_row_value_options = '';",
         ),
-        ("binlog_order_commits", "0", Severity.WARNING, "SET PERSIST binlog_order_commits = ON;"),
         (
             "binlog_expire_logs_seconds",
             "3600",
@@ -79,7 +78,7 @@ def test_wrong_setting_is_found_with_the_statement_that_mends_it(
 ) -> None:
     with _global(mysql, name, bad):
         finding = _finding(check(_options(mysql, rf"{database}\..*")), name)
-    assert finding.found.upper() in (bad.strip("'"), "OFF")
+    assert finding.found.upper() == bad.strip("'")
     assert (finding.severity, finding.remedy) == (severity, remedy)
 
 
@@ -224,8 +223,14 @@ def test_server_without_gtids_log_and_cascades_is_found_out() -> None:
         assert errors(check(at_least_once)) == []
         with_heartbeat = _options(server, r"d\..*", user="u", heartbeatTable="d.beat")
         beat = _finding(check(with_heartbeat), "exactly-once snapshots")
+        assert beat.found == "gtid_mode is OFF, heartbeat table: access to the table is denied"
         _run_all(server, beat.remedy)
         assert errors(check(with_heartbeat)) == []
+        with _global(server, "binlog_order_commits", "0"):
+            disordered = _finding(check(with_heartbeat), "exactly-once snapshots")
+            assert "binlog_order_commits is OFF" in disordered.found
+            _run_all(server, disordered.remedy)
+            assert errors(check(with_heartbeat)) == []
         _run_all(server, grants)
         assert errors(check(_options(server, r"d\..*", user="u"))) == []
         _run_all(server, enable)
@@ -233,9 +238,7 @@ def test_server_without_gtids_log_and_cascades_is_found_out() -> None:
 
 
 def test_server_without_a_log_is_refused_and_a_lost_server_is_transient() -> None:
-    with start_mysql(
-        options={"log_bin": "OFF", "gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-    ) as server:
+    with start_mysql(options={"disable_log_bin": "1", "gtid_mode": "OFF"}) as server:
         server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
         options = _options(server, r"d\.t")
         finding = _finding(check(options), "log_bin")

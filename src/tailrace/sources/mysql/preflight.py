@@ -27,6 +27,7 @@ from tailrace.sources.mysql.connection import (
 from tailrace.sources.mysql.literal import table_name
 from tailrace.sources.mysql.probe import Probe
 from tailrace.sources.mysql.table_checks import TableChecks
+from tailrace.sources.mysql.visibility import Barrier, barrier_kind
 from tailrace.sources.preflight import Finding, Severity
 
 _OLDEST = (8, 0, 1)  # binlog_row_metadata came with it
@@ -105,7 +106,7 @@ class _Checks:
         yield self._version(server)
         yield from self._settings()
         yield from self._retention()
-        yield self._visibility(server)
+        yield self._visibility()
         yield from self._replication(server)
         yield from self._server_id()
         yield from TableChecks(self._options, self._connection, self._probe, server).run()
@@ -146,16 +147,6 @@ class _Checks:
             "SET PERSIST binlog_row_value_options = '';",
             shown="no PARTIAL_JSON",
         )
-        order = self._setting("binlog_order_commits", "ON", "SET PERSIST binlog_order_commits = ON;")
-        if order.severity is Severity.ERROR:
-            order = Finding(
-                order.check,
-                order.found,
-                "ON, or transactions become visible in another order than the log's",
-                order.remedy,
-                Severity.WARNING,
-            )
-        yield order
 
     def _setting(self, name: str, needed: str, remedy: str, shown: str | None = None) -> Finding:
         found = self._variables.get(name)
@@ -179,38 +170,52 @@ class _Checks:
                 Severity.WARNING,
             )
 
-    def _visibility(self, server: Server) -> Finding:
+    def _visibility(self) -> Finding:
         """How a SELECT can be made to see all that is in the log up to a position."""
         name = "exactly-once snapshots"
-        if server.gtid_mode:
-            return Finding(name, "gtid_mode is ON", "")
         if not self._options.exactly_once:
             return Finding(name, "not asked for (delivery is at-least-once)", "")
         mode = self._variables.get("gtid_mode", "OFF")
-        denied = self._probe.refusal("SELECT 1 FROM performance_schema.log_status")
-        if not denied:
-            return Finding(name, f"gtid_mode is {mode}, performance_schema.log_status may be read", "")
+        match barrier_kind(self._connection, self._options):
+            case Barrier.GTID:
+                return Finding(name, f"gtid_mode is {mode}", "")
+            case Barrier.LOG_STATUS:
+                return Finding(name, f"gtid_mode is {mode}, performance_schema.log_status may be read", "")
+            case Barrier.HEARTBEAT:
+                return self._heartbeat(name, mode)
         if self._options.heartbeat_table:
-            table = table_name(TableId.parse(self._options.heartbeat_table))
-            # Touches no row, so that it writes no log.
-            wanting = self._probe.refusal(f"UPDATE {table} SET ts = ts WHERE FALSE")
-            if not wanting:
-                return Finding(name, f"gtid_mode is {mode}, the heartbeat table may be written", "")
             return Finding(
                 name,
-                f"gtid_mode is {mode}, {wanting}",
-                "a heartbeat table that may be written",
-                f"CREATE TABLE IF NOT EXISTS {table} (id INT PRIMARY KEY, ts TIMESTAMP(6));\n"
-                f"GRANT SELECT, INSERT, UPDATE ON {table} TO {self._account};",
+                f"gtid_mode is {mode}, binlog_order_commits is OFF",
+                "commits in the log's order, or a heartbeat says nothing about those before it",
+                "SET PERSIST binlog_order_commits = ON;",
                 Severity.ERROR,
             )
         return Finding(
             name,
             f"gtid_mode is {mode}, and performance_schema.log_status may not be read",
-            "one of GTIDs, the privileges to read log_status, or the option heartbeatTable: "
+            "GTIDs, or the privileges to read log_status, or the option heartbeatTable: "
             "what is in the log may not be visible yet",
             f"{_ENABLE_GTIDS}\n-- or\nGRANT BACKUP_ADMIN ON *.* TO {self._account};\n"
             f"GRANT SELECT ON performance_schema.log_status TO {self._account};",
+            Severity.ERROR,
+        )
+
+    def _heartbeat(self, name: str, mode: str) -> Finding:
+        table = table_name(TableId.parse(str(self._options.heartbeat_table)))
+        # Asks for what a heartbeat needs, and writes nothing.
+        refusal = self._probe.refusal(
+            f"INSERT INTO {table} (id, ts) SELECT 1, NOW(6) FROM DUAL WHERE FALSE"
+            " ON DUPLICATE KEY UPDATE ts = NOW(6)"
+        )
+        if not refusal:
+            return Finding(name, f"gtid_mode is {mode}, the heartbeat table may be written", "")
+        return Finding(
+            name,
+            f"gtid_mode is {mode}, heartbeat table: {refusal}",
+            "a heartbeat table that may be written",
+            f"CREATE TABLE IF NOT EXISTS {table} (id INT PRIMARY KEY, ts TIMESTAMP(6) NOT NULL);\n"
+            f"GRANT INSERT, UPDATE ON {table} TO {self._account};",
             Severity.ERROR,
         )
 
