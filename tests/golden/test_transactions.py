@@ -12,6 +12,7 @@ import pytest
 from tailrace.errors import DecodeError, SourceError
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.held import HeldEvents, pack_blocks, unpack_blocks
+from tailrace.sources.mysql.wire import boundaries as rows
 from tailrace.sources.mysql.wire import transactions as tx
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.memory import SLACK
@@ -46,27 +47,29 @@ def test_every_kind_of_transaction_is_indexed():
     buffer = log_bytes()
     index = tx.TransactionIndex(not_t, count_rows=True)
     done = index.feed(block(buffer, 4, event_ends()[-1]))
-    assert done.rows[:, [tx.START, tx.END, tx.SOURCE, tx.GNO, tx.WANTED, tx.ROWS, tx.FLAGS]].tolist() == [
-        [127, 158, -1, 0, 0, 0, tx.FILE_START],
+    assert done.rows[
+        :, [rows.START, rows.END, rows.SOURCE, rows.GNO, rows.WANTED, rows.ROWS, rows.FLAGS]
+    ].tolist() == [
+        [127, 158, -1, 0, 0, 0, rows.FILE_START],
         [158, 348, 0, 1, 0, 0, 0],
         [348, 571, 0, 2, 0, 0, 0],
         [571, 866, 1, 1, 0, 0, 0],
         [866, 1154, 0, 3, 0, 0, 0],
-        [1154, 1610, 0, 4, 49, 2, tx.HAS_WANTED | tx.HAS_DDL],
-        [1610, 2003, 0, 5, 0, 0, tx.PREPARED],
-        [2003, 2167, 0, 6, 0, 0, tx.XA_END],
-        [2167, 2365, 0, 7, 0, 0, tx.HAS_DDL],
-        [2365, 2681, 0, 8, 40, 1, tx.HAS_WANTED],
+        [1154, 1610, 0, 4, 49, 2, rows.HAS_WANTED | rows.HAS_DDL],
+        [1610, 2003, 0, 5, 0, 0, rows.PREPARED],
+        [2003, 2167, 0, 6, 0, 0, rows.XA_END],
+        [2167, 2365, 0, 7, 0, 0, rows.HAS_DDL],
+        [2365, 2681, 0, 8, 40, 1, rows.HAS_WANTED],
         [2681, 3048, 0, 9, 0, 0, 0],
         [3048, 3334, 0, 10, 0, 0, 0],
-        [3334, 3583, 0, 11, 172, 1, tx.HAS_WANTED | tx.COMPRESSED],
+        [3334, 3583, 0, 11, 172, 1, rows.HAS_WANTED | rows.COMPRESSED],
     ]
     assert index.sources == [(SERVER, ""), (SERVER, "hello_tag")]
     assert [(c.start, c.end, [str(t) for t in c.tables]) for c in done.ddl] == [
         (1154, 1467, ["p.t2"]),
         (2167, 2365, ["p.m"]),
     ]
-    times = done.rows[1:, tx.TS_US]
+    times = done.rows[1:, rows.TS_US]
     assert (np.diff(times) > 0).all()
     assert times[2] == 1795219100175747  # of the tagged one
     assert index.open_since is None

@@ -48,7 +48,7 @@ from tailrace.errors import (
     TransientSourceError,
 )
 from tailrace.sources.mysql.connection import connect, raw_socket, retrying, server_facts, translate
-from tailrace.sources.mysql.logfiles import binary_logs
+from tailrace.sources.mysql.logfiles import position_lost
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.memory import SLACK
@@ -383,43 +383,6 @@ class DumpStream:
             return position_lost(connection, self.file, self.pos, text)
         finally:
             connection.close()
-
-
-def position_lost(connection: pymysql.Connection[Any], file: str, pos: int, found: str) -> SourceError:
-    """The error for a place the server does not serve, with what it has instead.
-
-    Args:
-        connection: to the server.
-        file: log file of the place.
-        pos: its offset.
-        found: the server's words.
-
-    Returns:
-        PositionLostError when the server does not have the place, else SourceError; to be raised.
-    """
-    logs = binary_logs(connection)
-    with connection.cursor() as cursor:
-        purged = ""
-        if server_facts(connection).gtid_mode:
-            cursor.execute("SELECT @@global.gtid_purged")
-            row = cursor.fetchone()
-            text = str(row[0]).replace("\n", "") if row else ""
-            purged = f"; purged GTIDs are `{text}`" if text else ""
-    sizes = {log.name: log.size for log in logs}
-    oldest = f"the oldest file the server has is `{logs[0].name}`" if logs else "the server has no files"
-    hint = (
-        "begin a new stream with a new checkpoint (startingPosition initial reads the tables again); "
-        "to keep logs longer: SET PERSIST binlog_expire_logs_seconds = 604800"
-    )
-    if file not in sizes:
-        return PositionLostError(f"the binary log no longer holds `{file}:{pos}`", f"{oldest}{purged}", hint)
-    if pos > sizes[file]:
-        return PositionLostError(
-            f"the binary log `{file}` ends before offset {pos}",
-            f"it has {sizes[file]} bytes: the server lost the end of its log, or is another one",
-            hint,
-        )
-    return SourceError(f"the server cannot send the binary log from `{file}:{pos}`", found)
 
 
 def _receive(sock: socket.socket, window: memoryview) -> int:

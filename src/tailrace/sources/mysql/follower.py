@@ -32,7 +32,7 @@ from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.held import HeldEvents, Place, RawEvents, number_of
 from tailrace.sources.mysql.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.position import MySqlPosition
-from tailrace.sources.mysql.wire.transactions import (
+from tailrace.sources.mysql.wire.boundaries import (
     END,
     FILE_START,
     FLAGS,
@@ -43,10 +43,8 @@ from tailrace.sources.mysql.wire.transactions import (
     START,
     TS_US,
     WANTED,
-    SchemaChange,
-    TransactionIndex,
-    Transactions,
 )
+from tailrace.sources.mysql.wire.transactions import SchemaChange, TransactionIndex, Transactions
 
 #: Raw bytes of captured transactions that are held.
 HELD_BYTES = 8 << 20

@@ -1,4 +1,4 @@
-"""The server's binary log files: which there are, and where the log ends."""
+"""The server's binary log files: which there are, where the log ends, why a place cannot be had."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pymysql
 
-from tailrace.errors import PreflightError
+from tailrace.errors import PositionLostError, PreflightError, SourceError
 from tailrace.sources.mysql.connection import server_facts, translate
 
 
@@ -58,3 +58,40 @@ def end_of_log(connection: pymysql.Connection[Any]) -> tuple[str, int]:
             "the server writes no binary log", "log_bin is OFF", "start the server with log_bin = binlog"
         )
     return str(row[0]), int(row[1])
+
+
+def position_lost(connection: pymysql.Connection[Any], file: str, pos: int, found: str) -> SourceError:
+    """The error for a place the server does not serve, with what it has instead.
+
+    Args:
+        connection: to the server.
+        file: log file of the place.
+        pos: its offset.
+        found: the server's words.
+
+    Returns:
+        PositionLostError when the server does not have the place, else SourceError; to be raised.
+    """
+    logs = binary_logs(connection)
+    with connection.cursor() as cursor:
+        purged = ""
+        if server_facts(connection).gtid_mode:
+            cursor.execute("SELECT @@global.gtid_purged")
+            row = cursor.fetchone()
+            text = str(row[0]).replace("\n", "") if row else ""
+            purged = f"; purged GTIDs are `{text}`" if text else ""
+    sizes = {log.name: log.size for log in logs}
+    oldest = f"the oldest file the server has is `{logs[0].name}`" if logs else "the server has no files"
+    hint = (
+        "begin a new stream with a new checkpoint (startingPosition initial reads the tables again); "
+        "to keep logs longer: SET PERSIST binlog_expire_logs_seconds = 604800"
+    )
+    if file not in sizes:
+        return PositionLostError(f"the binary log no longer holds `{file}:{pos}`", f"{oldest}{purged}", hint)
+    if pos > sizes[file]:
+        return PositionLostError(
+            f"the binary log `{file}` ends before offset {pos}",
+            f"it has {sizes[file]} bytes: the server lost the end of its log, or is another one",
+            hint,
+        )
+    return SourceError(f"the server cannot send the binary log from `{file}:{pos}`", found)

@@ -26,8 +26,7 @@ from tailrace.sources.mysql.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.visibility import log_status
 from tailrace.sources.mysql.wire.block import EventBlock
-from tailrace.sources.mysql.wire.packets import HEADER
-from tailrace.sources.mysql.wire.transactions import (
+from tailrace.sources.mysql.wire.boundaries import (
     END,
     FILE_START,
     FLAGS,
@@ -35,8 +34,9 @@ from tailrace.sources.mysql.wire.transactions import (
     SOURCE,
     START,
     TS_US,
-    TransactionIndex,
 )
+from tailrace.sources.mysql.wire.packets import HEADER
+from tailrace.sources.mysql.wire.transactions import TransactionIndex
 
 T = TypeVar("T")
 
