@@ -28,9 +28,8 @@ START, END, TS_US, SOURCE, GNO, WANTED, ROWS, FLAGS = range(8)
 HAS_WANTED, HAS_DDL, PREPARED, XA_END, COMPRESSED, FILE_START = 1, 2, 4, 8, 16, 32
 
 #: Words of the state; S_USED and S_COUNT are told by each call: bytes used, rows written.
-S_USED, S_COUNT, S_PHASE, S_BEGAN, S_TS, S_SOURCE, S_GNO, S_WANTED, S_ROWS, S_FLAGS, S_ACTION, S_LAST = range(
-    12
-)
+S_USED, S_COUNT, S_PHASE, S_BEGAN, S_TS, S_SOURCE = range(6)
+S_GNO, S_WANTED, S_ROWS, S_FLAGS, S_ACTION, S_LAST = range(6, 12)
 #: Phases: between transactions, behind a GTID, inside
 OUTSIDE, NUMBERED, INSIDE = 0, 1, 2
 #: What Python says about a statement, in S_ACTION
