@@ -428,3 +428,48 @@ def test_prepared_xa_transactions_are_refused(mysql: MySqlServer, database: str)
 
     with pytest.raises(SourceError, match="XA transaction"):
         changes_during(mysql, database, work)
+
+
+@pytest.mark.parametrize(
+    ("statements", "operations"),
+    [
+        (["CREATE TABLE {d}.u AS SELECT 1 AS id UNION SELECT 2"], [OP_CREATE, OP_CREATE]),
+        (["CREATE TABLE {d}.m (id int) ENGINE = MyISAM", "INSERT INTO {d}.m VALUES (1)"], [OP_CREATE]),
+        (
+            ["XA START 'x'", "INSERT INTO {d}.t VALUES (1)", "XA END 'x'", "XA COMMIT 'x' ONE PHASE"],
+            [OP_CREATE],
+        ),
+        (["BEGIN", "INSERT INTO {d}.t VALUES (1)", "ROLLBACK"], []),
+        (
+            [
+                "BEGIN",
+                "INSERT INTO {d}.t VALUES (1)",
+                "SAVEPOINT s",
+                "DELETE FROM {d}.t",
+                "ROLLBACK TO s",
+                "COMMIT",
+            ],
+            [OP_CREATE],
+        ),
+        (
+            ["INSERT INTO {d}.t VALUES (1)", "TRUNCATE TABLE {d}.t", "REPLACE INTO {d}.t VALUES (1)"],
+            [OP_CREATE] * 2,
+        ),
+        (
+            [
+                "SET sql_generate_invisible_primary_key = ON",
+                "CREATE TABLE {d}.g (v int)",
+                "INSERT INTO {d}.g VALUES (1)",
+            ],
+            [OP_CREATE],
+        ),
+    ],
+)
+def test_every_way_to_change_rows_comes_through(
+    mysql: MySqlServer, database: str, statements: list[str], operations: list[int]
+) -> None:
+    mysql.execute(f"CREATE TABLE {database}.t (id int primary key)")
+    batches = changes_during(
+        mysql, database, lambda: mysql.execute(*(s.format(d=database) for s in statements))
+    )
+    assert [op for b in batches for op in b.op.to_pylist()] == operations

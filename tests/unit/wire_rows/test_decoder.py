@@ -239,3 +239,9 @@ def test_a_payload_cannot_claim_more_than_the_limit() -> None:
     data = patched(size, 3, 9, 254, *([255] * 7), 127, 0)
     with pytest.raises(DecodeError, match="too large"):
         decode(block(data), verify_checksums=False)
+
+
+def test_a_tagged_gtid_whose_tag_is_none_is_refused() -> None:
+    at = LOG.index(b"\x06\x06tag")
+    with pytest.raises(DecodeError, match="tagged GTID is malformed"):
+        decode(block(patched(at + 2, 0xFF)), verify_checksums=False)

@@ -18,6 +18,7 @@ _IGNORABLE_FLAG = 0x80
 #: Statements that change rows: they are logged as text with binlog_format=STATEMENT or MIXED.
 _CHANGING = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "CALL", "DO"}
 _COMMENT = re.compile(rb"(?:\s+|/\*(?!!).*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
+_TAG = re.compile(rb"[a-z_][a-z0-9_]{0,31}")
 #: Most bytes a payload may unpack to: twice an offset within it must fit the row part of `seq`.
 _MAX_PAYLOAD = 1 << 30
 #: Bytes unpacked at a time.
@@ -251,7 +252,7 @@ def gtid_tagged(event: SpecialEvent) -> np.ndarray:
             break
         else:
             reader.take()
-    if len(uuid) != 16 or len(tag) > 32 or ts_us >> 62 or number >> 62:
+    if len(uuid) != 16 or not _TAG.fullmatch(tag) or ts_us >> 62 or number >> 62:
         raise DecodeError("a tagged GTID is malformed", f"at {event.where}")
     record = np.zeros(ev.TX_WORDS, np.int64)
     record[: ev.TX_UUID] = ts_us, event.server_id, -1, 1, number, len(tag)
