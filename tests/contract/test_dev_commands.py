@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tailrace.devservers import DevServer, start_mariadb, start_mysql, start_postgres
+from tailrace.devservers.cache import cache_dir
 from tailrace.devservers.commands import dev
 from tailrace.errors import TailraceError
 
@@ -43,6 +44,18 @@ def test_started_server_is_listed_and_stopped_by_name() -> None:
     finally:
         assert f"{name[1]}: stopped" in _run("stop", name[1])
     assert name[1] not in _run("list")
+
+
+def test_stop_all_leaves_servers_of_processes_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = cache_dir("debian")
+    monkeypatch.setenv("TAILRACE_CACHE", str(tmp_path))
+    (tmp_path / "debian").symlink_to(packages)
+    with start_mysql() as server:
+        _run("start", "mysql")
+        assert len(_run("list").splitlines()) == 2
+        _run("stop", "--all")
+        assert server.running
+        assert _run("list").startswith(server.name)
 
 
 def test_stop_of_an_unknown_name_is_an_error_that_lists_the_known(

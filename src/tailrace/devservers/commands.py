@@ -47,13 +47,14 @@ def start(product: str, version: str | None, port: int | None, options: tuple[st
 
 @dev.command()
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every server of this cache.")
+@click.option("--all", "everything", is_flag=True, help="All that `tailrace dev start` started.")
 def stop(name: str | None, everything: bool) -> None:
     """Stop a server and delete its data."""
     if everything == (name is not None):
         raise click.UsageError("give either a NAME (see `tailrace dev list`) or --all")
     registry.remove_orphans()
-    states = [s for s in registry.states() if everything or s.name == name]
+    # A server that belongs to a process (a test, a demo) is stopped by its name only.
+    states = [s for s in registry.states() if (s.owner is None if everything else s.name == name)]
     if name is not None and not states:
         known = ", ".join(s.name for s in registry.states()) or "none"
         raise TailraceError(f"there is no server `{name}`", f"known are: {known}", "tailrace dev list")
