@@ -24,7 +24,7 @@ help: ## Show this list
 .PHONY: machine
 machine:
 	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-		echo "Tailrace needs Python 3.11 or newer. Found: $$(python3 --version 2>&1 || true)"; \
+		echo "Tailrace needs Python 3.11 or newer. Found: $$($(or $(PYTHON),python3) --version 2>&1 || true) ($(or $(PYTHON),python3))"; \
 		echo "Hint: install it, or name it: make PYTHON=/path/to/python3.12 ..."; exit 1; fi
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
 	version=$$("$$java" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -1) || true; \
