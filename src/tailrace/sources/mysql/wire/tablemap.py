@@ -28,6 +28,8 @@ _METADATA_BYTES = {
     **dict.fromkeys((JSON, GEOMETRY, VECTOR, TIMESTAMP2, DATETIME2, TIME2), 1),
     **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, STRING, VAR_STRING, ENUM, SET), 2),
 }
+#: Most columns a table can have.
+_MAX_COLUMNS = 4096
 #: Fields of the optional part.
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
 _KEY, _KEY_WITH_PREFIX, _ENUM_DEFAULT_CHARSET, _ENUM_CHARSET = 8, 9, 10, 11
@@ -153,6 +155,8 @@ def parse_table_map(body: bytes) -> TableMap:
     reader = _Reader(body)
     table = _table_id(reader)
     count = reader.packed()
+    if count > _MAX_COLUMNS:
+        raise DecodeError(f'malformed table map event of table "{table}"', f"{count} columns")
     types = reader.take(count)
     metadata = _Reader(reader.take(reader.packed()))
     resolved = [_resolve(t, metadata.take(_METADATA_BYTES.get(t, 0))) for t in types]

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import iter_modules
 
-#: Modules with kernels that Python calls: importing one compiles or loads them.
-_MODULES = (
-    "tailrace.sources.mysql.wire.packets",
-    "tailrace.sources.mysql.wire.transactions",
-    "tailrace.sources.mysql.wire.resultset",
-    "tailrace.sources.mysql.wire.events",
-    "tailrace.sources.mysql.wire.rows",
-    "tailrace.sources.mysql.wire.origin",
-)
+#: Packages whose modules hold kernels.
+_PACKAGES = ("tailrace.sources.mysql.wire", "tailrace.kernels", "tailrace.formats.kernels")
 
 
 def warm() -> None:
-    """Import every module with kernels."""
-    for module in _MODULES:
-        import_module(module)
+    """Import every module of the packages with kernels: that compiles their entries, or loads them."""
+    for name in _PACKAGES:
+        for module in iter_modules(import_module(name).__path__):
+            import_module(f"{name}.{module.name}")
