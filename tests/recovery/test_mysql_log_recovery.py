@@ -217,6 +217,33 @@ def test_barriers_without_gtids_make_the_transaction_visible(without_gtids, kind
         server.execute("SET GLOBAL binlog_group_commit_sync_delay = 0")
 
 
+@pytest.mark.parametrize("checksum", ["NONE", "CRC32"])
+def test_log_without_gtids_and_with_or_without_checksums_is_followed(without_gtids, checksum):
+    server = without_gtids
+    options = options_of(server)
+    start = log_end_position(options)
+    server.execute("INSERT INTO d.t (v) VALUES (1), (2)")
+    server.execute(f"SET GLOBAL binlog_checksum = {checksum}")  # begins a new file if it changes it
+    server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t (v) VALUES (1)", "ALTER TABLE d.t COMMENT 'x'")
+    end = log_end_position(options)
+    with closing(LogFollower(options, start, lambda t: t.database == "d")) as follower:
+        wait_for(lambda: follower.head().order >= end.order)
+        found = follower.end_after(start, max_bytes=None, max_rows=None)
+        held = follower.blocks(start, found.end)
+        assert found.transactions == 2
+        assert [change.text for change in found.ddl_ahead] == ["ALTER TABLE d.t COMMENT 'x'"]
+        last = follower.end_after(found.end, max_bytes=None, max_rows=None)
+        assert last.end.order == end.order
+        assert (last.end.gtids, last.end.file) == ("", end.file)
+    assert held[-1].checksum is (checksum == "CRC32")
+    for piece in held:
+        assert piece.data == file_bytes(server, piece.file)[piece.pos : piece.end]
+    for file, (pos, data) in read_bytes(options, start, end).items():
+        disk = file_bytes(server, file)
+        skip = first_event(disk) - pos if pos == 4 else 0
+        assert data[skip:] == disk[pos + skip : pos + len(data)]
+
+
 def test_without_any_barrier_the_error_names_the_remedies(without_gtids):
     options = options_of(without_gtids, user="plain", password="secret")
     here = log_end_position(options)
