@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import DecodeError, SchemaMismatchError
-from tailrace.model.change import ORIGIN, ChangeBatch
+from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
 from tailrace.sources.mysql.wire import events as ev
@@ -31,10 +31,12 @@ from tailrace.sources.mysql.wire import rows as rw
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.imagebuffers import ImageBuffers, Layout
 from tailrace.sources.mysql.wire.json import json_room
+from tailrace.sources.mysql.wire.knownmaps import KnownMaps
 from tailrace.sources.mysql.wire.lookup import TABLES
 from tailrace.sources.mysql.wire.memory import SLACK
-from tailrace.sources.mysql.wire.origin import MAX_GTID, SEQ_DIGITS, SEQ_PREFIX, write_gtids, write_origin
+from tailrace.sources.mysql.wire.origin import SEQ_PREFIX
 from tailrace.sources.mysql.wire.plan import RowPlan
+from tailrace.sources.mysql.wire.rowcolumns import RowColumns
 from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, unpack
 from tailrace.sources.mysql.wire.tablemap import parse_table_map, table_of
 
@@ -76,7 +78,7 @@ class EventDecoder:
         self._max_rows = batch_rows
         self._max_bytes = batch_bytes
         self._verify = int(verify_checksums)
-        self._maps = _KnownMaps()
+        self._maps = KnownMaps()
         #: Layouts by slot; slots by the table map's body without its id; the slot each table has now.
         self._layouts: list[Layout] = []
         self._slots: dict[bytes, int] = {}
@@ -89,7 +91,7 @@ class EventDecoder:
         # asking an array for its address takes as long as a small kernel
         self._state_at, self._scratch_at = self._state.ctypes.data, self._scratch.ctypes.data
         self._events_at, self._txs_at = self._events.ctypes.data, self._txs.ctypes.data
-        self._rows = _RowColumns(batch_rows)
+        self._rows = RowColumns(batch_rows)
         self._unpacked: list[np.ndarray] = []
         self._unpacked_bytes = 0
         self._file = ""
@@ -110,7 +112,7 @@ class EventDecoder:
         if block.file != self._file:
             self._enter(block.file)
         if self._maps.count > _MAX_MAPS and not self._state[ev.SC_OPEN]:
-            self._maps = _KnownMaps()
+            self._maps = KnownMaps()
         base = block.buffer.ctypes.data
         checksum = 4 if block.checksum else 0
         yield from self._scan(base + block.start, base + block.end, block.pos, checksum, -1)
@@ -286,125 +288,6 @@ class EventDecoder:
             rw.NO_ROOM: "a value of more than 2 GiB",
         }.get(status, "malformed row event")
         raise DecodeError(f'{what} in table "{schema.id}"', f"at {where}")
-
-
-class _KnownMaps:
-    """The table maps seen, as the hash table that `scan_events` looks into."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._resize(1024)
-        self._bodies: dict[int, np.ndarray] = {}
-
-    def add(self, body: bytes, slot: int) -> None:
-        """Learn the map of `slot`, in place of what was known under its id."""
-        id_ = int.from_bytes(body[:6], "little")
-        self._bodies[id_] = kept = np.frombuffer(body + bytes(SLACK), np.uint8)
-        if 2 * self.count > self.mask:
-            old = self._entries[self._entries[:, ev.MAP_ID] != 0]
-            self._resize(4 * len(self._entries))
-            for entry in old:
-                self._entries[self._place(int(entry[ev.MAP_ID]) - 1)] = entry
-        place = self._place(id_)
-        self.count += self._entries[place, ev.MAP_ID] == 0
-        self._entries[place] = id_ + 1, kept.ctypes.data, len(body), slot
-
-    def _resize(self, size: int) -> None:
-        self._entries = np.zeros((size, 4), np.int64)
-        self.address, self.mask = self._entries.ctypes.data, size - 1
-
-    def slot(self, id_: int) -> int:
-        """The slot of a table id, below 0 for tables that are unknown or not wanted."""
-        entry = self._entries[self._place(id_)]
-        return int(entry[ev.MAP_SLOT]) if entry[ev.MAP_ID] else -1
-
-    def _place(self, id_: int) -> int:
-        i = id_ & self.mask
-        while self._entries[i, ev.MAP_ID] not in (0, id_ + 1):
-            i = (i + 1) & self.mask
-        return i
-
-
-class _RowColumns:
-    """What the kernel writes for each row beside its images, and ORIGIN made of it."""
-
-    def __init__(self, max_rows: int) -> None:
-        self._op = np.zeros(max_rows, np.int8)
-        self._txn = np.zeros(max_rows, np.int32)
-        self._pos = np.zeros(max_rows, np.int64)
-        self._row = np.zeros(max_rows, np.int32)
-        self._txns = np.zeros(max_rows, np.int32)
-        #: The kernel's output block; the addresses of the two bitmaps are filled in by the decoder.
-        self.out = np.zeros(8, np.int64)
-        for word, array in (
-            (rw.OUT_OP, self._op),
-            (rw.OUT_TXN, self._txn),
-            (rw.OUT_POS, self._pos),
-            (rw.OUT_ROW, self._row),
-            (rw.OUT_TXNS, self._txns),
-        ):
-            self.out[word] = array.ctypes.data
-        self._seq_offsets = pa.py_buffer(np.arange(max_rows + 1, dtype=np.int32) * SEQ_DIGITS)
-        self._zeros = pa.py_buffer(np.zeros(max_rows, np.int32))
-
-    def arrays(
-        self, rows: int, txns: int, txs: np.ndarray, prefix: np.ndarray, file: pa.StringArray
-    ) -> tuple[pa.Array, pa.RecordBatch]:
-        """`op` and ORIGIN of the first `rows` rows, which are of the first `txns` listed transactions."""
-        seq = np.empty(rows * SEQ_DIGITS, np.uint8)
-        ts_us, server_id = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        thread = np.zeros(8 * rows + rows // 8 + 1, np.uint8)
-        write_origin(
-            rows,
-            self._pos.ctypes.data,
-            self._row.ctypes.data,
-            self._txn.ctypes.data,
-            self._txns.ctypes.data,
-            txs.ctypes.data,
-            prefix.ctypes.data,
-            seq.ctypes.data,
-            ts_us.ctypes.data,
-            server_id.ctypes.data,
-            thread.ctypes.data,
-            TABLES,
-        )
-        threads = pa.py_buffer(thread)
-        files = pa.Array.from_buffers(pa.int32(), rows, [None, self._zeros])
-        origin = pa.RecordBatch.from_arrays(
-            [
-                pa.Array.from_buffers(
-                    pa.string(), rows, [None, self._seq_offsets, pa.py_buffer(seq)], null_count=0
-                ),
-                _plain(ts_us),
-                self._gtids(rows, txns, txs),
-                pa.DictionaryArray.from_arrays(files, file),
-                _plain(self._pos[:rows].copy()),
-                _plain(self._row[:rows].copy()),
-                _plain(server_id),
-                pa.Array.from_buffers(pa.int64(), rows, [threads.slice(8 * rows), threads]),
-            ],
-            schema=ORIGIN,
-        )
-        return _plain(self._op[:rows].copy()), origin
-
-    def _gtids(self, rows: int, txns: int, txs: np.ndarray) -> pa.DictionaryArray:
-        offsets, text = np.empty(txns + 1, np.int32), np.empty(txns * MAX_GTID, np.uint8)
-        size = write_gtids(
-            txns, self._txns.ctypes.data, txs.ctypes.data, offsets.ctypes.data, text.ctypes.data, TABLES
-        )
-        values = pa.Array.from_buffers(
-            pa.string(), txns, [None, pa.py_buffer(offsets), pa.py_buffer(text[:size].copy())]
-        )
-        index = self._txn[:rows].copy()
-        known = txs[self._txns[:txns], ev.TX_HAS_GTID] != 0
-        indices = _plain(index) if known.all() else pa.array(index, mask=~known[index])
-        return pa.DictionaryArray.from_arrays(indices, values)
-
-
-def _plain(values: np.ndarray) -> pa.Array:
-    """An array without nulls over a numpy array's memory."""
-    type_ = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)], null_count=0)
 
 
 def _refuse(result: int, where: str) -> NoReturn:
