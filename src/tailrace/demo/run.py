@@ -10,8 +10,7 @@ would type. Whatever ends the demo, a Ctrl-C too, ends all of them, unless they 
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
+import os
 import signal
 import statistics
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.config.load import load_pipeline
+from tailrace.demo.place import Place
 from tailrace.demo.processes import Process
 from tailrace.demo.screen import Screen, Step
 from tailrace.demo.shop import DATABASE, TABLES, Sizes, create_statements, fill_statements
@@ -38,38 +38,6 @@ STEP_TIMEOUT_S = 600.0
 RATE = 120
 #: A batch runs for so long before it is killed, unless it has written a file before.
 _KILL_AFTER_S = 1.5
-_MARKER = "# Written by `tailrace demo`."
-
-_PIPELINE = """\
-{marker} Run it again: tailrace run {file}
-# (as long as the demo's MySQL runs: tailrace demo --keep)
-source:
-  type: mysql
-  hostname: {host}
-  port: {port}
-  username: tailrace
-  password: ${{file:{password_file}}}
-  tables: {database}\\.\\w+
-  snapshot-chunk-rows: 50000
-
-sink:
-  type: delta
-  path: {tables}
-  mode: upsert
-
-pipeline:
-  name: tailrace-demo
-"""
-
-_SNIPPET = """\
-from tailrace.spark.session import spark_session
-
-spark = spark_session("look", delta=True)
-for name in {names!r}:
-    spark.read.format("delta").load(f"{tables}/{database}.{{name}}").createOrReplaceTempView(name)
-spark.sql("SELECT status, count(*), sum(total) FROM orders GROUP BY status ORDER BY status").show()
-spark.sql("DESCRIBE HISTORY delta.`{tables}/{database}.orders`").select("version", "operation").show()
-"""
 
 
 @dataclass
@@ -91,12 +59,9 @@ class Demo:
     screen: Screen
 
     def __post_init__(self) -> None:
-        self.directory = self.directory.absolute()
-        self.tables = self.directory / "tables"
-        self.pipeline_file = self.directory / "pipeline.yaml"
-        self.stats_file = self.directory / "writers.json"
+        self.place = Place(self.directory.absolute())
         self.sizes = Sizes.of(self.rows)
-        self.files = StreamFiles(self.tables / "_tailrace" / "checkpoint", self.tables)
+        self.files = StreamFiles(self.place.checkpoint, self.place.tables)
         self.killed: list[tuple[int, int]] = []
         self.lag_from = 0
 
@@ -107,7 +72,7 @@ class Demo:
             TailraceError: something could not be started, or did not come to its end in time.
         """
         started = time.monotonic()
-        prepare_directory(self.directory)
+        self.place.prepare()
         with ExitStack() as stack:
             server = self._server(stack)
             self._fill(server)
@@ -143,40 +108,32 @@ class Demo:
         with self.screen.step(f"filling a shop of {len(TABLES)} tables with {wanted:,} rows") as step:
             server.execute(*create_statements())
             with ThreadPoolExecutor(2, "fill") as pool:
-                jobs = [pool.submit(self._fill_table, server, t) for t in ("order_lines", "orders")]
-                jobs += [pool.submit(self._fill_table, server, t) for t in ("customers", "products")]
-                for job in jobs:
-                    job.result()
+                try:
+                    for job in [pool.submit(self._fill_table, server, table) for table in TABLES]:
+                        job.result()
+                except BaseException:
+                    server.kill()  # or the pool would wait for the statements under way
+                    raise
             step.says = f"shop filled: {', '.join(f'{n:,} {t}' for t, n in self.sizes.rows.items())}"
 
     def _fill_table(self, server: MySqlServer, table: str) -> None:
         server.execute(f"USE {DATABASE}", *fill_statements(table, self.sizes), f"ANALYZE TABLE {table}")
 
     def _write_pipeline(self, server: MySqlServer) -> None:
-        password_file = self.directory / "password"
-        password_file.touch(mode=0o600)
-        password_file.write_text(secrets.token_urlsafe(16), encoding="utf-8")
-        password = password_file.read_text(encoding="utf-8")
         server.execute(
-            f"CREATE USER tailrace IDENTIFIED BY '{password}'",
-            "GRANT SELECT, INSERT, UPDATE, DELETE, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO tailrace",
+            f"CREATE USER tailrace IDENTIFIED BY '{self.place.make_password()}'",
+            f"GRANT INSERT, UPDATE, DELETE ON {DATABASE}.* TO tailrace",  # for the writers
+            "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO tailrace",
         )
-        text = _PIPELINE.format(
-            marker=_MARKER,
-            file=self.pipeline_file,
-            host=server.host,
-            port=server.port,
-            password_file=password_file,
-            database=DATABASE,
-            tables=self.tables,
-        )
-        self.pipeline_file.write_text(text, encoding="utf-8")
+        # Some ten batches, so that there is one to be killed in, whatever the machine.
+        chunk_rows = max(1000, self.rows // (10 * (os.cpu_count() or 1)))
+        self.place.write_pipeline(server.host, server.port, chunk_rows)
 
     def _writers(self, server: MySqlServer) -> Process:
         numbers = (self.sizes.orders, self.sizes.customers, self.sizes.products, RATE)
         arguments = ["-m", "tailrace.demo.writers", server.host, str(server.port), "tailrace"]
-        arguments += [str(self.directory / "password"), *map(str, numbers), str(self.stats_file)]
-        writers = Process(arguments, self.directory / "writers.log")
+        arguments += [str(self.place.password), *map(str, numbers), str(self.place.stats)]
+        writers = Process(arguments, self.place.root / "writers.log")
         self.screen.note(f"writers started: {RATE} transactions a second, process {writers.pid}")
         return writers
 
@@ -202,9 +159,9 @@ class Demo:
         return pipeline
 
     def _start_pipeline(self, stack: ExitStack) -> Process:
-        log_file = str(self.directory / "spark.log")
-        arguments = ["-m", "tailrace", "run", str(self.pipeline_file), "--log-file", log_file]
-        pipeline = Process(arguments, self.directory / "pipeline.log")
+        log_file = str(self.place.root / "spark.log")
+        arguments = ["-m", "tailrace", "run", str(self.place.pipeline), "--log-file", log_file]
+        pipeline = Process(arguments, self.place.root / "pipeline.log")
         stack.callback(pipeline.stop, signal.SIGINT)
         return pipeline
 
@@ -236,10 +193,10 @@ class Demo:
             step.says = f"changes flowed for {self.seconds:.0f} s; {self._lag_text()}"
 
     def _verify(self, when: str) -> bool:
-        output = self.directory / "verify.log"
+        output = self.place.root / "verify.log"
         output.unlink(missing_ok=True)
         with ExitStack() as stack, self.screen.step(f"verifying {when}") as step:
-            process = Process(["-m", "tailrace", "verify", str(self.pipeline_file)], output)
+            process = Process(["-m", "tailrace", "verify", str(self.place.pipeline)], output)
             stack.callback(process.kill)
             self._wait(step, None, lambda: process.exit_code is not None)
             verdict = {0: "equal", 1: "DIFFERENT"}.get(process.exit_code or 0, "failed")
@@ -258,7 +215,7 @@ class Demo:
         )
 
     def _catch_up(self, pipeline: Process) -> None:
-        source = registry.source(load_pipeline(self.pipeline_file).source)
+        source = registry.source(load_pipeline(self.place.pipeline).source)
         last = source.log_end().order
 
         def caught_up() -> bool:
@@ -293,14 +250,12 @@ class Demo:
                 ("killed", f"once, in batch {batch} of {max(self.files.batches) + 1}, {processes} processes"),
                 ("verified", f"under load: {equal[under_load]}, at the end: {equal[at_end]}"),
                 ("took", f"{seconds:.0f} s"),
-                ("tables", str(self.tables)),
-                ("pipeline", str(self.pipeline_file)),
-                ("logs", f"{self.directory}/*.log"),
+                ("tables", str(self.place.tables)),
+                ("pipeline", str(self.place.pipeline)),
+                ("logs", f"{self.place.root}/*.log"),
             ]
         )
-        names = [t for t in TABLES if (self.tables / f"{DATABASE}.{t}").exists()]
-        snippet = _SNIPPET.format(names=names, tables=self.tables, database=DATABASE)
-        self.screen.snippet("Query the tables (python):", snippet)
+        self.screen.snippet("Query the tables (python):", self.place.snippet())
         if self.keep:
             self.screen.snippet(
                 "Still running; to stop:",
@@ -309,22 +264,17 @@ class Demo:
             )
 
     def _snapshot_rate(self) -> tuple[float, int]:
-        """Rows a second over the snapshot batches that ran undisturbed, and rows in all."""
-        rows = self.files.written().snapshot
-        killed = {batch for batch, _ in self.killed}
-        timed = {b: t for b, t in self.files.batches.items() if rows[b] and b not in killed}
-        seconds = sum(t.committed - t.planned for t in timed.values())
-        return sum(rows[b] for b in timed) / max(seconds, 1e-9), rows.total()
+        """Rows a second, and rows in all; the killed batch took longer and is left out of the rate."""
+        return self.files.snapshot_rate({batch for batch, _ in self.killed})
 
     def _lag_text(self) -> str:
-        times = [t for b, t in self.files.batches.items() if b >= self.lag_from]
-        lags = sorted(t.lag_ms for t in times if t.lag_ms is not None)
+        lags = self.files.lags_ms(self.lag_from)
         if not lags:
             return "lag unknown"
         return f"lag behind the source {statistics.median(lags):,.0f} ms (median), {lags[-1]:,.0f} ms (most)"
 
     def _stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.stats_file.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(self.place.stats.read_text(encoding="utf-8"))
         return found
 
     def _wait(self, step: Step, pipeline: Process | None, condition: Callable[[], Any]) -> Any:
@@ -339,7 +289,7 @@ class Demo:
             if time.monotonic() > end:
                 raise TailraceError(
                     f"the demo waited for more than {STEP_TIMEOUT_S:.0f} s ({step.says})",
-                    hint=f"see the logs in {self.directory}",
+                    hint=f"see the logs in {self.place.root}",
                 )
             step.update(f"{step.says} {self._moving()}")
             time.sleep(0.05)
@@ -354,21 +304,3 @@ class Demo:
             for name, t in end.tables.items()
         ]
         return f"[dim]({', '.join(parts)})[/]"
-
-
-def prepare_directory(directory: Path) -> None:
-    """An empty directory; one of an earlier demo is emptied.
-
-    Raises:
-        TailraceError: it holds something else.
-    """
-    if directory.exists() and any(directory.iterdir()):
-        mark = directory / "pipeline.yaml"
-        if not mark.exists() or not mark.read_text(encoding="utf-8").startswith(_MARKER):
-            raise TailraceError(
-                f"directory `{directory}` is not empty",
-                "it holds files that no demo wrote",
-                "name another one: tailrace demo --dir PATH",
-            )
-        shutil.rmtree(directory)
-    directory.mkdir(parents=True, exist_ok=True)

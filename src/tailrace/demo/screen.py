@@ -41,10 +41,12 @@ class Screen:
             self._status.start()
         try:
             yield step
+        except BaseException:
+            step.says = f"not finished: {title}"
+            raise
         finally:
             self._status.stop()
-        took = f"{time.monotonic() - started:5.1f} s"
-        self.console.print(Text.assemble((took, "dim"), "  ", step.says), soft_wrap=True)
+            self._line(step, started)
 
     def moving(self, text: str) -> None:
         """Change the moving line."""
@@ -77,3 +79,7 @@ class Screen:
         self.console.print()
         for line in text.strip().splitlines():
             self.console.print(Text(line), soft_wrap=True)
+
+    def _line(self, step: Step, started: float) -> None:
+        took = f"{time.monotonic() - started:5.1f} s"
+        self.console.print(Text.assemble((took, "dim"), "  ", step.says), soft_wrap=True)

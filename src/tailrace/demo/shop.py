@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DATABASE = "shop"
-TABLES = ("customers", "orders", "order_lines", "products")
+TABLES = ("order_lines", "orders", "customers", "products")
 
 #: Shares of a row count: of 100 rows, so many are of each table.
 _CUSTOMERS, _PRODUCTS, _ORDERS = 10, 2, 24

@@ -84,6 +84,22 @@ class StreamFiles:
                     found.changes[said["batch"]] += int(metrics.get("numSourceRows", 0))
         return found
 
+    def snapshot_rate(self, left_out: set[int]) -> tuple[float, int]:
+        """Snapshot rows a second, while batches with such rows ran, and snapshot rows in all.
+
+        Args:
+            left_out: batches that do not count for the rate.
+        """
+        rows = self.written().snapshot
+        timed = {b: t for b, t in self.batches.items() if rows[b] and b not in left_out}
+        seconds = sum(t.committed - t.planned for t in timed.values())
+        return sum(rows[b] for b in timed) / max(seconds, 1e-9), rows.total()
+
+    def lags_ms(self, first: int) -> list[float]:
+        """The lags of batch `first` and all later ones, ascending."""
+        lags = (t.lag_ms for b, t in self.batches.items() if b >= first)
+        return sorted(lag for lag in lags if lag is not None)
+
     def _note(self, number: int) -> None:
         offset, commit = (
             self._checkpoint / "offsets" / str(number),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from pathlib import Path
 
@@ -45,35 +44,33 @@ def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bo
     """
     pipeline = load_pipeline(pipeline_file)
     # Spark's modules take a second to import: a wrong file is told before that.
+    from tailrace.pipeline import default_log_file  # noqa: PLC0415
     from tailrace.spark.session import spark_session  # noqa: PLC0415
     from tailrace.verify.report import print_report  # noqa: PLC0415
     from tailrace.verify.run import verify as compare  # noqa: PLC0415
 
-    console = Console(highlight=False)
-    with tempfile.TemporaryDirectory(prefix="tailrace-verify-") as directory:
-        log_file = Path(directory) / "spark.log"
-        spark = spark_session(
-            f"{pipeline.settings.name} verify",
-            delta=True,
-            master=pipeline.settings.master,
-            parallelism=pipeline.settings.parallelism,
-            log_file=log_file,
-            # Plain rows, not cells, go to the Python workers here.
-            extra_conf={**pipeline.settings.spark, "spark.sql.execution.arrow.maxRecordsPerBatch": "16384"},
-        )
-        try:
-            with _RowCounter() as counter:
-                report = compare(
-                    pipeline,
-                    spark,
-                    pattern=pattern,
-                    limit=limit,
-                    parallelism=parallelism,
-                    on_rows=counter.add,
-                )
-        finally:
-            spark.stop()
-    print_report(report, console, show_values=show_values)
+    log_file = default_log_file(pipeline)
+    spark = spark_session(
+        f"{pipeline.settings.name} verify",
+        delta=True,
+        master=pipeline.settings.master,
+        parallelism=pipeline.settings.parallelism,
+        log_file=log_file.with_name(f"{log_file.stem}-verify.log"),
+        extra_conf=pipeline.settings.spark,
+    )
+    try:
+        with _RowCounter() as counter:
+            report = compare(
+                pipeline,
+                spark,
+                pattern=pattern,
+                limit=limit,
+                parallelism=parallelism,
+                on_rows=counter.add,
+            )
+    finally:
+        spark.stop()
+    print_report(report, Console(highlight=False), show_values=show_values)
     if not report.equal:
         raise SystemExit(EXIT_DIFFERENT)
 

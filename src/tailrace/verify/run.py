@@ -45,6 +45,8 @@ from tailrace.verify.target import Target, target_after
 
 #: Most rows of both sides that are compared one by one, per target.
 EXAMINED_ROWS = 250_000
+#: Rows that Spark hands to a task's Python worker at a time.
+ROWS_PER_BATCH = 16_384
 
 
 def verify(
@@ -78,6 +80,9 @@ def verify(
             "verify reads the target at the version a batch left it",
             "use `sink: {type: delta}`",
         )
+    spark = spark.newSession()
+    # A pipeline's session hands over few rows at a time, as they are cells there.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     batch, end = _last_committed(pipeline.checkpoint)
     source = registry.source(pipeline.source)
     by_target, skipped = _tables(source, end, Router(pipeline.routes), pattern)

@@ -1,9 +1,8 @@
 """The target's side: a Delta table as a batch left it, its checksums and the rows of some buckets.
 
-The version of a table that shows the state after batch n is the last one whose commit carries a batch number
-of n or less (`sinks.delta` writes it into `userMetadata`): later ones may hold a part of a later batch, and
-those without a number (a column added, files compacted) change no rows. It is read by time travel, so it
-stays the same while the pipeline writes on.
+The version of a table that shows the state after batch n is the one right before the first commit of a later
+batch (`sinks.delta` writes a commit's batch into `userMetadata`), else the newest one: so what others have
+done to the table is seen too. It is read by time travel and stays the same while the pipeline writes on.
 
 A change log is brought to the form of a table first: per key the last change by `_seq`, deletes left out.
 """
@@ -22,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tailrace.config.model import WriteMode
+from tailrace.errors import StateError
 from tailrace.formats.row import ROW_FIELDS
 from tailrace.spark.jvm import delta_state, map_in_arrow
 from tailrace.verify.checksum import Checksums, bucket_of
@@ -90,7 +90,7 @@ def target_after(
     if delta_state(spark, path) is None:
         return None
     version = _version_after(spark, path, batch)
-    if version is None:
+    if version < 0:
         return None
     frame = spark.read.format("delta").option("versionAsOf", version).load(path)
     schema = to_arrow_schema(frame.schema, timezone="UTC")
@@ -101,32 +101,43 @@ def target_after(
 
 
 def version_of(history: Sequence[tuple[int, str | None]], batch: int) -> int | None:
-    """The version that shows the state after `batch`.
+    """The version that shows the state after `batch`, None if `history` does not reach back so far.
 
     Args:
         history: version and `userMetadata` of commits, newest first.
         batch: number of a batch that is wholly written.
     """
+    newest = history[0][0]
     for version, said in history:
-        if said is None:
-            continue
-        try:
-            value = json.loads(said)
-        except ValueError:
-            continue  # somebody else's note
-        if isinstance(value, dict) and isinstance(value.get("batch"), int) and value["batch"] <= batch:
-            return version
-    return None
+        number = _batch_of(said)
+        if number is not None and number <= batch:
+            return newest
+        if number is not None:
+            newest = version - 1
+    return newest if history[-1][0] == 0 else None
 
 
-def _version_after(spark: SparkSession, path: str, batch: int) -> int | None:
+def _batch_of(said: str | None) -> int | None:
+    try:
+        value = json.loads(said or "null")
+    except ValueError:
+        return None  # somebody else's note
+    number = value.get("batch") if isinstance(value, dict) else None
+    return number if isinstance(number, int) else None
+
+
+def _version_after(spark: SparkSession, path: str, batch: int) -> int:
     for limit in (f" LIMIT {_RECENT}", ""):
         history = spark.sql(f"DESCRIBE HISTORY delta.{_quote(path)}{limit}")
         rows = history.select("version", "userMetadata").orderBy(f.desc("version")).collect()
         version = version_of([(row[0], row[1]) for row in rows], batch)
         if version is not None:
             return version
-    return None
+    raise StateError(
+        f"the Delta table at {path} has lost the version that batch {batch} left",
+        "its history does not reach back so far",
+        "run the pipeline until its next batch is done, then verify again",
+    )
 
 
 def _collapse(log: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -1,0 +1,154 @@
+"""Verification against a real server and real Delta tables: equal when they are, exact about what is not."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from tailrace.config.load import parse_pipeline
+from tailrace.config.model import Pipeline
+from tailrace.devservers import MySqlServer
+from tailrace.errors import ConfigError, StateError
+from tailrace.sinks.registry import make_sink
+from tailrace.spark.query import Supervisor, read_cells
+from tailrace.transform.route import Router
+from tailrace.verify.report import print_report
+from tailrace.verify.run import verify
+
+COLUMNS = """
+  name VARCHAR(40) COLLATE utf8mb4_0900_ai_ci, part INT,
+  i8 TINYINT, u16 SMALLINT UNSIGNED, i24 MEDIUMINT, u64 BIGINT UNSIGNED, f FLOAT, d DOUBLE,
+  m DECIMAL(20, 4), big DECIMAL(60, 10), txt TEXT CHARACTER SET latin1, blob_ BLOB, bin_ BINARY(4),
+  bit1 BIT(1), bit9 BIT(9), day DATE, at DATETIME(6), stamp TIMESTAMP(3) NULL, t TIME(6), y YEAR,
+  j JSON, e ENUM('a', 'é'), s SET('x', 'y'), PRIMARY KEY (name, part)
+"""
+VALUES = """
+  ('Élan', {i}, {i} % 100, {i}, -{i}, 18446744073709551615 - {i}, {i} / 3, {i} / 7, {i}.0001,
+   12345678901234567890123456789012345678901234567890.5 + {i}, 'très', X'00FF{i:04x}', 'ab',
+   {i} % 2, {i} % 512, '2024-02-29', '2025-01-01 00:00:00.000001', '2025-06-01 12:00:00.125',
+   '-{h}:59:59.5', 1999, '{{"a": [1, 2.5, null, "{i}"]}}', 'é', 'x,y')
+"""
+
+
+class _Quiet:
+    def on_progress(self, progress: Any) -> None: ...
+
+    def on_written(self, batch_id: int, written: Any) -> None: ...
+
+    def on_restart(self, error: Any, attempt: int, pause_s: float) -> None: ...
+
+
+class Copy:
+    """A table with every type, another one, and a pipeline that has copied both."""
+
+    def __init__(
+        self, server: MySqlServer, database: str, spark: SparkSession, path: Path, mode: str
+    ) -> None:
+        self.server, self.database, self.spark, self.path = server, database, spark, path
+        rows = ", ".join(VALUES.format(i=i, h=i % 800) for i in range(1, 400))
+        server.execute(
+            f"USE {database}",
+            "SET NAMES utf8mb4",
+            f"CREATE TABLE wide ({COLUMNS})",
+            f"INSERT INTO wide VALUES {rows}",
+            "INSERT INTO wide (name, part) VALUES ('nothing', 0)",
+            "CREATE TABLE small (id INT PRIMARY KEY, v INT)",
+            "INSERT INTO small VALUES (1, 1), (2, 2)",
+        )
+        self.pipeline: Pipeline = parse_pipeline(
+            f"source: {{url: '{server.url}', user: {server.user}, tables: '{database}.*',"
+            f" snapshot-chunk-rows: 150}}\n"
+            f"sink: {{type: delta, path: '{path / 'tables'}', mode: {mode}}}\n"
+            f"pipeline: {{trigger: available-now}}\n"
+        )
+
+    def run(self) -> None:
+        sink = make_sink(self.pipeline.sink, Router(self.pipeline.routes))
+        try:
+            stop = threading.Event()
+            Supervisor(
+                lambda: read_cells(self.spark, self.pipeline), self.pipeline, sink, _Quiet(), stop
+            ).run()
+        finally:
+            sink.close()
+
+    def change(self) -> None:
+        self.server.execute(
+            f"USE {self.database}",
+            "UPDATE wide SET name = 'éLAN', d = 0.1, j = NULL WHERE part < 20",
+            "DELETE FROM wide WHERE part BETWEEN 100 AND 110",
+            "UPDATE wide SET part = part + 1000 WHERE part BETWEEN 200 AND 210",
+        )
+
+    def target(self, table: str) -> str:
+        return f"delta.`{self.path / 'tables' / self.database}.{table}`"
+
+    def verify(self, **given: Any) -> Any:
+        return verify(self.pipeline, self.spark, **given)
+
+
+def printed(report: Any, *, show_values: bool) -> str:
+    file = io.StringIO()
+    print_report(report, Console(width=200, file=file), show_values=show_values)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["upsert", "changelog"])
+def test_target_equals_the_source_as_of_its_batch_whatever_is_written_since(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    copy = Copy(mysql, database, spark, tmp_path, mode)
+    copy.run()
+    copy.change()
+    copy.run()
+    # Not in the target: verify looks at the source as it was before.
+    mysql.execute(f"DELETE FROM {database}.wide WHERE part > 5", f"UPDATE {database}.small SET v = v + 1")
+    report = copy.verify()
+    assert report.equal
+    assert [(t.tables[0].rpartition(".")[2], t.source_rows, t.target_rows) for t in report.targets] == [
+        ("small", 2, 2),
+        ("wide", 389, 389),
+    ]
+
+
+def test_every_difference_is_named_by_key_and_columns(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    copy = Copy(mysql, database, spark, tmp_path, "upsert")
+    copy.run()
+    wide = copy.target("wide")
+    spark.sql(f"DELETE FROM {wide} WHERE part IN (7, 8)")
+    spark.sql(f"UPDATE {wide} SET m = m + 1, y = NULL WHERE part = 9")
+    spark.sql(f"INSERT INTO {wide} (name, part) VALUES ('more', 1)")
+    report = copy.verify(limit=1)
+    small, found = report.targets
+    assert (report.equal, small.equal, found.equal) == (False, True, False)
+    d = found.differences
+    assert (d.missing, d.extra, d.different) == (2, 1, 1)
+    assert {(s.kind, s.key, s.columns) for s in d.shown if s.kind != "missing"} == {
+        ("extra", ("more", 1), ()),
+        ("different", ("Élan", 9), ("m", "y")),
+    }
+    text = printed(report, show_values=False)
+    assert "different key (Élan, 9): m, y" in text
+    assert "and 1 more missing" in text
+    assert "9.0001" not in text
+    assert "source Decimal('9.0001'), target Decimal('10.0001')" in printed(report, show_values=True)
+
+
+def test_one_table_can_be_asked_for(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    copy = Copy(mysql, database, spark, tmp_path, "upsert")
+    with pytest.raises(StateError, match="no batch is committed"):
+        copy.verify()
+    copy.run()
+    assert [t.target for t in copy.verify(pattern=r".*\.small").targets] == [f"{database}.small"]
+    with pytest.raises(ConfigError, match="no table"):
+        copy.verify(pattern="other")
