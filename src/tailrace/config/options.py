@@ -156,7 +156,7 @@ OPTIONS: tuple[Option, ...] = (
         _positive,
         None,
         "a number > 0",
-        "Snapshot splits per batch; default: Spark's default parallelism.",
+        "Snapshot splits per batch; default: the cores of the driver's machine.",
     ),
     Option("snapshotChunkRows", _positive, 100_000, "a number > 0", "Rows per snapshot split."),
     Option("logParallelism", _positive, 1, "a number > 0", "Slices a backlog of the log is cut into."),

@@ -1,0 +1,126 @@
+"""Options are checked before anything is connected to, and documented from the table they are declared in."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tailrace.config.options import OPTIONS, REQUIRED, parse_options
+from tailrace.config.secret import Secret
+from tailrace.errors import ConfigError
+
+GIVEN = {"url": "mysql://h", "user": "u", "tables": "a.b"}
+PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+
+
+def test_only_url_user_and_tables_are_needed():
+    options = parse_options(GIVEN)
+    assert (options.dialect, options.host, options.port, options.shape) == ("mysql", "h", 3306, "row")
+    assert options.exactly_once
+
+
+@pytest.mark.parametrize("missing", ["url", "user", "tables"])
+def test_missing_option_is_named(missing):
+    with pytest.raises(ConfigError, match=f"`{missing}` is missing"):
+        parse_options({k: v for k, v in GIVEN.items() if k != missing})
+
+
+def test_unknown_option_is_named_with_the_nearest_known_one():
+    with pytest.raises(ConfigError, match="unknown option `maxRowPerTrigger`") as error:
+        parse_options({**GIVEN, "maxRowPerTrigger": "1"})
+    assert error.value.hint == "did you mean `maxRowsPerTrigger`?"
+
+
+def test_option_names_are_read_in_any_case():
+    assert parse_options({**GIVEN, "SHAPE": "debezium"}).shape == "debezium"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("url", "mysql://user:secret@h"),
+        ("url", "h:3306"),
+        ("url", "oracle://h"),
+        ("shape", "columns"),
+        ("maxRowsPerTrigger", "0"),
+        ("maxBytesPerTrigger", "12 parsecs"),
+        ("startingPosition", "yesterday"),
+        ("delivery", "at-most-once"),
+        ("serverId", "4294967296"),
+        ("tables", "orders"),
+        ("tables", "shop.(orders"),
+        ("tlsMode", "on"),
+        ("schemasEnable", "yes"),
+        ("snapshotChunkRows", "many"),
+    ],
+)
+def test_wrong_value_is_named_with_what_is_allowed(name, value):
+    with pytest.raises(ConfigError, match=f"`{name}` is wrong") as error:
+        parse_options({**GIVEN, name: value})
+    assert "allowed: " in str(error.value)
+    assert value in str(error.value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", 1), ("64k", 65536), ("2 MiB", 2 << 20), ("1g", 1 << 30)])
+def test_bytes_are_read_with_units(text, value):
+    assert parse_options({**GIVEN, "maxBytesPerTrigger": text}).max_bytes_per_trigger == value
+
+
+def test_tables_are_matched_whole_and_a_comma_within_braces_is_no_separator():
+    options = parse_options({**GIVEN, "tables": r"shop\.t\d{1,2}, crm\..*"})
+    assert options.captures("shop.t12")
+    assert options.captures("crm.anything")
+    assert not options.captures("shop.t123")
+    assert not options.captures("myshop.t1")
+
+
+def test_password_is_never_shown():
+    options = parse_options({**GIVEN, "password": "hunter2"})
+    assert "hunter2" not in repr(options)
+    assert "hunter2" not in f"{options.password}"
+    assert pickle.loads(pickle.dumps(options)).password.resolve() == "hunter2"
+
+
+def test_secret_is_looked_up_where_it_is_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_TEST", "from env")
+    (tmp_path / "secret").write_text("from file\n")
+    assert Secret("${env:SECRET_OF_TEST}").resolve() == "from env"
+    assert Secret(f"${{file:{tmp_path}/secret}}").resolve() == "from file"
+
+
+def test_secret_that_is_not_there_is_an_error_with_its_name(monkeypatch):
+    monkeypatch.delenv("SECRET_OF_TEST", raising=False)
+    with pytest.raises(ConfigError, match="`SECRET_OF_TEST` is not set"):
+        Secret("${env:SECRET_OF_TEST}").resolve()
+    with pytest.raises(ConfigError, match="`/no/such/file` cannot be read"):
+        Secret("${file:/no/such/file}").resolve()
+
+
+def test_documentation_lists_every_option_as_it_is_declared():
+    """`UPDATE_DOCS=1 pytest tests/unit/test_options.py` writes the page anew."""
+    lines = [
+        '# Options of `format("tailrace")`',
+        "",
+        "Names are read in any case. In a pipeline file's `source:` the same names, in camelCase or kebab-case.",
+        "",
+        "| option | allowed | default | |",
+        "|---|---|---|---|",
+    ]
+    for option in OPTIONS:
+        if option.default is REQUIRED:
+            default = "needed"
+        elif option.default is None or isinstance(option.default, Secret):
+            default = ""
+        else:
+            default = (
+                f"`{str(option.default).lower() if isinstance(option.default, bool) else option.default}`"
+            )
+        allowed = option.allowed.replace("|", "\\|")
+        lines.append(f"| `{option.name}` | {allowed} | {default} | {option.doc} |")
+    page = "\n".join(lines) + "\n"
+    if os.environ.get("UPDATE_DOCS"):
+        PAGE.write_text(page)
+    assert PAGE.read_text() == page
