@@ -104,7 +104,7 @@ def test_documentation_lists_every_option_as_it_is_declared():
     lines = [
         '# Options of `format("tailrace")`',
         "",
-        "Names are read in any case. In a pipeline file's `source:` the same names, in camelCase or kebab-case.",
+        "Names are read in any case; a pipeline file's `source:` has the same, in camelCase or kebab-case.",
         "",
         "| option | allowed | default | |",
         "|---|---|---|---|",
