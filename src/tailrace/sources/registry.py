@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
 from tailrace.sources.base import Session, Source
 
-#: URL scheme -> module with `source(options)` and `session(options)`. Imported when first used.
-_MODULES = {
-    "mysql": "tailrace.sources.mysql.source",
+#: URL scheme -> package whose modules `source` and `session` make the two sides, each imported when first
+#: used: the driver does not load what decodes rows, nor does a task load what follows the log.
+_PACKAGES = {
+    "mysql": "tailrace.sources.mysql",
 }
 
 
 def source(options: SourceOptions) -> Source:
     """The driver's side of the database that `options.dialect` names."""
-    return cast("Source", _module(options).source(options))
+    return cast("Source", _module(options, "source").source(options))
 
 
 def session(options: SourceOptions) -> Session:
     """A task's side of it."""
-    return cast("Session", _module(options).session(options))
+    return cast("Session", _module(options, "session").session(options))
 
 
-def _module(options: SourceOptions):  # type: ignore[no-untyped-def]
-    if options.dialect not in _MODULES:
+def _module(options: SourceOptions, side: str) -> Any:
+    if options.dialect not in _PACKAGES:
         raise ConfigError(
             f"no source for `{options.dialect}`",
-            f"known are: {', '.join(sorted(_MODULES))}",
+            f"known are: {', '.join(sorted(_PACKAGES))}",
         )
-    return import_module(_MODULES[options.dialect])
+    return import_module(f"{_PACKAGES[options.dialect]}.{side}")

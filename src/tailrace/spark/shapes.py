@@ -2,6 +2,9 @@
 
 A shape is pickled to tasks, so it is plain data. The rows of a query have one schema for its whole life;
 changes of a table whose columns have changed since are fitted to it by column name.
+
+Spark starts four Python processes for a query and imports this module in each; most never see a row. So what
+loads kernels (numba alone takes most of a second) is imported where it is used.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
-from tailrace.formats.debezium import DebeziumFormat, debezium_schema
 from tailrace.formats.envelope import envelope_schema, to_envelopes
 from tailrace.formats.row import row_schema, to_rows
 from tailrace.model.change import OP_READ, ChangeBatch
@@ -101,10 +103,14 @@ class Messages:
     @property
     def schema(self) -> pa.Schema:
         """See Shape."""
+        from tailrace.formats.debezium import debezium_schema  # noqa: PLC0415 - see the module
+
         return debezium_schema()
 
     def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
         """See Shape."""
+        from tailrace.formats.debezium import DebeziumFormat  # noqa: PLC0415 - see the module
+
         format_ = DebeziumFormat(self.topic_prefix, schemas=self.schemas)
         for batch in changes:
             yield format_.to_messages(batch, now_ms=_now_ms())

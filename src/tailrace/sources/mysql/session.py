@@ -172,3 +172,6 @@ def _altered(connection: pymysql.Connection[Any], planned: TableSchema) -> Table
     names = {c.name for c in planned.columns}
     columns = tuple(c for c in found[0].schema.columns if c.name in names)
     return TableSchema(planned.id, columns, planned.key)
+
+
+session = MySqlSession

@@ -18,7 +18,6 @@ from tailrace.sources.mysql.connection import connect, retrying
 from tailrace.sources.mysql.follower import LogFollower
 from tailrace.sources.mysql.held import pack_blocks
 from tailrace.sources.mysql.position import MySqlPosition
-from tailrace.sources.mysql.session import MySqlSession
 from tailrace.sources.mysql.starting import log_end_position, starting_position
 from tailrace.sources.mysql.wire.transactions import SchemaChange
 
@@ -141,4 +140,3 @@ def created_by(change: SchemaChange) -> tuple[TableId, ...]:
 
 
 source = MySqlSource
-session = MySqlSession
