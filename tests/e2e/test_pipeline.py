@@ -117,7 +117,9 @@ def test_passing_failure_of_the_source_starts_the_stream_again(run: Run) -> None
 
 
 def test_definite_failure_of_the_source_is_raised_as_it_was(run: Run) -> None:
-    error = PositionLostError("`binlog.000001` is gone", "the oldest is `binlog.000009`", "start anew:\n  do it")
+    error = PositionLostError(
+        "`binlog.000001` is gone", "the oldest is `binlog.000009`", "start anew:\n  do it"
+    )
     put_failure(run.source, error)
     with pytest.raises(PositionLostError) as caught:
         run(run.pipeline("parquet"))
@@ -187,5 +189,5 @@ def test_offset_of_a_batch_not_yet_in_the_sink_cannot_be_set(run: Run) -> None:
     run(pipeline)
     checkpoint = Checkpoint(pipeline.checkpoint)
     (Path(pipeline.checkpoint) / "commits" / "0").unlink()
-    with pytest.raises(StateError, match="batch 0 .* is planned but not committed"):
+    with pytest.raises(StateError, match=r"batch 0 .* is planned but not committed"):
         checkpoint.set_end({"v": 1})

@@ -4,6 +4,7 @@
 `<directory>/fail.pickle` holds an error that the next plan raises, once.
 """
 
+# ruff: noqa: N802
 from __future__ import annotations
 
 import pickle

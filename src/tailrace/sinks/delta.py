@@ -40,12 +40,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tailrace.config.model import DeltaSettings, WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.model.change import OP_DELETE
+from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import CellBatch, StreamId, Written
 from tailrace.sinks.columns import AddColumn, follow, stored_schema
 from tailrace.sinks.parquet import DataFile, write_cells
 from tailrace.sinks.parts import SNAPSHOT, Part, parts_of
 from tailrace.sinks.unpack import (
     MERGE_FIELDS,
+    Unpack,
     last_rows,
     log_fields,
     log_rows,
@@ -139,17 +141,11 @@ class _Target:
             cells = in_session(part.cells_of(frame), self.session)
             if self.mode is WriteMode.UPSERT and part.kind != SNAPSHOT:
                 self._merge(cells, columns, part, mark)
-                continue
-            if self.mode is WriteMode.UPSERT:
-                unpack, fields = snapshot_rows(columns), columns
+            elif self.mode is WriteMode.UPSERT:
+                self._append(cells, snapshot_rows(columns), columns, mark, direct)
             else:
-                unpack, fields = log_rows(columns), log_fields(columns)
-            if direct:
-                files = write_cells(cells, unpack, fields, self.path)
-                commit_to_delta(self.session, self.path, [file.action() for file in files], mark)
-            else:
-                with self._marked(mark):
-                    unpacked(cells, unpack, fields).write.format("delta").mode("append").save(self.path)
+                self._append(cells, log_rows(columns), log_fields(columns), mark, direct)
+            failpoint("sink.table")
 
     # ---- the table -----------------------------------------------------------------------------------
 
@@ -231,6 +227,14 @@ class _Target:
         return pa.schema(list(columns.field("_before").type))
 
     # ---- writing -------------------------------------------------------------------------------------
+
+    def _append(self, cells: DataFrame, unpack: Unpack, fields: pa.Schema, mark: Mark, direct: bool) -> None:
+        if direct:
+            files = write_cells(cells, unpack, fields, self.path)
+            commit_to_delta(self.session, self.path, [file.action() for file in files], mark)
+        else:
+            with self._marked(mark):
+                unpacked(cells, unpack, fields).write.format("delta").mode("append").save(self.path)
 
     def _merge(self, cells: DataFrame, columns: pa.Schema, part: Part, mark: Mark) -> None:
         """Bring the last change of each key into the table.

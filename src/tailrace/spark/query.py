@@ -28,6 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace import errors
 from tailrace.config.model import Pipeline, TriggerMode
 from tailrace.errors import SourceError, TailraceError, TransientSourceError
+from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.jvm import failure_classes
@@ -109,6 +110,7 @@ class BatchGate:
         try:
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             written = self._sink.write(CellBatch(stream, batch_id, frame, self._checkpoint.end_of(batch_id)))
+            failpoint("sink.committed")
             self.written = batch_id
             self._watcher.on_written(batch_id, written)
         except Exception as error:
