@@ -158,7 +158,7 @@ OPTIONS: tuple[Option, ...] = (
         "a number > 0",
         "Snapshot splits per batch; default: the cores of the driver's machine.",
     ),
-    Option("snapshotChunkRows", _positive, 100_000, "a number > 0", "Rows per snapshot split."),
+    Option("snapshotChunkRows", _positive, 250_000, "a number > 0", "Rows per snapshot split."),
     Option("logParallelism", _positive, 1, "a number > 0", "Slices a backlog of the log is cut into."),
     Option(
         "delivery",
@@ -233,7 +233,7 @@ class SourceOptions:
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int = 64 << 20
     snapshot_parallelism: int | None = None
-    snapshot_chunk_rows: int = 100_000
+    snapshot_chunk_rows: int = 250_000
     log_parallelism: int = 1
     delivery: str = "exactly-once"
     server_id: int | None = None

@@ -29,6 +29,8 @@ from tailrace.sources.base import Log, LogRange, Position, Source
 QUIET_ADVANCE_S = 10.0
 #: How often the catalog is asked for tables that appeared, seconds; at once after a schema change.
 CATALOG_REFRESH_S = 30.0
+#: Most rows of one SELECT of a chunk: it bounds a task's memory, the chunk's size does not.
+PAGE_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,12 @@ class Enumerator:
         ranges = self._ranges(start, end)
         if ranges:
             schemas = self._tables()
+            page_rows = min(self._options.snapshot_chunk_rows, PAGE_ROWS)
             for name, table_ranges in ranges.items():
                 if name not in schemas:
                     continue  # dropped since: what it held at P is gone, the log tells of the drop
                 out.extend(
-                    SnapshotSplit(schemas[name], r.after, r.upto, end.log, self._options.snapshot_chunk_rows)
+                    SnapshotSplit(schemas[name], r.after, r.upto, end.log, page_rows)
                     for r in table_ranges
                 )
         return out
