@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tailrace.config.options import SourceOptions
+from tailrace.enumerator.lookahead import Lookahead
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.snapshot import KeyRange, advance
 from tailrace.errors import ConfigError
@@ -64,6 +65,7 @@ class Enumerator:
         self._parallelism = parallelism
         self._clock = clock
         self._log: Log | None = None
+        self._boundary = Lookahead(source.boundary)
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
         self._schemas_read_at: float | None = None
@@ -95,9 +97,10 @@ class Enumerator:
         if offset.tables and self._may_snapshot(offset, log_range):
             chunk_rows, splits = self._budget(limits)
             schemas = {n: s for n, s in self._tables().items() if n in offset.tables}
-            offset, planned = advance(
-                offset, schemas, self._source.boundary, splits=splits, chunk_rows=chunk_rows
-            )
+            offset, planned = advance(offset, schemas, self._boundary, splits=splits, chunk_rows=chunk_rows)
+            for name, progress in list(offset.tables.items())[:1]:
+                if name in schemas:
+                    self._boundary.prepare(schemas[name], progress.cursor, chunk_rows, splits)
         if not start.is_new and not planned and log_range is None and offset == start:
             return start
         self._plan = (start, offset, planned)
@@ -121,8 +124,7 @@ class Enumerator:
                 if name not in schemas:
                     continue  # dropped since: what it held at P is gone, the log tells of the drop
                 out.extend(
-                    SnapshotSplit(schemas[name], r.after, r.upto, end.log, page_rows)
-                    for r in table_ranges
+                    SnapshotSplit(schemas[name], r.after, r.upto, end.log, page_rows) for r in table_ranges
                 )
         return out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,11 +29,12 @@ CAUGHT_UP_BYTES = 64 << 20
 
 
 class MySqlSource:
-    """See `tailrace.sources.base.Source`."""
+    """See `tailrace.sources.base.Source`. May be used from several threads: one at a time is served."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._connection: pymysql.Connection[Any] | None = None
+        self._lock = threading.Lock()
 
     def require(self) -> None:
         """Check every precondition."""
@@ -79,7 +81,8 @@ class MySqlSource:
                 self._connection = None
                 raise
 
-        return retrying(self._options, attempt, doing)
+        with self._lock:
+            return retrying(self._options, attempt, doing)
 
 
 class MySqlLog:
