@@ -17,7 +17,7 @@ from tailrace.config.model import DeltaSettings, Pipeline
 from tailrace.sinks.registry import make_sink
 from tailrace.sources import registry
 from tailrace.spark.query import Supervisor, Watcher, read_cells
-from tailrace.spark.session import cache_dir, spark_session
+from tailrace.spark.session import cache_dir, spark_session, stop_session
 from tailrace.transform.route import Router
 
 
@@ -49,7 +49,7 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
         Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop).run()
     finally:
         sink.close()
-        session.stop()
+        stop_session(session)
 
 
 def default_log_file(pipeline: Pipeline) -> Path:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -168,6 +168,16 @@ class Supervisor:
                     return
 
     def _run_once(self, gate: BatchGate) -> None:
+        try:
+            self._follow(gate)
+        except (Py4JNetworkError, ConnectionError) as error:
+            # A SIGTERM to the whole process group ends the JVM too: the batch comes again at the next start.
+            if not self.stop.is_set():
+                raise SourceError(
+                    "Spark's JVM has ended", None, "the log file, or the system's, may say why"
+                ) from error
+
+    def _follow(self, gate: BatchGate) -> None:
         query = self._start(gate)
         seen = ""
         while query.isActive and not self.stop.wait(_POLL_S):

@@ -14,10 +14,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -132,6 +133,12 @@ def _launch(builder: SparkSession.Builder, log_file: Path) -> None:
     with log_file.open("ab") as log:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop Spark; nothing is left to do where its JVM has ended already."""
+    with suppress(Py4JError, ConnectionError):
+        session.stop()
 
 
 def cache_dir() -> Path:
