@@ -20,6 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from bench import data
 
 
+#: Seconds of writing before what is measured.
+WARM_UP_S = 10
+
+
 @dataclass(frozen=True)
 class Latency:
     """Milliseconds from commit to foreachBatch.
@@ -55,12 +59,13 @@ def measure(
         options: of the stream, which begins at the log's end.
         server: arguments of `pymysql.connect`.
         rate: transactions per second.
-        seconds: how long; the first tenth is left out as warming up.
+        seconds: how long is measured, after WARM_UP_S in which Spark's workers start.
         first: id of the first row.
     """
     arrived: dict[int, float] = {}
     ready = threading.Event()
-    total = int(rate * seconds)
+    warm = int(rate * WARM_UP_S)
+    total = warm + int(rate * seconds)
 
     def sink(batch: DataFrame, _: int) -> None:
         now = time.time()
@@ -80,7 +85,7 @@ def measure(
             ]
         finally:
             query.stop()
-    measured = list(range(first + total // 10, first + total))
+    measured = list(range(first + warm, first + total))
     lags = sorted(1000 * (arrived[n] - sent[n]) for n in measured)
     span = sent[measured[-1]] - sent[measured[0]]
     return Latency(

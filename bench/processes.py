@@ -83,8 +83,9 @@ class Sampler:
             cpu, rss = cpu_seconds(pid), rss_mb(pid)
             if cpu is None or rss is None:
                 continue
-            # a forked child takes another command line later on
-            role = self._role[pid] = role_of(pid)
+            # a forked child takes another command line later on, and a dying process has none
+            role = role_of(pid) or self._role.get(pid, "other")
+            self._role[pid] = role
             self._last[pid] = cpu
             self.usage.peak_rss_mb[role] = max(self.usage.peak_rss_mb.get(role, 0.0), rss)
 
@@ -114,13 +115,13 @@ def rss_mb(pid: int) -> float | None:
     return None if stat is None else int(stat[21]) * _PAGE / 1e6
 
 
-def role_of(pid: int) -> str:
-    """What the process is, by its command line."""
+def role_of(pid: int) -> str | None:
+    """What the process is, by its command line; None for one that is unknown or gone."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
-        return "other"
-    return next((role for part, role in _ROLES if part in command), "other")
+        return None
+    return next((role for part, role in _ROLES if part in command), None)
 
 
 def _stat(pid: int) -> list[str] | None:
