@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench import data
 
-
 #: Seconds of writing before what is measured.
 WARM_UP_S = 10
 

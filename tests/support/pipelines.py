@@ -1,11 +1,13 @@
-"""`tailrace run` as a user's process: started, killed at a failpoint, started again; and what its tables hold."""
+"""`tailrace run` as a process of its own: started, killed at a failpoint, started again."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,20 @@ class PipelineProcess:
         server: the dev server that is captured.
         tables: patterns of the tables.
         mode: `upsert` or `changelog`.
+        pipeline: further settings of the pipeline.
+        source: further options of the source.
     """
 
-    def __init__(self, directory: Path, server, tables: str, *, mode: str, **source: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        server,
+        tables: str,
+        *,
+        mode: str,
+        pipeline: Mapping[str, Any] | None = None,
+        **source: Any,
+    ) -> None:
         self.directory = directory
         self.targets = directory / "tables"
         self.file = directory / "pipeline.yaml"
@@ -42,7 +55,12 @@ class PipelineProcess:
                         **source,
                     },
                     "sink": {"type": "delta", "path": str(self.targets), "mode": mode},
-                    "pipeline": {"name": "test", "trigger": "available-now", "parallelism": 2},
+                    "pipeline": {
+                        "name": "test",
+                        "trigger": "available-now",
+                        "parallelism": 2,
+                        **(pipeline or {}),
+                    },
                 }
             )
         )
@@ -50,6 +68,11 @@ class PipelineProcess:
             k: v for k, v in os.environ.items() if k not in ("PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE")
         }
         self._env |= {"TEST_PASSWORD": server.password}
+
+    def run_for(self, seconds: float) -> None:
+        """Run for so long, then kill everything at once, unless it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.run(timeout_s=seconds)
 
     def run(self, *, failpoint: str | None = None, victim: str = "self", timeout_s: float = 240) -> int:
         """Run until it ends by itself; the exit code (negative: the signal that ended it)."""
@@ -68,10 +91,8 @@ class PipelineProcess:
             try:
                 code = process.wait(timeout_s)
             finally:
-                try:  # what a killed driver leaves behind
+                with contextlib.suppress(ProcessLookupError):  # what a killed driver leaves behind
                     os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
         if failpoint is not None:
             assert token.exists(), f"{failpoint} was not reached\n{self.output()}"
         return code

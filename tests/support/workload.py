@@ -102,7 +102,8 @@ class Writers:
                                 cursor.execute(f"UPDATE {self._table} SET v = v + 1 WHERE {equal}", key)
                             elif dice < 0.7:
                                 cursor.execute(
-                                    f"INSERT IGNORE INTO {self._table} ({names}, v, pad) VALUES ({marks}, %s, %s)",
+                                    f"INSERT IGNORE INTO {self._table} ({names}, v, pad) "
+                                    f"VALUES ({marks}, %s, %s)",
                                     (*key, draw.randrange(1000), "x" * draw.randrange(40)),
                                 )
                             elif dice < 0.85:
@@ -120,7 +121,7 @@ class Writers:
                         if error.args[0] not in _EXPECTED:
                             raise
                         connection.rollback()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - told by stop()
             self.errors.append(error)
 
 

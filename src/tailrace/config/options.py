@@ -119,7 +119,7 @@ OPTIONS: tuple[Option, ...] = (
         Secret,
         Secret(""),
         "the password, ${env:NAME} or ${file:PATH}",
-        "Password of `user`; a reference is resolved where a connection is made.",
+        "Password of `user`; a reference is resolved on the driver's machine when a batch needs it.",
     ),
     Option(
         "tables",
@@ -179,7 +179,7 @@ OPTIONS: tuple[Option, ...] = (
         str,
         None,
         "database.table",
-        "Table with (id INT PRIMARY KEY, ts TIMESTAMP(6)) that may be written as a barrier where GTIDs are off.",
+        "Table (id INT PRIMARY KEY, ts TIMESTAMP(6)) that may be written as a barrier where GTIDs are off.",
     ),
     Option("tlsMode", _one_of(*TLS_MODES), "preferred", " | ".join(TLS_MODES), "TLS of every connection."),
     Option("tlsCa", str, None, "a PEM file", "Authorities that sign the server's certificate."),

@@ -175,9 +175,9 @@ class Enumerator:
     def _register(self, offset: StreamOffset, log_range: LogRange | None) -> StreamOffset:
         """Add captured tables that the stream does not know yet.
 
-        A table whose CREATE the batch holds, or waits right behind it, is followed from its first row. One that exists
-        already is snapshotted, which is right whenever it was made: as of a position before its rows it
-        is empty.
+        A table whose CREATE the batch holds, or waits right behind it, is followed from its first row. One
+        that exists already is snapshotted, which is right whenever it was made: as of a position before its
+        rows it is empty.
         """
         if log_range is not None:
             for table in log_range.created:

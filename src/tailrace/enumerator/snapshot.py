@@ -62,7 +62,9 @@ def advance(
         planned[name] = ranges
         rows = progress.rows + chunk_rows * len(ranges)
         if finished:
-            offset = offset.with_done(name, rows)
+            # what the last chunk holds is not known before it is read
+            full = rows - chunk_rows
+            offset = offset.with_done(name, max(full, min(rows, progress.estimated)))
         else:
             offset = offset.with_table(name, TableProgress(cursor, rows, progress.estimated))
     return offset, planned

@@ -79,7 +79,8 @@ class ColumnType:
             case Kind.DOUBLE:
                 return pa.float64()
             case Kind.DECIMAL:
-                assert self.precision is not None and self.scale is not None
+                assert self.precision is not None
+                assert self.scale is not None
                 if self.precision > MAX_DECIMAL_DIGITS:
                     return pa.string()
                 return pa.decimal128(self.precision, self.scale)

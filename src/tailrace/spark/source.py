@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tailrace.config.options import SourceOptions, parse_options
+from tailrace.config.secret import Secret
 from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError
@@ -85,7 +87,9 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._enumerator: Enumerator | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_enumerator": None}
+        # What a secret refers to is there on the driver; tasks on other machines get the secret itself.
+        secret = Secret(self._options.password.resolve())
+        return {**self.__dict__, "_enumerator": None, "_options": replace(self._options, password=secret)}
 
     # ---- driver ----
 

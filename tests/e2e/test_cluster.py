@@ -1,0 +1,104 @@
+"""The same pipeline on a Spark standalone cluster: one master, two workers of one core each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.support.pipelines import PipelineProcess, delta_rows
+from tests.support.workload import SUBJECTS, Writers, fill
+
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
+REGISTERED = "Successfully registered with master"
+
+
+class Cluster:
+    """Master and workers as processes of their own; ended with the block."""
+
+    def __init__(self, directory: Path, workers: int) -> None:
+        self._directory = directory
+        self._workers = workers
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.master = ""
+
+    def __enter__(self) -> Cluster:
+        log = self._start(
+            "master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0"
+        )
+        self.master = self._wait(log, STARTED)[1]
+        for n in range(self._workers):
+            log = self._start(
+                f"worker-{n}",
+                "org.apache.spark.deploy.worker.Worker",
+                *("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"),
+                *("--work-dir", str(self._directory / f"work-{n}")),
+                self.master,
+            )
+            self._wait(log, re.compile(REGISTERED))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _start(self, name: str, *arguments: str) -> Path:
+        log = self._directory / f"{name}.log"
+        env = {
+            k: v for k, v in os.environ.items() if k not in ("PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE")
+        }
+        with log.open("wb") as output:
+            self._processes.append(
+                subprocess.Popen(
+                    [str(SPARK_CLASS), *arguments],
+                    env={**env, "PYSPARK_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1"},
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+        return log
+
+    @staticmethod
+    def _wait(log: Path, pattern: re.Pattern[str]) -> re.Match[str]:
+        deadline = time.monotonic() + 90
+        while (found := pattern.search(log.read_text(errors="replace"))) is None:
+            assert time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
+            time.sleep(0.1)
+        return found
+
+
+@pytest.mark.parametrize("mode", ["upsert"])
+def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path, mode):
+    subject = SUBJECTS[0]
+    table = f"{database}.{subject.name}"
+    fill(mysql, table, subject, 2000)
+    with Cluster(tmp_path, workers=2) as cluster:
+        run = PipelineProcess(
+            tmp_path,
+            mysql,
+            table,
+            mode=mode,
+            pipeline={"master": cluster.master, "spark": {"spark.executor.memory": "512m"}},
+            **{"snapshot-chunk-rows": 500, "snapshot-parallelism": 2},
+        )
+        with Writers(mysql, table, subject, count=2, keys=4000):
+            assert run.run() == 0, run.output()
+        assert run.run() == 0, run.output()
+        executors = [p for n in range(2) for p in (tmp_path / f"work-{n}").glob("*/*") if p.is_dir()]
+        assert len({p.parent.parent for p in executors}) == 2, "both workers took part"
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, v, pad FROM {table} ORDER BY id")
+        held = sorted((r["id"], r["v"], r["pad"]) for r in delta_rows(spark, run.targets / table))
+        assert held == list(cursor.fetchall())
