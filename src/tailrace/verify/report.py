@@ -116,7 +116,7 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
 
 def _result(t: TargetReport) -> Text:
     if t.equal:
-        return Text("equal, as far as its snapshot has come" if t.unfinished else "equal", style="green")
+        return Text("equal so far: its snapshot goes on" if t.unfinished else "equal", style="green")
     assert t.differences is not None
     d = t.differences
     least = "at least " if t.examined < t.differing else ""
