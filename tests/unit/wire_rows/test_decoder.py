@@ -68,6 +68,19 @@ def test_batches_keep_their_limits_and_lose_nothing(limits: dict[str, int], most
     assert lines(batches) == lines(decode(block(LOG)))
 
 
+def test_blocks_decoded_together_give_the_same_changes_in_fewer_batches() -> None:
+    pieces = [block(LOG, at, at + size) for at, size, _ in events()]
+    together = list(EventDecoder(wanted=captured).feed_all(pieces))
+    assert lines(together) == lines(decode(block(LOG)))
+    assert len(together) == len(decode(block(LOG))) < len(decode(*pieces))
+
+
+def test_blocks_of_two_files_decoded_together_keep_their_files() -> None:
+    pieces = [block(LOG), block(LOG, file="binlog.000008")]
+    together = list(EventDecoder(wanted=captured).feed_all(pieces))
+    assert lines(together) == lines(decode(*pieces))
+
+
 def test_seq_is_unique_and_in_log_order() -> None:
     for table in "tu":
         batches = [b for b in decode(block(LOG), epoch=1) if b.table.id.table == table]

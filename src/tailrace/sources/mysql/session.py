@@ -24,7 +24,6 @@ from tailrace.sources.mysql.held import unpack_blocks
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
 from tailrace.sources.mysql.select import select_pages
 from tailrace.sources.mysql.visibility import high_watermark, wait_visible
-from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 
 #: How long a transaction may be in the log before a SELECT sees it; then the wait is tried anew.
@@ -76,7 +75,10 @@ class MySqlSession:
             epoch=end.epoch,
             keys=split.keys,
         )
-        for block in self._blocks(split, start, end):
+        if split.events is not None:
+            yield from decoder.feed_all(unpack_blocks(split.events))
+            return
+        for block in read_log(self._options, start, end):
             yield from decoder.feed(block)
 
     def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
@@ -114,11 +116,6 @@ class MySqlSession:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _blocks(self, split: LogSplit, start: MySqlPosition, end: MySqlPosition) -> Iterator[EventBlock]:
-        if split.events is not None:
-            return iter(unpack_blocks(split.events))
-        return read_log(self._options, start, end)
 
     def _retrying(self, operation: Any, doing: str) -> Any:
         def attempt() -> Any:

@@ -16,7 +16,7 @@ skipping it would lose rows unseen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -109,14 +109,27 @@ class EventDecoder:
                 leave out what is needed.
             PositionLostError: the log says that events are missing from it.
         """
-        if block.file != self._file:
-            self._enter(block.file)
+        yield from self.feed_all([block])
+
+    def feed_all(self, blocks: Sequence[EventBlock]) -> Iterator[ChangeBatch]:
+        """As `feed` for each of `blocks`, but decoded together: no buffer may be reused before the end.
+
+        Thousands of small transactions, each in a block of its own, give a few large batches.
+        """
+        for block in blocks:
+            if block.file != self._file:
+                yield from self._flush()
+                self._enter(block.file)
+            yield from self._collect(block)
+        yield from self._flush()
+
+    def _collect(self, block: EventBlock) -> Iterator[ChangeBatch]:
+        """Find a block's row events; decode those pending when there is no room for more."""
         if self._maps.count > _MAX_MAPS and not self._state[ev.SC_OPEN]:
             self._maps = KnownMaps()
         base = block.buffer.ctypes.data
         checksum = 4 if block.checksum else 0
         yield from self._scan(base + block.start, base + block.end, block.pos, checksum, -1)
-        yield from self._flush()
 
     def _enter(self, file: str) -> None:
         """Go on in another log file."""
