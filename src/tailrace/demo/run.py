@@ -270,7 +270,7 @@ class Demo:
     def _lag_text(self) -> str:
         lags = self.files.lags_ms(self.lag_from)
         if not lags:
-            return "lag unknown"
+            return "no batch yet to take the lag from"
         return f"lag behind the source {statistics.median(lags):,.0f} ms (median), {lags[-1]:,.0f} ms (most)"
 
     def _stats(self) -> dict[str, Any]:

@@ -73,15 +73,16 @@ class StreamFiles:
         """What the tables' commits say."""
         found = Written()
         for file in sorted(self._tables.glob("*/_delta_log/*.json")):
-            for line in file.read_text(encoding="utf-8").splitlines():
-                info: dict[str, Any] = json.loads(line).get("commitInfo", {})
-                if "userMetadata" not in info:
-                    continue
-                said, metrics = json.loads(info["userMetadata"]), info.get("operationMetrics", {})
-                if said["part"] == "snapshot":
-                    found.snapshot[said["batch"]] += int(metrics.get("numOutputRows", 0))
-                else:
-                    found.changes[said["batch"]] += int(metrics.get("numSourceRows", 0))
+            actions = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+            if "userMetadata" not in info:
+                continue
+            said = json.loads(info["userMetadata"])
+            if said["part"] == "snapshot":
+                stats = (json.loads(a["add"]["stats"]) for a in actions if "add" in a)
+                found.snapshot[said["batch"]] += sum(s["numRecords"] for s in stats)
+            else:
+                found.changes[said["batch"]] += int(info["operationMetrics"].get("numSourceRows", 0))
         return found
 
     def snapshot_rate(self, left_out: set[int]) -> tuple[float, int]:

@@ -95,13 +95,11 @@ def test_stream_is_read_from_checkpoint_and_delta_logs(tmp_path: Path) -> None:
     assert files.committed() is not None
     delta = tables / "shop.orders" / "_delta_log"
     delta.mkdir(parents=True)
-    for version, part, metrics in (
-        (0, "snapshot", {"numOutputRows": "7"}),
-        (1, "log", {"numSourceRows": "3"}),
-    ):
+    add = {"add": {"path": "a.parquet", "stats": json.dumps({"numRecords": 7})}}
+    for version, part, metrics in ((0, "snapshot", {}), (1, "log", {"numSourceRows": "3"})):
         said = json.dumps({"batch": 0, "part": part})
         line = {"commitInfo": {"userMetadata": said, "operationMetrics": metrics}}
-        (delta / f"{version:020}.json").write_text(json.dumps(line) + '\n{"add": {}}\n')
+        (delta / f"{version:020}.json").write_text(f"{json.dumps(line)}\n{json.dumps(add)}\n")
     assert files.snapshot_rate(set())[1] == 7
     assert files.written().changes.total() == 3
     assert len(files.lags_ms(0)) == 1
