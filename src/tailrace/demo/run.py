@@ -190,7 +190,7 @@ class Demo:
         with self.screen.step("changes flow") as step:
             until = time.monotonic() + self.seconds
             self._wait(step, pipeline, lambda: time.monotonic() >= until)
-            step.says = f"changes flowed for {self.seconds:.0f} s; {self._lag_text()}"
+            step.says = f"changes flowed for {self.seconds:.0f} s: {self._lag_text()}"
 
     def _verify(self, when: str) -> bool:
         output = self.place.root / "verify.log"
@@ -271,7 +271,7 @@ class Demo:
         lags = self.files.lags_ms(self.lag_from)
         if not lags:
             return "no batch yet to take the lag from"
-        return f"lag behind the source {statistics.median(lags):,.0f} ms (median), {lags[-1]:,.0f} ms (most)"
+        return f"{statistics.median(lags):,.0f} ms behind the source (median), {lags[-1]:,.0f} ms (most)"
 
     def _stats(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.place.stats.read_text(encoding="utf-8"))
