@@ -93,7 +93,7 @@ def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path,
             pipeline={"master": cluster.master, "spark": {"spark.executor.memory": "512m"}},
             **{"snapshot-chunk-rows": 500, "snapshot-parallelism": 2},
         )
-        with Writers(mysql, table, subject, count=2, keys=4000):
+        with Writers(mysql, table, subject, count=2, keys=4000, pause_s=0.05):
             assert run.run() == 0, run.output()
         assert run.run() == 0, run.output()
         executors = [p for n in range(2) for p in (tmp_path / f"work-{n}").glob("*/*") if p.is_dir()]

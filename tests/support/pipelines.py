@@ -42,6 +42,7 @@ class PipelineProcess:
         self.targets = directory / "tables"
         self.file = directory / "pipeline.yaml"
         self._log = directory / "output.txt"
+        self._kills = 0
         self.file.write_text(
             yaml.safe_dump(
                 {
@@ -78,7 +79,8 @@ class PipelineProcess:
         """Run until it ends by itself; the exit code (negative: the signal that ended it)."""
         env = dict(self._env)
         if failpoint is not None:
-            token = self.directory / f"{failpoint}-{victim}"
+            self._kills += 1
+            token = self.directory / f"kill-{self._kills}"
             env[VARIABLE] = f"{failpoint}={victim}@{token}"
         with self._log.open("ab") as output:
             process = subprocess.Popen(

@@ -61,10 +61,14 @@ class Writers:
         subject: what the table looks like.
         count: threads.
         keys: keys are drawn from 0..keys-1.
+        pause_s: rest of each thread after a transaction, seconds.
     """
 
-    def __init__(self, server, table: str, subject: Subject, *, count: int = 8, keys: int = 2000) -> None:
+    def __init__(
+        self, server, table: str, subject: Subject, *, count: int = 8, keys: int = 2000, pause_s: float = 0
+    ) -> None:
         self._server, self._table, self._subject, self._keys = server, table, subject, keys
+        self._pause_s = pause_s
         self._stopping = threading.Event()
         self.errors: list[BaseException] = []
         self._threads = [
@@ -93,7 +97,7 @@ class Writers:
         assign = ", ".join(f"{n} = %s" for n in self._subject.key)
         try:
             with self._server.connect(autocommit=False) as connection, connection.cursor() as cursor:
-                while not self._stopping.is_set():
+                while not self._stopping.wait(self._pause_s):
                     try:
                         for _ in range(draw.choice((1, 1, 1, 3, 20))):
                             key = self._subject.values(draw.randrange(self._keys))
