@@ -12,8 +12,8 @@ from tests.support.workload import SUBJECTS, Writers, fill
 ROWS = 3000
 #: Enough to touch every batch, little enough to leave the machine to Spark.
 LOAD = {"count": 1, "keys": 2 * ROWS, "pause_s": 0.05}
-#: (failpoint, who is killed): the process itself, or the driver's JVM. The first ones hit the snapshot's first
-#: batches; a killed source process or worker is replaced within the run, which then goes on to the end.
+#: (failpoint, who is killed): the process itself, or the driver's JVM. The first ones hit the snapshot's
+#: first batches; a killed source process or worker is replaced within the run, which goes on to the end.
 KILLS = (
     ("batch.planned", "jvm"),
     ("snapshot.batch", "jvm"),

@@ -68,7 +68,8 @@ class PipelineProcess:
         self._env = {
             k: v for k, v in os.environ.items() if k not in ("PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE")
         }
-        self._env |= {"TEST_PASSWORD": server.password}
+        # these JVMs live for seconds: what the second compiler would win is never won back
+        self._env |= {"TEST_PASSWORD": server.password, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
     def run_for(self, seconds: float) -> None:
         """Run for so long, then kill everything at once, unless it has ended."""
