@@ -35,7 +35,7 @@ from tailrace.sources import registry
 #: How long any step may take, seconds.
 STEP_TIMEOUT_S = 600.0
 #: Transactions a second that the writers aim at.
-RATE = 120
+RATE = 60
 #: A batch runs for so long before it is killed, unless it has written a file before.
 _KILL_AFTER_S = 1.5
 
@@ -82,7 +82,9 @@ class Demo:
             pipeline = self._pipeline_killed_once(stack)
             self._wait_for_snapshot(pipeline)
             self._let_changes_flow(pipeline)
-            under_load = self._verify("while writers write and the pipeline runs")
+            under_load = self._verify(
+                "while writers write and the pipeline runs", "--table", rf"{DATABASE}\.(orders|customers)"
+            )
             self._stop_writers(writers)
             self._catch_up(pipeline)
             if not self.keep:
@@ -125,8 +127,8 @@ class Demo:
             f"GRANT INSERT, UPDATE, DELETE ON {DATABASE}.* TO tailrace",  # for the writers
             "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO tailrace",
         )
-        # Some ten batches, so that there is one to be killed in, whatever the machine.
-        chunk_rows = max(1000, self.rows // (10 * (os.cpu_count() or 1)))
+        # Some five batches, so that there is one to be killed in, whatever the machine.
+        chunk_rows = max(1000, self.rows // (4 * (os.cpu_count() or 1)))
         self.place.write_pipeline(server.host, server.port, chunk_rows)
 
     def _writers(self, server: MySqlServer) -> Process:
@@ -192,11 +194,11 @@ class Demo:
             self._wait(step, pipeline, lambda: time.monotonic() >= until)
             step.says = f"changes flowed for {self.seconds:.0f} s: {self._lag_text()}"
 
-    def _verify(self, when: str) -> bool:
+    def _verify(self, when: str, *arguments: str) -> bool:
         output = self.place.root / "verify.log"
         output.unlink(missing_ok=True)
         with ExitStack() as stack, self.screen.step(f"verifying {when}") as step:
-            process = Process(["-m", "tailrace", "verify", str(self.place.pipeline)], output)
+            process = Process(["-m", "tailrace", "verify", str(self.place.pipeline), *arguments], output)
             stack.callback(process.kill)
             self._wait(step, None, lambda: process.exit_code is not None)
             verdict = {0: "equal", 1: "DIFFERENT"}.get(process.exit_code or 0, "failed")
