@@ -22,7 +22,7 @@ from rich.console import Console
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
-    default=15,
+    default=10,
     show_default=True,
     help="How long changes flow after the snapshot.",
 )
