@@ -106,6 +106,10 @@ class Checkpoint:
         text = self._root.read(f"offsets/{batch}")
         return None if text is None else _end(text, self.path)
 
+    def is_done(self, batch: int) -> bool:
+        """Whether Spark has noted the batch as done."""
+        return batch in self._numbers("commits")
+
     def last(self) -> PlannedBatch | None:
         """The newest batch planned, None if there is none."""
         batches = self._numbers("offsets")
@@ -113,7 +117,7 @@ class Checkpoint:
             return None
         end = self.end_of(batches[-1])
         assert end is not None
-        return PlannedBatch(batches[-1], end, batches[-1] in self._numbers("commits"))
+        return PlannedBatch(batches[-1], end, self.is_done(batches[-1]))
 
     def set_end(self, end: dict[str, Any]) -> str:
         """Let the stream go on from `end`: the newest batch then ends there.

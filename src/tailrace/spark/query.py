@@ -119,6 +119,10 @@ class BatchGate:
         finally:
             self._idle.set()
 
+    def is_noted(self) -> bool:
+        """Whether Spark has noted the last batch written, if any, as done."""
+        return self.written is None or self._checkpoint.is_done(self.written)
+
     def close(self) -> None:
         """Begin no further batch; returns when the one under way is in the sink."""
         with self._lock:
@@ -223,10 +227,8 @@ def _stop(query: StreamingQuery, gate: BatchGate) -> None:
     """Stop between two batches: the last one written is noted as done, no other is begun."""
     gate.close()
     deadline = time.monotonic() + _COMMIT_S
-    while query.isActive and gate.written is not None and time.monotonic() < deadline:
-        progress = query.lastProgress
-        if progress is not None and progress.batchId >= gate.written:
-            break
+    # Not asked of the progress: an idle stream reports the number of the batch that comes next.
+    while query.isActive and not gate.is_noted() and time.monotonic() < deadline:
         time.sleep(0.02)
     if query.isActive:
         query.stop()
