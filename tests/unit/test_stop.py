@@ -9,9 +9,9 @@ class IdleQuery:
     """An idle stream: active, and its progress already names the batch that comes next."""
 
     isActive = True  # noqa: N815
-    lastProgress = {"batchId": 8}  # noqa: N815
 
     def __init__(self, gate):
+        self.lastProgress = {"batchId": 8}
         self._gate = gate
         self.noted_when_stopped = None
 
