@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.sources.mysql.wire.memory import SLACK
+from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire.packets import (
     BAD_POSITION,
     BAD_SIZE,

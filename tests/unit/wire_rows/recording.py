@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
-from tailrace.sources.mysql.wire.memory import SLACK
 
 LOG = (Path(__file__).parent / "recorded.binlog").read_bytes()
 EXPECTED: dict[str, list[dict[str, str | None]]] = json.loads(

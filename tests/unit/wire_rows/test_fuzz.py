@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from tailrace.errors import SourceError
+from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire import imagebuffers
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
-from tailrace.sources.mysql.wire.memory import SLACK
 from tests.unit.wire_rows.recording import FILE, FIRST, LOG, captured, events
 
 _SECONDS = 5.0

@@ -47,11 +47,11 @@ from tailrace.errors import (
     TailraceError,
     TransientSourceError,
 )
+from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.connection import connect, raw_socket, retrying, server_facts, translate
 from tailrace.sources.mysql.logfiles import position_lost
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.wire.block import EventBlock
-from tailrace.sources.mysql.wire.memory import SLACK
 from tailrace.sources.mysql.wire.packets import (
     ARTIFICIAL,
     BAD_POSITION,

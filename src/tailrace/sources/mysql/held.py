@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.boundaries import END, FLAGS, HAS_WANTED, START
-from tailrace.sources.mysql.wire.memory import SLACK
 from tailrace.sources.mysql.wire.transactions import Transactions
 
 _LONGEST_GAP = 16 << 10

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.sources.mysql.wire.memory import entry, inline, ld8, ld16, ld32, ld64, st8, st64
+from tailrace.kernels.memory import entry, inline, ld8, ld16, ld32, ld64, st8, st64
 from tailrace.sources.mysql.wire.rowcount import count_rows
 
 START, END, TS_US, SOURCE, GNO, WANTED, ROWS, FLAGS = range(8)

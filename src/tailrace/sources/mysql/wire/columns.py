@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.sources.mysql.wire.memory import SLACK
+from tailrace.kernels.memory import SLACK
 
 KIND, P1, P2, VALIDITY, VALUES, DATA, CAPACITY = range(7)
 WORDS = 8

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from tailrace.kernels.memory import inline, ld8, ld32, ld64
 from tailrace.sources.mysql.wire.lookup import T_CRC
-from tailrace.sources.mysql.wire.memory import inline, ld8, ld32, ld64
 
 
 @inline

@@ -7,8 +7,8 @@ Source: mysql strings/decimal.cc, decimal2bin.
 
 import numpy as np
 
+from tailrace.kernels.memory import be32, inline, ld8, ld64, mulhi, st8, st64
 from tailrace.sources.mysql.wire.lookup import T_DIGIT_BYTES, T_TEN
-from tailrace.sources.mysql.wire.memory import be32, inline, ld8, ld64, mulhi, st8, st64
 from tailrace.sources.mysql.wire.numbers import write_i64, write_padded
 
 #: Most digits, and most after the point.

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import DecodeError, SchemaMismatchError
+from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
@@ -33,7 +34,6 @@ from tailrace.sources.mysql.wire.imagebuffers import ImageBuffers, Layout
 from tailrace.sources.mysql.wire.json import json_room
 from tailrace.sources.mysql.wire.knownmaps import KnownMaps
 from tailrace.sources.mysql.wire.lookup import TABLES
-from tailrace.sources.mysql.wire.memory import SLACK
 from tailrace.sources.mysql.wire.origin import SEQ_PREFIX
 from tailrace.sources.mysql.wire.plan import RowPlan
 from tailrace.sources.mysql.wire.rowcolumns import RowColumns

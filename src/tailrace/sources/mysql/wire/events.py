@@ -11,8 +11,8 @@ Source: mysql libs/mysql/binlog/event/binlog_event.h, control_events.h.
 
 import numpy as np
 
+from tailrace.kernels.memory import copy, entry, inline, ld8, ld16, ld32, ld64, st64
 from tailrace.sources.mysql.wire.crc32 import crc32
-from tailrace.sources.mysql.wire.memory import copy, entry, inline, ld8, ld16, ld32, ld64, st64
 
 HEADER = 19
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire.columns import CAPACITY, DATA, VALIDITY, VALUES, is_variable
-from tailrace.sources.mysql.wire.memory import SLACK
 from tailrace.sources.mysql.wire.origin import pack
 from tailrace.sources.mysql.wire.plan import RowPlan
 

@@ -11,15 +11,7 @@ Source: mysql sql-common/json_binary.h (format), sql-common/json_dom.cc (text).
 
 import numpy as np
 
-from tailrace.sources.mysql.wire.decimal import (
-    MAX_PRECISION,
-    MAX_SCALE,
-    MAX_TEXT,
-    decimal_bytes,
-    write_decimal,
-)
-from tailrace.sources.mysql.wire.lookup import T_ESCAPE, T_HEX
-from tailrace.sources.mysql.wire.memory import (
+from tailrace.kernels.memory import (
     inline,
     ld8,
     ld16,
@@ -32,6 +24,14 @@ from tailrace.sources.mysql.wire.memory import (
     st32,
     st64,
 )
+from tailrace.sources.mysql.wire.decimal import (
+    MAX_PRECISION,
+    MAX_SCALE,
+    MAX_TEXT,
+    decimal_bytes,
+    write_decimal,
+)
+from tailrace.sources.mysql.wire.lookup import T_ESCAPE, T_HEX
 from tailrace.sources.mysql.wire.numbers import write_double, write_i64, write_padded, write_u64
 from tailrace.sources.mysql.wire.text import write_base64
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire import events as ev
-from tailrace.sources.mysql.wire.memory import SLACK
 
 
 class KnownMaps:

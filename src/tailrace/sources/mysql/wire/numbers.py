@@ -7,8 +7,8 @@ Source: R. Giulietti, "The Schubfach way to render doubles" (2020).
 
 import numpy as np
 
+from tailrace.kernels.memory import inline, ld8, ld16, ld64, mulhi, st8, st16
 from tailrace.sources.mysql.wire.lookup import T_DIGITS, T_POWER_HIGH, T_POWER_LOW, T_TEN
-from tailrace.sources.mysql.wire.memory import inline, ld8, ld16, ld64, mulhi, st8, st16
 
 
 @inline

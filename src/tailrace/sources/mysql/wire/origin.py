@@ -1,7 +1,6 @@
 """Kernels for ORIGIN's columns and for packing a batch's buffers."""
 
-from tailrace.sources.mysql.wire.lookup import T_HEX
-from tailrace.sources.mysql.wire.memory import (
+from tailrace.kernels.memory import (
     copy,
     entry,
     ld8,
@@ -14,6 +13,7 @@ from tailrace.sources.mysql.wire.memory import (
     st32,
     st64,
 )
+from tailrace.sources.mysql.wire.lookup import T_HEX
 from tailrace.sources.mysql.wire.numbers import write_i64
 
 #: Digits of `seq`, and those that are the same in a whole block: epoch and file number.

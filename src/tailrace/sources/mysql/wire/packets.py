@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.sources.mysql.wire.memory import copy, entry, inline, ld8, ld32, ld64, st64
+from tailrace.kernels.memory import copy, entry, inline, ld8, ld32, ld64, st64
 
 #: What `unframe` found: it used up its input, an error packet, the end of the log, or no packet at all.
 MORE, ERROR, EOF, MALFORMED = 0, 1, 2, 3

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tailrace.errors import DecodeError, SchemaMismatchError
+from tailrace.kernels.memory import SLACK
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
 from tailrace.sources.mysql.native import CHARSETS, column_type
 from tailrace.sources.mysql.wire import charsets, rows, tablemap
 from tailrace.sources.mysql.wire.columns import KIND, P1, P2, WORDS
 from tailrace.sources.mysql.wire.decimal import MAX_PRECISION, MAX_SCALE
-from tailrace.sources.mysql.wire.memory import SLACK
 from tailrace.sources.mysql.wire.rows import EXTRA
 from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap
 

@@ -23,21 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.errors import DecodeError
-from tailrace.model.table import TableSchema
-from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
-from tailrace.sources.mysql.wire.columns import (
-    CAPACITY,
-    DATA,
-    KIND,
-    P1,
-    P2,
-    VALIDITY,
-    VALUES,
-    WORDS,
-    ColumnBuffers,
-)
-from tailrace.sources.mysql.wire.lookup import TABLES
-from tailrace.sources.mysql.wire.memory import (
+from tailrace.kernels.memory import (
     copy,
     entry,
     inline,
@@ -55,6 +41,20 @@ from tailrace.sources.mysql.wire.memory import (
     st32,
     st64,
 )
+from tailrace.model.table import TableSchema
+from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
+from tailrace.sources.mysql.wire.columns import (
+    CAPACITY,
+    DATA,
+    KIND,
+    P1,
+    P2,
+    VALIDITY,
+    VALUES,
+    WORDS,
+    ColumnBuffers,
+)
+from tailrace.sources.mysql.wire.lookup import TABLES
 from tailrace.sources.mysql.wire.temporal import NO_DATE, days
 
 #: Why the kernel stopped.

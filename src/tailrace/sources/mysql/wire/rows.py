@@ -12,11 +12,7 @@ Source: mysql libs/mysql/binlog/event/rows_event.h; sql-common/pack.cc; sql/fiel
 
 import numpy as np
 
-from tailrace.model.change import OP_CREATE
-from tailrace.sources.mysql.wire.decimal import MAX_TEXT, read_decimal128, write_decimal
-from tailrace.sources.mysql.wire.json import NO_ROOM as JSON_NO_ROOM
-from tailrace.sources.mysql.wire.json import STACK_BYTES, write_json
-from tailrace.sources.mysql.wire.memory import (
+from tailrace.kernels.memory import (
     copy,
     entry,
     inline,
@@ -30,6 +26,10 @@ from tailrace.sources.mysql.wire.memory import (
     st32,
     st64,
 )
+from tailrace.model.change import OP_CREATE
+from tailrace.sources.mysql.wire.decimal import MAX_TEXT, read_decimal128, write_decimal
+from tailrace.sources.mysql.wire.json import NO_ROOM as JSON_NO_ROOM
+from tailrace.sources.mysql.wire.json import STACK_BYTES, write_json
 from tailrace.sources.mysql.wire.temporal import (
     BROKEN,
     NO_DATE,

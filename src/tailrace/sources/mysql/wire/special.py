@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import DecodeError, PositionLostError, SourceError
+from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire import events as ev
-from tailrace.sources.mysql.wire.memory import SLACK
 
 _IGNORABLE_FLAG = 0x80
 #: Statements that change rows: they are logged as text with binlog_format=STATEMENT or MIXED.

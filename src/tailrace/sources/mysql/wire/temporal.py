@@ -7,8 +7,8 @@ Source: mysql mysys/my_time.cc, my_datetime_packed_to_binary and its like.
 
 import numpy as np
 
+from tailrace.kernels.memory import be, be32, inline, ld8
 from tailrace.sources.mysql.wire.lookup import T_MONTH_DAYS
-from tailrace.sources.mysql.wire.memory import be, be32, inline, ld8
 
 #: Results that are no value: the bytes hold no such date, or cannot be a date or time at all.
 NO_DATE = -(1 << 62)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from tailrace.kernels.memory import copy, inline, ld8, ld32, ld64, st8, st32, st64
 from tailrace.sources.mysql.wire.lookup import T_BASE64, T_LATIN1
-from tailrace.sources.mysql.wire.memory import copy, inline, ld8, ld32, ld64, st8, st32, st64
 
 _HIGH_BITS = np.int64(-0x7F7F7F7F7F7F7F80)
 

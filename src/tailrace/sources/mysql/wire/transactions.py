@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tailrace.errors import DecodeError, SourceError
+from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.gtid import GtidSource
 from tailrace.sources.mysql.wire.block import EventBlock
@@ -52,7 +53,6 @@ from tailrace.sources.mysql.wire.boundaries import (
     XA_END,
     index,
 )
-from tailrace.sources.mysql.wire.memory import SLACK
 from tailrace.sources.mysql.wire.rowcount import plan_of
 from tailrace.sources.mysql.wire.statements import Statement, classify, drops_database, tables_named
 
