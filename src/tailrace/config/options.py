@@ -156,7 +156,7 @@ OPTIONS: tuple[Option, ...] = (
         _positive,
         None,
         "a number > 0",
-        "Snapshot splits per batch; default: the cores of the driver's machine.",
+        "Snapshot splits read at once, a batch has up to 8 times as many; default: the driver's cores.",
     ),
     Option("snapshotChunkRows", _positive, 250_000, "a number > 0", "Rows per snapshot split."),
     Option("logParallelism", _positive, 1, "a number > 0", "Slices a backlog of the log is cut into."),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.lookahead import Lookahead
 from tailrace.enumerator.offset import StreamOffset, TableProgress
+from tailrace.enumerator.pace import Pace
 from tailrace.enumerator.snapshot import KeyRange, advance
 from tailrace.errors import ConfigError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
@@ -48,7 +49,7 @@ class Enumerator:
     Args:
         options: the stream's options.
         source: the database.
-        parallelism: snapshot splits per batch.
+        parallelism: snapshot splits that are read at once.
         clock: monotonic seconds.
     """
 
@@ -62,7 +63,7 @@ class Enumerator:
     ) -> None:
         self._options = options
         self._source = source
-        self._parallelism = parallelism
+        self._pace = Pace(parallelism, clock)
         self._clock = clock
         self._log: Log | None = None
         self._boundary = Lookahead(source.boundary)
@@ -210,7 +211,7 @@ class Enumerator:
         return self._log.is_caught_up(self._source.position(offset.log))
 
     def _budget(self, limits: Limits) -> tuple[int, int]:
-        chunk_rows, splits = self._options.snapshot_chunk_rows, self._parallelism
+        chunk_rows, splits = self._options.snapshot_chunk_rows, self._pace.chunks()
         if limits.max_rows is not None:
             chunk_rows = min(chunk_rows, limits.max_rows)
             splits = max(1, min(splits, limits.max_rows // chunk_rows))

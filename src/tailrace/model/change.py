@@ -8,6 +8,9 @@ A ChangeBatch holds some thousand changes of one table and one shape of it, in l
     origin      where it comes from      a record batch with the columns of ORIGIN, one row each
 
 `cell` packs a batch into Arrow IPC bytes (design §3): Spark moves these bytes, not rows.
+
+A batch holds snapshot rows or changes of the log, never both; the rows of a snapshot batch have one origin,
+the position they are as of, so a cell carries it once.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 
 from tailrace.model.table import TableSchema
@@ -47,6 +51,8 @@ ORIGIN = pa.schema(
 )
 
 _TABLE_KEY = b"tailrace.table"
+#: In a cell of snapshot rows: their one origin, an Arrow IPC stream; op and origin's columns are left out.
+_ORIGIN_KEY = b"tailrace.origin"
 
 
 @lru_cache(maxsize=256)
@@ -76,6 +82,11 @@ class ChangeBatch:
     def __len__(self) -> int:
         return len(self.op)
 
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether these are rows of a snapshot."""
+        return bool(len(self)) and self.op[0].as_py() == OP_READ
+
     def image(self, side: str) -> pa.StructArray:
         """`before` or `after` as an array of length n: all null when the batch has no such image."""
         array = self.before if side == "before" else self.after
@@ -102,43 +113,56 @@ class ChangeBatch:
         )
 
     def to_record_batch(self) -> pa.RecordBatch:
-        """op, [before], [after] and ORIGIN's columns side by side; the shape is in the metadata."""
-        names, arrays = ["op"], [self.op]
-        for side in ("before", "after"):
-            image = self.before if side == "before" else self.after
-            if image is not None:
-                names.append(side)
-                arrays.append(image)
-        for field, column in zip(ORIGIN, self.origin.columns, strict=True):
-            names.append(f"origin.{field.name}")
-            arrays.append(column)
+        """op, [before], [after] and ORIGIN's columns side by side."""
+        columns = {"op": self.op, **self._images()}
+        columns |= {f"origin.{f.name}": c for f, c in zip(ORIGIN, self.origin.columns, strict=True)}
+        return pa.RecordBatch.from_pydict(columns)
+
+    def to_cell(self) -> pa.Buffer:
+        """The batch as one Arrow IPC stream; the shape is in its metadata."""
         metadata = {_TABLE_KEY: self.table.text}
-        fields = [pa.field(n, a.type) for n, a in zip(names, arrays, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata=metadata))
+        if self.is_snapshot:
+            metadata[_ORIGIN_KEY] = _stream(self.origin.slice(0, 1)).to_pybytes()
+            batch = pa.RecordBatch.from_pydict(self._images())
+        else:
+            batch = self.to_record_batch()
+        return _stream(batch.replace_schema_metadata(metadata))
 
-    @classmethod
-    def from_record_batch(cls, batch: pa.RecordBatch) -> ChangeBatch:
-        """What `to_record_batch` made."""
-        table = _table(batch.schema.metadata[_TABLE_KEY])
-        names = batch.schema.names
-        return cls(
-            table,
-            batch.column("op"),
-            batch.column("before") if "before" in names else None,
-            batch.column("after") if "after" in names else None,
-            pa.RecordBatch.from_arrays([batch.column(f"origin.{f.name}") for f in ORIGIN], schema=ORIGIN),
-        )
-
-    def to_cell(self) -> bytes:
-        """The batch as one Arrow IPC stream."""
-        batch = self.to_record_batch()
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        return bytes(sink.getvalue())
+    def _images(self) -> dict[str, pa.StructArray]:
+        images = {"before": self.before, "after": self.after}
+        return {side: image for side, image in images.items() if image is not None}
 
     @classmethod
     def from_cell(cls, cell: bytes | pa.Buffer) -> ChangeBatch:
         """What `to_cell` made; the arrays point into `cell`."""
-        with pa.ipc.open_stream(cell) as reader:
-            return cls.from_record_batch(reader.read_next_batch())
+        batch = _read(cell)
+        metadata, names = batch.schema.metadata, batch.schema.names
+        if _ORIGIN_KEY in metadata:
+            op = pa.array(np.full(batch.num_rows, OP_READ, np.int8))
+            origin = _read(metadata[_ORIGIN_KEY]).take(pa.array(np.zeros(batch.num_rows, np.int32)))
+        else:
+            op = batch.column("op")
+            origin = pa.RecordBatch.from_arrays(
+                [batch.column(f"origin.{f.name}") for f in ORIGIN], schema=ORIGIN
+            )
+        before, after = (batch.column(side) if side in names else None for side in ("before", "after"))
+        return cls(_table(metadata[_TABLE_KEY]), op, before, after, origin)
+
+
+def _stream(batch: pa.RecordBatch) -> pa.Buffer:
+    """`batch` as an Arrow IPC stream, written once into memory of its size."""
+    size = pa.MockOutputStream()
+    _write(batch, size)
+    stream = pa.allocate_buffer(size.size())
+    _write(batch, pa.FixedSizeBufferWriter(stream))
+    return stream
+
+
+def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _read(stream: bytes | pa.Buffer) -> pa.RecordBatch:
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_next_batch()

@@ -55,9 +55,10 @@ _CONF: dict[str, str] = {
     # .crc files double the number of files that a batch's commit writes to a local disk.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # A cell is about a megabyte: few of them must go to a Python worker at a time.
+    # A cell has up to a megabyte: few of them must go to a Python worker at a time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "tailrace.spark.daemon",
 }
 
 _DELTA_CONF: dict[str, str] = {
@@ -112,14 +113,17 @@ def spark_session(
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     cores = parallelism or os.cpu_count() or 2
     conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
+    master = master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]"
+    if master.startswith("local"):
+        # Throughput counts, and G1 spends a tenth of two cores on what a stream throws away at once.
+        conf["spark.driver.defaultJavaOptions"] = "-XX:+UseParallelGC"
     if delta:
         conf |= {**_DELTA_CONF, "spark.jars": ",".join(str(jar) for jar in prefetch_jars())}
     if log_file is not None:
         conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_log4j(log_file)}"
     conf |= extra_conf or {}
     builder = SparkSession.builder.appName(name)
-    builder = builder.master(master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]")
-    builder = builder.config(map=dict(conf))
+    builder = builder.master(master).config(map=dict(conf))
     with _sigint_kept():
         if log_file is not None and SparkContext._active_spark_context is None:  # noqa: SLF001
             _launch(builder, log_file)

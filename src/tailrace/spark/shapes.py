@@ -9,6 +9,7 @@ loads kernels (numba alone takes most of a second) is imported where it is used.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import pyarrow as pa
 from tailrace.config.options import SourceOptions
 from tailrace.formats.envelope import envelope_schema, to_envelopes
 from tailrace.formats.row import row_schema, to_rows
-from tailrace.model.change import OP_READ, ChangeBatch
+from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
 from tailrace.reader.fit import fit_batch
 
@@ -129,19 +130,22 @@ class Cells:
         """See Shape."""
         for batch in changes:
             seq = batch.origin.column("seq")
-            kind = "snapshot" if batch.op[0].as_py() == OP_READ else "log"
             values = [
                 str(batch.table.id),
                 batch.table.fingerprint,
-                kind,
+                "snapshot" if batch.is_snapshot else "log",
                 len(batch),
                 seq[0].as_py(),
                 seq[-1].as_py(),
-                batch.to_cell(),
             ]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([v], f.type) for v, f in zip(values, CELLS, strict=True)], schema=CELLS
-            )
+            arrays = [pa.array([v], f.type) for v, f in zip(values, CELLS, strict=False)]
+            yield pa.RecordBatch.from_arrays([*arrays, _one_binary(batch.to_cell())], schema=CELLS)
+
+
+def _one_binary(value: pa.Buffer) -> pa.BinaryArray:
+    """An array of one value, which is not copied."""
+    ends = pa.py_buffer(struct.pack("<ii", 0, value.size))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, value])
 
 
 def _now_ms() -> int:
