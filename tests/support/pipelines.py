@@ -96,6 +96,7 @@ class PipelineProcess:
             finally:
                 with contextlib.suppress(ProcessLookupError):  # what a killed driver leaves behind
                     os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         if failpoint is not None:
             assert token.exists(), f"{failpoint} was not reached\n{self.output()}"
         return code
