@@ -16,8 +16,9 @@ from pathlib import Path
 from tailrace.config.model import DeltaSettings, Pipeline
 from tailrace.sinks.registry import make_sink
 from tailrace.sources import registry
+from tailrace.spark.jars import cache_dir
 from tailrace.spark.query import Supervisor, Watcher, read_cells
-from tailrace.spark.session import cache_dir, spark_session, stop_session
+from tailrace.spark.session import spark_session, stop_session
 from tailrace.transform.route import Router
 
 

@@ -7,9 +7,7 @@ Spark has one session of these settings per process.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -17,13 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tailrace.errors import ConfigError
+from tailrace.spark.jars import cached_jars
 
 #: Delta for Spark 4.2: the newest version whose jar is published; the Python package may be newer.
 DELTA_VERSION = "4.4.0"
@@ -145,47 +142,13 @@ def stop_session(session: SparkSession) -> None:
         session.stop()
 
 
-def cache_dir() -> Path:
-    """Where downloads are kept: below XDG_CACHE_HOME or ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace"
-
-
 def prefetch_jars() -> list[Path]:
-    """Delta's jars, from the cache; downloaded by Spark's own resolver the first time.
+    """Delta's jars, from the cache.
 
     Raises:
-        ConfigError: they could not be downloaded.
+        ConfigError: they are not there and could not be downloaded.
     """
-    home = cache_dir() / f"delta-{DELTA_VERSION}"
-    done = home / "complete"
-    if not done.exists():
-        _download(home)
-        done.touch()
-    return sorted((home / "jars").glob("*.jar"))
-
-
-def _download(home: Path) -> None:
-    home.mkdir(parents=True, exist_ok=True)
-    nothing = home / "nothing.py"
-    nothing.write_text("", encoding="utf-8")
-    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
-    command = [str(submit), "--master", "local[1]", "--packages", DELTA_PACKAGE]
-    command += ["--exclude-packages", ",".join(_PART_OF_SPARK), "--conf", f"spark.jars.ivy={home}"]
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise ConfigError(
-            "no Java found", "Spark 4.2 runs on Java 17 or newer", "install it or set JAVA_HOME"
-        )
-    command.append(str(nothing))
-    result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603
-    if result.returncode != 0:
-        log = home / "download.log"
-        log.write_text(result.stdout + result.stderr, encoding="utf-8")
-        raise ConfigError(
-            f"Delta's jars ({DELTA_PACKAGE}) could not be downloaded",
-            f"Spark's resolver failed, its output is in {log}",
-            "give it a way to Maven Central or a mirror (spark.jars.ivySettings in spark-defaults.conf)",
-        )
+    return cached_jars(f"delta-{DELTA_VERSION}", [DELTA_PACKAGE], _PART_OF_SPARK)
 
 
 def _log4j(log_file: Path) -> str:

@@ -1,0 +1,68 @@
+"""Jars from Maven repositories, kept in the cache: downloaded by Spark's own resolver the first time.
+
+So a machine needs nothing but what Spark needs, and whoever works behind a mirror says so once, in
+`spark.jars.ivySettings`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark
+
+from tailrace.errors import ConfigError
+
+
+def cache_dir() -> Path:
+    """Where downloads are kept: below XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace"
+
+
+def cached_jars(name: str, packages: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
+    """The jars of some packages and of all they depend on.
+
+    Args:
+        name: directory in the cache; it should hold the version, as what is there is not looked at again.
+        packages: `group:artifact:version` each.
+        without: `group:artifact` each (`*` for any artifact): dependencies that are not wanted.
+
+    Raises:
+        ConfigError: they are not in the cache and could not be downloaded.
+    """
+    home = cache_dir() / name
+    done = home / "complete"
+    if not done.exists():
+        _download(home, packages, without)
+        done.touch()
+    return sorted((home / "jars").glob("*.jar"))
+
+
+def _download(home: Path, packages: Sequence[str], without: Sequence[str]) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    nothing = home / "nothing.py"
+    nothing.write_text("", encoding="utf-8")
+    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
+    command = [str(submit), "--master", "local[1]", "--packages", ",".join(packages)]
+    if without:
+        command += ["--exclude-packages", ",".join(without)]
+    command += ["--conf", f"spark.jars.ivy={home}"]
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise ConfigError(
+            "no Java found", "Spark 4.2 runs on Java 17 or newer", "install it or set JAVA_HOME"
+        )
+    command.append(str(nothing))
+    result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603
+    if result.returncode != 0:
+        log = home / "download.log"
+        log.write_text(result.stdout + result.stderr, encoding="utf-8")
+        raise ConfigError(
+            f"jars could not be downloaded: {', '.join(packages)}",
+            f"Spark's resolver failed, its output is in {log}",
+            "give it a way to Maven Central or a mirror (spark.jars.ivySettings in spark-defaults.conf)",
+        )
