@@ -33,12 +33,16 @@ from tailrace.config.options import SourceOptions, TlsOptions
 from tailrace.errors import (
     ConfigError,
     SchemaMismatchError,
+    ServerChangedError,
     SourceError,
     TailraceError,
     TransientSourceError,
 )
 
 T = TypeVar("T")
+
+#: What a MariaDB server's identity begins with, where MySQL has a uuid.
+MARIADB = "mariadb"
 
 #: What the capturing user needs. Named in hints.
 GRANTS = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
@@ -387,7 +391,8 @@ class Server:
     Args:
         version: e.g. (9, 7, 4).
         flavor: "mysql" or "mariadb".
-        server_uuid: MySQL's; "" for MariaDB, which has none.
+        server_uuid: MySQL's. MariaDB has none: "mariadb:", its server_id, by which replicas know servers
+            apart, and `server_uid`, a hash of its machine and port.
         gtid_mode: whether every transaction has a MySQL GTID (MariaDB's GTIDs are another thing: False).
         log_status_sql: the statement that tells the end of the binary log: columns File, Position...
     """
@@ -397,6 +402,21 @@ class Server:
     server_uuid: str
     gtid_mode: bool
     log_status_sql: str
+
+    @property
+    def executed_gtids_sql(self) -> str:
+        """The statement that tells every GTID the server has in its log, purged ones included."""
+        name = "gtid_binlog_pos" if self.flavor == MARIADB else "gtid_executed"
+        return f"SELECT @@global.{name}"
+
+
+def server_changed(options: SourceOptions, wanted: str, found: str) -> ServerChangedError:
+    """What to raise when the server `found` answers where `wanted` did (both `server_uuid`)."""
+    return ServerChangedError(
+        f"another server answers at `{options.host}:{options.port}`",
+        f"the position belongs to the server `{wanted}`, found `{found}`",
+        "try again: the stream goes on by GTID",
+    )
 
 
 def server_facts(connection: pymysql.Connection[Any]) -> Server:
@@ -410,11 +430,13 @@ def server_facts(connection: pymysql.Connection[Any]) -> Server:
         with connection.cursor() as cursor:
             cursor.execute("SELECT VERSION()")
             text = str(one(cursor)[0])
-            flavor = "mariadb" if "mariadb" in text.lower() else "mysql"
+            flavor = MARIADB if "mariadb" in text.lower() else "mysql"
             uuid, gtid_mode = "", "OFF"
             if flavor == "mysql":
                 cursor.execute("SELECT @@global.server_uuid, @@global.gtid_mode")
                 uuid, gtid_mode = (str(v) for v in one(cursor))
+            else:
+                uuid = _mariadb_identity(cursor)
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, "asking the server what it is") from error
     version = parse_version(text)
@@ -426,6 +448,17 @@ def server_facts(connection: pymysql.Connection[Any]) -> Server:
         gtid_mode.upper() == "ON",
         "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS",
     )
+
+
+def _mariadb_identity(cursor: Any) -> str:
+    """What tells a MariaDB server from others that have answered, or may answer, at its address."""
+    cursor.execute(
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_id', 'server_uid', 'hostname', 'port')"
+    )
+    found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+    # server_uid came with 10.6.19
+    machine = found.get("server_uid") or f"{found['hostname']}:{found['port']}"
+    return f"{MARIADB}:{found['server_id']}:{machine}"
 
 
 def one(cursor: Any) -> tuple[Any, ...]:

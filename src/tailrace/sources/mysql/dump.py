@@ -12,6 +12,8 @@ is exactly the bytes of the log files, in order, each once:
   boundary, so nothing is sent twice and nothing is left out.
 * Whether events carry a checksum is what the FORMAT_DESCRIPTION_EVENT says. Asking for none with
   @source_binlog_checksum is not obeyed by 9.7.
+* MariaDB is told that all of its events are understood (@mariadb_slave_capability = 4): else it would
+  send others in their place. Within transactions its events say no end position from 11.4 on.
 * Each connection shows itself under a uuid of its own, by which MySQL knows replicas, and a server id
   of its own, by which MariaDB does: two tasks never push each other out. When a real replica has
   the id, the next attempt takes another.
@@ -48,7 +50,15 @@ from tailrace.errors import (
     TransientSourceError,
 )
 from tailrace.kernels.memory import SLACK
-from tailrace.sources.mysql.connection import connect, raw_socket, retrying, server_facts, translate
+from tailrace.sources.mysql.connection import (
+    connect,
+    is_mariadb,
+    raw_socket,
+    retrying,
+    server_changed,
+    server_facts,
+    translate,
+)
 from tailrace.sources.mysql.logfiles import position_lost
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.wire.block import EventBlock
@@ -72,7 +82,7 @@ from tailrace.sources.mysql.wire.packets import (
 )
 
 _COM_BINLOG_DUMP, _COM_REGISTER_SLAVE = 0x12, 0x15
-_NON_BLOCKING = 1
+_NON_BLOCKING, _SEND_ANNOTATE_ROWS = 1, 2
 _FATAL_READING_LOG = 1236
 _HEARTBEAT_S, _SILENCE_S = 5, 20
 _RECEIVE_BYTES = 1 << 20
@@ -85,10 +95,6 @@ _FARTHEST = 0xFFFFFFFF
 _DENIED = frozenset({ER.ACCESS_DENIED_ERROR, ER.SPECIFIC_ACCESS_DENIED_ERROR})
 #: How long the end of the log may be written but not sent to replicas.
 _UNSYNCED_S = 60.0
-
-
-class ServerChangedError(SourceError):
-    """Another server answers under the address: file and offset mean nothing there."""
 
 
 class _ClashError(Exception):
@@ -136,6 +142,7 @@ class DumpStream:
         self._server_id = server_id or options.server_id
         self._blocking = blocking
         self._server = server
+        self._mariadb = False
         self._connection: pymysql.Connection[Any] | None = None
         self._closed = threading.Event()
         self._walked = pos  # where the next event starts; before `pos` while walking up to it
@@ -221,18 +228,15 @@ class DumpStream:
         connection = connect(self._options, purpose="reading the binary log")
         self._connection = connection
         if self._server and (found := server_facts(connection).server_uuid) != self._server:
-            raise ServerChangedError(
-                f"another server answers at `{self._options.host}:{self._options.port}`",
-                f"the position belongs to the server `{self._server}`, found `{found}`",
-                "point the stream to the server it was reading, or begin a new one",
-            )
+            raise server_changed(self._options, self._server, found)
+        self._mariadb = is_mariadb(connection)
         server_id = self._server_id or server_id_for(self._options)
         with connection.cursor() as cursor:
             period, name = _HEARTBEAT_S * 10**9, uuid.uuid4()
             cursor.execute(
                 "SET @source_heartbeat_period = %s, @master_heartbeat_period = %s, "
                 "@source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32', "
-                "@replica_uuid = %s, @slave_uuid = %s",
+                "@replica_uuid = %s, @slave_uuid = %s, @mariadb_slave_capability = 4",
                 (period, period, str(name), str(name)),
             )
         sock = raw_socket(connection)
@@ -252,6 +256,8 @@ class DumpStream:
             raise
         self._walked = self.pos if self.pos <= _FARTHEST else 4
         flags = 0 if self._blocking else _NON_BLOCKING
+        if self._mariadb:  # every event, or offsets could not be summed
+            flags |= _SEND_ANNOTATE_ROWS
         request = struct.pack("<IHI", self._walked, flags, server_id) + self.file.encode()
         connection._execute_command(_COM_BINLOG_DUMP, request)  # type: ignore[attr-defined]  # noqa: SLF001
 
@@ -298,7 +304,8 @@ class DumpStream:
 
     def _cut(self, events: np.ndarray, end: int) -> Generator[EventBlock, None, int]:
         """Yield what is whole in `events[:end]`; return the offset of what is not."""
-        state = np.zeros(3, np.int64)
+        state = np.zeros(4, np.int64)
+        state[3] = self._mariadb
         base = events.ctypes.data
         at = start = 0
         while True:

@@ -3,6 +3,10 @@
 A GTID is `uuid:number` or, since 8.3, `uuid:tag:number`. A set is kept as one sorted list of half-open
 intervals per source (uuid and tag), so that the millions of consecutive numbers of a busy server cost one.
 
+MariaDB's is `domain-server-number`. All servers that write to a domain count on from each other's numbers, so
+the last GTID of a domain stands for all before it: a set is one interval from 1 per domain, and the server
+that numbered the last one is remembered for the text, `0-1-100,1-2-33`.
+
 Source: MySQL reference manual, "GTID Format and Storage"; `Gtid_set::encode` of the server.
 """
 
@@ -18,11 +22,15 @@ import numpy as np
 
 from tailrace.errors import DecodeError, SourceError
 
-#: Who numbered a transaction: the server's uuid as 16 bytes, and the tag ("" for none).
+#: Who numbered a transaction: the server's uuid as 16 bytes, and the tag ("" for none). MariaDB: domain and
+#: server id, 8 bytes each, and DOMAIN.
 GtidSource = tuple[bytes, str]
+#: In the place of a tag, and none: the source is a domain of MariaDB.
+DOMAIN = "-"
 
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
 _INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
+_DOMAIN_GTID = re.compile(r"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 _Intervals = list[tuple[int, int]]
 
 
@@ -35,12 +43,14 @@ class GtidSet:
 
     def __init__(self, intervals: Iterable[tuple[GtidSource, int, int]] = ()) -> None:
         self._sources: dict[GtidSource, _Intervals] = {}
+        #: The server ids of the domains' last GTIDs.
+        self._servers: dict[GtidSource, int] = {}
         for source, start, end in intervals:
             self.add(source, start, end)
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:
-        """The set that MySQL writes as `text`.
+        """The set that MySQL or MariaDB writes as `text`.
 
         Raises:
             SourceError: it is not a GTID set.
@@ -48,6 +58,10 @@ class GtidSet:
         found = cls()
         for part in re.split(r"[,\s]+", re.sub(r"\s*([:,-])\s*", r"\1", text.strip())):
             if not part:
+                continue
+            if match := _DOMAIN_GTID.fullmatch(part):
+                domain, server, number = (int(group) for group in match.groups())
+                found.add(domain_source(domain, server), 1, number + 1)
                 continue
             head, *rest = part.split(":")
             tag = ""
@@ -68,14 +82,20 @@ class GtidSet:
             except ValueError:
                 raise SourceError(
                     "not a set of GTIDs",
-                    f"found `{part}`, needed uuid[:tag]:first-last[:first-last...]",
-                    "SELECT @@gtid_executed shows the server's",
+                    f"found `{part}`, needed uuid[:tag]:first-last[:first-last...]; "
+                    "of MariaDB domain-server-number",
+                    "SELECT @@gtid_executed shows the server's; of MariaDB, SELECT @@gtid_binlog_pos",
                 ) from None
         return found
 
     def __str__(self) -> str:
         by_sid: dict[bytes, list[str]] = {}
         for sid, tag in sorted(self._sources):
+            if tag == DOMAIN:
+                last = self._sources[sid, tag][-1][1] - 1
+                server = self._servers.get((sid, tag), 0)
+                by_sid[sid] = [f"{int.from_bytes(sid[:8], 'little')}-{server}-{last}"]
+                continue
             parts = by_sid.setdefault(sid, [str(uuid.UUID(bytes=sid))])
             if tag:
                 parts.append(tag)
@@ -87,7 +107,9 @@ class GtidSet:
         return f"GtidSet.parse({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GtidSet) and self._sources == other._sources
+        return (
+            isinstance(other, GtidSet) and self._sources == other._sources and self._servers == other._servers
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -97,19 +119,25 @@ class GtidSet:
     def intervals(self) -> Iterator[tuple[GtidSource, int, int]]:
         """(source, start, end) of each half-open interval, sorted."""
         for source in sorted(self._sources):
+            server = self._servers.get(source, 0)
             for start, end in self._sources[source]:
-                yield source, start, end
+                yield (source[0][:8] + struct.pack("<Q", server), DOMAIN) if server else source, start, end
 
     def copy(self) -> GtidSet:
         """A set of its own with the same GTIDs."""
         other = GtidSet()
         other._sources = {source: list(found) for source, found in self._sources.items()}
+        other._servers = dict(self._servers)
         return other
 
     def add(self, source: GtidSource, start: int, end: int) -> None:
         """Add the numbers `start` to `end` - 1 of `source`."""
         if start >= end:
             return
+        if source[1] == DOMAIN and (server := int.from_bytes(source[0][8:], "little")):
+            start, source = 1, _domain_of(source)
+            if source not in self._sources or end > self._sources[source][-1][1]:
+                self._servers[source] = server
         found = self._sources.setdefault(source, [])
         if found and found[-1][1] == start:  # the next transaction of a running server
             found[-1] = (found[-1][0], end)
@@ -136,7 +164,7 @@ class GtidSet:
 
     def contains(self, source: GtidSource, number: int) -> bool:
         """Whether the GTID `source:number` is in the set."""
-        found = self._sources.get(source, [])
+        found = self._sources.get(_domain_of(source) if source[1] == DOMAIN else source, [])
         at = bisect_right(found, number, key=lambda interval: interval[0])
         return at > 0 and number < found[at - 1][1]
 
@@ -150,6 +178,7 @@ class GtidSet:
     def subtract(self, other: GtidSet) -> GtidSet:
         """The GTIDs in this set and not in `other`."""
         result = GtidSet()
+        result._servers = dict(self._servers)
         for source, found in self._sources.items():
             holes = other._sources.get(source, [])
             for start, end in found:
@@ -212,6 +241,16 @@ class GtidSet:
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise DecodeError("the log's PREVIOUS_GTIDS event cannot be read") from error
         return found
+
+
+def domain_source(domain: int, server: int) -> GtidSource:
+    """The source of a GTID that MariaDB's server `server` numbered in a domain."""
+    return struct.pack("<QQ", domain, server), DOMAIN
+
+
+def _domain_of(source: GtidSource) -> GtidSource:
+    """The domain alone, whatever server numbered in it."""
+    return source[0][:8] + bytes(8), DOMAIN
 
 
 def _exactly(body: bytes, at: int, length: int) -> bytes:

@@ -54,10 +54,15 @@ def end_of_log(connection: pymysql.Connection[Any]) -> tuple[str, int]:
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, "asking for the end of the binary log") from error
     if row is None:
-        raise PreflightError(
-            "the server writes no binary log", "log_bin is OFF", "start the server with log_bin = binlog"
-        )
+        raise no_log()
     return str(row[0]), int(row[1])
+
+
+def no_log() -> PreflightError:
+    """The error for a server without a binary log."""
+    return PreflightError(
+        "the server writes no binary log", "log_bin is OFF", "start the server with log_bin = binlog"
+    )
 
 
 def position_lost(connection: pymysql.Connection[Any], file: str, pos: int, found: str) -> SourceError:

@@ -19,12 +19,13 @@ import pymysql
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError, StateError
 from tailrace.model.table import TableId
-from tailrace.sources.mysql.connection import connect, one, retrying, server_facts
+from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, server_facts
 from tailrace.sources.mysql.dump import DumpStream
-from tailrace.sources.mysql.gtid import GtidSet
+from tailrace.sources.mysql.gtid import GtidSet, domain_source
 from tailrace.sources.mysql.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.position import MySqlPosition
-from tailrace.sources.mysql.visibility import log_status
+from tailrace.sources.mysql.visibility import log_status, snapshot_position
+from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.boundaries import (
     END,
@@ -81,6 +82,10 @@ def log_end_position(options: SourceOptions) -> MySqlPosition:
     """
 
     def ask(connection: pymysql.Connection[Any]) -> MySqlPosition | str:
+        if is_mariadb(connection):
+            file, pos = snapshot_position(connection)
+            gtids = _value(connection, f"SELECT BINLOG_GTID_POS('{file}', {pos})")
+            return MySqlPosition(file, pos, str(GtidSet.parse(gtids)), server_facts(connection).server_uuid)
         found = log_status(connection)
         if found is None:
             return end_of_log(connection)[0]
@@ -148,7 +153,7 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
         SourceError: the server does not tell.
         TransientSourceError: the server stayed away.
     """
-    executed = GtidSet.parse(_asking(options, lambda c: _value(c, "SELECT @@global.gtid_executed")))
+    executed = GtidSet.parse(_asking(options, lambda c: _value(c, server_facts(c).executed_gtids_sql)))
     if missing := gtids.subtract(executed):
         raise StateError(
             "the server has not executed all GTIDs asked for",
@@ -277,7 +282,11 @@ def _nothing(table: TableId) -> bool:  # noqa: ARG001
 def _previous_gtids(block: EventBlock, start: int, end: int) -> GtidSet:
     base = block.start - block.pos
     trailer = 4 if block.checksum else 0
-    return GtidSet.decode(block.buffer[base + start + HEADER : base + end - trailer].tobytes())
+    body = block.buffer[base + start + HEADER : base + end - trailer].tobytes()
+    if block.buffer[base + start + 4] == mariadb.GTID_LIST:
+        last = mariadb.gtid_list(body)
+        return GtidSet((domain_source(domain, server), 1, number + 1) for domain, server, number in last)
+    return GtidSet.decode(body)
 
 
 def _created_us(options: SourceOptions, file: str) -> int:

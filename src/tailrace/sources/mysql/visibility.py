@@ -3,12 +3,14 @@
 A transaction is in the binary log before it is committed in the engine: for up to
 `binlog_group_commit_sync_delay`, and with lossless semi-synchronous replication for as long as a replica
 takes to answer. A SELECT in between does not see it, though `SHOW BINARY LOG STATUS` counts it. Rows
-"as of P" are only right if every transaction up to P is visible first. Three ways to know:
+"as of P" are only right if every transaction up to P is visible first. Four ways to know:
 
     GTID         WAIT_FOR_EXECUTED_GTID_SET(every GTID in the log up to P): a GTID enters the executed set
                  when its transaction has become visible
     LOG_STATUS   performance_schema.log_status has reached P: reading it stops commits for a moment, so
                  its position has nothing pending below it
+    SNAPSHOT     MariaDB: a transaction begun WITH CONSISTENT SNAPSHOT knows the log's position that it sees
+                 (binlog_snapshot_position); what one sees, every later SELECT sees
     HEARTBEAT    a transaction of our own, logged after P, is committed: commits happen in log order
                  (binlog_order_commits), so all before it are committed too
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -27,8 +30,8 @@ from pymysql.constants import ER
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PreflightError, TransientSourceError
-from tailrace.sources.mysql.connection import one, server_facts, translate
-from tailrace.sources.mysql.logfiles import end_of_log
+from tailrace.sources.mysql.connection import is_mariadb, one, server_facts, translate
+from tailrace.sources.mysql.logfiles import end_of_log, no_log
 from tailrace.sources.mysql.position import MySqlPosition
 
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.002, 0.1
@@ -50,6 +53,7 @@ class Barrier(StrEnum):
 
     GTID = "gtid"
     LOG_STATUS = "log_status"
+    SNAPSHOT = "snapshot"
     HEARTBEAT = "heartbeat"
     NONE = "none"
 
@@ -61,6 +65,8 @@ def barrier_kind(connection: pymysql.Connection[Any], options: SourceOptions) ->
         TransientSourceError: the connection is lost.
         SourceError: the server does not answer as expected.
     """
+    if is_mariadb(connection):
+        return Barrier.SNAPSHOT
     if server_facts(connection).gtid_mode:
         return Barrier.GTID
     if log_status(connection) is not None:
@@ -90,13 +96,16 @@ def wait_visible(
         SourceError: the server refuses.
     """
     # a position that carries GTIDs says by itself that they work: no questions before each SELECT
-    kind = Barrier.GTID if position.gtids else barrier_kind(connection, options)
+    by_gtid = position.gtids and not is_mariadb(connection)
+    kind = Barrier.GTID if by_gtid else barrier_kind(connection, options)
     try:
         match kind:
             case Barrier.GTID:
                 _wait_for_gtids(connection, position, timeout_s)
             case Barrier.LOG_STATUS:
-                _wait_for_log_status(connection, position, timeout_s)
+                _wait_until(lambda: log_status(connection), position, timeout_s)
+            case Barrier.SNAPSHOT:
+                _wait_until(lambda: snapshot_position(connection), position, timeout_s)
             case Barrier.HEARTBEAT:
                 _write_heartbeat(connection, str(options.heartbeat_table))
             case Barrier.NONE:
@@ -142,6 +151,27 @@ def log_status(connection: pymysql.Connection[Any]) -> tuple[str, int, str] | No
     )
 
 
+def snapshot_position(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+    """File and offset of the log that a snapshot made now is as of. MariaDB only.
+
+    Raises:
+        PreflightError: the server writes no binary log.
+        TransientSourceError: the connection is lost.
+        SourceError: the server refuses.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+            found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+            cursor.execute("ROLLBACK")
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "asking which position of the log is visible") from error
+    if not found.get("binlog_snapshot_file"):
+        raise no_log()
+    return found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
+
+
 def _late(position: MySqlPosition, timeout_s: float) -> TransientSourceError:
     return TransientSourceError(
         f"the transactions up to `{position}` are not visible yet",
@@ -157,13 +187,14 @@ def _wait_for_gtids(connection: pymysql.Connection[Any], position: MySqlPosition
             raise _late(position, timeout_s)
 
 
-def _wait_for_log_status(
-    connection: pymysql.Connection[Any], position: MySqlPosition, timeout_s: float
+def _wait_until(
+    visible: Callable[[], tuple[str, int, *tuple[str, ...]] | None], position: MySqlPosition, timeout_s: float
 ) -> None:
+    """Poll until what is `visible` (a file, an offset) has reached `position`."""
     deadline = time.monotonic() + timeout_s
     pause = _SHORTEST_POLL_S
     while True:
-        found = log_status(connection)
+        found = visible()
         if found and MySqlPosition(found[0], found[1]).order >= (
             0,
             position.file_number,

@@ -32,15 +32,15 @@ S_USED, S_COUNT, S_PHASE, S_BEGAN, S_TS, S_SOURCE = range(6)
 S_GNO, S_WANTED, S_ROWS, S_FLAGS, S_ACTION, S_LAST = range(6, 12)
 #: Phases: between transactions, behind a GTID, inside
 OUTSIDE, NUMBERED, INSIDE = 0, 1, 2
-#: What Python says about a statement, in S_ACTION
+#: What Python says about a statement, in S_ACTION; about packed rows, their number and one
 ASK, OPENS, PASSES, CLOSES = 0, 1, 2, 3
 #: Why the kernel stops.
-DONE, OUT_FULL, NEW_TABLE, NEW_SOURCE, NEW_STATEMENT, BAD, UNKNOWN, INCIDENT = range(8)
+DONE, OUT_FULL, NEW_TABLE, NEW_SOURCE, NEW_STATEMENT, BAD, UNKNOWN, INCIDENT, PACKED_ROWS = range(9)
 
 #: A table's slot: id, address and length of what must be equal, whether all of the body must, wanted,
 #: plan, columns
 SLOT_WORDS = 8
-#: A source: uuid 16, length of the tag 8, tag 32, unused 8
+#: A source: uuid (MariaDB: domain and server id) 16, length of the tag 8, tag 32, unused 8
 SOURCE_BYTES = 64
 _DUMMY_TABLE = 0xFFFFFF
 
@@ -281,6 +281,26 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
             st64(state + 8 * S_SOURCE, source)
             st64(state + 8 * S_LAST, source)
             st64(state + 8 * S_PHASE, NUMBERED)
+        elif kind == 162:  # MariaDB's
+            if e - p < 19 + 13:
+                status = np.int64(BAD)
+                break
+            starts_transaction(state, at, ld32(p) * 1000000)
+            for w in range(7):
+                st64(scratch + 8 * w, 0)
+            st64(scratch, ld32(p + 19 + 8))
+            st64(scratch + 8, ld32(p + 5))
+            st64(scratch + 16, 1)
+            st64(scratch + 24, 45)  # DOMAIN of `gtid`
+            source = find_source(scratch, sources, nsources, ld64(state + 8 * S_LAST))
+            if source < 0:
+                status = np.int64(NEW_SOURCE)
+                break
+            st64(state + 8 * S_SOURCE, source)
+            st64(state + 8 * S_LAST, source)
+            st64(state + 8 * S_GNO, ld64(p + 19))
+            # it stands for BEGIN, unless a statement of its own follows
+            st64(state + 8 * S_PHASE, NUMBERED if ld8(p + 19 + 12) & 1 else INSIDE)
         elif kind == 19:
             if e - p < 19 + 8:
                 status = np.int64(BAD)
@@ -309,17 +329,29 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
                 st64(state + 8 * S_WANTED, ld64(state + 8 * S_WANTED) + size)
                 st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | HAS_WANTED)
                 if counting:
-                    rows = np.int64(1)
-                    if kind != 39:
-                        rows = count_rows(p, e, ld64(slot + 48), ld64(slot + 40))
+                    rows = count_rows(p, e, ld64(slot + 48), ld64(slot + 40))
                     if rows < 0:
                         status = np.int64(BAD)
                         break
                     st64(state + 8 * S_ROWS, ld64(state + 8 * S_ROWS) + rows)
+        elif kind >= 166 and kind <= 171:  # MariaDB's, packed
+            slot = slot_of(ld64(p + 19) & 0xFFFFFFFFFFFF, slots, mask)
+            if e - p < 19 + 8 or ld64(slot + 8) == 0:
+                status = np.int64(BAD)
+                break
+            if ld64(slot + 32) == 1:
+                rows = ld64(state + 8 * S_ACTION) - 1  # what Python counted
+                if counting and rows < 0:
+                    status = np.int64(PACKED_ROWS)
+                    break
+                st64(state + 8 * S_ACTION, ASK)
+                st64(state + 8 * S_WANTED, ld64(state + 8 * S_WANTED) + size)
+                st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | HAS_WANTED)
+                st64(state + 8 * S_ROWS, ld64(state + 8 * S_ROWS) + max(rows, 0))
         elif kind == 16:
             ends_transaction(state, out, count, after)
             count += 1
-        elif kind == 2:
+        elif kind == 2 or kind == 165:
             action = statement_action(p, e, state)
             if action < 0:
                 status = np.int64(BAD)
@@ -348,7 +380,7 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
             st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | HAS_WANTED | COMPRESSED)
             ends_transaction(state, out, count, after)
             count += 1
-        elif kind == 35:
+        elif kind == 35 or kind == 163:
             starts_transaction(state, at, np.int64(0))
             st64(state + 8 * S_FLAGS, FILE_START)
             ends_transaction(state, out, count, after)
@@ -359,7 +391,8 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
         elif not (
             kind == 3 or kind == 4 or kind == 5 or kind == 9 or kind == 11 or kind == 13
             or kind == 14 or kind == 15 or kind == 17 or kind == 18 or kind == 28 or kind == 29
-            or kind == 36 or kind == 37 or ld16(p + 17) & 0x80 != 0
+            or kind == 36 or kind == 37 or kind == 160 or kind == 161 or kind == 164
+            or ld16(p + 17) & 0x80 != 0
         ):  # fmt: skip
             status = np.int64(UNKNOWN)
             break

@@ -16,6 +16,7 @@ skipping it would lose rows unseen.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
@@ -25,20 +26,24 @@ import pyarrow as pa
 from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
-from tailrace.model.table import TableId
+from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
 from tailrace.sources.mysql.wire import events as ev
+from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire import rows as rw
+from tailrace.sources.mysql.wire.absent import mark_absent
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.imagebuffers import ImageBuffers, Layout
 from tailrace.sources.mysql.wire.json import json_room
-from tailrace.sources.mysql.wire.knownmaps import KnownMaps
+from tailrace.sources.mysql.wire.knownmaps import UNKNOWN, KnownMaps
 from tailrace.sources.mysql.wire.lookup import TABLES
 from tailrace.sources.mysql.wire.origin import SEQ_PREFIX
+from tailrace.sources.mysql.wire.partialrows import UPDATE_ROWS, PartialUpdates
 from tailrace.sources.mysql.wire.plan import RowPlan
 from tailrace.sources.mysql.wire.rowcolumns import RowColumns
 from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, unpack
-from tailrace.sources.mysql.wire.tablemap import parse_table_map, table_of
+from tailrace.sources.mysql.wire.tablemap import TableMap, parse_table_map, table_of
+from tailrace.sources.mysql.wire.unnamed import is_unnamed, require_types, with_names
 
 #: Row events and transactions collected before they are decoded.
 _MAX_EVENTS = 16384
@@ -57,6 +62,8 @@ class EventDecoder:
         wanted: whether the changes of a table are wanted; asked when a table map of it is new.
         epoch: the stream's epoch, the first part of `seq`.
         keys: key columns of tables that have been given one; for others the log's own key counts.
+        shape_of: a table's shape in the catalog, None if it is not there; asked where the log was written
+            with `binlog_row_metadata=MINIMAL`.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of events after which a batch ends; one row may be larger.
         verify_checksums: whether to check the CRC32 of each event that has one.
@@ -68,6 +75,7 @@ class EventDecoder:
         wanted: Callable[[TableId], bool],
         epoch: int = 0,
         keys: Mapping[TableId, tuple[str, ...]] = {},
+        shape_of: Callable[[TableId], TableSchema | None] = lambda _: None,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
         verify_checksums: bool = True,
@@ -75,6 +83,7 @@ class EventDecoder:
         self._wanted = wanted
         self._epoch = epoch
         self._keys = keys
+        self._shape_of = shape_of
         self._max_rows = batch_rows
         self._max_bytes = batch_bytes
         self._verify = int(verify_checksums)
@@ -83,6 +92,7 @@ class EventDecoder:
         self._layouts: list[Layout] = []
         self._slots: dict[bytes, int] = {}
         self._current: dict[TableId, int] = {}
+        self._partials: dict[int, PartialUpdates] = {}
         self._state = np.zeros(8, np.int64)
         self._events = np.zeros((_MAX_EVENTS, rw.EV_WORDS), np.int64)
         self._txs = np.zeros((_MAX_EVENTS, ev.TX_WORDS), np.int64)
@@ -172,6 +182,10 @@ class EventDecoder:
                 continue
             if event.type == ev.TRANSACTION_PAYLOAD:
                 yield from self._payload(event, payload, pos)
+            elif event.type == ev.PARTIAL_UPDATE_ROWS:
+                yield from self._partial(event, payload, pos)
+            elif mariadb.WRITE_ROWS_COMPRESSED_V1 <= event.type <= mariadb.DELETE_ROWS_COMPRESSED:
+                yield from self._packed_rows(at, event, pos)
             else:
                 if state[ev.SC_TXNS] == _MAX_EVENTS:
                     yield from self._flush()
@@ -185,8 +199,37 @@ class EventDecoder:
             self._txs[state[ev.SC_TXNS]] = gtid_tagged(event)
             state[ev.SC_TXNS] += 1
             state[ev.SC_OPEN], state[ev.SC_DIRTY] = 1, 0
-        elif check(event, bool(state[ev.SC_DIRTY]), lambda id_: self._maps.slot(id_) >= 0):
+        elif check(event, bool(state[ev.SC_DIRTY])):
             state[ev.SC_OPEN] = 0
+
+    def _partial(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
+        """Updates of parts of JSON values, as the whole updates they stand for."""
+        id_ = int.from_bytes(event.body[:6], "little")
+        slot = self._maps.slot(id_)
+        if slot == UNKNOWN or len(event.body) < 8:
+            _refuse(ev.NO_MAP, event.where)
+        if slot < 0:
+            return
+        state = self._state
+        if not state[ev.SC_OPEN]:
+            _refuse(ev.NO_TRANSACTION, event.where)
+        schema = self._layouts[slot].plan.schema
+        if slot not in self._partials:
+            self._partials[slot] = PartialUpdates(self._maps.body(id_), [c.name for c in schema.columns])
+        try:
+            whole = self._partials[slot].whole(bytes(ev.HEADER) + event.body)
+        except (DecodeError, SchemaMismatchError) as error:
+            message = f'{error.message} in table "{schema.id}"'
+            raise type(error)(message, f"at {event.where}: {error.detail}", error.hint) from error
+        if state[ev.SC_EVENTS] == _MAX_EVENTS or self._unpacked_bytes + len(whole) > _MAX_UNPACKED:
+            yield from self._flush()
+        kept = np.frombuffer(whole + bytes(SLACK), np.uint8)
+        self._keep(kept)
+        at, txn = kept.ctypes.data, state[ev.SC_TXNS] - 1
+        place = (pos, 0) if payload < 0 else (payload, pos)
+        self._events[state[ev.SC_EVENTS], :7] = at, at + len(whole), UPDATE_ROWS, slot, txn, *place
+        state[ev.SC_EVENTS] += 1
+        state[ev.SC_DIRTY] = 1
 
     def _payload(self, event: SpecialEvent, outer: int, pos: int) -> Iterator[ChangeBatch]:
         """The events of a compressed transaction."""
@@ -195,10 +238,24 @@ class EventDecoder:
         for piece, start in unpack(event):
             if self._unpacked_bytes + len(piece) > _MAX_UNPACKED:
                 yield from self._flush()
-            self._unpacked.append(piece)
-            self._unpacked_bytes += len(piece)
             at = piece.ctypes.data
             yield from self._scan(at, at + len(piece) - SLACK, start, 0, pos)
+            self._keep(piece)
+
+    def _packed_rows(self, address: int, event: SpecialEvent, pos: int) -> Iterator[ChangeBatch]:
+        """One of MariaDB's packed row events, as if it had been a plain one."""
+        header = ctypes.string_at(address, ev.HEADER)
+        plain = mariadb.plain_rows(header + event.body, f"at {event.where}")
+        if self._unpacked_bytes + len(plain) > _MAX_UNPACKED:
+            yield from self._flush()
+        piece = np.frombuffer(plain + bytes(SLACK), np.uint8)
+        yield from self._scan(piece.ctypes.data, piece.ctypes.data + len(plain), 0, 0, pos)
+        self._keep(piece)
+
+    def _keep(self, piece: np.ndarray) -> None:
+        """Hold unpacked bytes, whose events have been scanned, until those are decoded."""
+        self._unpacked.append(piece)
+        self._unpacked_bytes += len(piece)
 
     def _new_map(self, event: SpecialEvent) -> Iterator[ChangeBatch]:
         """Learn a table map; decode what is pending first if its table had another shape."""
@@ -209,18 +266,27 @@ class EventDecoder:
             if self._wanted(table):
                 slot = self._slots.get(body[6:], -1)
                 if slot < 0:
-                    plan = RowPlan(parse_table_map(body), self._keys.get(table, ()))
+                    plan = self._plan(parse_table_map(body))
                     slot = len(self._layouts)
                     self._layouts.append(Layout(plan, self._max_rows))
                     self._slots[body[6:]] = slot
                 if self._current.get(table, slot) != slot:
                     yield from self._flush()
                 self._current[table] = slot
-        except DecodeError as error:
-            raise DecodeError(
-                error.message, f"{error.detail or 'table map event'}, at {event.where}"
-            ) from error
+        except (DecodeError, SchemaMismatchError) as error:
+            detail = f"{error.detail or 'table map event'}, at {event.where}"
+            raise type(error)(error.message, detail, error.hint) from error
         self._maps.add(body, slot)
+
+    def _plan(self, map_: TableMap) -> RowPlan:
+        """How a table's rows are decoded; what the log leaves out of its shape is the catalog's."""
+        key = self._keys.get(map_.id, ())
+        known = self._shape_of(map_.id) if is_unnamed(map_) else None
+        if known is None:
+            return RowPlan(map_, key)
+        plan = RowPlan(with_names(map_, known), key)
+        require_types(map_, plan.schema, known)
+        return plan
 
     def _flush(self) -> Iterator[ChangeBatch]:
         """Decode all pending row events, table by table."""
@@ -239,7 +305,7 @@ class EventDecoder:
         """Decode the chosen row events, all of one shape."""
         plan = layout.plan
         columns = len(plan.schema.columns)
-        cursor = np.zeros(8, np.int64)
+        cursor = np.zeros(rw.CU_WORDS, np.int64)
         status = rw.NO_ROOM
         while status != rw.DONE:
             bitmaps = self._buffers.bind(layout)
@@ -266,11 +332,20 @@ class EventDecoder:
                 op, origin = self._rows.arrays(rows, txns, self._txs, self._prefix, self._files)
                 if layout.trim(2 * self._max_bytes):
                     self._buffers.drop_data()
-                yield ChangeBatch(plan.schema, op, before, after, origin)
+                changes = ChangeBatch(plan.schema, op, before, after, origin)
+                yield self._marked(changes, cursor) if cursor[rw.CU_IN_BEFORE :].max() > 1 else changes
             if status == rw.NO_ROOM:
                 self._make_room(layout, cursor, chosen, rows)
             elif status not in (rw.DONE, rw.BATCH_FULL):
                 self._refuse_row(status, layout, cursor, chosen)
+
+    def _marked(self, batch: ChangeBatch, cursor: np.ndarray) -> ChangeBatch:
+        """`batch`, all of whose images lack the same columns, with these named."""
+        try:
+            return mark_absent(batch, int(cursor[rw.CU_IN_BEFORE]), int(cursor[rw.CU_IN_AFTER]))
+        except SchemaMismatchError as error:
+            place = f"{self._file}:{batch.origin.column('pos')[0].as_py()}"
+            raise SchemaMismatchError(error.message, f"at {place}: {error.detail}", error.hint) from None
 
     def _make_room(self, layout: Layout, cursor: np.ndarray, chosen: np.ndarray, rows: int) -> None:
         """More room for the column that did not fit, as much as its row may need if that was the first."""
@@ -288,12 +363,6 @@ class EventDecoder:
         schema = layout.plan.schema
         where = f"{self._file}:{event[rw.EV_POS]}, row {event[rw.EV_ROW] + cursor[rw.CU_ROW]} of the event"
         column = int(cursor[rw.CU_COLUMN])
-        if status == rw.PARTIAL_IMAGE:
-            raise SchemaMismatchError(
-                f'the log does not hold whole rows of table "{schema.id}"',
-                f"at {where}: binlog_row_image was not FULL when the change was logged",
-                "SET PERSIST binlog_row_image = FULL, then take a new snapshot of what was logged before",
-            )
         if column >= 0:
             where += f', column "{schema.columns[column % len(schema.columns)].name}"'
         what = {

@@ -12,6 +12,7 @@ Source: mysql libs/mysql/binlog/event/binlog_event.h, control_events.h.
 import numpy as np
 
 from tailrace.kernels.memory import copy, entry, inline, ld8, ld16, ld32, ld64, st64
+from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.crc32 import crc32
 
 HEADER = 19
@@ -24,18 +25,21 @@ WRITE_ROWS, DELETE_ROWS, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS = 30, 32, 33, 34, 
 TRANSACTION_CONTEXT, VIEW_CHANGE, XA_PREPARE, PARTIAL_UPDATE_ROWS = 36, 37, 38, 39
 TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 40, 41, 42
 
-#: What is done about a type. ASK: stop at it.
-_ASK, _SKIP, _GTID, _QUERY, _COMMIT, _MAP, _ROWS = range(7)
+#: What is done about a type. ASK: stop at it; PACKED: stop at it if its table is wanted.
+_ASK, _SKIP, _GTID, _QUERY, _COMMIT, _MAP, _ROWS, _DOMAIN_GTID, _PACKED = range(9)
 ACTIONS = np.zeros(256, np.uint8)
 for _type in (
     *(STOP, ROTATE, INTVAR, APPEND_BLOCK, DELETE_FILE, RAND, USER_VAR, FORMAT_DESCRIPTION, BEGIN_LOAD_QUERY),
     *(HEARTBEAT, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE, HEARTBEAT_V2),
+    *(mariadb.ANNOTATE_ROWS, mariadb.BINLOG_CHECKPOINT, mariadb.GTID_LIST, mariadb.START_ENCRYPTION),
 ):
     ACTIONS[_type] = _SKIP
 ACTIONS[[GTID, ANONYMOUS_GTID]] = _GTID
 ACTIONS[QUERY] = _QUERY
 ACTIONS[XID] = _COMMIT
 ACTIONS[TABLE_MAP] = _MAP
+ACTIONS[mariadb.GTID] = _DOMAIN_GTID
+ACTIONS[mariadb.WRITE_ROWS_COMPRESSED_V1 : mariadb.DELETE_ROWS_COMPRESSED + 1] = _PACKED
 ACTIONS[[*range(WRITE_ROWS_V1, DELETE_ROWS_V1 + 1), *range(WRITE_ROWS, DELETE_ROWS + 1)]] = _ROWS
 
 #: Why a scan ended: at the end of its input; at an event that Python must deal with; at a table map that is
@@ -46,10 +50,12 @@ AT_END, ASK, NEW_MAP, FULL, BAD_EVENT, BAD_CHECKSUM, NO_MAP, NO_TRANSACTION = ra
 #: and of transactions so far; whether a transaction is open; whether it has rows of wanted tables.
 SC_AT, SC_POS, SC_EVENTS, SC_TXNS, SC_OPEN, SC_DIRTY = range(6)
 
-#: Words of a transaction's record: commit time in us, server id, thread (-1: unknown), whether it has a GTID,
-#: its number, the tag's length; then the UUID (16 bytes) and the tag (32 bytes).
+#: Words of a transaction's record: commit time in us, server id, thread (-1: unknown), whether it has a GTID
+#: (DOMAIN: MariaDB's), its number, the tag's length; then the UUID (16 bytes; MariaDB: the domain) and the
+#: tag (32 bytes).
 TX_TS, TX_SERVER, TX_THREAD, TX_HAS_GTID, TX_GNO, TX_TAG_LENGTH, TX_UUID, TX_TAG = 0, 1, 2, 3, 4, 5, 6, 8
 TX_WORDS = 16
+DOMAIN = 2
 
 #: Words of an entry of the hash table: table id + 1 (0: free), address and length of the table map's body,
 #: slot (below 0: an unwanted table).
@@ -208,6 +214,31 @@ def scan_events(
             ntx += 1
             is_open = np.int64(1)
             dirty = np.int64(0)
+        elif action == _DOMAIN_GTID:
+            if e - p < HEADER + 13:
+                result = np.int64(BAD_EVENT)
+                break
+            if ntx >= max_txs:
+                result = np.int64(FULL)
+                break
+            tx = txs + 128 * ntx
+            st64(tx, ld32(p) * 1000000)
+            st64(tx + 8, ld32(p + 5))
+            st64(tx + 16, -1)
+            st64(tx + 24, DOMAIN)
+            st64(tx + 32, ld64(p + HEADER))
+            st64(tx + 40, 0)
+            st64(tx + 48, ld32(p + HEADER + 8))
+            ntx += 1
+            is_open = np.int64(1)
+            dirty = np.int64(0)
+        elif action == _PACKED:
+            m = np.int64(0)
+            if e - p >= HEADER + 8:
+                m = _find(maps, mask, ld64(p + HEADER) & 0xFFFFFFFFFFFF)
+            if m == 0 or ld64(m + 24) >= 0:
+                result = np.int64(NO_MAP if m == 0 else ASK)
+                break
         elif action == _QUERY:
             begin = _is_begin(p, e)
             if begin < 0:

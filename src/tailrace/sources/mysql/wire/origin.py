@@ -13,6 +13,7 @@ from tailrace.kernels.memory import (
     st32,
     st64,
 )
+from tailrace.sources.mysql.wire.events import DOMAIN
 from tailrace.sources.mysql.wire.lookup import T_HEX
 from tailrace.sources.mysql.wire.numbers import write_i64
 
@@ -63,7 +64,9 @@ def write_origin(rows, pos, row, txn, txn_list, txs, prefix, seq, ts_us, server_
 
 @entry("int64(int64,int64,int64,int64,int64,int64)")
 def write_gtids(count, txn_list, txs, offsets, text, kt):
-    """The GTIDs of `count` transactions as Arrow string buffers: `uuid:number`, `uuid:tag:number`, or "".
+    """The GTIDs of `count` transactions as Arrow string buffers, "" for none.
+
+    MySQL's are `uuid:number` or `uuid:tag:number`, MariaDB's `domain-server-number`.
 
     Returns the text's length; it needs `count` times MAX_GTID bytes.
     """
@@ -72,6 +75,13 @@ def write_gtids(count, txn_list, txs, offsets, text, kt):
         st32(offsets + 4 * i, o - text)
         x = txs + 128 * ld32(txn_list + 4 * i)
         if ld64(x + 24) == 0:
+            continue
+        if ld64(x + 24) == DOMAIN:
+            o = write_i64(o, ld64(x + 48), kt)
+            st8(o, 45)
+            o = write_i64(o + 1, ld64(x + 8), kt)
+            st8(o, 45)
+            o = write_i64(o + 1, ld64(x + 32), kt)
             continue
         for j in range(16):
             if j == 4 or j == 6 or j == 8 or j == 10:

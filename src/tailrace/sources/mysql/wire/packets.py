@@ -100,14 +100,16 @@ def whole_events(p, end, position, state):
         end: address after the last byte, SLACK readable.
         position: 64-bit offset in the file of the event at `p`; the low 32 bits are checked against
             the end position in each header.
-        state: address of int64[3], out: bytes walked over, bytes the next event has (0: its header is not
-            complete), bytes walked over without the last event.
+        state: address of int64[4], out: bytes walked over, bytes the next event has (0: its header is not
+            complete), bytes walked over without the last event; in: whether events may have no end position
+            (MariaDB 11 leaves it out within transactions).
 
     Returns:
         PARTIAL, SPECIAL, BAD_SIZE or BAD_POSITION.
     """
     start = p
     last = p
+    lenient = ld64(state + 24)
     size = np.int64(0)
     status = np.int64(PARTIAL)
     while True:
@@ -123,7 +125,8 @@ def whole_events(p, end, position, state):
         if is_special(ld8(p + 4)):
             status = np.int64(SPECIAL)
             break
-        if (position + (p - start) + size) & 0xFFFFFFFF != ld32(p + 13):
+        said = ld32(p + 13)
+        if (position + (p - start) + size) & 0xFFFFFFFF != said and (said != 0 or lenient == 0):
             status = np.int64(BAD_POSITION)
             break
         last = p

@@ -1,6 +1,7 @@
 """How many rows a row event holds: the event does not say, so its images are stepped over.
 
-A plan has one int64 per column: the width of a value, or minus the number of its length's bytes.
+A plan has one int64 per column: the width of a value, or minus the number of its length's bytes; and one
+more: how many columns are JSON, which the rows of partial updates have bits for (`partialrows`).
 
 Kernels: memory rules in `memory.py`.
 Source: MySQL internals manual, "TABLE_MAP_EVENT", "ROWS_EVENT"; metadata per type in `rows_event.h`.
@@ -11,11 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.errors import DecodeError
-from tailrace.kernels.memory import inline, ld8, ld16, ld32, ld64
+from tailrace.kernels.memory import entry, inline, ld8, ld16, ld32, ld64
 
 _FIXED = {1: 1, 2: 2, 9: 3, 3: 4, 8: 8, 13: 1, 10: 3, 14: 3, 11: 3, 12: 8, 7: 4, 6: 0}
 _ONE_BYTE_META = frozenset({4, 5, 245, 255, 249, 250, 251, 252, 17, 18, 19, 242})
 _TWO_BYTE_META = frozenset({15, 253, 254, 246, 16, 247, 248})
+_JSON = 245
 _LEFTOVER = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
@@ -29,23 +31,45 @@ def plan_of(body: bytes) -> np.ndarray:
         DecodeError: a type is unknown, or the event is cut off.
     """
     try:
-        at = 8
-        at += body[at] + 2
-        at += body[at] + 2
-        count, at = _packed(body, at)
-        types = body[at : at + count]
-        if len(types) != count:
-            raise IndexError
+        count, at = _columns_at(body)
+        types = columns_of(body)
         _, at = _packed(body, at + count)
-        plan = np.zeros(max(count, 1), np.int64)
+        plan = np.zeros(count + 1, np.int64)
         for column, kind in enumerate(types):
             width = 2 if kind in _TWO_BYTE_META else 1 if kind in _ONE_BYTE_META else 0
             low, high = body[at] if width else 0, body[at + 1] if width == 2 else 0
             plan[column] = _step(kind, low, high)
             at += width
+        plan[count] = types.count(_JSON)
     except (IndexError, KeyError) as error:
         raise DecodeError("a TABLE_MAP event of the log cannot be read") from error
     return plan
+
+
+def columns_of(body: bytes) -> bytes:
+    """The type bytes of a table's columns.
+
+    Args:
+        body: a TABLE_MAP event without header and checksum.
+
+    Raises:
+        DecodeError: the event is cut off.
+    """
+    try:
+        count, at = _columns_at(body)
+    except (IndexError, KeyError) as error:
+        raise DecodeError("a TABLE_MAP event of the log cannot be read") from error
+    if count > len(body) - at:
+        raise DecodeError("a TABLE_MAP event of the log cannot be read")
+    return body[at : at + count]
+
+
+def _columns_at(body: bytes) -> tuple[int, int]:
+    """How many columns there are, and the offset of their type bytes."""
+    at = 8
+    at += body[at] + 2
+    at += body[at] + 2
+    return _packed(body, at)
 
 
 def _packed(body: bytes, at: int) -> tuple[int, int]:
@@ -115,7 +139,7 @@ def skip_image(p, end, present, columns, plan):
 
 @inline
 def count_rows(event, end, columns, plan):
-    """Rows in the row event (version 1 or 2) at `event`; -1 if its bytes are no such event.
+    """Rows in the row event (version 1 or 2, or partial) at `event`; -1 if its bytes are no such event.
 
     Args:
         event: address of its header.
@@ -138,13 +162,18 @@ def count_rows(event, end, columns, plan):
         p += 2
     if shown != columns:
         return np.int64(-1)
-    both = kind == 31 or kind == 24
+    both = kind == 31 or kind == 24 or kind == 39
     bitmap = (columns + 7) >> 3
     before = p
     p += bitmap * 2 if both else bitmap
     rows = np.int64(0)
     while p < end:
         p = skip_image(p, end, before, columns, plan)
+        if p >= 0 and kind == 39:
+            if end - p < 2 or ld8(p) > 250:
+                return np.int64(-1)
+            bits = (ld64(plan + 8 * columns) + 7) >> 3
+            p += 1 + (bits if ld8(p) & 1 else 0)
         if p >= 0 and both:
             p = skip_image(p, end, before + bitmap, columns, plan)
         if p < 0:
@@ -153,3 +182,9 @@ def count_rows(event, end, columns, plan):
         if columns == 0:
             break
     return rows
+
+
+@entry("int64(int64,int64,int64,int64)")
+def count_event(event, end, columns, plan):
+    """`count_rows` for Python."""
+    return count_rows(event, end, columns, plan)

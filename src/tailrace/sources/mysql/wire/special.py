@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from tailrace.errors import DecodeError, PositionLostError, SourceError
 from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire import events as ev
+from tailrace.sources.mysql.wire import mariadb
 
 _IGNORABLE_FLAG = 0x80
 #: Statements that change rows: they are logged as text with binlog_format=STATEMENT or MIXED.
@@ -66,13 +67,12 @@ class SpecialEvent:
         )
 
 
-def check(event: SpecialEvent, dirty: bool, wanted: Callable[[int], bool]) -> bool:
+def check(event: SpecialEvent, dirty: bool) -> bool:
     """Let an event pass, or refuse it.
 
     Args:
         event: the event.
         dirty: whether its transaction has changed rows of wanted tables.
-        wanted: whether a table id belongs to a wanted table.
 
     Returns:
         Whether it ends its transaction.
@@ -86,6 +86,9 @@ def check(event: SpecialEvent, dirty: bool, wanted: Callable[[int], bool]) -> bo
     match event.type:
         case ev.QUERY:
             return _check_statement(_text(event), dirty, where)
+        case mariadb.QUERY_COMPRESSED:
+            plain = replace(event, body=mariadb.plain_query(event.body, where))
+            return _check_statement(_text(plain), dirty, where)
         case ev.EXECUTE_LOAD_QUERY:
             _check_statement(b"LOAD", dirty, where)
         case ev.XA_PREPARE if dirty and event.body[:1] != b"\x01":
@@ -96,14 +99,6 @@ def check(event: SpecialEvent, dirty: bool, wanted: Callable[[int], bool]) -> bo
             )
         case ev.XA_PREPARE:
             return True
-        case ev.PARTIAL_UPDATE_ROWS if wanted(int.from_bytes(event.body[:6], "little")):
-            raise SourceError(
-                "the log holds updates of parts of JSON values",
-                f"PARTIAL_UPDATE_ROWS event {where}",
-                "SET PERSIST binlog_row_value_options = '', then take a new snapshot",
-            )
-        case ev.PARTIAL_UPDATE_ROWS:
-            pass
         case ev.INCIDENT:
             raise PositionLostError(
                 "the server lost events before it could log them",

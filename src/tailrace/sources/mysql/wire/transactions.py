@@ -5,11 +5,12 @@ a statement means. What counts as a transaction:
 
     GTID, BEGIN, ..., XID | COMMIT | ROLLBACK      the usual
     GTID, statement                                DDL, GRANT ...: its own transaction
+    MariaDB: GTID, ..., XID | COMMIT               the usual there: the GTID opens it, or says it stands alone
     GTID, BEGIN, CREATE ... , rows, XID            CREATE TABLE ... SELECT of 8.0.21 and later: DDL and rows
     GTID, XA START, ..., XA END, XA_PREPARE        prepared: rows that may still vanish (PREPARED)
     GTID, XA COMMIT | XA ROLLBACK                  ends one that was prepared earlier (XA_END)
     GTID, TRANSACTION_PAYLOAD                      compressed: which tables is not looked at, so wanted
-    PREVIOUS_GTIDS                                 no transaction; a row all the same (FILE_START), so that
+    PREVIOUS_GTIDS, MariaDB: GTID_LIST             no transaction; a row all the same (FILE_START), so that
                                                    a position can move out of a file that may be purged
 
 Statements that change rows by their text (binlog_format STATEMENT or MIXED, in some session) cannot be
@@ -27,6 +28,7 @@ from tailrace.errors import DecodeError, SourceError
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.gtid import GtidSource
+from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.boundaries import (
     CLOSES,
@@ -40,6 +42,7 @@ from tailrace.sources.mysql.wire.boundaries import (
     OPENS,
     OUT_FULL,
     OUTSIDE,
+    PACKED_ROWS,
     PASSES,
     S_ACTION,
     S_BEGAN,
@@ -53,7 +56,7 @@ from tailrace.sources.mysql.wire.boundaries import (
     XA_END,
     index,
 )
-from tailrace.sources.mysql.wire.rowcount import plan_of
+from tailrace.sources.mysql.wire.rowcount import count_event, plan_of
 from tailrace.sources.mysql.wire.statements import Statement, classify, drops_database, tables_named
 
 #: Tables remembered before all are forgotten: every ALTER and every start of the server uses new ids.
@@ -175,10 +178,27 @@ class TransactionIndex:
                 change = self._judge(event, block.file, pos, size)
                 if change:
                     ddl.append(change)
+            elif status == PACKED_ROWS:
+                self._state[S_ACTION] = 1 + self._count_packed(event, f"`{block.file}:{pos}`")
             else:
                 raise _error(status, int(block.buffer[at + 4]), f"`{block.file}:{pos}`")
         rows = done[0] if len(done) == 1 else np.concatenate([np.zeros((0, 8), np.int64), *done])
         return Transactions(block.file, rows, ddl)
+
+    def _count_packed(self, event: bytes, where: str) -> int:
+        """Rows in one of MariaDB's packed row events."""
+        plain = mariadb.plain_rows(event, where)
+        table, mask = int.from_bytes(event[19:25], "little"), len(self._slots) - 1
+        i = table & mask
+        while self._slots[i, 0] != table:  # it is there: the kernel looked
+            i = (i + 1) & mask
+        plan, columns = self._slots[i, 5:7].tolist()
+        buffer = np.frombuffer(plain + bytes(SLACK), np.uint8)
+        address = buffer.ctypes.data
+        rows = int(count_event(address, address + len(plain), columns, plan))
+        if rows < 0:
+            raise DecodeError("an event of the log is malformed", f"type {event[4]} at {where}")
+        return rows
 
     def _learn_table(self, body: bytes) -> None:
         try:
@@ -192,7 +212,7 @@ class TransactionIndex:
             raise DecodeError("a TABLE_MAP event of the log cannot be read") from error
         identity = np.frombuffer(body[8:] + bytes(SLACK), np.uint8).copy()
         self._kept.append(identity)
-        plan = plan_of(body) if self._counting else np.zeros(1, np.int64)
+        plan = plan_of(body) if self._counting else np.zeros(2, np.int64)
         self._kept.append(plan)
         number = int.from_bytes(body[:6], "little")
         self._put(
@@ -203,7 +223,7 @@ class TransactionIndex:
                 int(self._counting),
                 int(self._wanted(TableId(database, table))),
                 plan.ctypes.data,
-                len(plan),
+                len(plan) - 1,
                 0,
             )
         )
@@ -235,6 +255,8 @@ class TransactionIndex:
 
     def _judge(self, event: bytes, file: str, pos: int, size: int) -> SchemaChange | None:
         """Say what the statement does to the transaction."""
+        if event[4] == mariadb.QUERY_COMPRESSED:
+            event = event[:19] + mariadb.plain_query(event[19:], f"`{file}:{pos}`")
         variables = int.from_bytes(event[30:32], "little")
         length = event[27]
         database = event[32 + variables : 32 + variables + length].decode("utf-8", "replace")
