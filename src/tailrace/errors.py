@@ -5,6 +5,7 @@
     ├── PreflightError         the server is not set up for capture: carries the findings
     ├── SourceError
     │   ├── TransientSourceError   worth another try: connection lost, server restarting
+    │   ├── ServerChangedError     another server answers: positions must be found anew on it
     │   ├── PositionLostError      the log no longer holds what the stream needs
     │   ├── SchemaMismatchError    rows and the table's known shape disagree
     │   └── DecodeError            bytes that cannot be what they claim to be
@@ -63,6 +64,10 @@ class TransientSourceError(SourceError):
     """Reading failed in a way that usually passes: reconnect and go on."""
 
     retryable = True
+
+
+class ServerChangedError(SourceError):
+    """Another server answers under the address: positions of the old one must be found anew on it."""
 
 
 class PositionLostError(SourceError):

@@ -63,9 +63,10 @@ class Engine:
             session = self._session(self.options)
             try:
                 if isinstance(split, SnapshotSplit):
-                    snapshot.extend(read_snapshot(split, session, exact=self.options.exactly_once))
+                    exact = self.options.exactly_once
+                    snapshot.extend(read_snapshot(session.located(split), session, exact=exact))
                 else:
-                    log.extend(read_log(split, session))
+                    log.extend(read_log(session.located(split), session))
             finally:
                 session.close()
         return snapshot, log

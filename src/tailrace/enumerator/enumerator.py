@@ -16,16 +16,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.lookahead import Lookahead
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.pace import Pace
 from tailrace.enumerator.snapshot import KeyRange, advance
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, ServerChangedError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, LogRange, Position, Source
+
+T = TypeVar("T")
 
 #: A log that moves without a captured change moves the offset at most this often, seconds.
 QUIET_ADVANCE_S = 10.0
@@ -86,6 +89,9 @@ class Enumerator:
         Raises:
             TailraceError: what the source raises.
         """
+        return self._on_one_server(lambda: self._latest(start, limits))
+
+    def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         self._require()
         if start.is_new:
             offset = self._begin()
@@ -111,6 +117,9 @@ class Enumerator:
 
     def splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
         """The splits of the batch `(start, end]`."""
+        return self._on_one_server(lambda: self._splits(start, end))
+
+    def _splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
         self._require()
         self._offset = end
         assert end.log is not None
@@ -121,11 +130,12 @@ class Enumerator:
         if ranges:
             schemas = self._tables()
             page_rows = min(self._options.snapshot_chunk_rows, PAGE_ROWS)
+            as_of = self._source.position(end.log).to_json()
             for name, table_ranges in ranges.items():
                 if name not in schemas:
                     continue  # dropped since: what it held at P is gone, the log tells of the drop
                 out.extend(
-                    SnapshotSplit(schemas[name], r.after, r.upto, end.log, page_rows) for r in table_ranges
+                    SnapshotSplit(schemas[name], r.after, r.upto, as_of, page_rows) for r in table_ranges
                 )
         return out
 
@@ -134,13 +144,28 @@ class Enumerator:
         current = self._offset if offset is None else offset
         if current.is_new or self._log is None:
             return current
-        return replace(current, log=self._log.head().to_json(), tables={}, done=current.done)
+        try:
+            head = self._log.head()
+        except ServerChangedError:
+            return current  # the next batch finds its place on the other server
+        return replace(current, log=head.to_json(), tables={}, done=current.done)
 
     def close(self) -> None:
         """Stop following the log."""
         if self._log is not None:
             self._log.close()
             self._log = None
+
+    def _on_one_server(self, planning: Callable[[], T]) -> T:
+        """What `planning` finds out; planned anew when another server has taken over meanwhile."""
+        try:
+            return planning()
+        except ServerChangedError:
+            self.close()
+            self._source.server_changed()
+            if self._target is not None:
+                self._target = self._source.position(self._target.to_json())
+            return planning()
 
     # ---- steps of latest ----
 
@@ -224,8 +249,8 @@ class Enumerator:
         assert end.log is not None
         schemas = self._tables()
         whole = LogSplit(
-            start=start.log,
-            end=end.log,
+            start=self._source.position(start.log).to_json(),
+            end=self._source.position(end.log).to_json(),
             cursors={
                 schemas[n].id: Cursor(schemas[n], p.cursor)
                 for n, p in start.tables.items()

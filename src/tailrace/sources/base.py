@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from tailrace.model.change import ChangeBatch
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
+
+S = TypeVar("S", SnapshotSplit, LogSplit)
 
 
 class Position(Protocol):
@@ -89,7 +91,10 @@ class Source(Protocol):
         """Check every precondition. Raises PreflightError naming all that fail."""
 
     def position(self, value: Mapping[str, Any]) -> Any:
-        """The position that `to_json` wrote."""
+        """The position that `to_json` wrote, on the server that answers now."""
+
+    def server_changed(self) -> None:
+        """Another server answers: what was found out about the old one is to be forgotten."""
 
     def starting_position(self) -> Any:
         """Where a new stream starts, by the option `startingPosition`."""
@@ -118,6 +123,13 @@ class Page:
 
 class Session(Protocol):
     """A task's connections to the database; made lazily, used by one task."""
+
+    def located(self, split: S) -> S:
+        """`split` with its positions on the server that answers; the session then reads no other.
+
+        Raises:
+            ServerChangedError: it is another one than planned with, and the batch must be planned anew.
+        """
 
     def wait_visible(self, position: Mapping[str, Any]) -> None:
         """Return once every transaction up to `position` is visible to this session's SELECTs."""

@@ -146,12 +146,10 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         session = registry.session(self._options)
         try:
             if isinstance(split, SnapshotSplit):
-                point, changes = (
-                    "snapshot.batch",
-                    read_snapshot(split, session, exact=self._options.exactly_once),
-                )
+                exact = self._options.exactly_once
+                point, changes = "snapshot.batch", read_snapshot(session.located(split), session, exact=exact)
             else:
-                point, changes = "log.batch", read_log(split, session)
+                point, changes = "log.batch", read_log(session.located(split), session)
             for rows in self._shape.rows(changes):
                 yield rows
                 failpoint(point)

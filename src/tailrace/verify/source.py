@@ -110,7 +110,7 @@ class Reader:
         split = SnapshotSplit(table.schema, part.after, part.upto, self.as_of, PAGE_ROWS)
         session = registry.session(self.options)
         try:
-            for batch in read_snapshot(split, session, exact=True):
+            for batch in read_snapshot(session.located(split), session, exact=True):
                 if self.stopping.is_set():
                     return
                 self.on_rows(len(batch))

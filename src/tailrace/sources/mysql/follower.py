@@ -27,7 +27,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import StateError, TailraceError
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.connection import connect, retrying
-from tailrace.sources.mysql.dump import DumpStream, ServerChangedError
+from tailrace.sources.mysql.dump import DumpStream
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.held import HeldEvents, Place, RawEvents, number_of
 from tailrace.sources.mysql.logfiles import LogFile, binary_logs, end_of_log
@@ -394,15 +394,6 @@ class LogFollower:
                     self._changed.wait_for(self._may_go_on)
                     if self._closed.is_set():
                         return
-        except ServerChangedError as error:
-            self._fail(
-                StateError(
-                    error.message,
-                    error.detail,
-                    "begin a new stream with a new checkpoint on this server, or "
-                    f"startingPosition gtid:{self._head_gtids} where its GTIDs are the same",
-                )
-            )
         except TailraceError as error:
             self._fail(error)
         finally:

@@ -15,11 +15,12 @@ from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ORIGIN, ChangeBatch
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableSchema
-from tailrace.sources.base import Page
+from tailrace.sources.base import Page, S
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql import keys as key_sql
-from tailrace.sources.mysql.connection import connect, retrying
+from tailrace.sources.mysql.connection import connect, retrying, server_changed
 from tailrace.sources.mysql.dump import read_log
+from tailrace.sources.mysql.failover import Places
 from tailrace.sources.mysql.held import unpack_blocks
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
 from tailrace.sources.mysql.select import select_pages
@@ -28,6 +29,8 @@ from tailrace.sources.mysql.wire.decoder import EventDecoder
 
 #: How long a transaction may be in the log before a SELECT sees it; then the wait is tried anew.
 VISIBLE_TIMEOUT_S = 60.0
+#: The positions in a split.
+_POSITIONS: dict[type, tuple[str, ...]] = {SnapshotSplit: ("as_of",), LogSplit: ("start", "end")}
 
 
 class MySqlSession:
@@ -36,6 +39,28 @@ class MySqlSession:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._connection: pymysql.Connection[Any] | None = None
+        self._thread: int | None = None
+        self._places = Places(options)
+
+    def located(self, split: S) -> S:
+        """`split` with its positions on the server that answers; from then on no other server is read.
+
+        Raises:
+            ServerChangedError: one of several slices of the log: they all must be read from one server.
+            TailraceError: see `Places.locate`.
+        """
+        if isinstance(split, LogSplit) and split.events is not None:
+            return split  # nothing is asked of a server
+        self._retrying(lambda _: None, "asking which server answers")
+        positions: dict[str, Any] = {name: self._locate(split, name) for name in _POSITIONS[type(split)]}
+        return replace(split, **positions)
+
+    def _locate(self, split: SnapshotSplit | LogSplit, name: str) -> dict[str, Any]:
+        planned = MySqlPosition.from_json(getattr(split, name))
+        found = self._places.locate(planned)
+        if found != planned and isinstance(split, LogSplit) and self._options.log_parallelism > 1:
+            raise server_changed(self._options, planned.server, found.server)
+        return found.to_json()
 
     def wait_visible(self, position: Mapping[str, Any]) -> None:
         """Return once every transaction up to `position` is visible to this session's SELECTs."""
@@ -122,7 +147,12 @@ class MySqlSession:
             if self._connection is None:
                 self._connection = connect(self._options, purpose="task")
             try:
-                return operation(self._connection)
+                result = operation(self._connection)
+                thread = self._connection.thread_id()  # type: ignore[no-untyped-call]
+                if thread != self._thread:  # made anew, by us or by who read from it
+                    self._places.require_same(self._connection)
+                    self._thread = thread
+                return result
             except BaseException:
                 self.close()
                 raise

@@ -16,6 +16,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
 from tailrace.sources.mysql import catalog, keys, preflight
 from tailrace.sources.mysql.connection import connect, retrying
+from tailrace.sources.mysql.failover import Places
 from tailrace.sources.mysql.follower import LogFollower
 from tailrace.sources.mysql.held import pack_blocks
 from tailrace.sources.mysql.position import MySqlPosition
@@ -35,14 +36,23 @@ class MySqlSource:
         self._options = options
         self._connection: pymysql.Connection[Any] | None = None
         self._lock = threading.Lock()
+        self._places = Places(options)
 
     def require(self) -> None:
         """Check every precondition."""
         preflight.require(self._options)
 
     def position(self, value: Mapping[str, Any]) -> MySqlPosition:
-        """The position that `to_json` wrote."""
-        return MySqlPosition.from_json(value)
+        """The position that `to_json` wrote, on the server that answers now."""
+        return self._places.locate(MySqlPosition.from_json(value))
+
+    def server_changed(self) -> None:
+        """Another server answers: what was found out about the old one is forgotten."""
+        with self._lock:
+            self._places.forget()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def starting_position(self) -> MySqlPosition:
         """Where a new stream starts."""
