@@ -1,4 +1,4 @@
-"""Everything a MySQL server must have for capture, checked at once, with the SQL that mends it.
+"""Everything a MySQL or MariaDB server must have for capture, checked at once, with the SQL that mends it.
 
 Privileges are found by trying: grants come through roles, wildcards and partial revokes, and the server
 alone knows what they amount to. Every statement tried is harmless.
@@ -17,10 +17,10 @@ from tailrace.errors import TailraceError
 from tailrace.model.table import TableId
 from tailrace.sources import preflight
 from tailrace.sources.mysql.connection import (
+    MARIADB,
     Server,
     connect,
     is_encrypted,
-    is_mariadb,
     server_facts,
     translate,
 )
@@ -30,7 +30,9 @@ from tailrace.sources.mysql.table_checks import TableChecks
 from tailrace.sources.mysql.visibility import Barrier, barrier_kind
 from tailrace.sources.preflight import Finding, Severity
 
-_OLDEST = (8, 0, 1)  # binlog_row_metadata came with it
+#: The oldest version: where binlog_row_metadata came with (MariaDB: 10.5, which has ended).
+_OLDEST = {"mysql": (8, 0, 1), MARIADB: (10, 6, 0)}
+_PRODUCTS = {"mysql": ("MySQL", "8.0"), MARIADB: ("MariaDB", "10.6")}
 _DAY_S = 86_400
 
 _ENABLE_GTIDS = """\
@@ -47,7 +49,9 @@ def require(options: SourceOptions) -> None:
         PreflightError: names every precondition that is not met, with the SQL that mends it.
         TransientSourceError: the server cannot be reached.
     """
-    preflight.require(_findings(options), f"MySQL server `{options.host}:{options.port}`")
+    findings = _findings(options)
+    product = next((f.found.split()[0] for f in findings if f.check == "server"), "MySQL")
+    preflight.require(findings, f"{product} server `{options.host}:{options.port}`")
 
 
 def check(options: SourceOptions) -> list[Finding]:
@@ -94,15 +98,13 @@ class _Checks:
         self._probe = Probe(connection)
         self._variables = self._probe.variables
         self._account = self._probe.account
+        self._server = server_facts(connection)
+        self._mariadb = self._server.flavor == MARIADB
 
     def run(self) -> Iterator[Finding]:
         """Every finding, in an order in which one mends them."""
         yield self._connected()
-        if is_mariadb(self._connection):
-            version = self._variables["version"]
-            yield Finding("server", f"MariaDB {version}", "MySQL 8.0 or later", "", Severity.ERROR)
-            return
-        server = server_facts(self._connection)
+        server = self._server
         yield self._version(server)
         yield from self._settings()
         yield from self._retention()
@@ -127,8 +129,15 @@ class _Checks:
 
     def _version(self, server: Server) -> Finding:
         version = ".".join(map(str, server.version))
-        severity = Severity.OK if server.version >= _OLDEST else Severity.ERROR
-        return Finding("server", f"MySQL {version}", "MySQL 8.0 or later", "", severity)
+        product, oldest = _PRODUCTS[server.flavor]
+        severity = Severity.OK if server.version >= _OLDEST[server.flavor] else Severity.ERROR
+        return Finding("server", f"{product} {version}", f"{product} {oldest} or later", "", severity)
+
+    def _set(self, name: str, value: str) -> str:
+        """The statement that sets a global variable for good."""
+        if self._mariadb:  # it has no SET PERSIST
+            return f"SET GLOBAL {name} = {value}; -- and in the server's configuration file: {name} = {value}"
+        return f"SET PERSIST {name} = {value};"
 
     def _settings(self) -> Iterator[Finding]:
         """Global variables that have one right value."""
@@ -140,7 +149,10 @@ class _Checks:
             ("binlog_row_image", "FULL"),
             ("binlog_row_metadata", "FULL"),
         ):
-            yield self._setting(name, needed, f"SET PERSIST {name} = {needed};")
+            yield self._setting(name, needed, self._set(name, needed))
+        if self._mariadb:
+            yield self._setting("mysql56_temporal_format", "ON", self._set("mysql56_temporal_format", "ON"))
+            return
         yield self._setting(
             "binlog_row_value_options",
             "",
@@ -166,7 +178,7 @@ class _Checks:
                 "binlog_expire_logs_seconds",
                 str(seconds),
                 f"at least {_DAY_S}, or a stream that stands still for longer cannot go on",
-                f"SET PERSIST binlog_expire_logs_seconds = {7 * _DAY_S};",
+                self._set("binlog_expire_logs_seconds", str(7 * _DAY_S)),
                 Severity.WARNING,
             )
 
@@ -179,6 +191,8 @@ class _Checks:
         match barrier_kind(self._connection, self._options):
             case Barrier.GTID:
                 return Finding(name, f"gtid_mode is {mode}", "")
+            case Barrier.SNAPSHOT:
+                return Finding(name, "binlog_snapshot_position is known", "")
             case Barrier.LOG_STATUS:
                 return Finding(name, f"gtid_mode is {mode}, performance_schema.log_status may be read", "")
             case Barrier.HEARTBEAT:
@@ -221,12 +235,17 @@ class _Checks:
 
     def _replication(self, server: Server) -> Iterator[Finding]:
         denied = self._probe.refusal(server.log_status_sql)
-        yield self._privilege("REPLICATION CLIENT", denied)
+        yield self._privilege("BINLOG MONITOR" if self._mariadb else "REPLICATION CLIENT", denied)
         if not denied:
             yield from self._log_filters(server)
             yield from self._replica(server)
-        replicas = "SHOW REPLICAS" if server.version >= (8, 0, 22) else "SHOW SLAVE HOSTS"
-        yield self._privilege("REPLICATION SLAVE", self._probe.refusal(replicas))
+        if self._mariadb:  # SHOW REPLICA HOSTS wants more there than reading the log does
+            refused = self._probe.registration_refusal()
+        else:
+            refused = self._probe.refusal(
+                "SHOW REPLICAS" if server.version >= (8, 0, 22) else "SHOW SLAVE HOSTS"
+            )
+        yield self._privilege("REPLICATION SLAVE", refused)
 
     def _privilege(self, name: str, denied: str | None) -> Finding:
         check = f"privilege {name}"
@@ -252,20 +271,25 @@ class _Checks:
     def _replica(self, server: Server) -> Iterator[Finding]:
         """A replica must write what it replicates to its own log."""
         status = "SHOW REPLICA STATUS" if server.version >= (8, 0, 22) else "SHOW SLAVE STATUS"
-        writes = self._variables.get("log_replica_updates", self._variables.get("log_slave_updates", "ON"))
-        if writes.upper() != "ON" and self._probe.rows(status):
+        name = "log_slave_updates" if self._mariadb else "log_replica_updates"
+        writes = self._variables.get(name, self._variables.get("log_slave_updates", "ON"))
+        if writes.upper() == "ON":
+            return
+        # MariaDB tells only those who have REPLICA MONITOR, which nothing else here needs
+        told = not self._mariadb or not self._probe.refusal(status)
+        if not told or self._probe.rows(status):
             yield Finding(
-                "log_replica_updates",
+                name,
                 writes,
-                "ON, as this server is a replica",
-                "in the server's configuration file: log_replica_updates = ON, then restart it",
-                Severity.ERROR,
+                "ON, as this server is a replica" if told else "ON, if this server is a replica",
+                f"in the server's configuration file: {name} = ON, then restart it",
+                Severity.ERROR if told else Severity.WARNING,
             )
 
     def _server_id(self) -> Iterator[Finding]:
         own = int(self._variables.get("server_id", 0))
         if own == 0:
-            yield Finding("server_id", "0", "a number > 0", "SET PERSIST server_id = 1;", Severity.ERROR)
+            yield Finding("server_id", "0", "a number > 0", self._set("server_id", "1"), Severity.ERROR)
         wanted = self._options.server_id
         if wanted is None:
             return

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pymysql
 from pymysql.constants import ER
 from pymysql.cursors import DictCursor
 
+_COM_REGISTER_SLAVE = 0x15
+#: Of the replica that is never one: the last there is.
+_SERVER_ID = 0xFFFFFFFF
 #: Refusals that say something of the user or of the server's set-up.
 _REFUSALS = {
     ER.DBACCESS_DENIED_ERROR: "access to the database is denied",
     ER.TABLEACCESS_DENIED_ERROR: "access to the table is denied",
     ER.COLUMNACCESS_DENIED_ERROR: "access to a column is denied",
+    ER.ACCESS_DENIED_ERROR: "a privilege is missing",
     ER.SPECIFIC_ACCESS_DENIED_ERROR: "a privilege is missing",
     ER.BAD_DB_ERROR: "there is no such database",
     ER.NO_SUCH_TABLE: "there is no such table",
@@ -54,6 +59,19 @@ class Probe:
         """
         try:
             self.rows(statement)
+        except pymysql.err.MySQLError as error:
+            if error.args and error.args[0] in _REFUSALS:
+                return _REFUSALS[error.args[0]]
+            raise
+        return None
+
+    def registration_refusal(self) -> str | None:
+        """Why the server takes no replica of this user's; None if it does (until the connection ends)."""
+        try:
+            self._connection._execute_command(  # type: ignore[attr-defined]  # noqa: SLF001
+                _COM_REGISTER_SLAVE, struct.pack("<IBBBHII", _SERVER_ID, 0, 0, 0, 0, 0, 0)
+            )
+            self._connection._read_ok_packet()  # type: ignore[attr-defined]  # noqa: SLF001
         except pymysql.err.MySQLError as error:
             if error.args and error.args[0] in _REFUSALS:
                 return _REFUSALS[error.args[0]]

@@ -10,8 +10,9 @@ import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
+from tailrace.model.table import TableId
 from tailrace.sources.mysql import catalog
-from tailrace.sources.mysql.connection import Server
+from tailrace.sources.mysql.connection import MARIADB, Server
 from tailrace.sources.mysql.literal import identifier, table_name
 from tailrace.sources.mysql.probe import Probe
 from tailrace.sources.preflight import Finding, Severity
@@ -46,11 +47,29 @@ class TableChecks:
         """Every finding, by table."""
         for pattern in self._options.tables:
             yield from self._pattern(pattern)
+        yield from self._versioned()
         found, refused = self._described()
         yield from refused
         cascading = self._cascading()
         for table in found:
             yield from self._table(table, cascading)
+
+    def _versioned(self) -> Iterator[Finding]:
+        """MariaDB's tables with system versioning: not captured, as their log holds history as rows."""
+        for row in self._probe.rows(
+            "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name FROM information_schema.TABLES"
+            " WHERE TABLE_TYPE = 'SYSTEM VERSIONED' ORDER BY 1"
+        ):
+            name = str(row["name"])
+            if self._options.captures(name):
+                yield Finding(
+                    f"table {name}",
+                    "system versioning",
+                    "a table without it: its log holds the history of rows among the rows",
+                    "leave the table out of the captured ones, or "
+                    f"ALTER TABLE {table_name(TableId.parse(name))} DROP SYSTEM VERSIONING;",
+                    Severity.ERROR,
+                )
 
     def _described(self) -> tuple[list[catalog.CapturedTable], list[Finding]]:
         """The captured tables, and a finding for each that cannot be described."""
@@ -122,7 +141,9 @@ class TableChecks:
             yield Finding(
                 check,
                 "a foreign key with CASCADE or SET NULL, whose changes are not in this server's log",
-                "MySQL 9.6 or later with innodb_native_foreign_keys = OFF, or changes are missed",
+                "no such foreign key, or changes are missed"
+                if self._server.flavor == MARIADB
+                else "MySQL 9.6 or later with innodb_native_foreign_keys = OFF, or changes are missed",
                 "",
                 Severity.WARNING,
             )
@@ -132,7 +153,8 @@ class TableChecks:
     def _cascading(self) -> set[str]:
         """Tables whose rows change with those of another one, without a trace in the log."""
         native = self._probe.variables.get("innodb_native_foreign_keys", "OFF")
-        if self._server.version >= _CASCADES_LOGGED and native.upper() == "OFF":
+        mysql = self._server.flavor != MARIADB
+        if mysql and self._server.version >= _CASCADES_LOGGED and native.upper() == "OFF":
             return set()
         rows = self._probe.rows(
             "SELECT CONCAT(CONSTRAINT_SCHEMA, '.', TABLE_NAME) AS name"
