@@ -16,7 +16,7 @@ the position they are as of, so a cell carries it once.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -53,6 +53,8 @@ ORIGIN = pa.schema(
 _TABLE_KEY = b"tailrace.table"
 #: In a cell of snapshot rows: their one origin, an Arrow IPC stream; op and origin's columns are left out.
 _ORIGIN_KEY = b"tailrace.origin"
+#: In a cell whose images lack columns: their names, before and after, as JSON.
+_ABSENT_KEY = b"tailrace.absent"
 
 
 @lru_cache(maxsize=256)
@@ -71,6 +73,10 @@ class ChangeBatch:
         before: struct array of length n and type `table.arrow`, or None when no row has a before image.
         after: the same for after images.
         origin: record batch of n rows with schema ORIGIN.
+        absent_before: columns that the log left out of all of the batch's before images: null there, and
+            not known. Empty where the log holds whole rows.
+        absent_after: the same for after images; what an update did not change is not in it if the
+            before image has it.
     """
 
     table: TableSchema
@@ -78,6 +84,8 @@ class ChangeBatch:
     before: pa.StructArray | None
     after: pa.StructArray | None
     origin: pa.RecordBatch
+    absent_before: tuple[str, ...] = ()
+    absent_after: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)
@@ -94,22 +102,22 @@ class ChangeBatch:
 
     def take(self, indices: pa.Array) -> ChangeBatch:
         """The changes at `indices`, in that order."""
-        return ChangeBatch(
-            self.table,
-            self.op.take(indices),
-            None if self.before is None else self.before.take(indices),
-            None if self.after is None else self.after.take(indices),
-            self.origin.take(indices),
+        return replace(
+            self,
+            op=self.op.take(indices),
+            before=None if self.before is None else self.before.take(indices),
+            after=None if self.after is None else self.after.take(indices),
+            origin=self.origin.take(indices),
         )
 
     def slice(self, offset: int, length: int | None = None) -> ChangeBatch:
         """`length` changes from `offset` on, without a copy."""
-        return ChangeBatch(
-            self.table,
-            self.op.slice(offset, length),
-            None if self.before is None else self.before.slice(offset, length),
-            None if self.after is None else self.after.slice(offset, length),
-            self.origin.slice(offset, length),
+        return replace(
+            self,
+            op=self.op.slice(offset, length),
+            before=None if self.before is None else self.before.slice(offset, length),
+            after=None if self.after is None else self.after.slice(offset, length),
+            origin=self.origin.slice(offset, length),
         )
 
     def to_record_batch(self) -> pa.RecordBatch:
@@ -121,6 +129,8 @@ class ChangeBatch:
     def to_cell(self) -> pa.Buffer:
         """The batch as one Arrow IPC stream; the shape is in its metadata."""
         metadata = {_TABLE_KEY: self.table.text}
+        if self.absent_before or self.absent_after:
+            metadata[_ABSENT_KEY] = json.dumps([self.absent_before, self.absent_after]).encode()
         if self.is_snapshot:
             metadata[_ORIGIN_KEY] = _stream(self.origin.slice(0, 1)).to_pybytes()
             batch = pa.RecordBatch.from_pydict(self._images())
@@ -146,7 +156,8 @@ class ChangeBatch:
                 [batch.column(f"origin.{f.name}") for f in ORIGIN], schema=ORIGIN
             )
         before, after = (batch.column(side) if side in names else None for side in ("before", "after"))
-        return cls(_table(metadata[_TABLE_KEY]), op, before, after, origin)
+        absent = (tuple(names) for names in json.loads(metadata.get(_ABSENT_KEY, b"[[], []]")))
+        return cls(_table(metadata[_TABLE_KEY]), op, before, after, origin, *absent)
 
 
 def _stream(batch: pa.RecordBatch) -> pa.Buffer:

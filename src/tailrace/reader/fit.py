@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from tailrace.errors import SchemaMismatchError
@@ -17,12 +19,11 @@ def fit_batch(batch: ChangeBatch, table: TableSchema) -> ChangeBatch:
     """
     if batch.table.arrow == table.arrow:
         return batch
-    return ChangeBatch(
-        table,
-        batch.op,
-        None if batch.before is None else fit_rows(batch.before, table),
-        None if batch.after is None else fit_rows(batch.after, table),
-        batch.origin,
+    return replace(
+        batch,
+        table=table,
+        before=None if batch.before is None else fit_rows(batch.before, table),
+        after=None if batch.after is None else fit_rows(batch.after, table),
     )
 
 

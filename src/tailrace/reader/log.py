@@ -8,6 +8,7 @@ whole hand-over between snapshot and log (design §1).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -60,12 +61,12 @@ def split_key_updates(batch: ChangeBatch) -> ChangeBatch:
     bumped = pc.binary_join_element_wise(pc.utf8_slice_codeunits(seq, 0, 31), _next_digit(seq), "")
     columns = list(wide.origin.columns)
     columns[wide.origin.schema.get_field_index("seq")] = pc.if_else(pa.array(second), bumped, seq)
-    return ChangeBatch(
-        wide.table,
-        pa.array(op),
-        without(wide.before, second),
-        without(wide.after, first),
-        pa.RecordBatch.from_arrays(columns, schema=wide.origin.schema),
+    return replace(
+        wide,
+        op=pa.array(op),
+        before=without(wide.before, second),
+        after=without(wide.after, first),
+        origin=pa.RecordBatch.from_arrays(columns, schema=wide.origin.schema),
     )
 
 

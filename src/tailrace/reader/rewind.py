@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
 from tailrace.reader.fit import fit_keys, fit_rows
@@ -48,7 +49,19 @@ class Rewind:
         return self._keys[0]
 
     def observe(self, batch: ChangeBatch) -> None:
-        """Take note of a batch of the table's changes; batches come in log order."""
+        """Take note of a batch of the table's changes; batches come in log order.
+
+        Raises:
+            SchemaMismatchError: its before images are not whole rows.
+        """
+        if batch.absent_before:
+            raise SchemaMismatchError(
+                f"rows of `{self._table.id}` cannot be put back: the log holds parts of rows",
+                f"at {_place(batch)} without the columns {', '.join(batch.absent_before)}: "
+                "binlog_row_image was not FULL when the change was logged",
+                "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then begin a new stream; "
+                "or use delivery at-least-once",
+            )
         changes = split_key_updates(batch)
         self._keys.append(fit_keys(keys_of(changes), self._keys[0].type, self._table))
         self._rows.append(fit_rows(changes.image("before"), self._table))
@@ -78,6 +91,11 @@ class Rewind:
         first = _first_of_each(keys)
         # one row image per key: what a later event says of it does not matter
         self._keys, self._rows = [keys.take(first)], [pa.concat_arrays(self._rows).take(first)]
+
+
+def _place(batch: ChangeBatch) -> str:
+    """Where its first change is in the log."""
+    return f"`{batch.origin.column('file')[0].as_py()}:{batch.origin.column('pos')[0].as_py()}`"
 
 
 def _first_of_each(keys: pa.StructArray) -> pa.Array:

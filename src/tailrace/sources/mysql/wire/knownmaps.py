@@ -7,6 +7,9 @@ import numpy as np
 from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire import events as ev
 
+#: No table map has come for a table id.
+UNKNOWN = -2
+
 
 class KnownMaps:
     """A hash table by table id, at most half full.
@@ -40,9 +43,13 @@ class KnownMaps:
         self.address, self.mask = self._entries.ctypes.data, size - 1
 
     def slot(self, id_: int) -> int:
-        """The slot of a table id, below 0 for tables that are unknown or not wanted."""
+        """The slot of a table id: -1 for a table that is not wanted, UNKNOWN."""
         entry = self._entries[self._place(id_)]
-        return int(entry[ev.MAP_SLOT]) if entry[ev.MAP_ID] else -1
+        return int(entry[ev.MAP_SLOT]) if entry[ev.MAP_ID] else UNKNOWN
+
+    def body(self, id_: int) -> bytes:
+        """The map known under a table id, without header and checksum."""
+        return self._bodies[id_][:-SLACK].tobytes()
 
     def _place(self, id_: int) -> int:
         i = id_ & self.mask

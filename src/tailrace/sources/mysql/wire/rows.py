@@ -7,6 +7,9 @@ converted; nothing in the output points into the input.
 A row image is a bitmap of NULLs and the values that are not NULL, one after the other, each as long as
 its type says. So a wrong length anywhere shows up as a row that does not end where the event does.
 
+With `binlog_row_image` other than FULL an image lacks columns, which the event's bitmaps say. All rows of a
+batch then lack the same ones, and are of one kind of event.
+
 Source: mysql libs/mysql/binlog/event/rows_event.h; sql-common/pack.cc; sql/field.cc (pack).
 """
 
@@ -75,7 +78,7 @@ EXTRA = 7
 K_VARIABLE = K_UTF8
 
 #: What became of a call of `decode_rows`.
-DONE, BATCH_FULL, NO_ROOM, MALFORMED, BAD_TEXT, PARTIAL_IMAGE = range(6)
+DONE, BATCH_FULL, NO_ROOM, MALFORMED, BAD_TEXT, ZERO_DATE = range(6)
 
 #: Words of a row event's record: addresses of its start and end (without the checksum), type, slot of its
 #: table, index of its transaction, offset in the file, number of its first row.
@@ -83,8 +86,13 @@ EV_START, EV_END, EV_TYPE, EV_SLOT, EV_TXN, EV_POS, EV_ROW = range(7)
 EV_WORDS = 8
 
 #: Words of the cursor. In and out: index of the event, address within it (0: its start), row within it.
-#: Out: rows decoded, transactions among them, rows with a before and an after image, column of an error.
+#: Out: rows decoded, transactions among them, rows with a before and an after image, column of an error,
+#: addresses of the bitmaps of the columns that are in the before and the after images, ALL_COLUMNS, or 0
+#: where no row has that image.
 CU_EVENT, CU_ADDRESS, CU_ROW, CU_ROWS, CU_TXNS, CU_BEFORE, CU_AFTER, CU_COLUMN = range(8)
+CU_IN_BEFORE, CU_IN_AFTER = 8, 9
+CU_WORDS = 10
+ALL_COLUMNS = 1
 
 #: Words of the output block, all addresses: op (int8), index into the list of transactions (int32), offset in
 #: the file (int64) and row number (int32) per row; the list of transactions (int32); bitmaps of the rows
@@ -205,18 +213,29 @@ def _variable(p, end, row, d, k, f, scratch, kt):
 
 
 @inline
-def _image(p, end, row, cols, ncol, scratch, kt):
-    """One row image into row `row`: the address after it; or minus a status, scratch has the column."""
+def _image(p, end, row, cols, ncol, present, scratch, kt):
+    """One row image into row `row`: the address after it; or minus a status, scratch has the column.
+
+    `present` is the address of the bitmap of its columns, or ALL_COLUMNS.
+    """
     nulls = p
-    p += (ncol + 7) >> 3
+    p += ((ncol if present == ALL_COLUMNS else _count_set(present, ncol)) + 7) >> 3
     st64(scratch, -1)
     if p > end:
         return np.int64(-MALFORMED)
+    shown = np.int64(0)
     for c in range(ncol):
         d = cols + 64 * c
         k = ld64(d)
         f = ld64(d + 32)
-        if (ld8(nulls + (c >> 3)) >> (c & 7)) & 1:
+        if present == ALL_COLUMNS:
+            null = (ld8(nulls + (c >> 3)) >> (c & 7)) & 1
+        else:
+            null = np.int64(1)
+            if (ld8(present + (c >> 3)) >> (c & 7)) & 1:
+                null = (ld8(nulls + (shown >> 3)) >> (shown & 7)) & 1
+                shown += 1
+        if null:
             if k >= K_VARIABLE:
                 st32(f + 4 * row + 4, ld32(f + 4 * row))
             continue
@@ -308,6 +327,34 @@ def _all_set(p, n):
 
 
 @inline
+def _count_set(p, n):
+    """How many of the first n bits at p are set."""
+    found = np.int64(0)
+    for c in range(n):
+        found += (ld8(p + (c >> 3)) >> (c & 7)) & 1
+    return found
+
+
+@inline
+def _present(p, n):
+    """The bitmap of n columns at p, ALL_COLUMNS if it has them all."""
+    return np.int64(ALL_COLUMNS) if _all_set(p, n) else p
+
+
+@inline
+def _differ(a, b, n):
+    """Whether two bitmaps of n columns (`_present`) are not the same."""
+    if a == b:
+        return False
+    if a <= ALL_COLUMNS or b <= ALL_COLUMNS:
+        return True
+    for j in range((n + 7) >> 3):
+        if ld8(a + j) != ld8(b + j):
+            return True
+    return False
+
+
+@inline
 def _rows_start(ev, end, type_, ncol):
     """Address of the first row; minus a status."""
     q = ev + 27
@@ -328,11 +375,7 @@ def _rows_start(ev, end, type_, ncol):
     images = 2 if type_ == 31 or type_ == 24 else 1
     if n != ncol or end - q < images * nb:
         return np.int64(-MALFORMED)
-    for _ in range(images):
-        if not _all_set(q, ncol):
-            return np.int64(-PARTIAL_IMAGE)
-        q += nb
-    return q
+    return q + images * nb
 
 
 @entry("int64(int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64)")
@@ -378,6 +421,10 @@ def decode_rows(
     txn_list = ld64(out + 32)
     has_before = ld64(out + 40)
     has_after = ld64(out + 48)
+    in_before = np.int64(0)
+    in_after = np.int64(0)
+    kind = np.int64(-1)
+    nb = (ncol + 7) >> 3
     while i < count and status == DONE:
         x = events + 64 * ld64(chosen + 8 * i)
         ev = ld64(x)
@@ -387,14 +434,29 @@ def decode_rows(
         pos = ld64(x + 40)
         row0 = ld64(x + 48)
         what = type_ - (30 if type_ >= 30 else 23)  # 0 write, 1 update, 2 delete
+        q = _rows_start(ev, end, type_, ncol)
+        if q < 0:
+            st64(scratch, -1)
+            status = -q
+            break
+        before_has = np.int64(0)
+        after_has = np.int64(0)
+        if what != 2:
+            after_has = _present(q - nb, ncol)
+        if what != 0:
+            before_has = _present(q - nb if what == 2 else q - 2 * nb, ncol)
+        if n == 0:
+            in_before = before_has
+            in_after = after_has
+            kind = what
+        elif max(before_has, after_has, in_before, in_after) > ALL_COLUMNS and (
+            what != kind or _differ(before_has, in_before, ncol) or _differ(after_has, in_after, ncol)
+        ):
+            status = np.int64(BATCH_FULL)
+            break
         if p == 0:
-            p = _rows_start(ev, end, type_, ncol)
+            p = q
             r = np.int64(0)
-            if p < 0:
-                st64(scratch, -1)
-                status = -p
-                p = np.int64(0)
-                break
         while p < end:
             if n >= max_rows or (used >= max_bytes and n):
                 status = np.int64(BATCH_FULL)
@@ -404,13 +466,13 @@ def decode_rows(
             if what == 0:
                 _no_image(n, cols, variable, nvar)
             else:
-                q = _image(q, end, n, cols, ncol, scratch, kt)
+                q = _image(q, end, n, cols, ncol, before_has, scratch, kt)
             if q > 0:
                 side = ncol
                 if what == 2:
                     _no_image(n, after, variable, nvar)
                 else:
-                    q = _image(q, end, n, after, ncol, scratch, kt)
+                    q = _image(q, end, n, after, ncol, after_has, scratch, kt)
             if q < 0:
                 status = -q
                 if ld64(scratch) >= 0:
@@ -445,4 +507,6 @@ def decode_rows(
     st64(cursor + 40, befores)
     st64(cursor + 48, afters)
     st64(cursor + 56, ld64(scratch))
+    st64(cursor + 64, in_before)
+    st64(cursor + 72, in_after)
     return status
