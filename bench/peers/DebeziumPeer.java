@@ -1,0 +1,158 @@
+import io.debezium.embedded.Connect;
+import io.debezium.engine.ChangeEvent;
+import io.debezium.engine.DebeziumEngine;
+import io.debezium.engine.format.Json;
+import io.debezium.engine.format.SerializationFormat;
+import java.io.BufferedWriter;
+import java.io.IOException;
+import java.io.ObjectOutputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+
+/**
+ * Debezium Embedded: its MySQL connector in its own engine, to a consumer that counts.
+ *
+ * <p>Format {@code connect} hands over Connect's records as they are, {@code json} their JSON, which the engine
+ * makes on several threads. With {@code output}, topic, key and value of each message are written to that
+ * file, one line each, and the process ends after the last one.
+ */
+final class DebeziumPeer {
+    private static final String NAME = "bench";
+
+    public static void main(String[] arguments) throws Exception {
+        Task task = Task.read();
+        if (task.get("format").equals("json")) {
+            run(Json.class, properties(task), task);
+        } else {
+            run(Connect.class, properties(task), task);
+        }
+    }
+
+    private static <V, T extends SerializationFormat<V>> void run(
+            Class<T> format, Properties properties, Task task) throws IOException {
+        DebeziumEngine.ChangeConsumer<ChangeEvent<V, V>> consumer =
+                task.has("output") ? writer(task) : counter(task);
+        try (DebeziumEngine<ChangeEvent<V, V>> engine = DebeziumEngine.create(format)
+                .using(properties)
+                .using((success, message, error) -> {
+                    if (!success) {
+                        System.err.println(message);
+                        if (error != null) {
+                            error.printStackTrace();
+                        }
+                    }
+                })
+                .notifying(consumer)
+                .build()) {
+            engine.run();
+        }
+    }
+
+    private static <V> DebeziumEngine.ChangeConsumer<ChangeEvent<V, V>> counter(Task task) {
+        Counter counter = new Counter(task.number("expected"));
+        return (records, committer) -> {
+            long changes = records.stream().filter(DebeziumPeer::isChange).count();
+            if (changes > 0) {
+                counter.add(changes);
+            }
+            for (ChangeEvent<V, V> record : records) {
+                committer.markProcessed(record);
+            }
+            committer.markBatchFinished();
+        };
+    }
+
+    private static <V> DebeziumEngine.ChangeConsumer<ChangeEvent<V, V>> writer(Task task) throws IOException {
+        BufferedWriter file = Files.newBufferedWriter(Path.of(task.get("output")));
+        long[] left = {task.number("expected")};
+        return (records, committer) -> {
+            try {
+                for (ChangeEvent<V, V> record : records) {
+                    file.write(line(record));
+                    left[0]--;
+                    committer.markProcessed(record);
+                }
+                file.flush();
+            } catch (IOException e) {
+                throw new IllegalStateException(e);
+            }
+            committer.markBatchFinished();
+            if (left[0] <= 0) {
+                Runtime.getRuntime().halt(0);
+            }
+        };
+    }
+
+    private static <V> String line(ChangeEvent<V, V> record) {
+        StringBuilder headers = new StringBuilder("[");
+        record.headers().forEach(header -> headers.append(headers.length() > 1 ? "," : "")
+                .append("[\"").append(header.getKey()).append("\",").append(header.getValue()).append("]"));
+        return "[\"" + record.destination() + "\"," + record.key() + "," + record.value() + "," + headers
+                + "]]\n";
+    }
+
+    /** Whether the message is a row's change: no tombstone and no heartbeat. */
+    private static <V> boolean isChange(ChangeEvent<V, V> record) {
+        if (record.value() instanceof org.apache.kafka.connect.source.SourceRecord source) {
+            return source.value() != null;
+        }
+        return record.value() != null;
+    }
+
+    private static Properties properties(Task task) throws IOException {
+        Properties p = new Properties();
+        p.setProperty("name", NAME);
+        p.setProperty("connector.class", "io.debezium.connector.mysql.MySqlConnector");
+        p.setProperty("topic.prefix", NAME);
+        p.setProperty("database.hostname", task.get("host"));
+        p.setProperty("database.port", task.get("port"));
+        p.setProperty("database.user", task.get("user"));
+        p.setProperty("database.password", task.get("password"));
+        p.setProperty("database.server.id", task.get("serverId"));
+        p.setProperty("database.ssl.mode", "disabled");
+        p.setProperty("driver.allowPublicKeyRetrieval", "true");
+        p.setProperty("database.include.list", task.get("database"));
+        p.setProperty("table.include.list", task.tables());
+        p.setProperty("include.schema.changes", "false");
+        p.setProperty("schema.history.internal", "io.debezium.relational.history.MemorySchemaHistory");
+        p.setProperty("schema.history.internal.store.only.captured.tables.ddl", "true");
+        p.setProperty("max.batch.size", "8192");
+        p.setProperty("max.queue.size", "32768");
+        p.setProperty("poll.interval.ms", "50");
+        p.setProperty("snapshot.max.threads", "2");
+        p.setProperty("key.converter.schemas.enable", "false");
+        p.setProperty("value.converter.schemas.enable", "false");
+        Path offsets = Path.of(task.get("directory"), "offsets");
+        p.setProperty("offset.storage", "org.apache.kafka.connect.storage.FileOffsetBackingStore");
+        p.setProperty("offset.storage.file.filename", offsets.toString());
+        p.setProperty("offset.flush.interval.ms", "60000");
+        if (task.log()) {
+            writeOffsets(offsets, task);
+            // the schemas are read anew and the rows are not
+            p.setProperty("snapshot.mode", "recovery");
+        } else {
+            p.setProperty("snapshot.mode", "initial");
+        }
+        task.given().keySet().stream()
+                .filter(name -> name.startsWith("debezium."))
+                .forEach(name -> p.setProperty(name.substring("debezium.".length()), task.get(name)));
+        return p;
+    }
+
+    /** What the engine would have written had it read up to the position. */
+    private static void writeOffsets(Path path, Task task) throws IOException {
+        String key = "[\"" + NAME + "\",{\"server\":\"" + NAME + "\"}]";
+        String value = "{\"ts_sec\":1,\"file\":\"" + task.get("file") + "\",\"pos\":" + task.get("position")
+                + ",\"gtids\":\"" + task.get("gtids") + "\"}";
+        Map<byte[], byte[]> offsets = new HashMap<>();
+        offsets.put(key.getBytes(StandardCharsets.UTF_8), value.getBytes(StandardCharsets.UTF_8));
+        try (ObjectOutputStream out = new ObjectOutputStream(Files.newOutputStream(path))) {
+            out.writeObject(offsets);
+        }
+    }
+}
