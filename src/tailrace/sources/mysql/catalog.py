@@ -45,6 +45,8 @@ _ORDERED_KINDS = frozenset(
         Kind.YEAR,
     }
 )
+#: Types that MariaDB's catalog calls otherwise than its log does.
+_MARIADB_NAMES = {"vector": "varbinary", "geometrycollection": "geomcollection"}
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
 
@@ -65,7 +67,11 @@ class CapturedTable:
     key_kind: KeyKind
 
 
-def tables(connection: pymysql.Connection[Any], captures: Callable[[str], bool]) -> list[CapturedTable]:
+def tables(
+    connection: pymysql.Connection[Any],
+    captures: Callable[[str], bool],
+    zero_dates: Callable[[str], str | None] = lambda _: None,
+) -> list[CapturedTable]:
     """The base tables that are captured, ordered by name; system schemas are never among them.
 
     A table that the user may not read is not in the catalog at all.
@@ -73,6 +79,7 @@ def tables(connection: pymysql.Connection[Any], captures: Callable[[str], bool])
     Args:
         connection: its user sees what it may read.
         captures: whether the table `database.table` is wanted.
+        zero_dates: what becomes of zero and partial dates of the column `database.table.column`.
 
     Raises:
         SchemaMismatchError: a captured table has a column of an unsupported type, or a primary key
@@ -82,12 +89,17 @@ def tables(connection: pymysql.Connection[Any], captures: Callable[[str], bool])
     """
     try:
         with connection.cursor(DictCursor) as cursor:
-            return list(_tables(cursor, captures, is_mariadb(connection)))
+            return list(_tables(cursor, captures, zero_dates, is_mariadb(connection)))
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, "reading the catalog") from error
 
 
-def _tables(cursor: DictCursor, captures: Callable[[str], bool], mariadb: bool) -> Iterator[CapturedTable]:
+def _tables(
+    cursor: DictCursor,
+    captures: Callable[[str], bool],
+    zero_dates: Callable[[str], str | None],
+    mariadb: bool,
+) -> Iterator[CapturedTable]:
     # cached statistics may be a day old; a hidden generated key is in the log all the same
     cursor.execute(
         "SET SESSION time_zone = @@session.time_zone "
@@ -105,10 +117,12 @@ def _tables(cursor: DictCursor, captures: Callable[[str], bool], mariadb: bool) 
             by_database[id_.database].append(id_)
     for ids in by_database.values():
         for first in range(0, len(ids), _TABLES_PER_QUERY):
-            yield from _described(cursor, ids[first : first + _TABLES_PER_QUERY], mariadb)
+            yield from _described(cursor, ids[first : first + _TABLES_PER_QUERY], zero_dates, mariadb)
 
 
-def _described(cursor: DictCursor, ids: Sequence[TableId], mariadb: bool) -> Iterator[CapturedTable]:
+def _described(
+    cursor: DictCursor, ids: Sequence[TableId], zero_dates: Callable[[str], str | None], mariadb: bool
+) -> Iterator[CapturedTable]:
     where = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (" + ", ".join(["%s"] * len(ids)) + ")"
     names = [ids[0].database, *(id_.table for id_ in ids)]
     cursor.execute(
@@ -125,7 +139,7 @@ def _described(cursor: DictCursor, ids: Sequence[TableId], mariadb: bool) -> Ite
         " ORDER BY TABLE_NAME, ORDINAL_POSITION",
         names,
     )
-    columns = _grouped(cursor.fetchall())
+    columns = _grouped([_as_logged(r) if mariadb else r for r in cursor.fetchall()])
     unusable = "0" if mariadb else "IS_VISIBLE = 'NO' OR EXPRESSION IS NOT NULL"
     cursor.execute(
         "SELECT TABLE_NAME AS t, INDEX_NAME AS name, COLUMN_NAME AS part, SUB_PART AS prefix,"
@@ -136,7 +150,7 @@ def _described(cursor: DictCursor, ids: Sequence[TableId], mariadb: bool) -> Ite
     indexes = _grouped(cursor.fetchall())
     for id_ in ids:
         if id_.table in columns and id_.table in facts:  # else dropped since it was listed
-            shape = tuple(_column(id_, row) for row in columns[id_.table])
+            shape = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
             key, kind = _key(id_, shape, indexes.get(id_.table, []))
             fact = facts[id_.table]
             yield CapturedTable(
@@ -151,14 +165,21 @@ def _grouped(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return groups
 
 
-def _column(id_: TableId, row: dict[str, Any]) -> Column:
+def _as_logged(row: dict[str, Any]) -> dict[str, Any]:
+    """A column of MariaDB's catalog by the type's name in its log."""
+    native = _text(row["type"]).lower()
+    return row | {"type": _MARIADB_NAMES.get(native, native)}
+
+
+def _column(id_: TableId, row: dict[str, Any], zero_dates: Callable[[str], str | None]) -> Column:
     # COLUMN_TYPE is a blob in MySQL's catalog, and so bytes, in some versions
     declared = _text(row["declared"])
     native = _text(row["type"]).lower()
+    name = f"{id_}.{row['name']}"
     type_ = column_type(
         native,
         unsigned="unsigned" in declared.rpartition(")")[2].split(),
-        length=row["length"],
+        length=int(declared[len("vector(") : -1]) if native == "vector" else row["length"],
         precision=row["digits"],
         scale=row["scale"],
         fraction=row["fraction"],
@@ -166,7 +187,8 @@ def _column(id_: TableId, row: dict[str, Any]) -> Column:
         labels=parse_labels(declared) if native in ("enum", "set") else (),
         charset=row["charset"],
         collation=row["collation"],
-        column=f"{id_}.{row['name']}",
+        zero_dates=zero_dates(name),
+        column=name,
     )
     return Column(row["name"], type_, row["nullable"] == "YES")
 

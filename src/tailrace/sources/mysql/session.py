@@ -14,11 +14,11 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ORIGIN, ChangeBatch
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
-from tailrace.model.table import TableSchema
+from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql import keys as key_sql
-from tailrace.sources.mysql.connection import connect, retrying, server_changed
+from tailrace.sources.mysql.connection import MARIADB, connect, retrying, server_changed
 from tailrace.sources.mysql.dump import read_log
 from tailrace.sources.mysql.failover import Places
 from tailrace.sources.mysql.held import unpack_blocks
@@ -99,12 +99,23 @@ class MySqlSession:
             wanted=lambda t: self._options.captures(str(t)) and split.concerns(t),
             epoch=end.epoch,
             keys=split.keys,
+            shape_of=self._shape_of,
+            zero_dates=self._options.zero_dates.of,
+            mariadb=end.server.startswith(MARIADB),
         )
         if split.events is not None:
             yield from decoder.feed_all(unpack_blocks(split.events))
             return
         for block in read_log(self._options, start, end):
             yield from decoder.feed(block)
+
+    def _shape_of(self, table: TableId) -> TableSchema | None:
+        """A table's shape in the catalog, None if it is not there."""
+        found = self._retrying(
+            lambda c: catalog.tables(c, lambda name: name == str(table), self._options.zero_dates.of),
+            f"reading {table}",
+        )
+        return found[0].schema if found else None
 
     def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
         """For each key whether it is at or below `cursor`."""
@@ -193,7 +204,8 @@ class _Reading:
 
 def _altered(connection: pymysql.Connection[Any], planned: TableSchema) -> TableSchema | None:
     """What is left of `planned` in the catalog: its columns that still exist; None: the table does not."""
-    found = catalog.tables(connection, lambda name: name == str(planned.id))
+    zero_dates = {f"{planned.id}.{c.name}": c.type.zero_dates for c in planned.columns}
+    found = catalog.tables(connection, lambda name: name == str(planned.id), zero_dates.get)
     if not found:
         return None
     names = {c.name for c in planned.columns}

@@ -37,9 +37,11 @@ from tailrace.sources.mysql.wire.imagebuffers import ImageBuffers, Layout
 from tailrace.sources.mysql.wire.json import json_room
 from tailrace.sources.mysql.wire.knownmaps import UNKNOWN, KnownMaps
 from tailrace.sources.mysql.wire.lookup import TABLES
+from tailrace.sources.mysql.wire.mariadbtypes import is_ambiguous, with_types
 from tailrace.sources.mysql.wire.origin import SEQ_PREFIX
 from tailrace.sources.mysql.wire.partialrows import UPDATE_ROWS, PartialUpdates
 from tailrace.sources.mysql.wire.plan import RowPlan
+from tailrace.sources.mysql.wire.resultset import ZERO_DATE_HINT
 from tailrace.sources.mysql.wire.rowcolumns import RowColumns
 from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, unpack
 from tailrace.sources.mysql.wire.tablemap import TableMap, parse_table_map, table_of
@@ -63,7 +65,8 @@ class EventDecoder:
         epoch: the stream's epoch, the first part of `seq`.
         keys: key columns of tables that have been given one; for others the log's own key counts.
         shape_of: a table's shape in the catalog, None if it is not there; asked where the log was written
-            with `binlog_row_metadata=MINIMAL`.
+            with `binlog_row_metadata=MINIMAL`, and for columns whose type MariaDB does not log.
+        mariadb: whether MariaDB wrote the log.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of events after which a batch ends; one row may be larger.
         verify_checksums: whether to check the CRC32 of each event that has one.
@@ -76,6 +79,8 @@ class EventDecoder:
         epoch: int = 0,
         keys: Mapping[TableId, tuple[str, ...]] = {},
         shape_of: Callable[[TableId], TableSchema | None] = lambda _: None,
+        zero_dates: Callable[[str], str | None] = lambda _: None,
+        mariadb: bool = False,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
         verify_checksums: bool = True,
@@ -84,6 +89,8 @@ class EventDecoder:
         self._epoch = epoch
         self._keys = keys
         self._shape_of = shape_of
+        self._zero_dates = zero_dates
+        self._mariadb = mariadb
         self._max_rows = batch_rows
         self._max_bytes = batch_bytes
         self._verify = int(verify_checksums)
@@ -281,10 +288,16 @@ class EventDecoder:
     def _plan(self, map_: TableMap) -> RowPlan:
         """How a table's rows are decoded; what the log leaves out of its shape is the catalog's."""
         key = self._keys.get(map_.id, ())
-        known = self._shape_of(map_.id) if is_unnamed(map_) else None
+        unnamed = is_unnamed(map_)
+        asked = unnamed or (self._mariadb and is_ambiguous(map_))
+        known = self._shape_of(map_.id) if asked else None
         if known is None:
             return RowPlan(map_, key)
-        plan = RowPlan(with_names(map_, known), key)
+        if self._mariadb:
+            map_ = with_types(map_, known)
+        if not unnamed:
+            return RowPlan(map_, key)
+        plan = RowPlan(with_names(map_, known), key, self._zero_dates)
         require_types(map_, plan.schema, known)
         return plan
 
@@ -368,8 +381,10 @@ class EventDecoder:
         what = {
             rw.BAD_TEXT: "text that is not valid in its character set",
             rw.NO_ROOM: "a value of more than 2 GiB",
+            rw.ZERO_DATE: "a zero or partial date",
         }.get(status, "malformed row event")
-        raise DecodeError(f'{what} in table "{schema.id}"', f"at {where}")
+        hint = ZERO_DATE_HINT if status == rw.ZERO_DATE else None
+        raise DecodeError(f'{what} in table "{schema.id}"', f"at {where}", hint)
 
 
 def _refuse(result: int, where: str) -> NoReturn:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.kernels.memory import SLACK
-from tailrace.sources.mysql.wire.columns import CAPACITY, DATA, VALIDITY, VALUES, is_variable
+from tailrace.sources.mysql.wire.columns import CAPACITY, DATA, VALIDITY, VALUES, array, is_variable
 from tailrace.sources.mysql.wire.origin import pack
 from tailrace.sources.mysql.wire.plan import RowPlan
 
@@ -137,11 +137,15 @@ def _image(
     data = 2 + 4 * columns + side * len(layout.plan.variable)
     for i, field in enumerate(schema.arrow):
         at = 2 + 2 * (side * columns + i)
-        parts = buffers[at : at + 2]
-        if is_variable(field.type):
-            parts.append(buffers[data])
+        validity, values = buffers[at : at + 2]
+        if finish := layout.plan.finish.get(i):
+            children.append(finish(array(pa.binary(), rows, validity, values, buffers[data])))
             data += 1
-        children.append(pa.Array.from_buffers(field.type, rows, parts))
+        elif is_variable(field.type):
+            children.append(array(field.type, rows, validity, values, buffers[data]))
+            data += 1
+        else:
+            children.append(pa.Array.from_buffers(field.type, rows, [validity, values]))
     present = None if images == rows else buffers[side]
     return pa.Array.from_buffers(schema.arrow, rows, [present], children=children)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,12 +10,14 @@ from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
-from tailrace.sources.mysql.native import CHARSETS, column_type
-from tailrace.sources.mysql.wire import charsets, rows, tablemap
-from tailrace.sources.mysql.wire.columns import KIND, P1, P2, WORDS
+from tailrace.sources.mysql.native import CHARSETS, GEOMETRIES, column_type
+from tailrace.sources.mysql.wire import charsets, codepages, rows, tablemap
+from tailrace.sources.mysql.wire.columns import DATA, KIND, P1, P2, WORDS
 from tailrace.sources.mysql.wire.decimal import MAX_PRECISION, MAX_SCALE
+from tailrace.sources.mysql.wire.mariadbtypes import BYTES, Finish, finish_of
 from tailrace.sources.mysql.wire.rows import EXTRA
 from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap
+from tailrace.sources.mysql.wire.temporal import DATE_TEXT, DATETIME_TEXT, TIMESTAMP_TEXT
 
 _NATIVE = {
     tablemap.TINY: "tinyint",
@@ -35,8 +37,10 @@ _NATIVE = {
     tablemap.JSON: "json",
     tablemap.ENUM: "enum",
     tablemap.SET: "set",
-    tablemap.GEOMETRY: "geometry",
     tablemap.VECTOR: "vector",
+    tablemap.UUID: "uuid",
+    tablemap.INET4: "inet4",
+    tablemap.INET6: "inet6",
 }
 _SIZES = ("tiny", "", "medium", "long")
 _BINARY_COLLATION = 63
@@ -53,8 +57,19 @@ _TEMPORAL_KINDS = {
     Kind.INSTANT: (rows.K_TIMESTAMP, 4),
     Kind.TIME: (rows.K_TIME, 3),
 }
+#: What a date is written as, and its bytes before the fraction.
+_MOMENT_TEXTS = {
+    Kind.DATE: (DATE_TEXT, 3),
+    Kind.DATETIME: (DATETIME_TEXT, 5),
+    Kind.INSTANT: (TIMESTAMP_TEXT, 4),
+}
 #: Microseconds of one unit of a fraction, by its bytes.
 _FRACTION_UNIT_US = (0, 10000, 100, 1)
+#: Types whose first metadata byte is the number of bytes of the length in front of a value.
+_LENGTH_IN_METADATA = (
+    *(tablemap.BLOB, tablemap.JSON, tablemap.GEOMETRY, tablemap.VECTOR),
+    tablemap.BLOB_COMPRESSED,
+)
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
@@ -69,27 +84,37 @@ class RowPlan:
         longest_label: bytes of the longest text that an ENUM or SET value or a padded one can become.
     """
 
-    def __init__(self, map_: TableMap, key: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        map_: TableMap,
+        key: Sequence[str] = (),
+        zero_dates: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
         """The plan of a table map.
 
         Args:
             map_: the table map.
             key: key columns to go by as long as the table has them; else it is the table map's key (without
                 a primary key, the first unique key that cannot hold NULL stands in for it there).
+            zero_dates: what becomes of zero and partial dates of a column, by its full name.
 
         Raises:
             SchemaMismatchError: names are missing, or a type is not supported.
             DecodeError: the table map contradicts itself.
         """
-        columns = [_column(map_.id, c) for c in map_.columns]
+        columns = [_column(map_.id, c, zero_dates) for c in map_.columns]
         names = {c.name for c in columns}
         chosen = tuple(key) if key and names.issuperset(key) else tuple(columns[i].name for i in map_.key)
         self.schema = TableSchema(map_.id, tuple(columns), chosen)
         self.descriptors = np.zeros((2 * len(columns), WORDS), np.int64)
         self.longest_label = 255
         self._kept: list[np.ndarray] = []
+        #: Columns whose values are made of the bytes that are read.
+        self.finish: dict[int, Finish] = {}
         for i, (mapped, column) in enumerate(zip(map_.columns, columns, strict=True)):
             self.descriptors[i] = self._descriptor(mapped, column.type)
+            if finish := finish_of(mapped, f"{map_.id}.{column.name}"):
+                self.finish[i] = finish
         self.descriptors[len(columns) :] = self.descriptors[: len(columns)]
         kinds = self.descriptors[: len(columns), KIND]
         self.variable = np.flatnonzero(kinds >= rows.K_VARIABLE).astype(np.int64)
@@ -107,8 +132,14 @@ class RowPlan:
                 d[KIND], d[EXTRA] = rows.K_RAW8, 8
             case Kind.YEAR:
                 d[KIND], d[EXTRA] = rows.K_YEAR, 1
+            case Kind.DATE | Kind.DATETIME | Kind.INSTANT if type_.zero_dates == "text":
+                what, size = _MOMENT_TEXTS[type_.kind]
+                d[KIND], d[P2] = rows.K_MOMENT_TEXT, type_.fraction or 0
+                d[P1] = (d[P2] + 1) // 2
+                d[EXTRA] = size + d[P1] | what << 8
             case Kind.DATE:
                 d[KIND], d[EXTRA] = rows.K_DATE, 3
+                d[DATA] = type_.zero_dates == "error"
             case Kind.BOOLEAN:
                 d[KIND], d[EXTRA] = rows.K_BOOL, 1
             case Kind.DATETIME | Kind.INSTANT | Kind.TIME:
@@ -116,6 +147,7 @@ class RowPlan:
                 d[P1] = (meta[0] + 1) // 2
                 d[P2] = _FRACTION_UNIT_US[d[P1]]
                 d[EXTRA] = size + d[P1]
+                d[DATA] = type_.zero_dates == "error"
             case Kind.DECIMAL:
                 precision, scale = meta
                 size = _decimal_bytes(precision, scale)
@@ -131,13 +163,28 @@ class RowPlan:
                 # an ENUM's number 0 is the empty text of an invalid value
                 labels = ("", *type_.labels) if type_.kind is Kind.ENUM else type_.labels
                 d[EXTRA] = self._labels([label.encode() for label in labels])
+            case _ if mapped.type in BYTES:
+                d[KIND], d[P1], d[P2] = rows.K_BINARY, 1, BYTES[mapped.type]
             case _ if type_.native == "binary":
                 d[KIND], d[P1], d[P2] = rows.K_BINARY, 1, type_.length or 0
             case _:
-                d[KIND] = _text_kind(mapped, type_)
+                d[KIND], d[EXTRA] = self._text_kind(mapped, type_)
                 d[P1] = _length_bytes(mapped)
                 d[P2] = (1 << 8 * int(d[P1])) - 1
         return d
+
+    def _text_kind(self, mapped: MappedColumn, type_: ColumnType) -> tuple[int, int]:
+        """How text, JSON or bytes are read, and the address of the character set's table if it has one."""
+        if type_.kind is Kind.JSON:
+            return rows.K_JSON, 0
+        if mapped.type in (tablemap.BLOB_COMPRESSED, tablemap.VARCHAR_COMPRESSED):
+            return rows.K_BYTES, 0
+        charset = charsets.charset_of(mapped.collation or 0)
+        if type_.kind is Kind.STRING and charset in codepages.TABLED:
+            table = codepages.table(charset)
+            self._kept.append(table)
+            return rows.K_CHARSET, int(table.ctypes.data)
+        return (rows.K_UTF8 if type_.kind is Kind.STRING else rows.K_BYTES), 0
 
     def _labels(self, labels: list[bytes]) -> int:
         """Address of a label block: their number, then the address and length of each."""
@@ -153,17 +200,18 @@ class RowPlan:
         return int(block.ctypes.data)
 
 
-def _column(table: TableId, mapped: MappedColumn) -> Column:
+def _column(table: TableId, mapped: MappedColumn, zero_dates: Callable[[str], str | None]) -> Column:
     if mapped.name is None:
         raise SchemaMismatchError(
             f'the log does not name the columns of table "{table}"',
             "binlog_row_metadata was MINIMAL when the change was logged, FULL is needed",
             "SET PERSIST binlog_row_metadata = FULL, then take a new snapshot of what was logged before",
         )
-    return Column(mapped.name, _type(f"{table}.{mapped.name}", mapped), mapped.nullable)
+    name = f"{table}.{mapped.name}"
+    return Column(mapped.name, _type(name, mapped, zero_dates(name)), mapped.nullable)
 
 
-def _type(column: str, mapped: MappedColumn) -> ColumnType:
+def _type(column: str, mapped: MappedColumn, zero_dates: str | None) -> ColumnType:
     meta = mapped.metadata
     charset = None if mapped.collation is None else charsets.charset_of(mapped.collation)
     native = _native(mapped)
@@ -190,13 +238,30 @@ def _type(column: str, mapped: MappedColumn) -> ColumnType:
         case tablemap.ENUM | tablemap.SET:
             if meta[0] not in ((1, 2) if mapped.type == tablemap.ENUM else (1, 2, 3, 4, 8)):
                 raise DecodeError(f'column "{column}" takes {meta[0]} bytes')
-        case tablemap.VARCHAR | tablemap.VAR_STRING | tablemap.STRING | tablemap.BLOB if charset is None:
+        case (
+            tablemap.VARCHAR
+            | tablemap.VAR_STRING
+            | tablemap.STRING
+            | tablemap.BLOB
+            | tablemap.BLOB_COMPRESSED
+            | tablemap.VARCHAR_COMPRESSED
+        ) if charset is None:
             raise DecodeError(f'column "{column}" has no character set')
         case tablemap.VARCHAR | tablemap.VAR_STRING | tablemap.STRING:
             length = (meta[0] | meta[1] << 8) // CHARSETS.get(charset or "binary", 1)
             if native == "binary" and length > 255:
                 raise DecodeError(f'column "{column}" is a BINARY({length})')
-        case tablemap.JSON | tablemap.BLOB if not 1 <= meta[0] <= 4:
+        case tablemap.VARCHAR_COMPRESSED:  # a byte says how it is packed
+            length = ((meta[0] | meta[1] << 8) - 1) // CHARSETS.get(charset or "binary", 1)
+        case tablemap.VECTOR if meta[0] == 4:
+            length = mapped.detail
+        case (
+            tablemap.JSON
+            | tablemap.BLOB
+            | tablemap.GEOMETRY
+            | tablemap.VECTOR
+            | tablemap.BLOB_COMPRESSED
+        ) if not 1 <= meta[0] <= 4:
             raise DecodeError(f'column "{column}" has lengths of {meta[0]} bytes')
     return column_type(
         native,
@@ -208,34 +273,28 @@ def _type(column: str, mapped: MappedColumn) -> ColumnType:
         bits=bits,
         labels=labels,
         charset=charset,
+        zero_dates=zero_dates,
         column=column,
     )
 
 
 def _native(mapped: MappedColumn) -> str:
+    if mapped.type == tablemap.GEOMETRY:
+        return GEOMETRIES[mapped.detail] if mapped.detail < len(GEOMETRIES) else f"spatial {mapped.detail}"
     binary = mapped.collation == _BINARY_COLLATION
     match mapped.type:
-        case tablemap.VARCHAR | tablemap.VAR_STRING:
+        case tablemap.VARCHAR | tablemap.VAR_STRING | tablemap.VARCHAR_COMPRESSED:
             return "varbinary" if binary else "varchar"
         case tablemap.STRING:
             return "binary" if binary else "char"
-        case tablemap.BLOB if 1 <= mapped.metadata[0] <= 4:
+        case tablemap.BLOB | tablemap.BLOB_COMPRESSED if 1 <= mapped.metadata[0] <= 4:
             return _SIZES[mapped.metadata[0] - 1] + ("blob" if binary else "text")
     return _NATIVE.get(mapped.type, f"number {mapped.type}")
 
 
-def _text_kind(mapped: MappedColumn, type_: ColumnType) -> int:
-    if type_.kind is Kind.JSON:
-        return rows.K_JSON
-    if type_.kind is Kind.BYTES:
-        return rows.K_BYTES
-    latin1 = charsets.charset_of(mapped.collation or 0) == "latin1"
-    return rows.K_LATIN1 if latin1 else rows.K_UTF8
-
-
 def _length_bytes(mapped: MappedColumn) -> int:
     """Bytes of the length in front of a value."""
-    if mapped.type in (tablemap.BLOB, tablemap.JSON):
+    if mapped.type in _LENGTH_IN_METADATA:
         return mapped.metadata[0]
     return 1 if mapped.metadata[1] == 0 else 2
 

@@ -15,8 +15,8 @@ from tailrace.errors import DecodeError
 from tailrace.kernels.memory import entry, inline, ld8, ld16, ld32, ld64
 
 _FIXED = {1: 1, 2: 2, 9: 3, 3: 4, 8: 8, 13: 1, 10: 3, 14: 3, 11: 3, 12: 8, 7: 4, 6: 0}
-_ONE_BYTE_META = frozenset({4, 5, 245, 255, 249, 250, 251, 252, 17, 18, 19, 242})
-_TWO_BYTE_META = frozenset({15, 253, 254, 246, 16, 247, 248})
+_ONE_BYTE_META = frozenset({4, 5, 140, 245, 255, 249, 250, 251, 252, 17, 18, 19, 242})
+_TWO_BYTE_META = frozenset({15, 141, 253, 254, 246, 16, 247, 248})
 _JSON = 245
 _LEFTOVER = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
@@ -84,9 +84,9 @@ def _step(kind: int, low: int, high: int) -> int:
         return low
     if kind in (17, 18, 19):
         return {17: 4, 18: 5, 19: 3}[kind] + (low + 1) // 2
-    if kind in (245, 255, 249, 250, 251, 252, 242):
+    if kind in (140, 245, 255, 249, 250, 251, 252, 242):
         return -low
-    if kind in (15, 253):
+    if kind in (15, 141, 253):
         return -1 if low | high << 8 < 256 else -2
     if kind == 246:
         whole = low - high

@@ -20,19 +20,25 @@ TINY, SHORT, LONG, FLOAT, DOUBLE = 1, 2, 3, 4, 5
 LONGLONG, INT24, DATE, YEAR, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 8, 9, 10, 13, 15, 16, 17, 18, 19
 VECTOR, JSON, NEWDECIMAL, ENUM, SET = 242, 245, 246, 247, 248
 TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VAR_STRING, STRING, GEOMETRY = 249, 250, 251, 252, 253, 254, 255
+#: MariaDB's; the last three stand behind STRING and are told by the catalog (`mariadbtypes`).
+BLOB_COMPRESSED, VARCHAR_COMPRESSED, UUID, INET4, INET6 = 140, 141, 0x100, 0x101, 0x102
 
 _NUMERIC = (TINY, SHORT, INT24, LONG, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL, YEAR)
-_CHARACTER = (VARCHAR, VAR_STRING, STRING, TINY_BLOB, BLOB, MEDIUM_BLOB, LONG_BLOB)
+# a VECTOR is among those that have a character set
+_CHARACTER = (
+    *(VARCHAR, VAR_STRING, STRING, TINY_BLOB, BLOB, MEDIUM_BLOB, LONG_BLOB, VECTOR),
+    *(BLOB_COMPRESSED, VARCHAR_COMPRESSED),
+)
 _METADATA_BYTES = {
-    **dict.fromkeys((FLOAT, DOUBLE, TINY_BLOB, BLOB, MEDIUM_BLOB, LONG_BLOB), 1),
+    **dict.fromkeys((FLOAT, DOUBLE, TINY_BLOB, BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB_COMPRESSED), 1),
     **dict.fromkeys((JSON, GEOMETRY, VECTOR, TIMESTAMP2, DATETIME2, TIME2), 1),
-    **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, STRING, VAR_STRING, ENUM, SET), 2),
+    **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, STRING, VAR_STRING, ENUM, SET, VARCHAR_COMPRESSED), 2),
 }
 #: Most columns a table can have.
 _MAX_COLUMNS = 4096
 #: Fields of the optional part.
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
-_KEY, _KEY_WITH_PREFIX, _ENUM_DEFAULT_CHARSET, _ENUM_CHARSET = 8, 9, 10, 11
+_GEOMETRIES, _KEY, _KEY_WITH_PREFIX, _ENUM_DEFAULT_CHARSET, _ENUM_CHARSET, _DIMENSIONS = 7, 8, 9, 10, 11, 13
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class MappedColumn:
         unsigned: whether it is UNSIGNED, numeric types only.
         collation: number of the collation, None for types that have none.
         labels: ENUM and SET: the labels in the column's character set.
+        detail: GEOMETRY: number of the spatial type; VECTOR: most numbers it holds.
     """
 
     type: int
@@ -56,6 +63,7 @@ class MappedColumn:
     unsigned: bool
     collation: int | None
     labels: tuple[bytes, ...]
+    detail: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,6 +143,8 @@ class _Optional:
     names: list[bytes] | None = None
     enum_labels: list[tuple[bytes, ...]] = field(default_factory=list)
     set_labels: list[tuple[bytes, ...]] = field(default_factory=list)
+    geometries: list[int] = field(default_factory=list)
+    dimensions: list[int] = field(default_factory=list)
     key: tuple[int, ...] = ()
 
 
@@ -163,9 +173,9 @@ def parse_table_map(body: bytes) -> TableMap:
     nullable = reader.take((count + 7) // 8)
     optional = _optional(reader)
     columns = []
-    numeric = character = enums = sets = labelled = 0
+    numeric = character = enums = sets = labelled = spatial = vectors = 0
     for i, (type_, meta) in enumerate(resolved):
-        unsigned, collation = False, None
+        unsigned, collation, detail = False, None, 0
         labels: tuple[bytes, ...] = ()
         if type_ in _NUMERIC:
             unsigned = _bit(optional.signs, numeric)
@@ -182,6 +192,12 @@ def parse_table_map(body: bytes) -> TableMap:
             else:
                 labels = _at(optional.set_labels, sets)
                 sets += 1
+        if type_ == GEOMETRY:
+            detail = optional.geometries[spatial] if spatial < len(optional.geometries) else 0
+            spatial += 1
+        elif type_ == VECTOR:
+            detail = optional.dimensions[vectors] if vectors < len(optional.dimensions) else 0
+            vectors += 1
         columns.append(
             MappedColumn(
                 type_,
@@ -191,6 +207,7 @@ def parse_table_map(body: bytes) -> TableMap:
                 unsigned,
                 collation,
                 labels,
+                detail,
             )
         )
     if any(i >= count for i in optional.key):
@@ -242,6 +259,10 @@ def _optional(reader: _Reader) -> _Optional:
             lists = out.set_labels if kind == _SET_LABELS else out.enum_labels
             while value.left:
                 lists.append(tuple(value.take(value.packed()) for _ in range(_count(value))))
+        elif kind == _GEOMETRIES:
+            out.geometries = list(value.integers())
+        elif kind == _DIMENSIONS:
+            out.dimensions = list(value.integers())
         elif kind == _KEY:
             out.key = tuple(value.integers())
         elif kind == _KEY_WITH_PREFIX:

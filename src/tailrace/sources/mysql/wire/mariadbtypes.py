@@ -1,0 +1,127 @@
+"""Columns that only MariaDB has: what the row kernel reads as bytes becomes their value here.
+
+    UUID, INET4, INET6     BINARY of 16, 4, 16 bytes to the log, which does not tell them from it: their types
+                           come from the catalog. Values are text as the server prints it.
+    ... COMPRESSED         packed text or bytes: unpacked, and of the column's character set
+
+Each is rare enough for Python to look at every value.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.errors import DecodeError
+from tailrace.model.table import TableSchema
+from tailrace.sources.mysql.wire import charsets, tablemap
+from tailrace.sources.mysql.wire.mariadb import plain_value
+from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap
+
+#: The bytes of a type's values, and its type in a table map that has been told of it.
+_TOLD = {"uuid": (16, tablemap.UUID), "inet6": (16, tablemap.INET6), "inet4": (4, tablemap.INET4)}
+BYTES = {type_: size for size, type_ in _TOLD.values()}
+_LENGTHS = frozenset(BYTES.values())
+_BINARY_COLLATION = 63
+#: Most bytes that the values of one column and batch may unpack to.
+_MOST_UNPACKED = 1 << 30
+_UUID_DASHES = (8, 13, 18, 23)
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+#: Makes a column's values, in its Arrow type, from their bytes.
+Finish = Callable[[pa.Array], pa.Array]
+
+
+def is_ambiguous(map_: TableMap) -> bool:
+    """Whether a column of the table may be of a type that the log does not tell from BINARY."""
+    return any(_is_binary(column) for column in map_.columns)
+
+
+def with_types(map_: TableMap, known: TableSchema) -> TableMap:
+    """The table map with the types that the catalog's columns of the same names and sizes have."""
+    natives = {column.name: column.type.native for column in known.columns}
+    columns = []
+    for column in map_.columns:
+        size, type_ = _TOLD.get(natives.get(column.name or "", ""), (0, 0))
+        told = size and _is_binary(column) and column.metadata[0] == size
+        columns.append(replace(column, type=type_, collation=None) if told else column)
+    return replace(map_, columns=tuple(columns))
+
+
+def _is_binary(column: MappedColumn) -> bool:
+    return (
+        column.type == tablemap.STRING
+        and column.collation == _BINARY_COLLATION
+        and column.metadata[1] == 0
+        and column.metadata[0] in _LENGTHS
+    )
+
+
+def finish_of(mapped: MappedColumn, column: str) -> Finish | None:
+    """How values of a column are made of their bytes; None: they are already.
+
+    Args:
+        mapped: the column.
+        column: its full name, for errors.
+    """
+    match mapped.type:
+        case tablemap.UUID:
+            return _uuids
+        case tablemap.INET4:
+            return lambda values: _each(values, lambda v: str(ipaddress.IPv4Address(v)))
+        case tablemap.INET6:
+            return lambda values: _each(values, _inet6)
+        case tablemap.BLOB_COMPRESSED | tablemap.VARCHAR_COMPRESSED:
+            charset = charsets.charset_of(mapped.collation or _BINARY_COLLATION)
+            return lambda values: _unpacked(values, charset, f'in column "{column}"')
+    return None
+
+
+def _uuids(values: pa.Array) -> pa.Array:
+    count = len(values)
+    given = values.is_valid().to_numpy(zero_copy_only=False)
+    raw = np.zeros((count, 16), np.uint8)
+    joined = b"".join(value for value in values.to_pylist() if value is not None)
+    raw[given] = np.frombuffer(joined, np.uint8).reshape(-1, 16)
+    digits = np.empty((count, 32), np.uint8)
+    digits[:, 0::2], digits[:, 1::2] = _HEX[raw >> 4], _HEX[raw & 15]
+    text = np.full((count, 36), ord("-"), np.uint8)
+    text[:, [i for i in range(36) if i not in _UUID_DASHES]] = digits
+    offsets = np.arange(0, 36 * count + 1, 36, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    texts = pa.Array.from_buffers(pa.string(), count, buffers)
+    return texts if given.all() else pc.if_else(values.is_valid(), texts, None)
+
+
+def _inet6(value: bytes) -> str:
+    address = ipaddress.IPv6Address(value)
+    number = int(address)
+    # the server writes the last four bytes as IPv4 where the address stands for one
+    if address.ipv4_mapped or (number >> 32 == 0 and number > 0xFFFF):
+        tail = ipaddress.IPv4Address(value[12:])
+        return f"::ffff:{tail}" if address.ipv4_mapped else f"::{tail}"
+    return str(address)
+
+
+def _each(values: pa.Array, make: Callable[[bytes], str]) -> pa.Array:
+    return pa.array([None if value is None else make(value) for value in values.to_pylist()], pa.string())
+
+
+def _unpacked(values: pa.Array, charset: str, where: str) -> pa.Array:
+    found: list[bytes | str | None] = []
+    total = 0
+    for value in values.to_pylist():
+        plain = None if value is None else plain_value(value, where)
+        total += len(plain or b"")
+        if total > _MOST_UNPACKED:
+            raise DecodeError("packed values of one batch are too large", f"{where}: {_MOST_UNPACKED} bytes")
+        try:
+            found.append(plain if plain is None or charset == "binary" else charsets.decode(plain, charset))
+        except UnicodeDecodeError:
+            raise DecodeError("text that is not valid in its character set", where) from None
+    return pa.array(found, pa.binary() if charset == "binary" else pa.string())
