@@ -60,12 +60,6 @@ def test_server_set_up_for_capture_has_no_finding(mysql: MySqlServer, database: 
         ("binlog_row_metadata", "MINIMAL", Severity.ERROR, "SET PERSIST binlog_row_metadata = FULL;"),
         ("binlog_format", "STATEMENT", Severity.ERROR, "SET PERSIST binlog_format = ROW;"),
         (
-            "binlog_row_value_options",
-            "'PARTIAL_JSON'",
-            Severity.ERROR,
-            "SET PERSIST binlog_row_value_options = '';",
-        ),
-        (
             "binlog_expire_logs_seconds",
             "3600",
             Severity.WARNING,
@@ -80,6 +74,37 @@ def test_wrong_setting_is_found_with_the_statement_that_mends_it(
         finding = _finding(check(_options(mysql, rf"{database}\..*")), name)
     assert finding.found.upper() == bad.strip("'")
     assert (finding.severity, finding.remedy) == (severity, remedy)
+
+
+@pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
+@pytest.mark.parametrize(
+    ("position", "delivery", "severity"),
+    [
+        ("initial", "exactly-once", Severity.ERROR),
+        ("snapshot", "exactly-once", Severity.ERROR),
+        ("latest", "exactly-once", Severity.WARNING),
+        ("initial", "at-least-once", Severity.WARNING),
+    ],
+)
+def test_parts_of_rows_are_refused_where_rows_must_be_put_back(
+    mysql: MySqlServer, database: str, *, image: str, position: str, delivery: str, severity: Severity
+) -> None:
+    with _global(mysql, "binlog_row_image", image):
+        options = _options(mysql, rf"{database}\..*", startingPosition=position, delivery=delivery)
+        finding = _finding(check(options), "binlog_row_image")
+    assert (finding.severity, finding.remedy) == (severity, "SET PERSIST binlog_row_image = FULL;")
+
+
+@pytest.mark.parametrize(("image", "severity"), [("FULL", Severity.OK), ("MINIMAL", Severity.ERROR)])
+def test_partial_json_values_need_whole_rows(
+    mysql: MySqlServer, database: str, image: str, severity: Severity
+) -> None:
+    with (
+        _global(mysql, "binlog_row_value_options", "'PARTIAL_JSON'"),
+        _global(mysql, "binlog_row_image", image),
+    ):
+        findings = check(_options(mysql, rf"{database}\..*"))
+    assert {f.check: f.severity for f in findings}["binlog_row_value_options"] == severity
 
 
 def test_every_missing_privilege_is_named_with_its_grant_and_the_grants_mend_it(

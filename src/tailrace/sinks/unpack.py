@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from tailrace.errors import SinkError
 from tailrace.formats.row import ROW_FIELDS, to_rows
 from tailrace.model.change import OP_UPDATE, ChangeBatch
 from tailrace.sinks.columns import stored_type
@@ -47,6 +48,14 @@ def last_rows(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
     schema = pa.schema([*columns, *MERGE_FIELDS])
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
+        if batch.absent_after:
+            raise SinkError(
+                f"the log holds parts of rows of `{batch.table.id}`, and mode upsert writes whole ones",
+                f"the columns {', '.join(batch.absent_after)} were left out: "
+                "binlog_row_image was not FULL when the change was logged",
+                "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then begin a new stream; "
+                "or use `mode: changelog`",
+            )
         rows = to_rows(batch)
         last = _last_of_each_key(rows.select(list(key)))
         image = rows.select(batch.table.arrow.names)

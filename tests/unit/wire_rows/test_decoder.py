@@ -149,7 +149,7 @@ def test_an_event_of_unknown_type_that_says_it_may_be_ignored_is_skipped() -> No
     [
         (26, PositionLostError, "lost events"),
         (18, SourceError, "as a statement"),
-        (39, SourceError, "parts of JSON"),
+        (39, DecodeError, "malformed row event"),
     ],
 )
 def test_events_that_mean_lost_or_uncapturable_changes_end_the_stream(

@@ -33,6 +33,10 @@ from tailrace.sources.preflight import Finding, Severity
 #: The oldest version: where binlog_row_metadata came with (MariaDB: 10.5, which has ended).
 _OLDEST = {"mysql": (8, 0, 1), MARIADB: (10, 6, 0)}
 _PRODUCTS = {"mysql": ("MySQL", "8.0"), MARIADB: ("MariaDB", "10.6")}
+#: Row images that hold the whole row before a change, and so say what the row after it is.
+_WHOLE_BEFORE = frozenset({"FULL", "FULL_NODUP"})
+#: Starting positions with a snapshot.
+_WITH_SNAPSHOT = frozenset({"initial", "snapshot"})
 _DAY_S = 86_400
 
 _ENABLE_GTIDS = """\
@@ -144,21 +148,35 @@ class _Checks:
         yield self._setting(
             "log_bin", "ON", "in the server's configuration file: log_bin = binlog, then restart it"
         )
-        for name, needed in (
-            ("binlog_format", "ROW"),
-            ("binlog_row_image", "FULL"),
-            ("binlog_row_metadata", "FULL"),
-        ):
+        for name, needed in (("binlog_format", "ROW"), ("binlog_row_metadata", "FULL")):
             yield self._setting(name, needed, self._set(name, needed))
+        yield self._row_image()
         if self._mariadb:
             yield self._setting("mysql56_temporal_format", "ON", self._set("mysql56_temporal_format", "ON"))
             return
-        yield self._setting(
-            "binlog_row_value_options",
-            "",
-            "SET PERSIST binlog_row_value_options = '';",
-            shown="no PARTIAL_JSON",
-        )
+        yield self._value_options()
+
+    def _row_image(self) -> Finding:
+        """Whole row images: what exactly-once snapshots go back by, and what upsert targets need."""
+        name = "binlog_row_image"
+        found = self._variables.get(name, "FULL").upper()
+        if found in _WHOLE_BEFORE:
+            return Finding(name, found, "FULL")
+        if self._options.exactly_once and self._options.starting_position in _WITH_SNAPSHOT:
+            needed = "FULL: an exactly-once snapshot puts rows back by the rows before each change"
+            return Finding(name, found, needed, self._set(name, "FULL"), Severity.ERROR)
+        needed = "FULL, or columns that a change leaves out are unknown: upsert targets stop at them"
+        return Finding(name, found, needed, self._set(name, "FULL"), Severity.WARNING)
+
+    def _value_options(self) -> Finding:
+        """Differences of JSON values need the value before, which only whole images have."""
+        name = "binlog_row_value_options"
+        found = self._variables.get(name, "")
+        whole = self._variables.get("binlog_row_image", "FULL").upper() in _WHOLE_BEFORE
+        if not found or whole:
+            return Finding(name, found or "no PARTIAL_JSON", "")
+        remedy = "SET PERSIST binlog_row_value_options = '';"
+        return Finding(name, found, "no PARTIAL_JSON without whole row images", remedy, Severity.ERROR)
 
     def _setting(self, name: str, needed: str, remedy: str, shown: str | None = None) -> Finding:
         found = self._variables.get(name)
