@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.devservers import MySqlServer
-from tailrace.errors import SchemaMismatchError, SourceError
+from tailrace.errors import SourceError
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
 from tailrace.model.table import TableId, TableSchema
 from tailrace.model.types import Kind
@@ -389,17 +389,6 @@ def test_changes_logged_as_statements_are_refused_with_the_remedy(mysql: MySqlSe
     with pytest.raises(SourceError, match=r"\(UPDATE\)") as refused:
         changes_during(mysql, database, work)
     assert "SET PERSIST binlog_format = ROW" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "kind", ["geometry", "vector(3)", "varchar(9) character set gbk", "text character set cp1251"]
-)
-def test_columns_of_unsupported_types_are_refused_by_name(
-    mysql: MySqlServer, database: str, kind: str
-) -> None:
-    mysql.execute(f"CREATE TABLE {database}.t (id int primary key, odd {kind})")
-    with pytest.raises(SchemaMismatchError, match=rf'"{database}\.t\.odd"'):
-        changes_during(mysql, database, lambda: mysql.execute(f"INSERT INTO {database}.t (id) VALUES (1)"))
 
 
 def test_prepared_xa_transactions_are_refused(mysql: MySqlServer, database: str) -> None:

@@ -19,6 +19,7 @@ from tailrace.errors import ConfigError
 SHAPES = ("row", "envelope", "debezium", "cells")
 DELIVERIES = ("exactly-once", "at-least-once")
 TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
+PARTITIONERS = ("forward", "hash")
 STARTS = ("initial", "latest", "earliest", "snapshot")
 
 
@@ -97,8 +98,12 @@ def _url(text: str) -> tuple[str, str, int, str]:
     return parts.scheme, parts.hostname, parts.port or defaults[parts.scheme], parts.path.strip("/")
 
 
+#: A comma between regular expressions, not one within braces or brackets.
+_PATTERN_COMMA = re.compile(r",(?![^{\[(]*[}\])])")
+
+
 def _patterns(text: str) -> tuple[str, ...]:
-    patterns = tuple(p.strip() for p in re.split(r",(?![^{\[(]*[}\])])", text) if p.strip())
+    patterns = tuple(p.strip() for p in _PATTERN_COMMA.split(text) if p.strip())
     if not patterns:
         raise ValueError
     for pattern in patterns:
@@ -109,6 +114,38 @@ def _patterns(text: str) -> tuple[str, ...]:
         if "." not in pattern:
             raise ValueError(f"{pattern!r} names no database")
     return patterns
+
+
+@dataclass(frozen=True)
+class ZeroDates:
+    """What becomes of dates that are none: zero, or with a zero month or day.
+
+    Args:
+        rules: policy and pattern of a column's name; the first that matches counts.
+    """
+
+    rules: tuple[tuple[str, str], ...] = ()
+
+    def of(self, column: str) -> str | None:
+        """The policy of the column `database.table.column`: text, error, or None for null."""
+        for policy, pattern in self.rules:
+            if re.fullmatch(pattern, column):
+                return None if policy == "null" else policy
+        return None
+
+
+def _zero_dates(text: str) -> ZeroDates:
+    rules = []
+    for rule in _PATTERN_COMMA.split(text):
+        policy, _, pattern = rule.strip().partition(":")
+        if policy not in ("null", "text", "error"):
+            raise ValueError
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        rules.append((policy, pattern or ".*"))
+    return ZeroDates(tuple(rules))
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -159,7 +196,15 @@ OPTIONS: tuple[Option, ...] = (
         "Snapshot splits read at once, a batch has up to 8 times as many; default: the driver's cores.",
     ),
     Option("snapshotChunkRows", _positive, 250_000, "a number > 0", "Rows per snapshot split."),
-    Option("logParallelism", _positive, 1, "a number > 0", "Slices a backlog of the log is cut into."),
+    Option("logParallelism", _positive, 1, "a number > 0", "Tasks that read a backlog of the log."),
+    Option(
+        "partitioner",
+        _one_of(*PARTITIONERS),
+        "forward",
+        " | ".join(PARTITIONERS),
+        "How they share it: a stretch of the log each (forward), or the changes of some keys each, in log order "
+        "(hash).",
+    ),
     Option(
         "delivery",
         _one_of(*DELIVERIES),
@@ -192,6 +237,15 @@ OPTIONS: tuple[Option, ...] = (
         300_000,
         "milliseconds > 0",
         "How long a lost server is tried again, with back-off, before the stream stops.",
+    ),
+    Option(
+        "zeroDates",
+        _zero_dates,
+        ZeroDates(),
+        "comma-separated: null | text | error, each alone for all columns or as POLICY:PATTERN, a regular "
+        "expression over database.table.column; the first that matches counts",
+        "What `0000-00-00` and dates with a zero month or day read as: null; text, as are then all values of the "
+        "column; or an error that stops the stream.",
     ),
     Option("topicPrefix", str, None, "a name", "`debezium` shape: first part of topics and schema names."),
     Option(
@@ -235,12 +289,14 @@ class SourceOptions:
     snapshot_parallelism: int | None = None
     snapshot_chunk_rows: int = 250_000
     log_parallelism: int = 1
+    partitioner: str = "forward"
     delivery: str = "exactly-once"
     server_id: int | None = None
     heartbeat_table: str | None = None
     tls: TlsOptions = TlsOptions()
     connect_timeout_ms: int = 10_000
     retry_timeout_ms: int = 300_000
+    zero_dates: ZeroDates = ZeroDates()
     topic_prefix: str | None = None
     schemas_enable: bool = False
 

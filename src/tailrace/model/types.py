@@ -37,6 +37,8 @@ class Kind(StrEnum):
     JSON = "json"  # utf8
     ENUM = "enum"  # utf8: the label
     SET = "set"  # utf8: the labels, comma-separated
+    GEOMETRY = "geometry"  # binary: SRID (uint32, little-endian), then WKB
+    VECTOR = "vector"  # list of float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,12 @@ class ColumnType:
         precision: DECIMAL: digits in all.
         scale: DECIMAL: digits after the point.
         fraction: DATETIME, INSTANT, TIME: digits of the fraction of a second, 0..6.
-        length: STRING and BYTES: declared length in characters or bytes (fixed and variable types).
+        length: STRING and BYTES: declared length in characters or bytes (fixed and variable types). VECTOR: most
+            numbers.
         labels: ENUM and SET: the labels in order.
+        zero_dates: DATE, DATETIME and INSTANT: what a date that is none (zero, a zero month or day) reads as.
+            None: null. "text": all values of the column are text, in the source's own words. "error": none
+            is read.
         collation: collation name for character types where the catalog was asked; not part of equality.
     """
 
@@ -66,6 +72,7 @@ class ColumnType:
     fraction: int | None = None
     length: int | None = None
     labels: tuple[str, ...] = ()
+    zero_dates: str | None = None
     collation: str | None = field(default=None, compare=False)
 
     @property
@@ -86,10 +93,14 @@ class ColumnType:
                 return pa.decimal128(self.precision, self.scale)
             case Kind.STRING | Kind.JSON | Kind.ENUM | Kind.SET:
                 return pa.string()
-            case Kind.BYTES | Kind.BITS:
+            case Kind.BYTES | Kind.BITS | Kind.GEOMETRY:
                 return pa.binary()
+            case Kind.VECTOR:
+                return pa.list_(pa.float32())
             case Kind.BOOLEAN:
                 return pa.bool_()
+            case Kind.DATE | Kind.DATETIME | Kind.INSTANT if self.zero_dates == "text":
+                return pa.string()
             case Kind.DATE:
                 return pa.date32()
             case Kind.DATETIME:

@@ -65,7 +65,8 @@ class MySqlSource:
     def tables(self) -> list[catalog.CapturedTable]:
         """The captured tables that exist now."""
         found: list[catalog.CapturedTable] = self._retrying(
-            lambda c: catalog.tables(c, self._options.captures), "reading the catalog"
+            lambda c: catalog.tables(c, self._options.captures, self._options.zero_dates.of),
+            "reading the catalog",
         )
         return found
 

@@ -74,14 +74,14 @@ class TableChecks:
     def _described(self) -> tuple[list[catalog.CapturedTable], list[Finding]]:
         """The captured tables, and a finding for each that cannot be described."""
         try:
-            return catalog.tables(self._connection, self._options.captures), []
+            return catalog.tables(self._connection, self._options.captures, self._options.zero_dates.of), []
         except SchemaMismatchError:
             # The first is known: look at each for itself, to name all of them.
             found: list[catalog.CapturedTable] = []
             refused = []
             for name in self._names:
                 try:
-                    found += catalog.tables(self._connection, name.__eq__)
+                    found += catalog.tables(self._connection, name.__eq__, self._options.zero_dates.of)
                 except SchemaMismatchError as error:
                     needed = (error.detail or "a supported type").removeprefix("supported: ")
                     refused.append(

@@ -8,6 +8,8 @@ One kernel serves every table, since the plan of its columns is data: a block of
 `kind`, `p1` and `p2` say how a value is read and are each decoder's own; words 3..6 are Arrow's buffers:
 a validity bitmap (starts all zero: a kernel sets the bit of every value that is not null), then either
 fixed-width values, or int32 offsets (offset 0 is set) and data. For bool_ the values are a bitmap.
+
+Lists of numbers are written as their bytes: only when arrays are made do offsets count numbers (`array`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,25 @@ WORDS = 8
 
 def is_variable(type_: pa.DataType) -> bool:
     """Whether values of this Arrow type have offsets and data."""
-    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_list(type_))
+
+
+def array(type_: pa.DataType, rows: int, validity: pa.Buffer, values: pa.Buffer, data: pa.Buffer) -> pa.Array:
+    """An array of text, bytes, or a list of numbers.
+
+    Args:
+        type_: its type.
+        rows: its length.
+        validity: its validity bitmap.
+        values: int32 offsets in bytes.
+        data: the bytes.
+    """
+    if not pa.types.is_list(type_):
+        return pa.Array.from_buffers(type_, rows, [validity, values, data])
+    width = type_.value_type.bit_width // 8
+    offsets = np.frombuffer(values, np.int32, rows + 1) // width
+    numbers = pa.Array.from_buffers(type_.value_type, int(offsets[-1]), [None, data])
+    return pa.Array.from_buffers(type_, rows, [validity, pa.py_buffer(offsets)], children=[numbers])
 
 
 class ColumnBuffers:
@@ -81,7 +101,7 @@ class ColumnBuffers:
             used = int(np.frombuffer(offsets, np.int32)[rows])
             # shrink: the reserved room must not live on with the array
             kept = pa.py_buffer(data[:used].copy() if used * 2 < len(data) else data[:used])
-            out.append(pa.Array.from_buffers(type_, rows, [validity, offsets, kept]))
+            out.append(array(type_, rows, validity, offsets, kept))
         return out
 
 

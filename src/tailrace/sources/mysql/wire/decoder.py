@@ -292,11 +292,11 @@ class EventDecoder:
         asked = unnamed or (self._mariadb and is_ambiguous(map_))
         known = self._shape_of(map_.id) if asked else None
         if known is None:
-            return RowPlan(map_, key)
+            return RowPlan(map_, key, self._zero_dates)
         if self._mariadb:
             map_ = with_types(map_, known)
         if not unnamed:
-            return RowPlan(map_, key)
+            return RowPlan(map_, key, self._zero_dates)
         plan = RowPlan(with_names(map_, known), key, self._zero_dates)
         require_types(map_, plan.schema, known)
         return plan

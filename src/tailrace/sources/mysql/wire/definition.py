@@ -28,6 +28,8 @@ _WIRE_KINDS = {
     Kind.INSTANT: 7,
     Kind.TIME: 11,
     Kind.YEAR: 13,
+    Kind.GEOMETRY: 255,
+    Kind.VECTOR: 242,
 }
 _WIRE_CHARACTERS = (252, 253, 254)
 _WIRE_JSON = 245

@@ -40,22 +40,6 @@ def _json_escapes() -> np.ndarray:
     return escapes
 
 
-def _latin1() -> np.ndarray:
-    """MySQL's latin1 as UTF-8: per byte its 1..3 bytes, and their number in the top byte.
-
-    It is cp1252 with the five bytes undefined there as the C1 controls of the same number.
-    """
-    table = np.zeros(256, np.uint32)
-    for byte in range(256):
-        try:
-            text = bytes([byte]).decode("cp1252")
-        except UnicodeDecodeError:
-            text = chr(byte)
-        utf8 = text.encode()
-        table[byte] = int.from_bytes(utf8, "little") | len(utf8) << 24
-    return table
-
-
 def _place(tables: list[np.ndarray]) -> tuple[np.ndarray, list[int]]:
     offsets = []
     size = 0
@@ -79,13 +63,12 @@ _MEMORY, _OFFSETS = _place(
         np.frombuffer(b"".join(b"%02d" % i for i in range(100)), np.uint8),
         np.frombuffer(b"".join(b"%02x" % i for i in range(256)), np.uint8),
         np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8),
-        _latin1(),
         np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4], np.uint8),
         np.array([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 0, 0, 0], np.uint8),
     ]
 )
 #: Offsets: high and low words of the powers of ten from -292 on; 10**i as int64; CRC-32; JSON escapes;
-#: two decimal digits; two hex digits; base64; latin1; bytes of 0..9 decimal digits; days of a month.
+#: two decimal digits; two hex digits; base64; bytes of 0..9 decimal digits; days of a month.
 (
     T_POWER_HIGH,
     T_POWER_LOW,
@@ -95,7 +78,6 @@ _MEMORY, _OFFSETS = _place(
     T_DIGITS,
     T_HEX,
     T_BASE64,
-    T_LATIN1,
     T_DIGIT_BYTES,
     T_MONTH_DAYS,
 ) = _OFFSETS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -44,6 +45,7 @@ _NATIVE = {
 }
 _SIZES = ("tiny", "", "medium", "long")
 _BINARY_COLLATION = 63
+_BEYOND_UTF8MB3 = re.compile("[\U00010000-\U0010ffff]")
 _INTEGER_KINDS = {
     "tinyint": (rows.K_RAW1, rows.K_UINT1, 1),
     "smallint": (rows.K_RAW2, rows.K_UINT2, 2),
@@ -161,8 +163,8 @@ class RowPlan:
                 d[KIND] = rows.K_ENUM if type_.kind is Kind.ENUM else rows.K_SET
                 d[P1] = meta[0]
                 # an ENUM's number 0 is the empty text of an invalid value
-                labels = ("", *type_.labels) if type_.kind is Kind.ENUM else type_.labels
-                d[EXTRA] = self._labels([label.encode() for label in labels])
+                labels = [label.encode() for label in _labels("", mapped)]
+                d[EXTRA] = self._labels([b"", *labels] if type_.kind is Kind.ENUM else labels)
             case _ if mapped.type in BYTES:
                 d[KIND], d[P1], d[P2] = rows.K_BINARY, 1, BYTES[mapped.type]
             case _ if type_.native == "binary":
@@ -215,12 +217,8 @@ def _type(column: str, mapped: MappedColumn, zero_dates: str | None) -> ColumnTy
     meta = mapped.metadata
     charset = None if mapped.collation is None else charsets.charset_of(mapped.collation)
     native = _native(mapped)
-    try:
-        labels = tuple(charsets.decode(x, charset or "utf8mb4") for x in mapped.labels)
-    except UnicodeDecodeError:
-        labels = ()  # of a character set that is refused below, or not what it says
-        if charset is None or charset in CHARSETS:
-            raise DecodeError(f'a label of column "{column}" is not {charset}') from None
+    # the catalog, which has labels in utf8mb3, shows a question mark for each character beyond it
+    labels = tuple(_BEYOND_UTF8MB3.sub("?", label) for label in _labels(column, mapped))
     precision, scale, fraction, bits, length = None, None, None, None, None
     match mapped.type:
         case tablemap.NEWDECIMAL:
@@ -256,11 +254,7 @@ def _type(column: str, mapped: MappedColumn, zero_dates: str | None) -> ColumnTy
         case tablemap.VECTOR if meta[0] == 4:
             length = mapped.detail
         case (
-            tablemap.JSON
-            | tablemap.BLOB
-            | tablemap.GEOMETRY
-            | tablemap.VECTOR
-            | tablemap.BLOB_COMPRESSED
+            tablemap.JSON | tablemap.BLOB | tablemap.GEOMETRY | tablemap.VECTOR | tablemap.BLOB_COMPRESSED
         ) if not 1 <= meta[0] <= 4:
             raise DecodeError(f'column "{column}" has lengths of {meta[0]} bytes')
     return column_type(
@@ -276,6 +270,17 @@ def _type(column: str, mapped: MappedColumn, zero_dates: str | None) -> ColumnTy
         zero_dates=zero_dates,
         column=column,
     )
+
+
+def _labels(column: str, mapped: MappedColumn) -> list[str]:
+    """The labels of an ENUM or SET as text."""
+    charset = "utf8mb4" if mapped.collation is None else charsets.charset_of(mapped.collation)
+    if charset not in CHARSETS:
+        return []  # refused with the column
+    try:
+        return [charsets.decode(label, charset) for label in mapped.labels]
+    except UnicodeDecodeError:
+        raise DecodeError(f'a label of column "{column}" is not {charset}') from None
 
 
 def _native(mapped: MappedColumn) -> str:

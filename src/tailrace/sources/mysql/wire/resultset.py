@@ -8,7 +8,10 @@ A payload of 2^24 - 1 bytes or more continues in the next packet. The kernel sto
 (SPLIT_ROW): its payload is joined and decoded by itself, since rows of 16 MB are not what speed is for.
 
 Values are the same bytes as those decoded from the log: DECIMALs have the column's scale, dates that are
-none (zero, partial, the 30th of February) are null, BINARY(n) has its padding.
+none (zero, partial, the 30th of February) are what the column's type says, BINARY(n) has its padding.
+
+The server converts text to UTF-8, right but for one case: the surrogates that a ucs2 column may hold come as
+three bytes each, which is not UTF-8. Such columns are checked.
 
 Kernels here are C-like, see `memory`: every read is checked against the end of its packet.
 
@@ -55,10 +58,13 @@ from tailrace.sources.mysql.wire.columns import (
     ColumnBuffers,
 )
 from tailrace.sources.mysql.wire.lookup import TABLES
-from tailrace.sources.mysql.wire.temporal import NO_DATE, days
+from tailrace.sources.mysql.wire.temporal import MAX_MOMENT_TEXT, NO_DATE, days, write_clock, write_day
+from tailrace.sources.mysql.wire.text import is_utf8
 
 #: Why the kernel stopped.
-MORE, FULL, END, ERROR, SPLIT_ROW, BAD_ROW, BAD_VALUE = range(7)
+MORE, FULL, END, ERROR, SPLIT_ROW, BAD_ROW, BAD_VALUE, BAD_TEXT, ZERO_DATE = range(9)
+#: Bits of a reason; the column it is about, if any, stands above them.
+_REASON_BITS = 8
 #: Length of a packet that another one continues.
 LONGEST_PACKET = 0xFFFFFF
 
@@ -69,9 +75,12 @@ _UNSIGNED_64 = 3  # to decimal128
 _DATA = 4  # length and bytes, as they are
 _DECIMAL = 5  # text; P1 precision, P2 scale
 _BOOLEAN = 6
-_DATE = 7
-_DATETIME = 8
+_DATE = 7  # P1: whether one that is none is an error
+_DATETIME = 8  # likewise
 _TIME = 9
+_CHECKED_TEXT = 10  # as _DATA, if it is UTF-8
+_DATE_TEXT = 11  # dates in MySQL's own words
+_DATETIME_TEXT = 12  # likewise; P1 digits of the fraction
 
 _WORD = 8
 _ROW_BYTES = 8 * WORDS
@@ -158,7 +167,7 @@ def _row(p, end, columns, count, row, kt):
         values = ld64(d + _WORD * VALUES)
         bit = i + 2
         if (ld8(bitmap + (bit >> 3)) >> (bit & 7)) & 1:
-            if kind == _DATA:
+            if kind == _DATA or kind >= _CHECKED_TEXT:
                 st32(values + 4 * row + 4, ld32(values + 4 * row))
             continue
         valid = True
@@ -184,7 +193,7 @@ def _row(p, end, columns, count, row, kt):
                 st16(values + 2 * row, v)
             else:
                 st8(values + row, v)
-        elif kind == _DATA or kind == _DECIMAL or kind == _BOOLEAN:
+        elif kind == _DATA or kind == _DECIMAL or kind == _BOOLEAN or kind == _CHECKED_TEXT:
             if p >= end:
                 return np.int64(BAD_ROW)
             n = ld8(p)
@@ -197,22 +206,24 @@ def _row(p, end, columns, count, row, kt):
                 p += width
             if n < 0 or n > end - p:
                 return np.int64(BAD_ROW)
-            if kind == _DATA:
+            if kind == _DATA or kind == _CHECKED_TEXT:
                 at = ld32(values + 4 * row)
                 if at + n > ld64(d + _WORD * CAPACITY):
                     return np.int64(FULL)
+                if kind == _CHECKED_TEXT and not is_utf8(p, n):
+                    return np.int64(BAD_TEXT | i << _REASON_BITS)
                 copy(ld64(d + _WORD * DATA) + at, p, n)
                 st32(values + 4 * row + 4, at + n)
             elif kind == _DECIMAL:
                 if not _decimal(p, n, ld64(d + _WORD * P1), ld64(d + _WORD * P2), values + 16 * row):
-                    return np.int64(BAD_VALUE)
+                    return np.int64(BAD_VALUE | i << _REASON_BITS)
             else:
                 if n != 1 or ld8(p) > 1:
-                    return np.int64(BAD_VALUE)
+                    return np.int64(BAD_VALUE | i << _REASON_BITS)
                 if ld8(p):
                     set_bit(values, row)
             p += n
-        elif kind == _DATETIME or kind == _DATE or kind == _TIME:
+        elif kind >= _DATE:
             if p >= end:
                 return np.int64(BAD_ROW)
             n = ld8(p)
@@ -223,7 +234,7 @@ def _row(p, end, columns, count, row, kt):
                 v = np.int64(0)
                 if n != 0:
                     if (n != 8 and n != 12) or ld32(p + 1) > 34:
-                        return np.int64(BAD_VALUE)
+                        return np.int64(BAD_VALUE | i << _REASON_BITS)
                     v = ld32(p + 1) * 86400 + ld8(p + 5) * 3600 + ld8(p + 6) * 60 + ld8(p + 7)
                     v *= 1000000
                     if n == 12:
@@ -231,27 +242,33 @@ def _row(p, end, columns, count, row, kt):
                     if ld8(p):
                         v = -v
                 st64(values + 8 * row, v)
-            elif n == 0:
-                valid = False
             else:
-                if n != 4 and n != 7 and n != 11:
-                    return np.int64(BAD_VALUE)
-                month = ld8(p + 2)
-                day = ld8(p + 3)
-                if ld16(p) > 9999 or month > 12 or day > 31:
-                    return np.int64(BAD_VALUE)
-                v = days(ld16(p), month, day, kt)
-                valid = v != NO_DATE
-                if kind == _DATE:
-                    st32(values + 4 * row, v)
+                if n != 0 and n != 4 and n != 7 and n != 11:
+                    return np.int64(BAD_VALUE | i << _REASON_BITS)
+                year = ld16(p) if n else np.int64(0)
+                month = ld8(p + 2) if n else np.int64(0)
+                day = ld8(p + 3) if n else np.int64(0)
+                seconds = ld8(p + 4) * 3600 + ld8(p + 5) * 60 + ld8(p + 6) if n >= 7 else np.int64(0)
+                us = ld32(p + 7) if n == 11 else np.int64(0)
+                if year > 9999 or month > 12 or day > 31 or seconds >= 86400 or us > 999999:
+                    return np.int64(BAD_VALUE | i << _REASON_BITS)
+                if kind == _DATE or kind == _DATETIME:
+                    v = days(year, month, day, kt)
+                    valid = v != NO_DATE
+                    if not valid and ld64(d + _WORD * P1):
+                        return np.int64(ZERO_DATE | i << _REASON_BITS)
+                    if kind == _DATE:
+                        st32(values + 4 * row, v)
+                    else:
+                        st64(values + 8 * row, (v * 86400 + seconds) * 1000000 + us)
                 else:
-                    v *= 86400
-                    if n >= 7:
-                        v += ld8(p + 4) * 3600 + ld8(p + 5) * 60 + ld8(p + 6)
-                    v *= 1000000
-                    if n == 11:
-                        v += ld32(p + 7)
-                    st64(values + 8 * row, v)
+                    at = ld32(values + 4 * row)
+                    if at + MAX_MOMENT_TEXT > ld64(d + _WORD * CAPACITY):
+                        return np.int64(FULL)
+                    o = write_day(ld64(d + _WORD * DATA) + at, year, month, day)
+                    if kind == _DATETIME_TEXT:
+                        o = write_clock(o, seconds * 1000000 + us, ld64(d + _WORD * P1))
+                    st32(values + 4 * row + 4, o - ld64(d + _WORD * DATA))
             p += n
         else:  # _UNSIGNED_64
             if end - p < 8:
@@ -329,6 +346,7 @@ class RowDecoder:
     """
 
     def __init__(self, table: TableSchema) -> None:
+        self._table = table
         self._types = [c.type.arrow for c in table.columns]
         self._plan = [_how(c.type) for c in table.columns]
         self._state = np.zeros(3, np.int64)
@@ -370,7 +388,7 @@ class RowDecoder:
             state.ctypes.data,
             TABLES,
         )
-        _require_good(why)
+        self._require_good(why)
         return why, int(state[0]), int(state[1]), int(state[2])
 
     def payload(self, payload: np.ndarray, length: int, buffers: ColumnBuffers) -> None:
@@ -385,19 +403,33 @@ class RowDecoder:
             DecodeError: it is no row of this shape.
         """
         start = payload.ctypes.data
-        _require_good(
+        self._require_good(
             _decode_row(start, start + length, buffers.descriptors.ctypes.data, len(self._types), TABLES)
         )
 
+    def _require_good(self, why: int) -> None:
+        reason = why & ((1 << _REASON_BITS) - 1)
+        if reason == BAD_ROW:
+            raise DecodeError(
+                f'a row of a SELECT from table "{self._table.id}" cannot be decoded',
+                "its packet does not have the bytes that its columns' types take",
+            )
+        if reason in _PROBLEMS:
+            column = self._table.columns[why >> _REASON_BITS].name
+            raise DecodeError(
+                f'{_PROBLEMS[reason]} in column "{self._table.id}.{column}"',
+                "in a row of a SELECT",
+                ZERO_DATE_HINT if reason == ZERO_DATE else None,
+            )
 
-def _require_good(why: int) -> None:
-    if why in (BAD_ROW, BAD_VALUE):
-        raise DecodeError(
-            "a row of a SELECT cannot be decoded",
-            "its packet does not have the bytes that its columns' types take"
-            if why == BAD_ROW
-            else "a DECIMAL, BIT or temporal value has a form that its type cannot have",
-        )
+
+_PROBLEMS = {
+    BAD_VALUE: "a value of a form that its type cannot have",
+    BAD_TEXT: "text that is not valid in its character set",
+    ZERO_DATE: "a zero or partial date",
+}
+#: What to do about zero dates where `zeroDates` makes them an error.
+ZERO_DATE_HINT = "change such values; or set the option zeroDates to text or null for this column"
 
 
 def _how(type_: ColumnType) -> tuple[int, int, int]:
@@ -425,10 +457,16 @@ def _how(type_: ColumnType) -> tuple[int, int, int]:
         case Kind.BOOLEAN:
             return _BOOLEAN, 0, 0
         case Kind.DATE:
-            return _DATE, 0, 0
+            if type_.zero_dates == "text":
+                return _DATE_TEXT, 0, 0
+            return _DATE, int(type_.zero_dates == "error"), 0
         case Kind.DATETIME | Kind.INSTANT:
-            return _DATETIME, 0, 0
+            if type_.zero_dates == "text":
+                return _DATETIME_TEXT, type_.fraction or 0, 0
+            return _DATETIME, int(type_.zero_dates == "error"), 0
         case Kind.TIME:
             return _TIME, 0, 0
-        case Kind.STRING | Kind.BYTES | Kind.BITS | Kind.JSON | Kind.ENUM | Kind.SET:
+        case Kind.STRING | Kind.ENUM | Kind.SET if (type_.collation or "").startswith("ucs2_"):
+            return _CHECKED_TEXT, 0, 0
+        case _:
             return _DATA, 0, 0

@@ -35,13 +35,16 @@ from tailrace.sources.mysql.wire.json import NO_ROOM as JSON_NO_ROOM
 from tailrace.sources.mysql.wire.json import STACK_BYTES, write_json
 from tailrace.sources.mysql.wire.temporal import (
     BROKEN,
+    MAX_MOMENT_TEXT,
     NO_DATE,
     read_date,
     read_datetime,
     read_time,
     read_timestamp,
+    write_moment,
 )
-from tailrace.sources.mysql.wire.text import copy_utf8, is_ascii, is_utf8, write_latin1
+from tailrace.sources.mysql.wire.text import BAD_TEXT as ILL_FORMED
+from tailrace.sources.mysql.wire.text import copy_utf8, is_ascii, is_utf8, write_charset
 
 #: Word of a column's descriptor that `columns` leaves to decoders.
 EXTRA = 7
@@ -67,14 +70,15 @@ EXTRA = 7
     K_BOOL,
     K_UTF8,
     K_BYTES,
-    K_LATIN1,
+    K_CHARSET,
     K_JSON,
     K_BITS,
     K_BINARY,
     K_ENUM,
     K_SET,
     K_DECIMAL_TEXT,
-) = range(26)
+    K_MOMENT_TEXT,
+) = range(27)
 K_VARIABLE = K_UTF8
 
 #: What became of a call of `decode_rows`.
@@ -139,10 +143,10 @@ def _variable(p, end, row, d, k, f, scratch, kt):
                 return np.int64(-NO_ROOM if q == JSON_NO_ROOM else -MALFORMED)
             if not is_ascii(o, q - o) and not is_utf8(o, q - o):
                 return np.int64(-BAD_TEXT)
-        elif k == K_LATIN1:
-            q = write_latin1(o, limit, p, n, kt)
+        elif k == K_CHARSET:
+            q = write_charset(o, limit, p, n, ld64(d + 56))
             if q < 0:
-                return np.int64(-NO_ROOM)
+                return np.int64(-BAD_TEXT if q == ILL_FORMED else -NO_ROOM)
         else:
             q = o + n
             if q > limit:
@@ -198,6 +202,15 @@ def _variable(p, end, row, d, k, f, scratch, kt):
                 q = _label(q, limit, labels, i)
                 if q <= 0:
                     return np.int64(-NO_ROOM if q else -MALFORMED)
+    elif k == K_MOMENT_TEXT:
+        n = ld64(d + 56) & 255
+        if end - p < n:
+            return np.int64(-MALFORMED)
+        if o + MAX_MOMENT_TEXT > limit:
+            return np.int64(-NO_ROOM)
+        q = write_moment(o, p, ld64(d + 56) >> 8, ld64(d + 8), ld64(d + 16))
+        if q == BROKEN:
+            return np.int64(-MALFORMED)
     else:
         scale = ld64(d + 16) & 255
         n = ld64(d + 16) >> 8
@@ -296,6 +309,9 @@ def _image(p, end, row, cols, ncol, present, scratch, kt):
                     return np.int64(-MALFORMED)
                 p += w
                 if x == NO_DATE:
+                    if ld64(d + 40):
+                        st64(scratch, c)
+                        return np.int64(-ZERO_DATE)
                     continue
                 if k == K_DATE:
                     st32(f + 4 * row, x)

@@ -1,14 +1,22 @@
 """Kernels for MySQL's packed dates and times.
 
-A date that is none (zero, a zero month or day, the 30th of February) has no Arrow value: it reads as null.
+A date that is none (zero, a zero month or day, the 30th of February) has no Arrow value: it reads as null, or
+the column's policy (`ColumnType.zero_dates`) makes it an error, or all of the column's values text.
 
 Source: mysql mysys/my_time.cc, my_datetime_packed_to_binary and its like.
 """
 
 import numpy as np
 
-from tailrace.kernels.memory import be, be32, inline, ld8
+from tailrace.kernels.memory import be, be32, inline, ld8, st8
+from tailrace.kernels.text import civil
 from tailrace.sources.mysql.wire.lookup import T_MONTH_DAYS
+from tailrace.sources.mysql.wire.numbers import write_padded
+
+#: Most bytes of a date and time as text.
+MAX_MOMENT_TEXT = 32
+#: What `write_moment` writes.
+DATE_TEXT, DATETIME_TEXT, TIMESTAMP_TEXT = range(3)
 
 #: Results that are no value: the bytes hold no such date, or cannot be a date or time at all.
 NO_DATE = -(1 << 62)
@@ -47,12 +55,17 @@ def time_of_day_us(hms):
 
 
 @inline
+def _packed_date(p):
+    """DATE, 3 bytes: day (5 bits), month (4 bits), year; BROKEN if out of range."""
+    x = ld8(p) | ld8(p + 1) << 8 | ld8(p + 2) << 16
+    return np.int64(BROKEN) if (x >> 5) & 15 > 12 or x >> 9 > 9999 else x
+
+
+@inline
 def read_date(p, kt):
     """DATE, 3 bytes: days since 1970."""
-    x = ld8(p) | ld8(p + 1) << 8 | ld8(p + 2) << 16
-    if (x >> 5) & 15 > 12 or x >> 9 > 9999:
-        return np.int64(BROKEN)
-    return days(x >> 9, (x >> 5) & 15, x & 31, kt)
+    x = _packed_date(p)
+    return x if x == BROKEN else days(x >> 9, (x >> 5) & 15, x & 31, kt)
 
 
 @inline
@@ -62,18 +75,24 @@ def _fraction_us(p, nb, unit):
 
 
 @inline
+def _packed_datetime(p):
+    """DATETIME2 without fraction: second, minute (6 bits each), hour, day (5), year * 13 + month; BROKEN."""
+    v = ((be32(p) << 8) | ld8(p + 4)) - 0x8000000000
+    if v < 0 or time_of_day_us(v & 0x1FFFF) == BROKEN or (v >> 12) & 31 > 23 or v >> 22 > 9999 * 13 + 12:
+        return np.int64(BROKEN)
+    return v
+
+
+@inline
 def read_datetime(p, nb, unit, kt):
     """DATETIME2 with nb bytes of fraction in `unit` microseconds: microseconds since 1970."""
-    v = ((be32(p) << 8) | ld8(p + 4)) - 0x8000000000
+    v = _packed_datetime(p)
     us = _fraction_us(p + 5, nb, unit)
-    tod = time_of_day_us(v & 0x1FFFF)
-    ym = v >> 22
-    y = ym // 13
-    m = ym - 13 * y
-    if v < 0 or us == BROKEN or tod == BROKEN or (v >> 12) & 31 > 23 or y > 9999:
+    if v == BROKEN or us == BROKEN:
         return np.int64(BROKEN)
-    date = days(y, m, (v >> 17) & 31, kt)
-    return date if date == NO_DATE else date * 86400000000 + tod + us
+    ym = v >> 22
+    date = days(ym // 13, ym % 13, (v >> 17) & 31, kt)
+    return date if date == NO_DATE else date * 86400000000 + time_of_day_us(v & 0x1FFFF) + us
 
 
 @inline
@@ -96,3 +115,66 @@ def read_time(p, nb, unit):
     if tod == BROKEN or us > 999999 or (a >> (8 * nb)) >> 12 > 838:
         return np.int64(BROKEN)
     return -(tod + us) if v < 0 else tod + us
+
+
+@inline
+def write_day(o, year, month, day):
+    """`2026-01-31`, zeros as they are: 10 bytes."""
+    o = write_padded(o, year, 4)
+    st8(o, 45)
+    o = write_padded(o + 1, month, 2)
+    st8(o, 45)
+    return write_padded(o + 1, day, 2)
+
+
+@inline
+def write_clock(o, us, digits):
+    """Microseconds of a day, with a blank in front, as ` 23:59:59`, then so many digits of the fraction."""
+    seconds = us // 1000000
+    st8(o, 32)
+    o = write_padded(o + 1, seconds // 3600, 2)
+    st8(o, 58)
+    o = write_padded(o + 1, seconds // 60 % 60, 2)
+    st8(o, 58)
+    o = write_padded(o + 1, seconds % 60, 2)
+    if digits == 0:
+        return o
+    st8(o, 46)
+    write_padded(o + 1, us - seconds * 1000000, 6)
+    return o + 1 + digits
+
+
+@inline
+def write_moment(o, p, what, nb, digits):
+    """A DATE, DATETIME2 or TIMESTAMP2 in MySQL's own words, UTC.
+
+    Args:
+        o: MAX_MOMENT_TEXT bytes of room.
+        p: the value.
+        what: DATE_TEXT, DATETIME_TEXT or TIMESTAMP_TEXT.
+        nb: bytes of the fraction.
+        digits: digits of the fraction, 0 to 6.
+
+    Returns:
+        The address after the text, BROKEN if the bytes are no such value.
+    """
+    if what == DATE_TEXT:
+        x = _packed_date(p)
+        return x if x == BROKEN else write_day(o, x >> 9, (x >> 5) & 15, x & 31)
+    unit = np.int64(1) if nb == 3 else (np.int64(100) if nb == 2 else np.int64(10000))
+    if what == DATETIME_TEXT:
+        v = _packed_datetime(p)
+        us = _fraction_us(p + 5, nb, unit)
+        if v == BROKEN or us == BROKEN:
+            return np.int64(BROKEN)
+        ym = v >> 22
+        o = write_day(o, ym // 13, ym % 13, (v >> 17) & 31)
+        return write_clock(o, time_of_day_us(v & 0x1FFFF) + us, digits)
+    us = read_timestamp(p, nb, unit)
+    if us == BROKEN:
+        return us
+    if us == NO_DATE:
+        return write_clock(write_day(o, np.int64(0), np.int64(0), np.int64(0)), np.int64(0), digits)
+    day = us // 86400000000
+    year, month, date = civil(day)
+    return write_clock(write_day(o, year, month, date), us - day * 86400000000, digits)
