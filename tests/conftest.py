@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tailrace.devservers import MySqlServer, start_mysql
+from tailrace.devservers import MariaDbServer, MySqlServer, start_mariadb, start_mysql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +44,22 @@ def database(mysql: MySqlServer) -> Iterator[str]:
     mysql.execute(f"CREATE DATABASE `{name}`")
     yield name
     mysql.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    """The MariaDB server all tests share. Who changes a global setting puts it back."""
+    with start_mariadb() as server:
+        yield server
+
+
+@pytest.fixture
+def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
+    """The name of a fresh, empty database of the MariaDB server, dropped after the test."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    mariadb.execute(f"CREATE DATABASE `{name}`")
+    yield name
+    mariadb.execute(f"DROP DATABASE IF EXISTS `{name}`")
 
 
 @pytest.fixture(scope="session")

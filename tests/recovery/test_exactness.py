@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.sources import registry
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
+from tests.support.logged import end_of_log
 from tests.support.workload import SUBJECTS, Writers, fill
 
 ROWS = 900
@@ -100,10 +101,8 @@ def verify_run(mysql, database, subject, *, chunk_rows, min_batches, session=reg
 
 
 def caught_up(mysql, engine):
-    with mysql.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SHOW BINARY LOG STATUS")
-        file, pos = cursor.fetchone()[:2]
-    return (engine.offset.log["file"], engine.offset.log["pos"]) == (file, pos)
+    end = end_of_log(mysql)
+    return (engine.offset.log["file"], engine.offset.log["pos"]) == (end.file, end.pos)
 
 
 def now(mysql, table, key):

@@ -20,6 +20,9 @@ from tailrace.sources.mysql.statement import Selection
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 
 
+_STATUS = {"mysql": "SHOW BINARY LOG STATUS", "mariadb": "SHOW MASTER STATUS"}
+
+
 def options_for(mysql: MySqlServer, database: str) -> SourceOptions:
     return parse_options(
         {
@@ -32,7 +35,7 @@ def options_for(mysql: MySqlServer, database: str) -> SourceOptions:
 
 
 def end_of_log(mysql: MySqlServer) -> MySqlPosition:
-    file, pos, *_ = mysql.execute("SHOW BINARY LOG STATUS")[0]
+    file, pos, *_ = mysql.execute(_STATUS[mysql.product])[0]
     return MySqlPosition(file, int(pos))
 
 

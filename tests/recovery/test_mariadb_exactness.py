@@ -1,0 +1,55 @@
+"""Every batch of a MariaDB stream is exact under load, as `test_exactness` shows for MySQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.recovery.test_exactness import ROWS, Blind, verify_run
+from tests.support.engine import Engine, multiset, options_for
+from tests.support.replica import SlowReplica
+from tests.support.workload import SUBJECTS, Writers, fill
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)
+def test_every_batch_is_exact_while_eight_writers_write(mariadb, mariadb_database, subject):
+    assert verify_run(mariadb, mariadb_database, subject, chunk_rows=100, min_batches=20) == 0
+
+
+def test_every_batch_is_exact_with_a_group_commit_delay(mariadb, mariadb_database):
+    mariadb.execute(
+        "SET GLOBAL binlog_commit_wait_count = 1000", "SET GLOBAL binlog_commit_wait_usec = 200000"
+    )
+    try:
+        assert verify_run(mariadb, mariadb_database, SUBJECTS[0], chunk_rows=200, min_batches=6) == 0
+    finally:
+        mariadb.execute("SET GLOBAL binlog_commit_wait_count = 0")
+
+
+def test_every_batch_is_exact_while_a_semi_synchronous_replica_answers_late(mariadb, mariadb_database):
+    with SlowReplica(mariadb, 0.05):
+        assert verify_run(mariadb, mariadb_database, SUBJECTS[0], chunk_rows=100, min_batches=6) == 0
+
+
+def test_without_the_wait_for_visibility_batches_are_wrong(mariadb, mariadb_database):
+    """The test of the test: it must see what the wait prevents."""
+    with SlowReplica(mariadb, 0.05):
+        wrong = verify_run(
+            mariadb, mariadb_database, SUBJECTS[0], chunk_rows=100, min_batches=6, session=Blind
+        )
+    assert wrong > 0
+
+
+def test_batch_read_twice_with_writes_between_gives_the_same_rows(mariadb, mariadb_database):
+    subject = SUBJECTS[0]
+    table = f"{mariadb_database}.{subject.name}"
+    fill(mariadb, table, subject, ROWS)
+    options = options_for(mariadb, table, snapshotChunkRows=150)
+    with Engine(options) as engine, Writers(mariadb, table, subject, count=4, keys=2 * ROWS):
+        batches = []
+        while engine.offset.is_new or engine.offset.tables:
+            batch = engine.next()
+            if batch is not None:
+                batches.append((batch, multiset([b for part in engine.read(*batch) for b in part])))
+        for batch, first in batches:
+            with Engine(options) as other:
+                assert multiset([b for part in other.read(*batch) for b in part]) == first
