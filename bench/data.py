@@ -12,7 +12,7 @@ from typing import Any
 import pymysql
 
 DATABASE = "tailrace_bench"
-_COLUMNS = """
+COLUMNS = """
     id BIGINT NOT NULL PRIMARY KEY,
     customer INT NOT NULL,
     quantity SMALLINT UNSIGNED NOT NULL,
@@ -27,13 +27,14 @@ _COLUMNS = """
     updated TIMESTAMP(6) NOT NULL
 """
 #: The row number `n` as a row of the table.
-_ROW = """
+ROW = """
     n, n * 7919 % 100003, n % 500, n % 1000000 / 100, IF(n % 10 = 0, NULL, n / 3),
     CONCAT('SKU-', n * 31 % 999983), CONCAT('Product number ', n, ' of a shop'),
     IF(n % 4 = 0, NULL, REPEAT('note ', 1 + n % 12)), n % 2,
     DATE '2020-01-01' + INTERVAL n % 1500 DAY, TIMESTAMP '2024-01-01 00:00:00.123' + INTERVAL n SECOND,
     TIMESTAMP '2024-06-01 00:00:00.123456' + INTERVAL n % 10000000 SECOND
 """
+UPDATE = "quantity = quantity + 1, price = price + 1"
 _FILL_ROWS = 250_000
 _SINGLE = """
 CREATE PROCEDURE single_row_transactions(first BIGINT, events BIGINT)
@@ -60,6 +61,7 @@ class LogPart:
         end: offset of its end.
         events: row events in it (changed rows).
         transactions: how many transactions.
+        gtids: every GTID before it.
     """
 
     file: str
@@ -67,11 +69,21 @@ class LogPart:
     end: int
     events: int
     transactions: int
+    gtids: str
 
     @property
     def size(self) -> int:
         """Bytes."""
         return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Place:
+    """The log's end at some moment: file, offset and every GTID before it."""
+
+    file: str
+    offset: int
+    gtids: str
 
 
 def prepare(connection: pymysql.Connection[Any]) -> None:
@@ -81,13 +93,13 @@ def prepare(connection: pymysql.Connection[Any]) -> None:
         f"DROP DATABASE IF EXISTS {DATABASE}",
         f"CREATE DATABASE {DATABASE}",
         f"USE {DATABASE}",
-        f"CREATE TABLE items ({_COLUMNS})",
-        f"CREATE TABLE events ({_COLUMNS})",
-        f"CREATE TABLE huge ({_COLUMNS})",
-        f"CREATE TABLE ticks ({_COLUMNS})",
+        f"CREATE TABLE items ({COLUMNS})",
+        f"CREATE TABLE events ({COLUMNS})",
+        f"CREATE TABLE huge ({COLUMNS})",
+        f"CREATE TABLE ticks ({COLUMNS})",
         "CREATE TABLE digits (d INT PRIMARY KEY)",
         f"INSERT INTO digits VALUES {','.join(f'({d})' for d in range(1000))}",
-        _SINGLE.format(row=_ROW),
+        _SINGLE.format(row=ROW),
     )
 
 
@@ -96,44 +108,66 @@ def fill_items(connection: pymysql.Connection[Any], rows: int) -> None:
     execute(connection, f"USE {DATABASE}", "SET SESSION sql_log_bin = 0")
     for first in range(1, rows + 1, _FILL_ROWS):
         last = min(first + _FILL_ROWS - 1, rows)
-        execute(connection, f"INSERT INTO items {_numbers(first, last)}")
+        execute(connection, f"INSERT INTO items {numbers(ROW, first, last)}")
     execute(connection, "SET SESSION sql_log_bin = 1", "ANALYZE NO_WRITE_TO_BINLOG TABLE items")
 
 
 def bulk_log(connection: pymysql.Connection[Any], events: int, per_transaction: int = 1000) -> LogPart:
     """Change `events` rows in transactions of `per_transaction`, in a new log file."""
-    start = _new_file(connection)
+    return changes(connection, "events", ROW, UPDATE, events=events, per_transaction=per_transaction)
+
+
+def changes(
+    connection: pymysql.Connection[Any],
+    table: str,
+    row: str,
+    update: str,
+    *,
+    events: int,
+    per_transaction: int = 1000,
+) -> LogPart:
+    """Insert, update and delete rows of a table, a third of the events each, in a new log file.
+
+    Args:
+        connection: to the server.
+        table: what is changed.
+        row: its row number `n`, as expressions.
+        update: what follows SET.
+        events: how many changes, rounded up to whole transactions.
+        per_transaction: rows of a transaction.
+    """
+    start = new_file(connection)
     transactions = 0
     for first in range(1, events // 3 + 1, per_transaction):
         last = first + per_transaction - 1
         where = f"WHERE id BETWEEN {first} AND {last}"
         execute(
             connection,
-            f"INSERT INTO events {_numbers(first, last)}",
-            f"UPDATE events SET quantity = quantity + 1, price = price + 1 {where}",
-            f"DELETE FROM events {where}",
+            f"INSERT INTO {table} {numbers(row, first, last)}",
+            f"UPDATE {table} SET {update} {where}",
+            f"DELETE FROM {table} {where}",
         )
         transactions += 3
-    return _part(connection, start, transactions * per_transaction, transactions)
+    return part(connection, start, transactions * per_transaction, transactions)
 
 
 def single_row_log(connection: pymysql.Connection[Any], events: int) -> LogPart:
     """Change `events` rows in transactions of one row, in a new log file."""
-    start = _new_file(connection)
+    start = new_file(connection)
     execute(connection, f"CALL single_row_transactions(1, {events})")
-    return _part(connection, start, events // 3 * 3, events // 3 * 3)
+    return part(connection, start, events // 3 * 3, events // 3 * 3)
 
 
 def one_transaction(connection: pymysql.Connection[Any], size: int) -> LogPart:
     """Insert rows in one transaction that takes about `size` bytes of log, in a new log file."""
     sample = 10_000
-    start = _new_file(connection)
-    execute(connection, f"INSERT INTO huge {_numbers(1, sample)}")
-    row_bytes = (_status(connection)[1] - start[1]) / sample
-    start = _new_file(connection)
+    start = new_file(connection)
+    execute(connection, f"INSERT INTO huge {numbers(ROW, 1, sample)}")
+    row_bytes = (_status(connection).offset - start.offset) / sample
+    start = new_file(connection)
     rows = int(size / row_bytes) + 1
-    execute(connection, f"INSERT INTO huge {_numbers(sample + 1, sample + rows)}")
-    return _part(connection, start, rows, 1)
+    execute(connection, f"INSERT INTO huge {numbers(ROW, sample + 1, sample + rows)}")
+    return part(connection, start, rows, 1)
 
 
 def execute(connection: pymysql.Connection[Any], *statements: str) -> None:
@@ -145,19 +179,14 @@ def execute(connection: pymysql.Connection[Any], *statements: str) -> None:
 
 def tick(number: int) -> str:
     """The statement that inserts row `number` into `ticks`."""
-    return f"INSERT INTO {DATABASE}.ticks SELECT {_ROW} FROM (SELECT {number} AS n) t"
+    return f"INSERT INTO {DATABASE}.ticks SELECT {ROW} FROM (SELECT {number} AS n) t"
 
 
-def position(connection: pymysql.Connection[Any]) -> tuple[str, int]:
-    """The log's end: file and offset."""
-    return _status(connection)
-
-
-def _numbers(first: int, last: int) -> str:
-    """A SELECT of rows `first` to `last`."""
+def numbers(row: str, first: int, last: int) -> str:
+    """A SELECT of the expressions `row` over `n` from `first` to `last`."""
     a, b = (first - 1) // 1000, (last - 1) // 1000
     return (
-        f"SELECT {_ROW} FROM (SELECT 1 + a.n * 1000 + d AS n FROM "
+        f"SELECT {row} FROM (SELECT 1 + a.n * 1000 + d AS n FROM "
         f"(SELECT x.d * 1000 + y.d AS n FROM digits x, digits y "
         f"WHERE x.d BETWEEN {a // 1000} AND {b // 1000} AND x.d * 1000 + y.d BETWEEN {a} AND {b}) a, "
         f"digits) t "
@@ -165,20 +194,20 @@ def _numbers(first: int, last: int) -> str:
     )
 
 
-def _new_file(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+def new_file(connection: pymysql.Connection[Any]) -> Place:
+    """Begin a new log file."""
     execute(connection, f"USE {DATABASE}", "FLUSH BINARY LOGS")
     return _status(connection)
 
 
-def _part(
-    connection: pymysql.Connection[Any], start: tuple[str, int], events: int, transactions: int
-) -> LogPart:
-    file, end = _status(connection)
-    assert file == start[0], "the log was meant to fit into one file"
-    return LogPart(file, start[1], end, events, transactions)
+def part(connection: pymysql.Connection[Any], start: Place, events: int, transactions: int) -> LogPart:
+    """The log from `start` to its end."""
+    end = _status(connection)
+    assert end.file == start.file, "the log was meant to fit into one file"
+    return LogPart(start.file, start.offset, end.offset, events, transactions, start.gtids)
 
 
-def _status(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+def _status(connection: pymysql.Connection[Any]) -> Place:
     with connection.cursor() as cursor:
         try:
             cursor.execute("SHOW BINARY LOG STATUS")
@@ -186,4 +215,4 @@ def _status(connection: pymysql.Connection[Any]) -> tuple[str, int]:
             cursor.execute("SHOW MASTER STATUS")
         row = cursor.fetchone()
     assert row is not None
-    return str(row[0]), int(row[1])
+    return Place(str(row[0]), int(row[1]), "".join(str(row[4]).split()))

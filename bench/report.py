@@ -28,6 +28,7 @@ class Figure:
         cpu_s: CPU seconds by role, of the median repetition.
         peak_rss_mb: largest resident set of a process by role, over all repetitions.
         notes: what else is worth knowing, by name.
+        system: what is compared with others in the plot, "" for what is not.
     """
 
     section: str
@@ -41,6 +42,7 @@ class Figure:
     cpu_s: dict[str, float] = field(default_factory=dict)
     peak_rss_mb: dict[str, float] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    system: str = ""
 
 
 def machine() -> dict[str, Any]:

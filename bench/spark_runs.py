@@ -37,6 +37,8 @@ class Run:
         wall_s: from `start()` to the query's end: with the start of its Python processes.
         batches: batches with rows.
         usage: CPU time and memory of Spark's processes.
+        phases_s: seconds by phase of a micro-batch, over all batches.
+        message_bytes: bytes of the messages' values, in shape `debezium`.
     """
 
     rows: int
@@ -45,6 +47,7 @@ class Run:
     batches: int
     usage: Usage
     phases_s: Mapping[str, float]
+    message_bytes: int
 
 
 def session(scratch: Path) -> SparkSession:
@@ -69,10 +72,17 @@ def jvm(spark: SparkSession) -> int:
 
 
 def tailrace(spark: SparkSession, options: Mapping[str, str]) -> Run:
-    """Everything there is by `format("tailrace")`, in shape `cells` or `row`."""
+    """Everything there is by `format("tailrace")`, in any shape; of messages each value is looked at."""
     frame = spark.readStream.format("tailrace").options(**options).load()
-    rows = f.sum("changes") if options["shape"] == "cells" else f.count(f.lit(1))
-    return _run(spark, frame.observe("rows", rows.alias("n")))
+    counted = {
+        "cells": f.sum("changes"),
+        # a tombstone is no change
+        "debezium": f.count("value"),
+    }.get(options["shape"], f.count(f.lit(1)))
+    measures = [counted.alias("n")]
+    if options["shape"] == "debezium":
+        measures.append(f.sum(f.length("value")).alias("bytes"))
+    return _run(spark, frame.observe("rows", *measures))
 
 
 def premade(spark: SparkSession, file: Path, batches: int) -> Run:
@@ -102,9 +112,15 @@ def _run(spark: SparkSession, frame: DataFrame) -> Run:
         for name, ms in p.durationMs.items():
             phases[name] = phases.get(name, 0.0) + ms / 1000
     rows = sum(_rows(p) for p in progress)
-    return Run(rows, end - starts[0], wall_s, len(progress), sampler.usage, phases)
+    size = sum(_observed(p, "bytes") for p in progress)
+    return Run(rows, end - starts[0], wall_s, len(progress), sampler.usage, phases, size)
 
 
 def _rows(progress: Any) -> int:
+    return _observed(progress, "n")
+
+
+def _observed(progress: Any, name: str) -> int:
+    """What was measured of a batch, 0 for what was not."""
     observed = progress.observedMetrics.get("rows")
-    return (observed.n or 0) if observed is not None else 0
+    return int(observed.asDict().get(name) or 0) if observed is not None else 0

@@ -1,4 +1,4 @@
-"""Which peers there are, and the command of each. Settings are the best that were found for each; TLS is off."""
+"""Which peers there are, and how each is started, with the best settings found for it; TLS is off."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class Peer:
     Args:
         name: as the report says it.
         version: what is measured.
-        command: makes the command; it raises `toolkit.Unavailable` where the peer cannot run.
+        command: makes the command; it raises `toolkit.UnavailableError` where the peer cannot run.
         snapshots: whether it reads tables too.
+        patience: share of the seconds it gets: a JVM needs them to warm up, what is not compiled does not.
         task: properties beyond those of the work.
     """
 
@@ -37,6 +38,7 @@ class Peer:
     version: str
     command: Callable[[], list[str]]
     snapshots: bool = True
+    patience: float = 1.0
     task: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -94,6 +96,10 @@ BINLOG_CONNECTOR = Peer(
     "mysql-binlog-connector-java", BINLOG_CONNECTOR_VERSION, _binlog_connector, snapshots=False
 )
 MYSQL_REPLICATION = Peer(
-    "mysql-replication (Python)", MYSQL_REPLICATION_VERSION, _mysql_replication, snapshots=False
+    "mysql-replication (Python)",
+    MYSQL_REPLICATION_VERSION,
+    _mysql_replication,
+    snapshots=False,
+    patience=0.4,
 )
 PEERS = (DEBEZIUM, DEBEZIUM_JSON, FLINK_CDC, BINLOG_CONNECTOR, MYSQL_REPLICATION)

@@ -1,7 +1,7 @@
 """What peers need to run, fetched once into the cache: jars by Spark's resolver, compiled classes, a venv.
 
 A machine that can run Spark has Java, but not always a compiler (a JRE has none), and not always a way to the
-registries. Then `Unavailable` says what is missing, and that peer is left out of the report by name.
+registries. Then `UnavailableError` says what is missing, and that peer is left out of the report by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.spark.jars import cache_dir, cached_jars
 SOURCES = Path(__file__).parent
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """A peer cannot run here; the text says why and what would help."""
 
 
@@ -28,12 +28,12 @@ def java() -> str:
     """The `java` that Spark would take.
 
     Raises:
-        Unavailable: there is none.
+        UnavailableError: there is none.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin" if home else None)
     if found is None:
-        raise Unavailable("no Java found; install a JDK 17 or set JAVA_HOME")
+        raise UnavailableError("no Java found; install a JDK 17 or set JAVA_HOME")
     return found
 
 
@@ -47,12 +47,12 @@ def class_path(name: str, packages: Sequence[str], without: Sequence[str], sourc
         sources: files beside this one.
 
     Raises:
-        Unavailable: jars cannot be downloaded, or this Java has no compiler.
+        UnavailableError: jars cannot be downloaded, or this Java has no compiler.
     """
     try:
         jars = cached_jars(name, packages, without)
     except ConfigError as error:
-        raise Unavailable(f"{error.message}: {error.detail}") from error
+        raise UnavailableError(f"{error.message}: {error.detail}") from error
     path = os.pathsep.join(str(jar) for jar in jars)
     files = [SOURCES / source for source in sources]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
@@ -64,7 +64,7 @@ def class_path(name: str, packages: Sequence[str], without: Sequence[str], sourc
 
 def _compile(path: str, files: list[Path], classes: Path) -> None:
     if "jdk.compiler" not in _run([java(), "--list-modules"]).stdout:
-        raise Unavailable(
+        raise UnavailableError(
             f"{java()} has no compiler (module jdk.compiler); install a JDK 17 instead of a JRE"
         )
     made = classes.with_name(f"{classes.name}.{os.getpid()}")
@@ -85,7 +85,7 @@ def python(name: str, requirement: str) -> Path:
         requirement: as pip takes it.
 
     Raises:
-        Unavailable: uv is missing beside this Python, or it cannot install the requirement.
+        UnavailableError: uv is missing beside this Python, or it cannot install the requirement.
     """
     home = cache_dir() / name
     found = home / "bin" / "python"
@@ -93,14 +93,14 @@ def python(name: str, requirement: str) -> Path:
     if not done.exists():
         uv = Path(sys.executable).with_name("uv")
         if not uv.exists():
-            raise Unavailable(f"no uv beside {sys.executable}; `make setup` installs it")
+            raise UnavailableError(f"no uv beside {sys.executable}; `make setup` installs it")
         for command in (
             [str(uv), "venv", "--quiet", "--clear", "--python", sys.executable, str(home)],
             [str(uv), "pip", "install", "--quiet", "--python", str(found), requirement],
         ):
             result = _run(command)
             if result.returncode != 0:
-                raise Unavailable(f"{requirement} cannot be installed: {result.stderr.strip()[-300:]}")
+                raise UnavailableError(f"{requirement} cannot be installed: {result.stderr.strip()[-300:]}")
         done.touch()
     return found
 

@@ -28,7 +28,7 @@ from bench.processes import Sampler, cpu_seconds
 PATIENCE_S = 120
 
 
-class PeerFailed(Exception):
+class PeerFailedError(Exception):
     """A peer printed no events; the text ends with what it said."""
 
 
@@ -76,13 +76,14 @@ class _Line:
 
 
 def run(peer: Peer, task: Mapping[str, str], seconds: float) -> PeerRun:
-    """Run a peer until the work is done or `seconds` are over since its first event.
+    """Run a peer until the work is done or its share of `seconds` is over since its first event.
 
     Raises:
-        PeerFailed: it ended or fell silent.
-        toolkit.Unavailable: it cannot run on this machine.
+        PeerFailedError: it ended or fell silent.
+        toolkit.UnavailableError: it cannot run on this machine.
     """
     command = peer.command()
+    seconds *= peer.patience
     with (
         tempfile.TemporaryDirectory(prefix="tailrace-peer-") as directory,
         _started(command, {**task, **peer.task, "directory": directory}, Path(directory) / "log") as process,
@@ -97,7 +98,7 @@ def run(peer: Peer, task: Mapping[str, str], seconds: float) -> PeerRun:
         wall_s = time.perf_counter() - begin
         if len(lines) < 2:
             said = (Path(directory) / "log").read_text(encoding="utf-8", errors="replace")
-            raise PeerFailed(f"{peer.name} came to {len(lines)} lines, and said: ...{said[-2000:]}")
+            raise PeerFailedError(f"{peer.name} came to {len(lines)} lines, and said: ...{said[-2000:]}")
     return _outcome(lines, wall_s, max(sampler.usage.peak_rss_mb.values(), default=0.0))
 
 
