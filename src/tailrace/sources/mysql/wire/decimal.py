@@ -11,8 +11,8 @@ from tailrace.kernels.memory import be32, inline, ld8, ld64, mulhi, st8, st64
 from tailrace.sources.mysql.wire.lookup import T_DIGIT_BYTES, T_TEN
 from tailrace.sources.mysql.wire.numbers import write_i64, write_padded
 
-#: Most digits, and most after the point.
-MAX_PRECISION, MAX_SCALE = 65, 30
+#: Most digits, and most after the point (MySQL: 30, MariaDB: 38).
+MAX_PRECISION, MAX_SCALE = 65, 38
 #: Most bytes `write_decimal` writes, the width of its last store included.
 MAX_TEXT = 90
 

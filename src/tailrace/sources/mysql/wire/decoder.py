@@ -37,7 +37,7 @@ from tailrace.sources.mysql.wire.imagebuffers import ImageBuffers, Layout
 from tailrace.sources.mysql.wire.json import json_room
 from tailrace.sources.mysql.wire.knownmaps import UNKNOWN, KnownMaps
 from tailrace.sources.mysql.wire.lookup import TABLES
-from tailrace.sources.mysql.wire.mariadbtypes import is_ambiguous, with_types
+from tailrace.sources.mysql.wire.mariadbtypes import is_ambiguous, is_sequence, with_types
 from tailrace.sources.mysql.wire.origin import SEQ_PREFIX
 from tailrace.sources.mysql.wire.partialrows import UPDATE_ROWS, PartialUpdates
 from tailrace.sources.mysql.wire.plan import RowPlan
@@ -270,7 +270,7 @@ class EventDecoder:
         slot = -1
         try:
             table = table_of(body)
-            if self._wanted(table):
+            if self._wanted(table) and not (self._mariadb and is_sequence(body)):
                 slot = self._slots.get(body[6:], -1)
                 if slot < 0:
                     plan = self._plan(parse_table_map(body))

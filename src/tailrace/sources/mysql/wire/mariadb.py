@@ -9,7 +9,7 @@
 Packed text and rows (`log_bin_compress`): a byte 1aaannnn with the algorithm (0: zlib) and the number of
 bytes of the length, the length (big-endian), the stream. A packed column (`COMPRESSED`): 0x00 and the value
 as it is; or a byte mmmmwnnn with the method (8: zlib), whether the stream has no zlib header, and the number
-of bytes of the length, the length (little-endian), the stream.
+of bytes of the length, the length (big-endian), the stream.
 
 Source: MariaDB sql/log_event.h, sql/log_event.cc (`binlog_buf_uncompress`, `row_log_event_uncompress`),
 sql/field.cc (`Field_longstr::uncompress`).
@@ -90,7 +90,7 @@ def plain_value(packed: bytes, where: str) -> bytes:
         return packed[1:]
     if head >> 4 != 8:
         raise DecodeError("a value is packed by an unknown method", f"{where}: {head >> 4}")
-    size = int.from_bytes(packed[1 : 1 + length], "little")
+    size = int.from_bytes(packed[1 : 1 + length], "big")
     return _inflated(packed[1 + length :], size, where, raw=bool(head & 8))
 
 

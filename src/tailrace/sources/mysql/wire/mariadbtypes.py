@@ -21,7 +21,7 @@ from tailrace.errors import DecodeError
 from tailrace.model.table import TableSchema
 from tailrace.sources.mysql.wire import charsets, tablemap
 from tailrace.sources.mysql.wire.mariadb import plain_value
-from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap
+from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap, parse_table_map
 
 #: The bytes of a type's values, and its type in a table map that has been told of it.
 _TOLD = {"uuid": (16, tablemap.UUID), "inet6": (16, tablemap.INET6), "inet4": (4, tablemap.INET4)}
@@ -33,8 +33,22 @@ _MOST_UNPACKED = 1 << 30
 _UUID_DASHES = (8, 13, 18, 23)
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
+_SEQUENCE = (
+    *("next_not_cached_value", "minimum_value", "maximum_value", "start_value", "increment", "cache_size"),
+    *("cycle_option", "cycle_count"),
+)
+
 #: Makes a column's values, in its Arrow type, from their bytes.
 Finish = Callable[[pa.Array], pa.Array]
+
+
+def is_sequence(body: bytes) -> bool:
+    """Whether the body of a TABLE_MAP is of a SEQUENCE: no table, though logged as one.
+
+    Raises:
+        DecodeError: it is no such body.
+    """
+    return _SEQUENCE[0].encode() in body and tuple(c.name for c in parse_table_map(body).columns) == _SEQUENCE
 
 
 def is_ambiguous(map_: TableMap) -> bool:
@@ -99,13 +113,25 @@ def _uuids(values: pa.Array) -> pa.Array:
 
 
 def _inet6(value: bytes) -> str:
-    address = ipaddress.IPv6Address(value)
-    number = int(address)
-    # the server writes the last four bytes as IPv4 where the address stands for one
-    if address.ipv4_mapped or (number >> 32 == 0 and number > 0xFFFF):
-        tail = ipaddress.IPv4Address(value[12:])
-        return f"::ffff:{tail}" if address.ipv4_mapped else f"::{tail}"
-    return str(address)
+    """An address as the server writes it: `::` for the first longest run of zeros, be it a single one.
+
+    Source: MariaDB plugin/type_inet/sql_type_inet.cc, Inet6::to_string.
+    """
+    words = [int.from_bytes(value[i : i + 2]) for i in range(0, 16, 2)]
+    best = start = length = 0
+    for i, word in enumerate([*words, 1]):
+        if not word:
+            length += 1
+            continue
+        if length > best:
+            best, start = length, i - length
+        length = 0
+    if start == 0 and (best == 6 or (best == 5 and words[5] == 0xFFFF)):
+        return f"::{'ffff:' if best == 5 else ''}{ipaddress.IPv4Address(value[12:])}"
+    texts = [f"{word:x}" for word in words]
+    if not best:
+        return ":".join(texts)
+    return f"{':'.join(texts[:start])}::{':'.join(texts[start + best :])}"
 
 
 def _each(values: pa.Array, make: Callable[[bytes], str]) -> pa.Array:
