@@ -1,4 +1,4 @@
-"""A replica that answers late: with lossless semi-synchronous replication commits wait for it, logged already."""
+"""A replica that answers late: with lossless semi-synchronous replication, commits in the log wait for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class SlowReplica:
             cursor.execute("SHOW MASTER STATUS")
             file, pos = cursor.fetchone()[:2]
             cursor.execute(
-                "SET @mariadb_slave_capability = 4, @rpl_semi_sync_slave = 1, @master_binlog_checksum = 'CRC32'"
+                "SET @mariadb_slave_capability = 4, @rpl_semi_sync_slave = 1,"
+                " @master_binlog_checksum = 'CRC32'"
             )
         connection._execute_command(0x15, struct.pack("<IBBBHII", 4_000_000, 0, 0, 0, 0, 0, 0))
         connection._read_ok_packet()
