@@ -12,7 +12,8 @@ A range is written out column by column, `a >= 1 AND (a > 1 OR (a = 1 AND b > 2)
 an index for the range `(a, b) > (1, 2)`; the leading condition is what the index is entered by.
 
 A zero or partial date is null in Arrow. As a key it counts as the lowest value, which is where MySQL sorts
-zero dates; rows whose *partial* date is a key may be emitted twice while a snapshot runs.
+zero dates; rows whose *partial* date is a key may be emitted twice while a snapshot runs. Where `zeroDates` makes
+the column text neither holds: dates in MySQL's own words sort as the dates do.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, Kind
 from tailrace.sources.mysql.connection import translate
 from tailrace.sources.mysql.literal import (
+    MARIADB_TEXTS,
     arrow_scalar,
     charset_and_collation,
     identifier,
@@ -311,6 +313,8 @@ def _documents(rows: Sequence[Key]) -> list[str]:
 
 
 def _key_expression(name: str, column: Column) -> str:
+    if column.type.native in MARIADB_TEXTS:
+        return f"CAST({name} AS {column.type.native})"
     return f"UNHEX({name})" if column.type.kind is Kind.BYTES else name
 
 
@@ -319,6 +323,8 @@ def _declared(column: Column) -> str:
     type_ = column.type
     digits = f"({type_.fraction or 0})"
     match type_.kind:
+        case Kind.STRING if type_.native in MARIADB_TEXTS:
+            return "VARCHAR(45) CHARACTER SET ascii"
         case Kind.STRING:
             charset, collation = charset_and_collation(column)
             text = f"VARCHAR({type_.length or 1})" if type_.length is not None else "LONGTEXT"

@@ -6,6 +6,7 @@
     DATE, DATETIME, INSTANT     str, as the server prints it, UTC         TIMESTAMP'2026-01-31 12:00:00.5'
     TIME                        str, as the server prints it              TIME'-838:59:59'
     STRING                      str                                       _utf8mb4 x'C3A9' COLLATE ...
+      of MariaDB's UUID, INETn  str                                       CAST(_utf8mb4 x'...' AS UUID)
     BYTES                       {"b": hex}                                _binary x'00FF'
 
 A literal has its column's type, character set and collation: else the server would convert the column and
@@ -25,6 +26,8 @@ from tailrace.model.table import Column, TableId
 from tailrace.model.types import Kind
 
 _SECOND_US = 1_000_000
+#: MariaDB's types whose values are text to us, but to the server neither text nor of a collation.
+MARIADB_TEXTS = frozenset({"uuid", "inet4", "inet6"})
 
 
 def identifier(name: str) -> str:
@@ -58,6 +61,8 @@ def key_literal(column: Column, value: Any) -> str:
             return f"TIMESTAMP{_quoted(value)}"
         case Kind.TIME:
             return f"TIME{_quoted(value)}"
+        case Kind.STRING if column.type.native in MARIADB_TEXTS:
+            return f"CAST(_utf8mb4 x'{value.encode().hex()}' AS {column.type.native})"
         case Kind.STRING:
             charset, collation = charset_and_collation(column)
             text = f"_utf8mb4 x'{value.encode().hex()}'"
@@ -101,7 +106,8 @@ def json_values(column: Column, array: pa.Array, *, zero: bool = False) -> list[
     if array.null_count and not zero:
         raise SourceError(
             f'key column "{column.name}" holds a zero date, by which ranges cannot be cut',
-            hint="change the rows whose key is '0000-00-00' or has a zero month or day",
+            hint="change the rows whose key is '0000-00-00' or has a zero month or day, "
+            "or have the option zeroDates make the column text",
         )
     type_ = column.type
     match type_.kind:
@@ -109,6 +115,8 @@ def json_values(column: Column, array: pa.Array, *, zero: bool = False) -> list[
             return [int(v) for v in array.to_pylist()]
         case Kind.DECIMAL:
             return [v if isinstance(v, str) else format(v, "f") for v in array.to_pylist()]
+        case Kind.DATE | Kind.DATETIME | Kind.INSTANT if pa.types.is_string(array.type):
+            return ["0000-00-00" if v is None else str(v) for v in array.to_pylist()]
         case Kind.DATE | Kind.DATETIME | Kind.INSTANT:
             texts = _temporal_text(column, array).to_pylist()
             return ["0000-00-00" if v is None else str(v) for v in texts]
@@ -146,6 +154,8 @@ def arrow_scalar(column: Column, value: Any) -> pa.Scalar:
             return pa.scalar(Decimal(value) if pa.types.is_decimal(type_) else int(value), type_)
         case Kind.DECIMAL:
             return pa.scalar(value if pa.types.is_string(type_) else Decimal(value), type_)
+        case Kind.DATE | Kind.DATETIME | Kind.INSTANT if pa.types.is_string(type_):
+            return pa.scalar(value, type_)
         case Kind.DATE | Kind.DATETIME | Kind.INSTANT:
             _, month, day = value[:10].split("-")
             if not int(month) or not int(day):
