@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +22,10 @@ from tests.unit.formats.changes import batch, change
 
 UTC = dt.UTC
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+#: As MySQL stores it: SRID 0, then WKB.
+POINT_1_2 = bytes.fromhex("000000000101000000000000000000f03f0000000000000040")
 
 
 def integer(native: str, bits: int, unsigned: bool = False) -> ColumnType:
@@ -133,6 +138,20 @@ VALUES = [
     (timed(Kind.TIME, 6), -dt.timedelta(hours=838, microseconds=1), "-3016800000001"),
     (ColumnType(Kind.YEAR, "year"), 2155, "2155"),
     (ColumnType(Kind.JSON, "json"), '{"a":[1,"x"]}', r'"{\"a\":[1,\"x\"]}"'),
+    # geometries and vectors: printed by Debezium 3.6.1's own classes and Connect's converter
+    (
+        ColumnType(Kind.GEOMETRY, "geometry"),
+        POINT_1_2,
+        '{"wkb":"AQEAAAAAAAAAAADwPwAAAAAAAABA","srid":null}',
+    ),
+    (
+        ColumnType(Kind.GEOMETRY, "point"),
+        b"\xe6\x10" + POINT_1_2[2:],
+        '{"x":1.0,"y":2.0,"wkb":"AQEAAAAAAAAAAADwPwAAAAAAAABA","srid":4326}',
+    ),
+    (ColumnType(Kind.VECTOR, "vector", length=3), [1.0, 2.5, 1e10], "[1.0,2.5,1.0E10]"),
+    (ColumnType(Kind.VECTOR, "vector", length=3), [], "[]"),
+    (replace(timed(Kind.DATE, 0), zero_dates="text"), "0000-00-00", '"0000-00-00"'),
     (ColumnType(Kind.ENUM, "enum", labels=("a", "b")), "b", '"b"'),
     (ColumnType(Kind.SET, "set", labels=("a", "b")), "a,b", '"a,b"'),
 ]
@@ -179,6 +198,7 @@ SCHEMAS = [
         },
     ),
     (ColumnType(Kind.STRING, "varchar"), {"type": "string"}),
+    (replace(timed(Kind.DATE, 0), zero_dates="text"), {"type": "string"}),
     (ColumnType(Kind.BYTES, "blob"), {"type": "bytes"}),
     (ColumnType(Kind.BOOLEAN, "bit"), {"type": "boolean"}),
     (
@@ -213,3 +233,42 @@ def test_schema_is_the_one_debezium_registers(type_, expected):
     attributes = {"type": expected["type"], "optional": True, **expected}
     # the order of the attributes counts: it is part of the bytes
     assert json.dumps(type_schema(type_, optional=True)) == json.dumps(attributes)
+
+
+def test_schemas_of_geometries_and_vectors_are_those_debezium_registers():
+    wkb, srid = (
+        {"type": "bytes", "optional": False, "field": "wkb"},
+        {"type": "int32", "optional": True, "field": "srid"},
+    )
+    geometry = {
+        "type": "struct",
+        "fields": [wkb, srid],
+        "optional": True,
+        "name": "io.debezium.data.geometry.Geometry",
+        "version": 1,
+        "doc": "Geometry",
+    }
+    point = {
+        "type": "struct",
+        "fields": [
+            {"type": "double", "optional": False, "field": "x"},
+            {"type": "double", "optional": False, "field": "y"},
+            {**wkb, "optional": True},
+            srid,
+        ],
+        "optional": False,
+        "name": "io.debezium.data.geometry.Point",
+        "version": 1,
+        "doc": "Geometry (POINT)",
+    }
+    vector = {
+        "type": "array",
+        "items": {"type": "float", "optional": False},
+        "optional": False,
+        "name": "io.debezium.data.FloatVector",
+        "version": 1,
+    }
+    kinds = {"polygon": Kind.GEOMETRY, "point": Kind.GEOMETRY, "vector": Kind.VECTOR}
+    # the order of the attributes counts: it is part of the bytes
+    for (native, kind), expected in zip(kinds.items(), (geometry, point, vector), strict=True):
+        assert json.dumps(type_schema(ColumnType(kind, native), optional=False)) == json.dumps(expected)

@@ -4,6 +4,7 @@ The mapping is that of Debezium 3.6 with its defaults: `decimal.handling.mode=pr
 `time.precision.mode=adaptive_time_microseconds`, `bigint.unsigned.handling.mode=long`,
 `binary.handling.mode=bytes`. What is left out: the columns' default values and comments (neither the log nor
 the model has them), and FLOAT(M,D), which is announced as a 32-bit float like every FLOAT (Debezium: 64).
+A column whose zero dates are text (`zeroDates`), which Debezium does not have, is a plain string.
 
 Source: debezium/debezium v3.6.1 `BinlogValueConverters`, `JdbcValueConverters`, `SchemaFactory`;
 apache/kafka `JsonConverter.asJsonSchema` (order of the attributes).
@@ -48,6 +49,12 @@ def envelope_schema(table: TableSchema, name: str, connector: str) -> Schema:
 
 def type_schema(type_: ColumnType, *, optional: bool) -> Schema:
     """Schema of one column's values, without its field name."""
+    if type_.kind is Kind.VECTOR:
+        items = {"type": "float", "optional": False}
+        array: Schema = {"type": "array", "items": items, "optional": optional}
+        return {**array, "name": "io.debezium.data.FloatVector", "version": 1}
+    if type_.kind is Kind.GEOMETRY:
+        return _geometry(type_.native == "point", optional)
     connect, name, parameters = _semantic(type_)
     schema: Schema = {"type": connect, "optional": optional}
     if name is not None:
@@ -57,9 +64,28 @@ def type_schema(type_: ColumnType, *, optional: bool) -> Schema:
     return schema
 
 
+def _geometry(point: bool, optional: bool) -> Schema:
+    """Schema of a spatial column; Debezium has all but points optional, NOT NULL or not."""
+    srid = _primitive("int32", "srid", optional=True)
+    if point:
+        xy = [_primitive("double", axis) for axis in "xy"]
+        fields, name, doc = (
+            [*xy, _primitive("bytes", "wkb", optional=True), srid],
+            "Point",
+            "Geometry (POINT)",
+        )
+    else:
+        fields, name, doc = [_primitive("bytes", "wkb"), srid], "Geometry", "Geometry"
+        optional = True
+    full = f"io.debezium.data.geometry.{name}"
+    return {**_struct(fields, optional=optional, name=full, version=1), "doc": doc}
+
+
 def _semantic(type_: ColumnType) -> tuple[str, str | None, dict[str, str]]:
     """Connect's type, the name that gives it its meaning, and that name's parameters."""
     match type_.kind:
+        case _ if type_.zero_dates == "text":
+            return "string", None, {}
         case Kind.INTEGER:
             return _integer(type_.bits or 64, type_.unsigned), None, {}
         case Kind.FLOAT:
@@ -94,6 +120,8 @@ def _semantic(type_: ColumnType) -> tuple[str, str | None, dict[str, str]]:
             return "string", "io.debezium.data.Enum", {"allowed": ",".join(type_.labels)}
         case Kind.SET:
             return "string", "io.debezium.data.EnumSet", {"allowed": ",".join(type_.labels)}
+        case Kind.GEOMETRY | Kind.VECTOR:
+            raise AssertionError("its schema is no primitive one")
 
 
 def in_milliseconds(type_: ColumnType) -> bool:

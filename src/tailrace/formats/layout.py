@@ -45,7 +45,8 @@ def cell(label: str, array: pa.Array, type_: ColumnType, *, nullable: bool) -> C
 
     A NOT NULL column that holds NULL held a zero date: Debezium shows the epoch instead.
     """
-    absent = "null" if nullable else _ZERO_DATES.get(type_.kind, "null")
+    has_null = nullable or type_.zero_dates == "text"
+    absent = "null" if has_null else _ZERO_DATES.get(type_.kind, "null")
     return Cell(label, array, _writer(type_), absent, type_.fraction or 0)
 
 
@@ -63,11 +64,16 @@ _BY_ARROW_TYPE = {
     pa.bool_(): documents.BOOLEAN,
     pa.date32(): documents.INT32,
     pa.duration("us"): documents.INT64,
+    pa.list_(pa.float32()): documents.FLOATS,
 }
 
 
 def _writer(type_: ColumnType) -> int:
     match type_.kind:
+        case _ if type_.zero_dates == "text":
+            return documents.STRING
+        case Kind.GEOMETRY:
+            return documents.POINT if type_.native == "point" else documents.GEOMETRY
         case Kind.DATETIME:
             return documents.MILLIS if in_milliseconds(type_) else documents.INT64
         case Kind.INSTANT:
@@ -116,11 +122,13 @@ def blocks(cells: Sequence[Cell], pool: TextPool) -> np.ndarray:
     for block, c in zip(out, cells, strict=True):
         buffers = c.array.buffers()
         validity = buffers[0] if c.array.null_count else None
-        data = buffers[2] if len(buffers) > 2 else None
+        data = _address(buffers[-1]) if len(buffers) > 2 else 0
+        if pa.types.is_list(c.array.type):
+            data += c.array.values.offset * (c.array.type.value_type.bit_width // 8)
         block[documents.KIND] = c.kind
         block[documents.VALIDITY] = _address(validity)
         block[documents.VALUES] = _address(buffers[1])
-        block[documents.DATA] = _address(data)
+        block[documents.DATA] = data
         block[documents.OFFSET] = c.array.offset
         block[documents.LABEL : documents.LABEL_LENGTH + 1] = pool.place(c.label)
         block[documents.ABSENT : documents.ABSENT_LENGTH + 1] = pool.place(c.absent)

@@ -116,11 +116,8 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
 def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], rows: int) -> int:
     """Bytes that these parts of `rows` rows will probably need."""
     labels = sum(int(words[:, documents.LABEL_LENGTH].sum()) + 24 * len(words) for words in described)
-    data = sum(int(c.array.nbytes) for part in parts for c in part if c.kind in _WITH_DATA)
+    data = sum(int(c.array.nbytes) for part in parts for c in part if c.kind >= documents.STRING)
     return int(rows * labels + data + data // 2)
-
-
-_WITH_DATA = (documents.STRING, documents.BINARY, documents.BITS, documents.DECIMAL_TEXT)
 
 
 class _Output:

@@ -206,6 +206,16 @@ TYPES = {
     ),
     "year": (ColumnType(Kind.YEAR, "year"), st.integers(1901, 2155), None),
     "json": (ColumnType(Kind.JSON, "json"), TEXT.map(json.dumps), None),
+    "geo": (
+        ColumnType(Kind.GEOMETRY, "polygon"),
+        st.binary(min_size=4, max_size=60),
+        lambda v: (v["srid"] or 0).to_bytes(4, "little", signed=True) + base64.b64decode(v["wkb"]),
+    ),
+    "vec": (
+        ColumnType(Kind.VECTOR, "vector", length=9),
+        st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=9),
+        lambda v: pa.array(v, pa.float64()).cast(pa.float32(), safe=False).to_pylist(),
+    ),
     "enum": (ColumnType(Kind.ENUM, "enum", labels=("a", "b")), st.sampled_from("ab"), None),
     "set": (ColumnType(Kind.SET, "set", labels=("a", "b")), st.sampled_from(["", "a", "b", "a,b"]), None),
 }

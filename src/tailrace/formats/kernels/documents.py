@@ -8,7 +8,7 @@ WORDS int64:
     KIND      how its value is written, one of the constants below
     VALIDITY  address of its validity bitmap, 0: no nulls
     VALUES    address of its fixed-width values, or int32 offsets, or a bitmap
-    DATA      address of its data if it has offsets
+    DATA      address of its data if it has offsets; FLOATS: of its numbers
     OFFSET    its first row's number in those buffers
     LABEL     address and length of the text before the value: `,"name":`
     ABSENT    address and length of the text that stands for NULL
@@ -65,20 +65,30 @@ from tailrace.kernels.text import (
     FLOAT,
     DOUBLE,
     BOOLEAN,
-    STRING,
-    BINARY,
-    BITS,  # binary, the last byte first
     DECIMAL,
-    DECIMAL_TEXT,
     MILLIS,  # int64 microseconds as milliseconds
     NANOS,  # int64 microseconds as nanoseconds
     INSTANT,
-) = range(16)
+    STRING,  # from here on: with offsets
+    BINARY,
+    BITS,  # binary, the last byte first
+    DECIMAL_TEXT,
+    GEOMETRY,  # binary: SRID, then WKB
+    POINT,  # likewise, of one point
+    FLOATS,  # list of float32
+) = range(19)
 
 KIND, VALIDITY, VALUES, DATA, OFFSET, LABEL, LABEL_LENGTH, ABSENT, ABSENT_LENGTH, DETAIL = range(10)
 WORDS = 10
 #: Room that any value needs whose length does not depend on the data.
 _FIXED = 64
+#: Most bytes of a float32, and of what a point has beside its WKB.
+_FLOAT, _POINT = 20, 128
+#: Bytes of a point: SRID, byte order, type, x, y.
+_POINT_BYTES = 25
+# pieces of text as little-endian words
+_WKB, _X, _Y = (int.from_bytes(t, "little") for t in (b'"wkb":', b'"x":', b',"y":'))
+_SRID = int.from_bytes(b',"srid":', "little")
 
 (
     ROWS,
@@ -159,18 +169,64 @@ def _write_fixed(to, kind, column, at, scratch, tables):
 
 
 @inline
+def _write_geometry(to, kind, source, length, tables):
+    """MySQL's geometry as Debezium's struct; SRID 0 is none. base64_room + _POINT bytes at most."""
+    if length < 4 or (kind == POINT and length != _POINT_BYTES):  # nothing that MySQL stores
+        return write_null(to)
+    st8(to, 123)
+    to += 1
+    if kind == POINT:
+        st64(to, _X)
+        to = write_double(to + 4, ld64(source + 9), tables)
+        st64(to, _Y)
+        to = write_double(to + 5, ld64(source + 17), tables)
+        st8(to, 44)
+        to += 1
+    st64(to, _WKB)
+    to = write_base64(to + 6, source + 4, length - 4, tables)
+    st64(to, _SRID)
+    srid = lds32(source)
+    to = write_integer(to + 8, srid, tables) if srid != 0 else write_null(to + 8)
+    st8(to, 125)
+    return to + 1
+
+
+@inline
+def _write_floats(to, source, count, tables):
+    """Numbers as an array: _FLOAT bytes for each and two more."""
+    st8(to, 91)
+    to += 1
+    for i in range(count):
+        if i > 0:
+            st8(to, 44)
+            to += 1
+        to = write_float(to, ld32(source + 4 * i), tables)
+    st8(to, 93)
+    return to + 1
+
+
+@inline
 def _write_variable(to, end, kind, column, at, scratch, tables):
     """A value with offsets; NO_ROOM beyond `end`."""
     offsets = ld64(column + 8 * VALUES) + 4 * at
     start = lds32(offsets)
     length = lds32(offsets + 4) - start
-    source = ld64(column + 8 * DATA) + start
+    source = ld64(column + 8 * DATA)
+    if kind == FLOATS:
+        if to + _FLOAT * length + 2 > end:
+            return np.int64(NO_ROOM)
+        return _write_floats(to, source + 4 * start, length, tables)
+    source += start
     if kind == STRING:
         return write_string(to, end, source, length, tables)
     if to + base64_room(length) > end:
         return np.int64(NO_ROOM)
     if kind == BINARY:
         return write_base64(to, source, length, tables)
+    if kind == GEOMETRY or kind == POINT:
+        if to + base64_room(length) + _POINT > end:
+            return np.int64(NO_ROOM)
+        return _write_geometry(to, kind, source, length, tables)
     if to + _FIXED > end:
         return np.int64(NO_ROOM)
     if kind == DECIMAL_TEXT:
@@ -193,7 +249,7 @@ def _write_columns(to, end, columns, count, row, scratch, tables):
         validity = ld64(column + 8 * VALIDITY)
         if validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0:
             to = write_literal(to, ld64(column + 8 * ABSENT), absent_length)
-        elif kind == STRING or kind == BINARY or kind == BITS or kind == DECIMAL_TEXT:
+        elif kind >= STRING:
             to = _write_variable(to, end, kind, column, at, scratch, tables)
             if to < 0:
                 return np.int64(NO_ROOM)

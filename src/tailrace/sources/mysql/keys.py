@@ -12,8 +12,8 @@ A range is written out column by column, `a >= 1 AND (a > 1 OR (a = 1 AND b > 2)
 an index for the range `(a, b) > (1, 2)`; the leading condition is what the index is entered by.
 
 A zero or partial date is null in Arrow. As a key it counts as the lowest value, which is where MySQL sorts
-zero dates; rows whose *partial* date is a key may be emitted twice while a snapshot runs. Where `zeroDates` makes
-the column text neither holds: dates in MySQL's own words sort as the dates do.
+zero dates; rows whose *partial* date is a key may be emitted twice while a snapshot runs. Neither holds where
+`zeroDates` makes the column text: dates in MySQL's own words sort as the dates do.
 """
 
 from __future__ import annotations
