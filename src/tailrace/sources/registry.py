@@ -13,6 +13,7 @@ from tailrace.sources.base import Session, Source
 #: used: the driver does not load what decodes rows, nor does a task load what follows the log.
 _PACKAGES = {
     "mysql": "tailrace.sources.mysql",
+    "mariadb": "tailrace.sources.mysql",  # the server says which it is, whatever the URL
 }
 
 

@@ -26,7 +26,14 @@ import pymysql
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ServerChangedError, StateError, TailraceError
 from tailrace.sources.mysql import preflight
-from tailrace.sources.mysql.connection import connect, one, retrying, server_changed, server_facts
+from tailrace.sources.mysql.connection import (
+    connect,
+    is_mariadb,
+    one,
+    retrying,
+    server_changed,
+    server_facts,
+)
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.starting import position_by_gtids
@@ -34,6 +41,11 @@ from tailrace.sources.mysql.starting import position_by_gtids
 #: Positions found anew that are remembered: the ends of a batch, and of the one before.
 _REMEMBERED = 8
 _POLL_S = 0.5
+#: How many threads apply what another server wrote: of MySQL, of MariaDB (whose performance schema is off).
+_APPLIERS = (
+    "SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE SERVICE_STATE = 'ON'",
+    "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND = 'Slave_SQL'",
+)
 
 
 class Places:
@@ -126,12 +138,9 @@ def _is_behind(options: SourceOptions, gtids: GtidSet) -> bool:
             closing(connect(options, purpose="asking for executed GTIDs")) as connection,
             connection.cursor() as cursor,
         ):
-            cursor.execute("SELECT @@global.gtid_executed")
+            cursor.execute(server_facts(connection).executed_gtids_sql)
             executed = GtidSet.parse(str(one(cursor)[0]))
-            cursor.execute(
-                "SELECT COUNT(*) FROM performance_schema.replication_applier_status "
-                "WHERE SERVICE_STATE = 'ON'"
-            )
+            cursor.execute(_APPLIERS[is_mariadb(connection)])
             applying = bool(one(cursor)[0])
         return applying and not gtids.is_subset(executed)
 

@@ -170,7 +170,9 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
             later = gtids.subtract(GtidSet.parse(found.gtids))
             raise StateError(
                 "no position of this server's log divides it as the GTID set does",
-                f"`{later}` come after others that are not in the set",
+                f"`{later}` come after others that are not in the set"
+                if later
+                else f"it has `{found.gtids}` where `{gtids}` is asked for",
                 "a replica keeps its source's order with replica_preserve_commit_order = ON",
             )
         return found
