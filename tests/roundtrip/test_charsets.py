@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 
-import pyarrow as pa
 import pytest
 
 from tailrace.devservers import MySqlServer
 from tailrace.errors import DecodeError
 from tailrace.sources.mysql.native import CHARSETS
 from tailrace.sources.mysql.wire import charsets, codepages
-from tests.support.logged import captured, changes_during, final_rows, selected
+from tests.support.logged import both_ways, captured, changes_during, selected
 
 _UTF8 = ("utf8mb3", "utf8mb4")
 _SINGLE = sorted(c for c, size in CHARSETS.items() if size == 1 and c != "binary")
@@ -42,7 +40,7 @@ def test_all_bytes_of_single_byte_character_sets_read_as_the_server_reads_them(
     columns = ", ".join(f"{c} varchar(9) character set {c}, {c}_t text character set {c}" for c in _SINGLE)
     values = ", ".join(f"({b}" + f", x'{b:02x}', x'61{b:02x}62'" * len(_SINGLE) + ")" for b in range(256))
     mysql.execute(f"CREATE TABLE {database}.t (id int primary key, {columns})")
-    rows = _both_ways(mysql, database, f"INSERT IGNORE INTO {database}.t VALUES {values}")
+    rows = both_ways(mysql, database, f"INSERT IGNORE INTO {database}.t VALUES {values}")
     for charset in _SINGLE:
         found = rows.field(charset).to_pylist()
         last = 128 if charset == "ascii" else 256
@@ -73,7 +71,7 @@ def test_all_sequences_of_multi_byte_character_sets_read_as_the_server_reads_the
         f"CREATE TABLE {database}.t (id int primary key auto_increment,"
         f" v varchar(9) character set {charset}, c char(9) character set {charset})"
     )
-    rows = _both_ways(mysql, database, "SET cte_max_recursion_depth = 1000000", *statements)
+    rows = both_ways(mysql, database, "SET cte_max_recursion_depth = 1000000", *statements)
     texts = rows.field("v").to_pylist()
     assert len({t for t in texts if t is not None}) > 4000
     with closing(mysql.connect(database=database)) as connection, connection.cursor() as cursor:
@@ -100,7 +98,7 @@ def test_labels_and_long_texts_of_every_character_set_read_as_the_server_reads_t
     )
     text = (letters * 400)[:9000]
     encoded = f"_utf8mb4 x'{text.encode().hex()}'"
-    rows = _both_ways(
+    rows = both_ways(
         mysql,
         database,
         f"INSERT INTO {database}.t VALUES (1, 1, 1, '', '', ''), (2, 2, 6, 'a  ', 'a  ', 'a  '),"
@@ -126,28 +124,10 @@ def _letters(charset: str) -> str:
     return wanted.get(charset, "éü") + " Az9" + wanted.get(charset, "öß")
 
 
-def test_surrogates_in_ucs2_are_an_error_both_ways(mysql: MySqlServer, database: str) -> None:
+def test_surrogates_in_ucs2_are_an_errorboth_ways(mysql: MySqlServer, database: str) -> None:
     mysql.execute(f"CREATE TABLE {database}.t (id int primary key, v varchar(9) character set ucs2)")
     insert = f"INSERT INTO {database}.t VALUES (1, x'D83D')"
     with pytest.raises(DecodeError, match="not valid in its character set"):
         changes_during(mysql, database, lambda: mysql.execute(insert))
     with pytest.raises(DecodeError, match="not valid in its character set"):
         selected(mysql, captured(mysql, database)["t"], "id")
-
-
-def _both_ways(mysql: MySqlServer, database: str, *statements: str) -> pa.StructArray:
-    """The rows that the log has, which a SELECT has too."""
-    batches = changes_during(mysql, database, lambda: mysql.execute(*statements))
-    schema = captured(mysql, database)["t"]
-    assert {b.table for b in batches} == {schema}
-    rows = final_rows(batches, "id")
-    rows.validate(full=True)
-    found = selected(mysql, schema, "id")
-    assert [c.name for c in _unequal(rows, found)] == []
-    return found
-
-
-def _unequal(left: pa.StructArray, right: pa.StructArray) -> Iterator[pa.Field]:
-    for i, field in enumerate(left.type):
-        if not left.field(i).equals(right.field(i)):
-            yield field

@@ -19,7 +19,6 @@ from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.statement import Selection
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 
-
 _STATUS = {"mysql": "SHOW BINARY LOG STATUS", "mariadb": "SHOW MASTER STATUS"}
 
 
@@ -55,10 +54,12 @@ def changes_between(
     return [b for block in read_log(options_for(mysql, database), start, end) for b in events.feed(block)]
 
 
-def captured(mysql: MySqlServer, database: str) -> dict[str, TableSchema]:
+def captured(
+    mysql: MySqlServer, database: str, zero_dates: Callable[[str], str | None] = lambda _: None
+) -> dict[str, TableSchema]:
     """The shapes of the database's tables by their names, from the catalog."""
     with closing(mysql.connect()) as connection:
-        found = tables(connection, lambda name: name.startswith(f"{database}."))
+        found = tables(connection, lambda name: name.startswith(f"{database}."), zero_dates)
     return {t.schema.id.table: t.schema for t in found}
 
 
@@ -69,6 +70,27 @@ def selected(mysql: MySqlServer, schema: TableSchema, order: str) -> pa.StructAr
     options = options_for(mysql, schema.id.database)
     with closing(connect(options, purpose="test")) as connection, Selection(connection, sql, schema) as rows:
         return pa.concat_arrays(list(rows))
+
+
+def both_ways(
+    mysql: MySqlServer,
+    database: str,
+    *statements: str,
+    key: str = "id",
+    zero_dates: Callable[[str], str | None] = lambda _: None,
+) -> pa.StructArray:
+    """The rows of table `t` after statements in one session: the log has the same as a SELECT."""
+    batches = changes_during(mysql, database, lambda: mysql.execute(*statements), zero_dates=zero_dates)
+    schema = captured(mysql, database, zero_dates)["t"]
+    assert {b.table for b in batches} == {schema}
+    logged = final_rows(batches, key)
+    logged.validate(full=True)
+    found = selected(mysql, schema, key)
+    found.validate(full=True)
+    assert logged.type == found.type
+    names = [f.name for f in found.type]
+    assert [n for n in names if not logged.field(n).equals(found.field(n))] == []
+    return found
 
 
 def final_rows(batches: list[ChangeBatch], key: str) -> pa.StructArray:

@@ -124,7 +124,10 @@ class ZeroDates:
         rules: policy and pattern of a column's name; the first that matches counts.
     """
 
-    rules: tuple[tuple[str, str], ...] = ()
+    rules: tuple[tuple[str, str], ...] = (("null", ".*"),)
+
+    def __str__(self) -> str:
+        return ",".join(p if pattern == ".*" else f"{p}:{pattern}" for p, pattern in self.rules)
 
     def of(self, column: str) -> str | None:
         """The policy of the column `database.table.column`: text, error, or None for null."""
