@@ -86,7 +86,7 @@ def run(peer: Peer, task: Mapping[str, str], seconds: float) -> PeerRun:
     seconds *= peer.patience
     with (
         tempfile.TemporaryDirectory(prefix="tailrace-peer-") as directory,
-        _started(command, {**task, **peer.task, "directory": directory}, Path(directory) / "log") as process,
+        started(command, {**task, **peer.task, "directory": directory}, Path(directory) / "log") as process,
         Sampler([process.pid]) as sampler,
     ):
         begin = time.perf_counter()
@@ -136,7 +136,8 @@ def _lines(process: subprocess.Popen[str], seconds: float) -> Iterator[_Line]:
 
 
 @contextmanager
-def _started(command: list[str], task: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[str]]:
+def started(command: list[str], task: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[str]]:
+    """A peer's process with its task, killed at the end; what it complains about goes to `log`."""
     with log.open("wb") as said:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
