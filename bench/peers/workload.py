@@ -201,6 +201,29 @@ TABLES: Mapping[str, Table] = {
             ("NULL",) * 4,
         ),
     ),
+    "charsets": Table(
+        {
+            "gbk_text": "VARCHAR(20) CHARACTER SET gbk",
+            "sjis_text": "VARCHAR(20) CHARACTER SET sjis",
+            "utf16_text": "VARCHAR(20) CHARACTER SET utf16",
+            "ucs2_text": "CHAR(5) CHARACTER SET ucs2",
+            "cyrillic": "VARCHAR(20) CHARACTER SET cp1251",
+            "koi8r_text": "TEXT CHARACTER SET koi8r",
+            "thai": "VARCHAR(20) CHARACTER SET tis620",
+            "latin2_text": "VARCHAR(20) CHARACTER SET latin2",
+        },
+        (
+            ("'汉字'", "'日本'", "'é😀'", "'ж'", "'жук'", "'жук'", "'ไทย'", "'šč'"),
+            ("NULL",) * 8,
+        ),
+    ),
+    "zeros": Table(
+        {"day": "DATE", "moment": "DATETIME(3)", "instant": "TIMESTAMP NULL"},
+        (
+            ("'0000-00-00'", "'0000-00-00'", "'0000-00-00'"),
+            ("'2024-01-00'", "'2024-00-01'", "NULL"),
+        ),
+    ),
     "vectors": Table({"embedding": "VECTOR(3)"}, (("STRING_TO_VECTOR('[1,-2.5,0.1]')",), ("NULL",))),
     "defaults": Table(
         {
