@@ -30,6 +30,8 @@ from tailrace.sources.mysql.native import column_type
 KeyKind = Literal["primary", "unique", "none"]
 
 _SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
+#: The type of MariaDB's tables that keep the history of their rows.
+_VERSIONED = "SYSTEM VERSIONED"
 _TABLES_PER_QUERY = 200
 #: Kinds that a range of keys can be cut over: their order can be asked of the server with literals.
 _ORDERED_KINDS = frozenset(
@@ -107,17 +109,27 @@ def _tables(
         "/*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
     )
     cursor.execute(
-        "SELECT TABLE_SCHEMA AS d, TABLE_NAME AS t FROM information_schema.TABLES"
-        f" WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA NOT IN {_SYSTEM_SCHEMAS}"
+        "SELECT TABLE_SCHEMA AS d, TABLE_NAME AS t, TABLE_TYPE AS type FROM information_schema.TABLES"
+        f" WHERE TABLE_TYPE IN ('BASE TABLE', '{_VERSIONED}') AND TABLE_SCHEMA NOT IN {_SYSTEM_SCHEMAS}"
     )
-    found = sorted(TableId(r["d"], r["t"]) for r in cursor.fetchall())
+    found = sorted((TableId(r["d"], r["t"]), r["type"]) for r in cursor.fetchall())
     by_database = defaultdict(list)
-    for id_ in found:
+    for id_, type_ in found:
         if captures(str(id_)):
+            if type_ == _VERSIONED:
+                raise _is_versioned(id_)
             by_database[id_.database].append(id_)
     for ids in by_database.values():
         for first in range(0, len(ids), _TABLES_PER_QUERY):
             yield from _described(cursor, ids[first : first + _TABLES_PER_QUERY], zero_dates, mariadb)
+
+
+def _is_versioned(id_: TableId) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f'table "{id_}" has system versioning, which is not supported yet',
+        "its log holds the history of rows among the rows",
+        "leave the table out of the captured tables, or ALTER TABLE ... DROP SYSTEM VERSIONING",
+    )
 
 
 def _described(
