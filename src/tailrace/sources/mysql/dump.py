@@ -6,7 +6,7 @@ is exactly the bytes of the log files, in order, each once:
     socket --recv--> packets --unframe--> events --whole_events--> EventBlock, EventBlock, ...
 
 * Made-up events (heartbeats, the first ROTATE, the FORMAT_DESCRIPTION of a dump that starts inside a
-  file) are read and dropped. A block never crosses a file.
+  file, MariaDB's START_ENCRYPTION there) are read and dropped. A block never crosses a file.
 * Offsets are summed from event sizes, since a header holds only 32 bits of them, and checked against
   those. The sum is also where a new connection goes on after one was lost: the server takes any event
   boundary, so nothing is sent twice and nothing is left out.

@@ -24,6 +24,8 @@ PARTIAL, SPECIAL, BAD_SIZE, BAD_POSITION = 0, 1, 2, 3
 
 HEADER = 19
 ROTATE, FORMAT_DESCRIPTION, PREVIOUS_GTIDS, HEARTBEAT, HEARTBEAT_V2 = 4, 15, 35, 27, 41
+#: MariaDB's; made up where a dump starts inside an encrypted file.
+START_ENCRYPTION = 164
 #: Flag of an event that is made up for the connection and is in no file.
 ARTIFICIAL = 0x20
 _FULL = 0xFFFFFF
@@ -88,7 +90,13 @@ def unframe(source, length, to, state):
 @inline
 def is_special(kind):
     """Whether Python looks at every event of this type: it changes what file or checksum follows."""
-    return kind == ROTATE or kind == FORMAT_DESCRIPTION or kind == HEARTBEAT or kind == HEARTBEAT_V2
+    return (
+        kind == ROTATE
+        or kind == FORMAT_DESCRIPTION
+        or kind == HEARTBEAT
+        or kind == HEARTBEAT_V2
+        or kind == START_ENCRYPTION
+    )
 
 
 @entry("int64(int64,int64,int64,int64)")
