@@ -48,6 +48,7 @@ class MariaDbServer(MySqlProtocolServer):
     """A MariaDB server of one's own; `root` without a password."""
 
     product = "mariadb"
+    scheme = "mariadb"
 
 
 def start_mariadb(
