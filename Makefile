@@ -79,8 +79,9 @@ bench: setup ## Measure against the server's raw drain
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: fuzz
-fuzz: setup ## The property tests of kernels and of the rewind with fifty times the examples
-	$(BIN)/pytest tests/unit --hypothesis-profile=fuzz --timeout=3600 $(ARGS)
+fuzz: setup ## Broken bytes for an hour (FUZZ_SECONDS), each subject in its own process; ARGS="--seed N"
+	$(BIN)/python -m tests.fuzz $(ARGS)
+	$(BIN)/pytest tests/unit --hypothesis-profile=fuzz --timeout=3600
 
 # No uv.lock: it would write the package index's host name into the repository.
 .PHONY: lock

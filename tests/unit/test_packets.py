@@ -91,9 +91,9 @@ def event(kind, size, end):
 def walk(data, position):
     buffer = np.zeros(len(data) + SLACK, np.uint8)
     buffer[: len(data)] = np.frombuffer(data, np.uint8)
-    state = np.zeros(3, np.int64)
+    state = np.zeros(4, np.int64)
     at = buffer.ctypes.data
-    return whole_events(at, at + len(data), position, state.ctypes.data), state.tolist()
+    return whole_events(at, at + len(data), position, state.ctypes.data), state.tolist()[:3]
 
 
 def test_offsets_beyond_32_bits_are_summed_and_checked():

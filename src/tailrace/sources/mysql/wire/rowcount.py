@@ -153,6 +153,8 @@ def count_rows(event, end, columns, plan):
         return np.int64(-1)
     if kind >= 30:
         p += ld16(p)
+        if end - p < 1:
+            return np.int64(-1)
     shown = ld8(p)
     p += 1
     if shown >= 251:
@@ -168,6 +170,7 @@ def count_rows(event, end, columns, plan):
     p += bitmap * 2 if both else bitmap
     rows = np.int64(0)
     while p < end:
+        start = p
         p = skip_image(p, end, before, columns, plan)
         if p >= 0 and kind == 39:
             if end - p < 2 or ld8(p) > 250:
@@ -176,11 +179,9 @@ def count_rows(event, end, columns, plan):
             p += 1 + (bits if ld8(p) & 1 else 0)
         if p >= 0 and both:
             p = skip_image(p, end, before + bitmap, columns, plan)
-        if p < 0:
+        if p <= start:  # cut off, or a row that takes no bytes
             return np.int64(-1)
         rows += 1
-        if columns == 0:
-            break
     return rows
 
 

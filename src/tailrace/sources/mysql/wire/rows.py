@@ -358,6 +358,12 @@ def _present(p, n):
 
 
 @inline
+def _empty(present, n):
+    """Whether an image with these columns (`_present`, 0: no image) takes no bytes."""
+    return present == 0 or n == 0 or (present != ALL_COLUMNS and _count_set(present, n) == 0)
+
+
+@inline
 def _differ(a, b, n):
     """Whether two bitmaps of n columns (`_present`) are not the same."""
     if a == b:
@@ -461,6 +467,10 @@ def decode_rows(
             after_has = _present(q - nb, ncol)
         if what != 0:
             before_has = _present(q - nb if what == 2 else q - 2 * nb, ncol)
+        if _empty(before_has, ncol) and _empty(after_has, ncol):  # rows without bytes, nobody knows how many
+            st64(scratch, -1)
+            status = np.int64(MALFORMED)
+            break
         if n == 0:
             in_before = before_has
             in_after = after_has
