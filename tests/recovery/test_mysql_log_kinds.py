@@ -1,0 +1,133 @@
+"""Kinds of log that a real server writes: checksums switched, engines mixed, huge values, files purged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tailrace.devservers import MySqlServer, start_mysql
+from tailrace.errors import PositionLostError, SourceError
+from tailrace.model.change import OP_CREATE, OP_DELETE
+from tailrace.sources.mysql.dump import read_log
+from tailrace.sources.mysql.follower import LogFollower
+from tailrace.sources.mysql.starting import log_end_position
+from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tests.support.binlog import all_ranges, options_of
+from tests.support.logged import changes_during
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[MySqlServer]:
+    """A server of this module's own, without GTIDs: only there may one transaction mix engines."""
+    options = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF", "max_allowed_packet": "128M"}
+    with start_mysql(options=options) as server:
+        server.execute(
+            "CREATE DATABASE d",
+            "CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)",
+            "CREATE TABLE d.m (id INT PRIMARY KEY) ENGINE = MyISAM",
+            "CREATE TABLE d.other (id INT PRIMARY KEY) ENGINE = MyISAM",
+        )
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _empty(own: MySqlServer) -> None:
+    own.execute("DELETE FROM d.t", "DELETE FROM d.m", "DELETE FROM d.other")
+
+
+def test_checksums_may_be_switched_while_the_log_is_followed_and_read(own: MySqlServer) -> None:
+    options = options_of(own)
+    start = log_end_position(options)
+    with closing(LogFollower(options, start, lambda t: t.database == "d")) as follower:
+        follower.wait(0)  # it follows from here on
+        for i, checksum in enumerate(["NONE", "CRC32", "NONE", "CRC32"]):
+            own.execute(
+                f"INSERT INTO d.t VALUES ({2 * i}, 'x')",
+                f"SET GLOBAL binlog_checksum = {checksum}",
+                f"INSERT INTO d.t VALUES ({2 * i + 1}, 'y')",
+            )
+        end = log_end_position(options)
+        ranges = all_ranges(follower, start, end)
+        assert sum(r.transactions for r in ranges) == 8
+        pieces = follower.blocks(start, ranges[-1].end)
+        assert pieces is not None
+        assert {piece.checksum for piece in pieces} == {False, True}
+    decoder = EventDecoder(wanted=lambda t: t.database == "d")
+    read = [b for block in read_log(options, start, end) for b in decoder.feed(block)]
+    assert [i for b in read for i in b.image("after").field("id").to_pylist()] == list(range(8))
+
+
+def test_a_value_of_64_mb_comes_whole(own: MySqlServer) -> None:
+    own.execute("SET GLOBAL max_allowed_packet = 134217728")
+    (batch,) = changes_during(
+        own, "d", lambda: own.execute("INSERT INTO d.t VALUES (1, REPEAT(CHAR(7, 200), 33554432))")
+    )
+    value = batch.image("after").field("v")[0].as_buffer()
+    assert value.size == 64 << 20
+    assert value.to_pybytes() == b"\x07\xc8" * (32 << 20)
+
+
+@pytest.mark.filterwarnings("ignore::pymysql.err.Warning")
+def test_what_myisam_keeps_of_a_rolled_back_transaction_is_kept(own: MySqlServer) -> None:
+    batches = changes_during(
+        own,
+        "d",
+        lambda: own.execute(
+            "BEGIN",
+            "INSERT INTO d.t VALUES (1, 'a')",
+            "SAVEPOINT s",
+            "INSERT INTO d.t VALUES (2, 'b')",
+            "INSERT INTO d.m VALUES (1)",
+            "ROLLBACK TO s",
+            "INSERT INTO d.t VALUES (3, 'c')",
+            "COMMIT",
+        ),
+    )
+    last: dict[str, set[int]] = {"t": set(), "m": set()}
+    for batch in batches:
+        for op, before, after in zip(
+            batch.op.to_pylist(),
+            batch.image("before").to_pylist(),
+            batch.image("after").to_pylist(),
+            strict=True,
+        ):
+            if op == OP_CREATE:
+                last[batch.table.id.table].add(after["id"])
+            elif op == OP_DELETE:
+                last[batch.table.id.table].remove(before["id"])
+    for table, ids in last.items():
+        assert ids == {row[0] for row in own.execute(f"SELECT id FROM d.{table}")}
+
+
+@pytest.mark.filterwarnings("ignore::pymysql.err.Warning")
+def test_a_transaction_of_mixed_engines_that_ends_in_rollback_is_exact_or_refused(own: MySqlServer) -> None:
+    statements = (
+        "BEGIN",
+        "INSERT INTO d.t VALUES (1, 'a')",
+        "INSERT INTO d.m VALUES (1)",
+        "ROLLBACK",
+    )
+    try:
+        batches = changes_during(own, "d", lambda: own.execute(*statements))
+    except SourceError as error:
+        assert "rolled back" in str(error)  # noqa: PT017
+    else:
+        assert {b.table.id.table for b in batches} == {"m"}
+
+
+def test_a_purge_of_a_file_that_is_still_needed_is_told_and_one_behind_is_not_felt(own: MySqlServer) -> None:
+    options = options_of(own)
+    own.execute("FLUSH BINARY LOGS")
+    start = log_end_position(options)
+    own.execute("INSERT INTO d.t VALUES (1, 'x')", "FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (2, 'x')")
+    end = log_end_position(options)
+    blocks = read_log(options, start, end)
+    first = next(blocks)
+    assert first.file == start.file
+    own.execute(f"PURGE BINARY LOGS TO '{end.file}'")  # the reader has its connection in it
+    rest = list(blocks)
+    assert rest[-1].file == end.file
+    with pytest.raises(PositionLostError, match="binlog"):
+        next(read_log(options, start, end))
