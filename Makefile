@@ -75,7 +75,7 @@ format: setup ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: setup ## Measure against the server's raw drain
+bench: setup ## Measure against the server's raw drain and beside Debezium, Flink CDC and others
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: fuzz

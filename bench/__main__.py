@@ -65,7 +65,8 @@ def _arguments() -> argparse.Namespace:
         nargs="+",
         choices=SECTIONS,
         default=SECTIONS,
-        help="sections to run; results are written when all did",
+        help="sections to run; `peers` alone runs on all works, else on those named beside it; "
+        "results are written when all sections ran",
     )
     parser.add_argument(
         "--url", help="mysql://user:password@host:port of a server to use instead of a new one"

@@ -60,9 +60,9 @@ class Bench:
         data.prepare(self._connection)
         data.fill_items(self._connection, self._sizes.rows)
         self._warm_up()
-        for work in WORKS:
-            if work.key in self._sizes.only or "peers" in self._sizes.only:
-                self._work(work)
+        named = [work for work in WORKS if work.key in self._sizes.only]
+        for work in named or (WORKS if "peers" in self._sizes.only else ()):
+            self._work(work)
         if "latency" in self._sizes.only:
             self._latency()
         if "memory" in self._sizes.only:
