@@ -11,6 +11,7 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.model.change import OP_LETTERS, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.log import read_log
+from tailrace.reader.share import in_share
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
 
@@ -66,7 +67,7 @@ class Engine:
                     exact = self.options.exactly_once
                     snapshot.extend(read_snapshot(session.located(split), session, exact=exact))
                 else:
-                    log.extend(read_log(session.located(split), session))
+                    log.extend(in_share(read_log(session.located(split), session), split.share))
             finally:
                 session.close()
         return snapshot, log

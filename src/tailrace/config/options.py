@@ -18,8 +18,8 @@ from tailrace.errors import ConfigError
 
 SHAPES = ("row", "envelope", "debezium", "cells")
 DELIVERIES = ("exactly-once", "at-least-once")
-TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 PARTITIONERS = ("forward", "hash")
+TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 STARTS = ("initial", "latest", "earliest", "snapshot")
 
 

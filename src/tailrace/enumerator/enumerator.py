@@ -259,7 +259,13 @@ class Enumerator:
             finished=self._finished(start, end),
             keys={s.id: s.key for s in schemas.values() if s.key},
         )
-        return self._follow(start).splits(whole, self._options.log_parallelism)
+        tasks = self._options.log_parallelism
+        if self._options.partitioner == "forward":
+            return self._follow(start).splits(whole, tasks)
+        (split,) = self._follow(start).splits(whole, 1)
+        if tasks == 1 or split.events is not None:
+            return [split]
+        return [replace(split, share=(number, tasks)) for number in range(tasks)]
 
     @staticmethod
     def _finished(start: StreamOffset, end: StreamOffset) -> frozenset[str] | None:

@@ -59,6 +59,7 @@ class LogSplit:
         finished: the finished tables, as `str(TableId)`; None: every captured table.
         keys: key columns of tables whose key the log does not carry (unique keys).
         events: the slice's raw events when the driver still held them, else None: the task reads them.
+        share: (number, count): only the changes of this share of the keys; None: all.
     """
 
     start: Mapping[str, Any]
@@ -67,6 +68,7 @@ class LogSplit:
     finished: frozenset[str] | None = None
     keys: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
     events: bytes | None = None
+    share: tuple[int, int] | None = None
 
     def concerns(self, table: TableId) -> bool:
         """Whether changes of `table` may be emitted."""

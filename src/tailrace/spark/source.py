@@ -33,6 +33,7 @@ from tailrace.errors import ConfigError
 from tailrace.model.split import SnapshotSplit
 from tailrace.observe.failpoints import failpoint
 from tailrace.reader.log import read_log
+from tailrace.reader.share import in_share
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
 from tailrace.spark.partition import SplitPartition
@@ -149,7 +150,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 exact = self._options.exactly_once
                 point, changes = "snapshot.batch", read_snapshot(session.located(split), session, exact=exact)
             else:
-                point, changes = "log.batch", read_log(session.located(split), session)
+                changes = in_share(read_log(session.located(split), session), split.share)
+                point = "log.batch"
             for rows in self._shape.rows(changes):
                 yield rows
                 failpoint(point)

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import SchemaMismatchError
-from tailrace.kernels.hashing import add_to_buckets, hash_bits, hash_fixed, hash_variable
+from tailrace.kernels.hashing import add_to_buckets
+from tailrace.kernels.rowhash import hash_rows
 
 #: Buckets of every table: 64 KB of checksums; a differing row makes 1/4096 of its table be read again.
 BUCKETS = 4096
-
-_WIDTHS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -78,51 +76,3 @@ def bucket_of(rows: pa.RecordBatch, key: Iterable[str]) -> np.ndarray:
     """Each row's bucket."""
     keys = hash_rows([rows.column(name) for name in key], rows.num_rows)
     return (keys & np.uint64(BUCKETS - 1)).astype(np.int64)
-
-
-def hash_rows(columns: Iterable[pa.Array], rows: int) -> np.ndarray:
-    """The uint64 hash of each row of `columns`, in the order of the columns.
-
-    Equal arrays have equal hashes wherever their buffers begin; the types must be the same on both sides.
-
-    Raises:
-        SchemaMismatchError: a column is neither fixed-width nor text, bytes or boolean.
-    """
-    states = np.zeros(rows, np.uint64)
-    if rows:
-        for column in columns:
-            _take_in(states, column)
-    return states
-
-
-def _take_in(states: np.ndarray, column: pa.Array) -> None:
-    type_, at, n = column.type, states.ctypes.data, len(column)
-    if pa.types.is_null(type_):
-        raise SchemaMismatchError("a column without a type cannot be compared", f"found {type_}")
-    buffers = column.buffers()
-    validity = _address(buffers[0])
-    if pa.types.is_boolean(type_):
-        hash_bits(at, n, validity, _address(buffers[1]), column.offset)
-    elif _has_offsets(type_):
-        wide = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
-        hash_variable(at, n, validity, _address(buffers[1]), _address(buffers[2]), column.offset, int(wide))
-    elif pa.types.is_primitive(type_) or pa.types.is_decimal128(type_):
-        width = type_.bit_width // 8
-        if width not in _WIDTHS:
-            raise SchemaMismatchError(f"a column of {type_} cannot be compared")
-        hash_fixed(at, n, validity, _address(buffers[1]), column.offset, width)
-    else:
-        raise SchemaMismatchError(f"a column of {type_} cannot be compared")
-
-
-def _has_offsets(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(type_)
-        or pa.types.is_binary(type_)
-        or pa.types.is_large_string(type_)
-        or pa.types.is_large_binary(type_)
-    )
-
-
-def _address(buffer: pa.Buffer | None) -> int:
-    return 0 if buffer is None else int(buffer.address)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.verify.checksum import hash_rows
+from tailrace.kernels.rowhash import hash_rows
 
 
 class Kind(StrEnum):

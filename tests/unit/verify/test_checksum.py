@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import SchemaMismatchError
-from tailrace.verify.checksum import BUCKETS, Checksums, bucket_of, hash_rows
+from tailrace.kernels.rowhash import hash_rows
+from tailrace.verify.checksum import BUCKETS, Checksums, bucket_of
 
 #: Every Arrow type a stored column may have, with distinct values.
 VALUES = {
@@ -30,6 +31,7 @@ VALUES = {
     pa.large_string(): ["", "a", "abcdefghi"],
     pa.binary(): [b"", b"\0", b"\0\0", b"abcdefgh", b"\xff" * 9],
     pa.large_binary(): [b"", b"\0"],
+    pa.list_(pa.float32()): [[], [0.0], [-0.0], [0.0, 0.0], [1.5, 2.5, 3.5]],
     pa.date32(): [dt.date(1970, 1, 1), dt.date(9999, 12, 31)],
     pa.timestamp("us"): [0, 1, 1_700_000_000_000_001],
     pa.duration("us"): [0, 1, -1],

@@ -1,0 +1,64 @@
+"""A backlog of the log read by several tasks."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from tailrace.enumerator.enumerator import Limits
+from tailrace.reader.log import read_log
+from tailrace.reader.share import in_share
+from tailrace.sources import registry
+from tailrace.sources.mysql import source as mysql_source
+from tests.support.engine import Engine, changes_of, options_for, whole_log
+from tests.support.workload import SUBJECTS, Writers, fill
+
+TASKS = 3
+
+
+def read(options, split):
+    session = registry.session(options)
+    try:
+        return changes_of(list(in_share(read_log(session.located(split), session), split.share)))
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)
+@pytest.mark.parametrize("partitioner", ["forward", "hash"])
+def test_tasks_of_a_backlog_read_each_change_once(mysql, database, monkeypatch, subject, partitioner):
+    monkeypatch.setattr(mysql_source, "INLINE_BYTES", 0)
+    table = f"{database}.t"
+    fill(mysql, table, subject, 500)
+    options = options_for(
+        mysql, table, startingPosition="latest", logParallelism=TASKS, partitioner=partitioner
+    )
+    with Engine(options) as engine:
+        assert engine.next() is not None
+        start = engine.offset
+        assert engine.next() is None, "the log is followed from now on"
+        source = registry.source(options)
+        with Writers(mysql, table, subject, count=3, keys=1000):
+            while source.log_end().pos < start.log["pos"] + 300_000:
+                time.sleep(0.05)
+        end = source.log_end()
+        while source.position(engine.plan.head().log).order < end.order:
+            time.sleep(0.05)
+        assert engine.next(Limits()) is not None
+        splits = engine.plan.splits(start, engine.offset)
+        parts = [read(options, split) for split in splits]
+        assert len(parts) == TASKS
+        assert all(parts)
+        everything = whole_log(options, start.log, engine.offset.log)
+        assert Counter(map(repr, everything)) == Counter(repr(c) for part in parts for c in part)
+        if partitioner == "forward":
+            assert [c for part in parts for c in part] == everything
+            return
+        owners = {}
+        for number, part in enumerate(parts):
+            assert [seq for *_, seq in part] == sorted(seq for *_, seq in part), "the order of the log"
+            for _, before, after, _ in part:
+                key = tuple((after or before)[k] for k in subject.key)
+                assert owners.setdefault(key, number) == number, "a key in two partitions"
