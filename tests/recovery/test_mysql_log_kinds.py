@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from tailrace.devservers import MySqlServer, start_mysql
+from tailrace.devservers import mysql as mysql_devserver
 from tailrace.errors import PositionLostError, SourceError
 from tailrace.model.change import OP_CREATE, OP_DELETE
 from tailrace.sources.mysql.dump import read_log
 from tailrace.sources.mysql.follower import LogFollower
 from tailrace.sources.mysql.starting import log_end_position
 from tailrace.sources.mysql.wire.decoder import EventDecoder
-from tests.support.binlog import all_ranges, options_of
+from tests.support.binlog import all_ranges, file_bytes, options_of
 from tests.support.logged import changes_during
 
 
@@ -131,3 +137,38 @@ def test_a_purge_of_a_file_that_is_still_needed_is_told_and_one_behind_is_not_fe
     assert rest[-1].file == end.file
     with pytest.raises(PositionLostError, match="binlog"):
         next(read_log(options, start, end))
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MySqlServer]:
+    """A server that encrypts its log, by a keyring whose settings must lie beside the program."""
+    program = mysql_devserver.mysql_program(None)
+    basedir = next((a.partition("=")[2] for a in program.command if a.startswith("--basedir=")), None)
+    if basedir is None or not (Path(basedir) / "lib/mysql/plugin/component_keyring_file.so").exists():
+        pytest.skip("no server with component_keyring_file that can be copied")
+    original, copy = Path(basedir).parent, tmp_path / "server"
+    shutil.copytree(original, copy, symlinks=True, copy_function=os.link)
+    (copy / "usr/sbin/mysqld.my").write_text('{"components": "file://component_keyring_file"}')
+    settings = {"path": str(tmp_path / "keyring"), "read_only": False}
+    (copy / "usr/lib/mysql/plugin/component_keyring_file.cnf").write_text(json.dumps(settings))
+    command = [argument.replace(str(original), str(copy)) for argument in program.command]
+    monkeypatch.setattr(
+        mysql_devserver, "mysql_program", lambda version: dataclasses.replace(program, command=command)
+    )
+    with start_mysql(options={"binlog_encryption": "ON"}) as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v TEXT)")
+        yield server
+
+
+def test_an_encrypted_log_is_read_as_the_server_decrypts_it(encrypted: MySqlServer) -> None:
+    options = options_of(encrypted)
+    start = log_end_position(options)
+    encrypted.execute("INSERT INTO d.t VALUES (1, 'readable')", "FLUSH BINARY LOGS", "DELETE FROM d.t")
+    end = log_end_position(options)
+    assert b"readable" not in file_bytes(encrypted, start.file)
+    decoder = EventDecoder(wanted=lambda t: t.database == "d")
+    batches = [b for block in read_log(options, start, end) for b in decoder.feed(block)]
+    assert [op for b in batches for op in b.op.to_pylist()] == [OP_CREATE, OP_DELETE]
+    assert batches[0].image("after").to_pylist() == [{"id": 1, "v": "readable"}]
+    with closing(LogFollower(options, start, lambda t: t.database == "d")) as follower:
+        assert sum(r.transactions for r in all_ranges(follower, start, end)) == 2
