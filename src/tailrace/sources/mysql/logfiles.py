@@ -8,7 +8,7 @@ from typing import Any
 import pymysql
 
 from tailrace.errors import PositionLostError, PreflightError, SourceError
-from tailrace.sources.mysql.connection import server_facts, translate
+from tailrace.sources.mysql.connection import is_mariadb, server_facts, translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,10 @@ def position_lost(connection: pymysql.Connection[Any], file: str, pos: int, foun
             purged = f"; purged GTIDs are `{text}`" if text else ""
     sizes = {log.name: log.size for log in logs}
     oldest = f"the oldest file the server has is `{logs[0].name}`" if logs else "the server has no files"
+    keep = "GLOBAL" if is_mariadb(connection) else "PERSIST"
     hint = (
         "begin a new stream with a new checkpoint (startingPosition initial reads the tables again); "
-        "to keep logs longer: SET PERSIST binlog_expire_logs_seconds = 604800"
+        f"to keep logs longer: SET {keep} binlog_expire_logs_seconds = 604800"
     )
     if file not in sizes:
         return PositionLostError(f"the binary log no longer holds `{file}:{pos}`", f"{oldest}{purged}", hint)

@@ -10,7 +10,6 @@ import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
-from tailrace.model.table import TableId
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.connection import MARIADB, Server
 from tailrace.sources.mysql.literal import identifier, table_name
@@ -37,7 +36,7 @@ class TableChecks:
         self._server = server
         rows = probe.rows(
             "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name FROM information_schema.TABLES"
-            " WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA NOT IN"
+            " WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN"
             " ('information_schema', 'mysql', 'performance_schema', 'sys') ORDER BY 1"
         )
         #: Captured tables that this user may see.
@@ -47,29 +46,11 @@ class TableChecks:
         """Every finding, by table."""
         for pattern in self._options.tables:
             yield from self._pattern(pattern)
-        yield from self._versioned()
         found, refused = self._described()
         yield from refused
         cascading = self._cascading()
         for table in found:
             yield from self._table(table, cascading)
-
-    def _versioned(self) -> Iterator[Finding]:
-        """MariaDB's tables with system versioning: not captured, as their log holds history as rows."""
-        for row in self._probe.rows(
-            "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name FROM information_schema.TABLES"
-            " WHERE TABLE_TYPE = 'SYSTEM VERSIONED' ORDER BY 1"
-        ):
-            name = str(row["name"])
-            if self._options.captures(name):
-                yield Finding(
-                    f"table {name}",
-                    "system versioning",
-                    "a table without it: its log holds the history of rows among the rows",
-                    "leave the table out of the captured ones, or "
-                    f"ALTER TABLE {table_name(TableId.parse(name))} DROP SYSTEM VERSIONING;",
-                    Severity.ERROR,
-                )
 
     def _described(self) -> tuple[list[catalog.CapturedTable], list[Finding]]:
         """The captured tables, and a finding for each that cannot be described."""

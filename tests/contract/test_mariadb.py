@@ -1,0 +1,151 @@
+"""What the source says of a MariaDB server, and finds in its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from tailrace.config.options import SourceOptions, parse_options
+from tailrace.devservers import MariaDbServer
+from tailrace.errors import PositionLostError, SchemaMismatchError
+from tailrace.model.table import TableId
+from tailrace.sources.mysql import catalog
+from tailrace.sources.mysql.connection import connect, server_facts
+from tailrace.sources.mysql.dump import DumpStream, read_log
+from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.preflight import check, require
+from tailrace.sources.mysql.starting import starting_position
+from tailrace.sources.mysql.wire.boundaries import ROWS
+from tailrace.sources.mysql.wire.transactions import TransactionIndex
+from tailrace.sources.preflight import Severity, render
+from tests.support import logged
+
+
+def _options(server: MariaDbServer, database: str, **more: str) -> SourceOptions:
+    return parse_options({"url": server.url, "user": server.user, "tables": rf"{database}\..*", **more})
+
+
+@contextmanager
+def _global(server: MariaDbServer, name: str, value: str) -> Iterator[None]:
+    ((before,),) = server.execute(f"SELECT @@global.{name}")
+    server.execute(f"SET GLOBAL {name} = {value}")
+    try:
+        yield
+    finally:
+        server.execute(f"SET GLOBAL {name} = {before!r}")
+
+
+def test_server_set_up_for_capture_has_no_finding(mariadb: MariaDbServer, mariadb_database: str) -> None:
+    mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)")
+    for url in (mariadb.url, mariadb.url.replace("mariadb:", "mysql:")):
+        options = _options(mariadb, mariadb_database, url=url)
+        findings = check(options)
+        assert {f.severity for f in findings} == {Severity.OK}, render(findings)
+        require(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "good"),
+    [
+        ("binlog_format", "'MIXED'", "ROW"),
+        ("binlog_row_image", "'MINIMAL'", "FULL"),
+        ("binlog_row_metadata", "'NO_LOG'", "FULL"),
+        ("mysql56_temporal_format", "0", "ON"),
+    ],
+)
+def test_setting_that_loses_something_is_an_error_with_the_statement_that_mends_it(
+    mariadb: MariaDbServer, mariadb_database: str, name: str, bad: str, good: str
+) -> None:
+    mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)")
+    with _global(mariadb, name, bad):
+        (found,) = [f for f in check(_options(mariadb, mariadb_database)) if f.severity is not Severity.OK]
+    assert (found.check, found.severity) == (name, Severity.ERROR)
+    assert found.remedy.startswith(f"SET GLOBAL {name} = {good};")
+
+
+def test_table_with_system_versioning_is_refused_by_name(
+    mariadb: MariaDbServer, mariadb_database: str
+) -> None:
+    mariadb.execute(f"CREATE TABLE {mariadb_database}.old (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
+    options = _options(mariadb, mariadb_database)
+    refused = [f for f in check(options) if f.severity is Severity.ERROR]
+    assert [f.check for f in refused] == [f"table {mariadb_database}.old"]
+    assert "DROP SYSTEM VERSIONING" in refused[0].remedy
+    with (
+        closing(connect(options, purpose="test")) as connection,
+        pytest.raises(SchemaMismatchError, match="system versioning"),
+    ):
+        catalog.tables(connection, options.captures)
+
+
+def test_servers_are_told_apart_by_more_than_their_id(mariadb: MariaDbServer, mariadb_database: str) -> None:
+    with closing(connect(_options(mariadb, mariadb_database), purpose="test")) as connection:
+        facts = server_facts(connection)
+    assert facts.flavor == "mariadb"
+    assert facts.server_uuid.startswith("mariadb:1:")
+    assert len(facts.server_uuid) > len("mariadb:1:")
+
+
+@pytest.mark.parametrize("compress", ["0", "1"])
+def test_rows_are_counted_in_packed_events_as_in_plain_ones(
+    mariadb: MariaDbServer, mariadb_database: str, compress: str
+) -> None:
+    table = f"{mariadb_database}.t"
+    mariadb.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(900), c VARCHAR(500) COMPRESSED,"
+        " b TEXT COMPRESSED)"
+    )
+    start = logged.end_of_log(mariadb)
+    with _global(mariadb, "log_bin_compress", compress):
+        mariadb.execute(
+            f"INSERT INTO {table} SELECT seq, REPEAT('x', seq), REPEAT('y', seq), REPEAT('z', seq)"
+            f" FROM {mariadb_database}.seq_1_to_400",
+            f"UPDATE {table} SET v = NULL WHERE id > 150",
+            f"DELETE FROM {table} WHERE id <= 7",
+        )
+    index = TransactionIndex(lambda table: table == TableId(mariadb_database, "t"), count_rows=True)
+    counts = []
+    for block in read_log(_options(mariadb, mariadb_database), start, logged.end_of_log(mariadb)):
+        counts += index.feed(block).rows[:, ROWS].tolist()
+    assert counts == [400, 250, 7]
+
+
+def test_purged_position_is_lost_with_what_is_left(mariadb: MariaDbServer, mariadb_database: str) -> None:
+    options = _options(mariadb, mariadb_database)
+    with pytest.raises(PositionLostError, match=r"no longer holds `binlog\.000999:4`") as lost:
+        next(DumpStream(options, "binlog.000999", 4, blocking=False).blocks())
+    assert "SET GLOBAL binlog_expire_logs_seconds" in str(lost.value)
+
+
+@pytest.mark.parametrize("wanted", ["earliest", "initial", "timestamp:2100-01-01T00:00:00Z"])
+def test_starting_positions_carry_the_gtids_up_to_them(
+    mariadb: MariaDbServer, mariadb_database: str, wanted: str
+) -> None:
+    mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)", "FLUSH BINARY LOGS")
+    found = starting_position(_options(mariadb, mariadb_database, startingPosition=wanted))
+    gtids = mariadb.execute("SELECT @@global.gtid_binlog_pos")[0][0]
+    if wanted == "earliest":
+        assert (found.file_number, found.gtids) == (1, "")
+    else:
+        assert sorted(found.gtids.split(",")) == sorted(gtids.split(","))
+        assert MySqlPosition(found.file, found.pos).order <= logged.end_of_log(mariadb).order
+
+
+def test_xa_transaction_in_one_phase_comes_as_any_other(
+    mariadb: MariaDbServer, mariadb_database: str
+) -> None:
+    mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)")
+    batches = logged.changes_during(
+        mariadb,
+        mariadb_database,
+        lambda: mariadb.execute(
+            "XA START 'x'",
+            f"INSERT INTO {mariadb_database}.t VALUES (1)",
+            "XA END 'x'",
+            "XA COMMIT 'x' ONE PHASE",
+        ),
+        mariadb=True,
+    )
+    assert [row for b in batches for row in b.image("after").to_pylist()] == [{"id": 1}]
