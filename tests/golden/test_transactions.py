@@ -113,8 +113,9 @@ def test_held_events_beyond_the_limit_are_not_claimed_to_be_held():
 
 def test_statement_instead_of_rows_of_a_captured_table_is_an_error():
     index = tx.TransactionIndex(lambda t: t.table == "t")
-    with pytest.raises(SourceError, match=r"statement instead of rows for `p\.t`"):
+    with pytest.raises(SourceError, match=r"statement instead of rows for `p\.t`") as refused:
         index.feed(block(log_bytes(), 4, event_ends()[-1]))
+    assert "INSERT at `binlog.000001:" in str(refused.value)
 
 
 def test_unknown_event_type_is_an_error_and_an_ignorable_one_is_not():
@@ -137,3 +138,23 @@ def test_spoilt_bytes_raise_errors_of_ours_only():
             tx.TransactionIndex(not_t, count_rows=True).feed(block(buffer, 4, ends[-1]))
         except SourceError:
             continue
+
+
+def test_places_beyond_32_bits_are_kept():
+    buffer, far = log_bytes(), 5 << 40
+    ends = event_ends()
+    near = tx.TransactionIndex(not_t, count_rows=True).feed(block(buffer, 4, ends[-1])).rows
+    moved = EventBlock(buffer, 4, ends[-1], FILE, far + 4, True)
+    found = tx.TransactionIndex(not_t, count_rows=True).feed(moved)
+    assert (found.rows[:, [rows.START, rows.END]] - far).tolist() == near[:, [rows.START, rows.END]].tolist()
+    assert all(change.start > far for change in found.ddl)
+
+
+def test_rows_of_partial_updates_are_counted_like_others():
+    raw = (Path(__file__).parent.parent / "fuzz" / "logs" / "rare-9.7.binlog").read_bytes()
+    buffer = np.concatenate([np.frombuffer(raw, np.uint8), np.zeros(SLACK, np.uint8)])
+    done = tx.TransactionIndex(lambda table: table.table == "j", count_rows=True).feed(
+        block(buffer, 4, len(raw))
+    )
+    wanted = done.rows[(done.rows[:, rows.FLAGS] & (rows.HAS_WANTED | rows.COMPRESSED)) == rows.HAS_WANTED]
+    assert wanted[:, rows.ROWS].tolist() == [1, 1, 1]

@@ -5,7 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.config.options import parse_options
+from tailrace.errors import DecodeError
 from tailrace.kernels.memory import SLACK
+from tailrace.sources.mysql.dump import DumpStream
 from tailrace.sources.mysql.wire.packets import (
     BAD_POSITION,
     BAD_SIZE,
@@ -113,3 +116,13 @@ def test_walk_stops_at_events_that_change_file_or_checksum():
 def test_first_byte_of_a_continued_packet_is_no_status():
     payload = b"\0" * (FULL - 1) + b"\xff\xfe"
     assert run([framed(payload)]) == (payload, MORE)
+
+
+def test_event_that_claims_more_than_the_server_can_write_takes_no_memory():
+    options = parse_options({"url": "mysql://h:1", "user": "u", "tables": "d.t"})
+    stream = DumpStream(options, "binlog.000007", 4, blocking=False)
+    header = bytes(4) + bytes([30]) + bytes(4) + (0xFFFFFFF0).to_bytes(4, "little") + bytes(6)
+    buffer = np.frombuffer(bytearray(header + bytes(SLACK)), np.uint8)
+    with pytest.raises(DecodeError, match="claims to have 4294967280 bytes") as refused:
+        list(stream._cut(buffer, len(header)))
+    assert "at offset 4" in str(refused.value)

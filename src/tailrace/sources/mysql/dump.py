@@ -86,6 +86,8 @@ _NON_BLOCKING, _SEND_ANNOTATE_ROWS = 1, 2
 _FATAL_READING_LOG = 1236
 _HEARTBEAT_S, _SILENCE_S = 5, 20
 _RECEIVE_BYTES = 1 << 20
+#: No event is larger: memory is not taken for what a broken length asks for.
+_LARGEST_EVENT = 3 << 29
 #: A buffer that grew beyond this for one huge event is given back afterwards.
 _USUAL_BYTES = 4 << 20
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
@@ -314,6 +316,11 @@ class DumpStream:
             at += int(state[0])
             size = int(state[1])
             if status == PARTIAL:
+                if size > _LARGEST_EVENT:
+                    raise DecodeError(
+                        f"an event of the binary log `{self.file}` claims to have {size} bytes",
+                        f"at offset {self._walked + at - start}; the server writes at most 1 GiB",
+                    )
                 break
             if status in (BAD_SIZE, BAD_POSITION):
                 raise DecodeError(

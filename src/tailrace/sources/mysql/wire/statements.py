@@ -76,7 +76,7 @@ def _tokens(text: str) -> Iterator[tuple[int, str]]:
             yield _MARK, match["mark"]
 
 
-def _first_words(text: str) -> tuple[str, str]:
+def first_words(text: str) -> tuple[str, str]:
     """The first two words, in capitals."""
     words = [word.upper() for _, word in islice(_tokens(text), 2)]
     first, second = [*words, "", ""][:2]
@@ -85,7 +85,7 @@ def _first_words(text: str) -> tuple[str, str]:
 
 def classify(text: str) -> Statement:
     """What the statement `text` of a QUERY event is."""
-    first, second = _first_words(text)
+    first, second = first_words(text)
     if first == "XA":
         return {"START": Statement.BEGIN, "BEGIN": Statement.BEGIN, "END": Statement.INSIDE}.get(
             second, Statement.XA_END
@@ -103,7 +103,7 @@ def classify(text: str) -> Statement:
 
 def drops_database(text: str) -> bool:
     """Whether the statement drops a database: with all its tables, which it does not name."""
-    first, second = _first_words(text)
+    first, second = first_words(text)
     return first == "DROP" and second in ("DATABASE", "SCHEMA")
 
 
@@ -115,7 +115,7 @@ def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) ->
         database: its default database, "" for none.
         wanted: whether a table is captured.
     """
-    first, second = _first_words(text)
+    first, second = first_words(text)
     leaders = _LEADERS.get(first, frozenset())
     if second == "TEMPORARY":
         return ()  # invisible to other sessions, and never with rows in the log

@@ -57,7 +57,13 @@ from tailrace.sources.mysql.wire.boundaries import (
     index,
 )
 from tailrace.sources.mysql.wire.rowcount import count_event, plan_of
-from tailrace.sources.mysql.wire.statements import Statement, classify, drops_database, tables_named
+from tailrace.sources.mysql.wire.statements import (
+    Statement,
+    classify,
+    drops_database,
+    first_words,
+    tables_named,
+)
 
 #: Tables remembered before all are forgotten: every ALTER and every start of the server uses new ids.
 _MOST_TABLES = 1 << 16
@@ -288,7 +294,8 @@ class TransactionIndex:
                 if tables := tables_named(text, database, self._wanted):
                     raise SourceError(
                         f"the log has a statement instead of rows for `{tables[0]}`",
-                        f"at `{file}:{pos}`: some session writes with binlog_format STATEMENT or MIXED",
+                        f"{first_words(text)[0]} at `{file}:{pos}`: some session writes with binlog_format "
+                        "STATEMENT or MIXED",
                         "SET PERSIST binlog_format = 'ROW', and let no session change it; "
                         "then begin a new stream",
                     )
