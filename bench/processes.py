@@ -15,7 +15,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: Part of a command line -> what the process is. The first that matches counts.
 _ROLES = (
     ("python_streaming_source_runner", "source process"),
-    ("pyspark.daemon", "python worker"),
+    # the JVM's command line names the daemon too, as a setting
+    ("-m pyspark.daemon", "python worker"),
+    ("-m tailrace.spark.daemon", "python worker"),
     ("pyspark.", "python helper"),
     ("java", "driver JVM"),
     ("mysqld", "mysqld"),

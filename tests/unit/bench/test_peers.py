@@ -9,10 +9,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench import plot
+from bench.peers import peers, toolkit
 from bench.peers.compare import Message, differences
 from bench.peers.peers import Peer
 from bench.peers.watch import PeerFailedError, run
 from bench.report import Figure
+from tailrace.errors import ConfigError
 
 #: Reads its task, then prints events: 1000 at once, 1000 a moment later, and then all the rest.
 PROGRAM = """
@@ -49,6 +51,26 @@ def test_peer_is_ended_when_its_seconds_are_over():
 def test_peer_that_ends_without_events_fails_with_what_it_said():
     with pytest.raises(PeerFailedError, match="no way to the server"):
         run(peer("raise SystemExit('no way to the server')"), {}, 1)
+
+
+def test_java_without_a_compiler_leaves_peers_out_and_says_so(monkeypatch, tmp_path):
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho java.base\n", encoding="utf-8")
+    java.chmod(0o755)
+    monkeypatch.setattr(toolkit, "java", lambda: str(java))
+    monkeypatch.setattr(toolkit, "cached_jars", lambda *_: [])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(toolkit.UnavailableError, match=r"no compiler.*JDK 17"):
+        peers.DEBEZIUM.command()
+
+
+def test_jars_that_cannot_be_had_leave_a_peer_out(monkeypatch):
+    def fail(*_):
+        raise ConfigError("jars could not be downloaded: a", "no way out", None)
+
+    monkeypatch.setattr(toolkit, "cached_jars", fail)
+    with pytest.raises(toolkit.UnavailableError, match="could not be downloaded: a: no way out"):
+        peers.FLINK_CDC.command()
 
 
 def test_plot_has_a_bar_for_each_system_of_each_section():
