@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import struct
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,21 @@ import pyarrow as pa
 
 from tailrace.model.types import ColumnType, Kind
 
+_BINARY = (Kind.BYTES, Kind.BITS, Kind.BOOLEAN, Kind.GEOMETRY, Kind.VECTOR)
+
 
 def as_printed(value: pa.Scalar, t: ColumnType) -> Any:
     """An Arrow value as the server prints it."""
     if not value.is_valid:
         return None
+    if t.zero_dates == "text":
+        return value.as_py()
     match t.kind:
-        case Kind.BYTES | Kind.BITS:
+        case Kind.BYTES | Kind.BITS | Kind.GEOMETRY:
             return value.as_py()
+        case Kind.VECTOR:
+            numbers = value.as_py()
+            return struct.pack(f"<{len(numbers)}f", *numbers)
         case Kind.BOOLEAN:
             return b"\1" if value.as_py() else b"\0"
         case Kind.INTEGER:
@@ -52,15 +60,15 @@ def as_comparable(text: Any, t: ColumnType) -> Any:
     kind = t.kind
     if text is None:
         return None
-    if isinstance(text, bytes) and kind not in (Kind.BYTES, Kind.BITS, Kind.BOOLEAN):
+    if isinstance(text, bytes) and kind not in _BINARY:
         text = text.decode()
-    if isinstance(text, str) and kind in (Kind.BYTES, Kind.BITS, Kind.BOOLEAN):
+    if isinstance(text, str) and kind in _BINARY:
         text = text.encode()
     if kind in (Kind.FLOAT, Kind.DOUBLE):
         return float(text)
     if kind is Kind.INTEGER:
         return str(int(text))
-    if kind in (Kind.DATE, Kind.DATETIME, Kind.INSTANT):
+    if kind in (Kind.DATE, Kind.DATETIME, Kind.INSTANT) and t.zero_dates != "text":
         try:
             datetime.date.fromisoformat(text[:10])
         except ValueError:
