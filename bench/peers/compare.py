@@ -224,6 +224,7 @@ def compare(
         end = f"{PREFIX}.{DATABASE}.{workload.END}"
         theirs = peer.until(lambda messages: messages[-1].topic == end)
         ours += _tailrace(spark, options, checkpoint)
+    execute(connection, f"DROP DATABASE {DATABASE}")
     connection.close()
     return differences(theirs, ours)
 
@@ -368,6 +369,10 @@ def _short(value: Any) -> str:
     return text if len(text) <= 160 else f"{text[:150]}... ({len(text)} characters)"
 
 
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    return dict(text.split("=", 1) for text in texts)
+
+
 def main() -> int:
     """Compare, print; 1 when something differs."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers.compare", description=__doc__)
@@ -377,10 +382,21 @@ def main() -> int:
     )
     parser.add_argument("--port", type=int, help="of the new server (a free one)")
     parser.add_argument("--schemas", action="store_true", help="compare the messages' schemas too")
+    for name, of in (
+        ("debezium", "a property of Debezium's connector"),
+        ("tailrace", "an option of Tailrace"),
+    ):
+        parser.add_argument(f"--{name}", nargs="+", default=[], metavar="NAME=VALUE", help=of)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, running(given.url, given.port) as server:
         spark = spark_runs.session(Path(scratch))
-        found = compare(server, spark, schemas=given.schemas)
+        found = compare(
+            server,
+            spark,
+            schemas=given.schemas,
+            debezium=_pairs(given.debezium),
+            tailrace=_pairs(given.tailrace),
+        )
         spark.stop()
     kinds = {(difference.topic, difference.op, difference.path): difference for difference in found}
     for difference in kinds.values():
