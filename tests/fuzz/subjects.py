@@ -57,9 +57,13 @@ def _decode(r: random.Random, block: EventBlock) -> None:
         batch_bytes=r.choice([1, 1000, 1 << 20]),
         verify_checksums=False,
     )
-    with mock.patch.object(imagebuffers, "np", guarded.GuardedNumpy()):
-        for batch in decoder.feed(block):
-            batch.to_record_batch().validate(full=True)
+    try:
+        with mock.patch.object(imagebuffers, "np", guarded.GuardedNumpy()):
+            for batch in decoder.feed(block):
+                batch.to_record_batch().validate(full=True)
+    except SourceError as error:
+        assert f"{_FILE}:" in str(error), f"without its place: {error}"
+        raise
 
 
 def row_events(r: random.Random) -> None:

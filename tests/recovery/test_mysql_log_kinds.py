@@ -172,3 +172,39 @@ def test_an_encrypted_log_is_read_as_the_server_decrypts_it(encrypted: MySqlServ
     assert batches[0].image("after").to_pylist() == [{"id": 1, "v": "readable"}]
     with closing(LogFollower(options, start, lambda t: t.database == "d")) as follower:
         assert sum(r.transactions for r in all_ranges(follower, start, end)) == 2
+
+
+@pytest.mark.slow
+def test_a_log_file_beyond_4_gb_is_read_and_gone_on_from(own: MySqlServer) -> None:
+    options = options_of(own)
+    # BLACKHOLE keeps nothing but the log; files are cut between transactions only, so it takes one
+    own.execute(
+        "SET GLOBAL max_allowed_packet = 134217728", "CREATE TABLE d.b (v LONGBLOB) ENGINE = BLACKHOLE"
+    )
+    start = log_end_position(options)
+    rows = 70
+    insert = "INSERT INTO d.b SELECT REPEAT('x', 64 << 20)"
+    own.execute("BEGIN", *[insert] * rows, "COMMIT")
+    with closing(LogFollower(options, start, lambda t: t.database == "d")) as follower:
+        (huge,) = all_ranges(follower, start, log_end_position(options))[:1]
+        assert huge.transactions == 1
+        assert huge.end.file == start.file
+        assert huge.end.pos > 1 << 32
+        own.execute("INSERT INTO d.t VALUES (1, 'behind')")
+        end = log_end_position(options)
+        (behind,) = [r for r in all_ranges(follower, huge.end, end) if r.transactions]
+        assert behind.transactions == 1
+    decoder = EventDecoder(wanted=lambda t: t.database == "d")
+    found = [b for block in read_log(options, huge.end, end) for b in decoder.feed(block)]
+    assert [b.image("after").to_pylist() for b in found] == [[{"id": 1, "v": b"behind"}]]
+    places: list[int] = []
+    sizes = 0
+    decoder = EventDecoder(wanted=lambda t: t.database == "d")
+    for block in read_log(options, start, huge.end):
+        for batch in decoder.feed(block):
+            places += batch.origin.column("pos").to_pylist()
+            sizes += batch.image("after").field("v").nbytes
+    assert len(places) == rows
+    assert places == sorted(set(places))
+    assert places[-1] > 1 << 32
+    assert sizes > rows * (64 << 20)
