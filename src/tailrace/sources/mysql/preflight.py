@@ -154,6 +154,14 @@ class _Checks:
         yield self._row_image()
         if self._mariadb:
             yield self._setting("mysql56_temporal_format", "ON", self._set("mysql56_temporal_format", "ON"))
+            if engine := self._variables.get("binlog_storage_engine"):
+                yield Finding(
+                    "binlog_storage_engine",
+                    engine,
+                    "a log in files of its own (12.3 and later can keep it in a storage engine)",
+                    "in the server's configuration file: leave binlog_storage_engine out, then restart it",
+                    Severity.ERROR,
+                )
             return
         yield self._value_options()
 
