@@ -186,8 +186,8 @@ COLUMNS: dict[str, tuple[str, st.SearchStrategy[str]]] = {
     "se": ("set('', 'it''s', 'ü', 'back\\\\slash')", st.integers(0, 15).map(str)),
     "se_gbk": ("set('汉', '字', 'z') character set gbk", st.integers(0, 7).map(str)),
     "js": ("json", _JSON),
-    "js_array": ("json", st.lists(_JSON_VALUES, max_size=4).map(lambda f: f"CAST(json_array({', '.join(f)}) AS JSON)")),
-    "js_scalar": ("json", _JSON_VALUES.map("CAST(json_extract(json_array({}), '$[0]') AS JSON)".format)),
+    "js_array": ("json", st.lists(_JSON_VALUES, max_size=4).map(lambda f: f"json_array({', '.join(f)})")),
+    "js_scalar": ("json", _JSON_VALUES.map("json_extract(json_array({}), '$[0]')".format)),
     "geo": ("geometry", st.builds("ST_GeomFromText('{}', {})".format, _WKT, st.sampled_from([0, 3857]))),
     "vec": (
         "vector(8)",
@@ -267,7 +267,7 @@ def test_log_select_and_the_servers_text_agree(
 def _updates(key: int, row: dict[str, str]) -> Iterator[str]:
     """Statements that give a row its values.
 
-    JSON columns have one each: with several made of functions MySQL 9.7.4 takes one's value for another's text.
+    JSON columns have one each: of several made by functions MySQL 9.7.4 calls some no JSON.
     """
     json_columns = [name for name in row if COLUMNS[name][0] == "json"]
     parts = [[name for name in row if name not in json_columns], *([name] for name in json_columns)]

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.devservers import MySqlServer
+from tailrace.devservers import MySqlServer, start_mariadb
 from tailrace.errors import SchemaMismatchError, SinkError
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ChangeBatch
 from tailrace.model.split import LogSplit
@@ -15,6 +15,8 @@ from tailrace.model.table import TableId
 from tailrace.reader.rewind import Rewind
 from tailrace.sinks.unpack import last_rows
 from tailrace.sources.mysql.session import MySqlSession
+from tailrace.sources.mysql.starting import log_end_position
+from tests.support.binlog import options_of
 from tests.support.logged import captured, changes_during, end_of_log, options_for
 
 _ROW = "(1, 'a', REPEAT('t', 900), 7)"
@@ -171,3 +173,24 @@ def test_table_maps_without_names_of_another_shape_are_refused_with_place(
         )
     assert "at binlog.0" in str(refused.value)
     assert "SET PERSIST binlog_row_metadata = FULL" in str(refused.value)
+
+
+def test_rows_that_mariadb_writes_without_duplicates_are_whole() -> None:
+    with start_mariadb(options={"binlog_row_image": "FULL_NODUP"}) as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(9), doc TEXT)")
+        options = options_of(server)
+        start = log_end_position(options)
+        server.execute(
+            "INSERT INTO d.t (id, v) VALUES (1, 'a')", "UPDATE d.t SET doc = 'x'", "UPDATE d.t SET id = 2"
+        )
+        session = MySqlSession(options)
+        try:
+            batches = list(session.changes(LogSplit(start.to_json(), log_end_position(options).to_json())))
+        finally:
+            session.close()
+    assert {(b.absent_before, b.absent_after) for b in batches} == {((), ())}
+    assert [row for b in batches for row in b.image("after").to_pylist()] == [
+        {"id": 1, "v": "a", "doc": None},
+        {"id": 1, "v": "a", "doc": "x"},
+        {"id": 2, "v": "a", "doc": "x"},
+    ]
