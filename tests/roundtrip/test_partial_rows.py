@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.devservers import MySqlServer, start_mariadb
+from tailrace.devservers import MariaDbServer, MySqlServer
 from tailrace.errors import SchemaMismatchError, SinkError
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ChangeBatch
 from tailrace.model.split import LogSplit
@@ -175,19 +175,24 @@ def test_table_maps_without_names_of_another_shape_are_refused_with_place(
     assert "SET PERSIST binlog_row_metadata = FULL" in str(refused.value)
 
 
-def test_rows_that_mariadb_writes_without_duplicates_are_whole() -> None:
-    with start_mariadb(options={"binlog_row_image": "FULL_NODUP"}) as server:
-        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(9), doc TEXT)")
-        options = options_of(server)
-        start = log_end_position(options)
-        server.execute(
-            "INSERT INTO d.t (id, v) VALUES (1, 'a')", "UPDATE d.t SET doc = 'x'", "UPDATE d.t SET id = 2"
-        )
-        session = MySqlSession(options)
-        try:
-            batches = list(session.changes(LogSplit(start.to_json(), log_end_position(options).to_json())))
-        finally:
-            session.close()
+def test_rows_that_mariadb_writes_without_duplicates_are_whole(
+    mariadb: MariaDbServer, mariadb_database: str
+) -> None:
+    table = f"{mariadb_database}.t"
+    mariadb.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(9), doc TEXT)")
+    options = options_of(mariadb, tables=rf"{mariadb_database}\.t")
+    start = log_end_position(options)
+    mariadb.execute(
+        "SET SESSION binlog_row_image = FULL_NODUP",
+        f"INSERT INTO {table} (id, v) VALUES (1, 'a')",
+        f"UPDATE {table} SET doc = 'x'",
+        f"UPDATE {table} SET id = 2",
+    )
+    session = MySqlSession(options)
+    try:
+        batches = list(session.changes(LogSplit(start.to_json(), log_end_position(options).to_json())))
+    finally:
+        session.close()
     assert {(b.absent_before, b.absent_after) for b in batches} == {((), ())}
     assert [row for b in batches for row in b.image("after").to_pylist()] == [
         {"id": 1, "v": "a", "doc": None},
