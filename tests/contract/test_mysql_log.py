@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tailrace.errors import ConfigError, PositionLostError, StateError
+from tailrace.errors import ConfigError, PositionLostError, ServerChangedError, StateError
 from tailrace.sources.mysql.connection import connect, raw_socket
-from tailrace.sources.mysql.dump import DumpStream, ServerChangedError, read_log
+from tailrace.sources.mysql.dump import DumpStream, read_log
 from tailrace.sources.mysql.follower import LogFollower
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
@@ -272,7 +272,7 @@ def test_follower_of_another_servers_position_says_so(mysql, database):
     elsewhere = MySqlPosition(end.file, end.pos, server="3e11fa47-71ca-11e1-9e33-c80aa9429562")
     with closing(follower_of(mysql, database, elsewhere)) as follower:
         follower.wait(20)
-        with pytest.raises(StateError, match="another server answers"):
+        with pytest.raises(ServerChangedError, match="another server answers"):
             follower.head()
 
 
