@@ -193,9 +193,7 @@ def test_key_is_the_primary_or_a_whole_unique_index(
     assert (found.schema.key, found.key_kind) == (key, kind)
 
 
-def test_unsupported_types_are_named(made: Callable[..., CapturedTable], database: str) -> None:
-    with pytest.raises(SchemaMismatchError, match=rf'column "{database}\.t\.p" has the type "point"'):
-        made("id INT PRIMARY KEY, p POINT")
+def test_keys_that_cannot_be_cut_into_ranges_are_named(made: Callable[..., CapturedTable]) -> None:
     with pytest.raises(SchemaMismatchError, match=r'key column "d" of type double'):
         made("d DOUBLE PRIMARY KEY", name="u")
 
@@ -205,7 +203,7 @@ def test_only_captured_base_tables_are_looked_at(
 ) -> None:
     mysql.execute(
         f"CREATE TABLE `{database}`.a (id INT PRIMARY KEY)",
-        f"CREATE TABLE `{database}`.unsupported (p POINT)",
+        f"CREATE TABLE `{database}`.unsupported (d DOUBLE PRIMARY KEY)",
         f"CREATE VIEW `{database}`.v AS SELECT * FROM `{database}`.a",
         f"INSERT INTO `{database}`.a VALUES (1), (2), (3)",
         f"ANALYZE TABLE `{database}`.a",
