@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pyarrow as pa
 import pytest
 
 from tailrace.devservers import MySqlServer
 from tailrace.errors import DecodeError
+from tailrace.sources.mysql.connection import connect
+from tailrace.sources.mysql.keys import within
 from tailrace.sources.mysql.native import CHARSETS
+from tailrace.sources.mysql.select import select_pages
 from tailrace.sources.mysql.wire import charsets, codepages
-from tests.support.logged import both_ways, captured, changes_during, selected
+from tests.support.logged import both_ways, captured, changes_during, options_for, selected
 
 _UTF8 = ("utf8mb3", "utf8mb4")
 _SINGLE = sorted(c for c, size in CHARSETS.items() if size == 1 and c != "binary")
@@ -131,3 +135,24 @@ def test_surrogates_in_ucs2_are_an_errorboth_ways(mysql: MySqlServer, database: 
         changes_during(mysql, database, lambda: mysql.execute(insert))
     with pytest.raises(DecodeError, match="not valid in its character set"):
         selected(mysql, captured(mysql, database)["t"], "id")
+
+
+@pytest.mark.parametrize("charset", sorted(codepages.TABLED | set(_UTF8)))
+def test_keys_of_every_character_set_are_cut_and_compared_as_the_server_sorts_them(
+    mysql: MySqlServer, database: str, charset: str
+) -> None:
+    letters = sorted(set(_letters(charset)) - {" "})
+    keys = [*letters, *(f"{a}{b}" for a in letters for b in letters)]
+    values = ", ".join(f"(CONVERT(x'{k.encode().hex()}' USING utf8mb4))" for k in keys)
+    mysql.execute(
+        f"CREATE TABLE {database}.t (k varchar(9) character set {charset} primary key)",
+        f"INSERT IGNORE INTO {database}.t VALUES {values}",
+    )
+    in_order = [k for (k,) in mysql.execute(f"SELECT k FROM {database}.t ORDER BY k")]
+    table = captured(mysql, database)["t"]
+    with closing(connect(options_for(mysql, database), purpose="test")) as connection:
+        rows = pa.concat_arrays([p.rows for p in select_pages(connection, table, None, None, 7)])
+        assert rows.field("k").to_pylist() == in_order
+        after, upto = (in_order[3],), (in_order[-4],)
+        inside = within(connection, table, rows, after, upto).to_pylist()
+    assert [k for k, taken in zip(in_order, inside, strict=True) if taken] == in_order[4:-3]
