@@ -62,7 +62,8 @@ def _decode(r: random.Random, block: EventBlock) -> None:
             for batch in decoder.feed(block):
                 batch.to_record_batch().validate(full=True)
     except SourceError as error:
-        assert f"{_FILE}:" in str(error), f"without its place: {error}"
+        if f"{_FILE}:" not in str(error):
+            raise AssertionError("an error that does not say where") from error
         raise
 
 
