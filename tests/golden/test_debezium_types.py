@@ -16,6 +16,7 @@ import pytest
 
 from tailrace.formats.connect import type_schema
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.modes import DEFAULT_MODES
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.unit.formats.changes import batch, change
@@ -232,7 +233,7 @@ SCHEMAS = [
 def test_schema_is_the_one_debezium_registers(type_, expected):
     attributes = {"type": expected["type"], "optional": True, **expected}
     # the order of the attributes counts: it is part of the bytes
-    assert json.dumps(type_schema(type_, optional=True)) == json.dumps(attributes)
+    assert json.dumps(type_schema(type_, DEFAULT_MODES, optional=True)) == json.dumps(attributes)
 
 
 def test_schemas_of_geometries_and_vectors_are_those_debezium_registers():
@@ -271,4 +272,6 @@ def test_schemas_of_geometries_and_vectors_are_those_debezium_registers():
     kinds = {"polygon": Kind.GEOMETRY, "point": Kind.GEOMETRY, "vector": Kind.VECTOR}
     # the order of the attributes counts: it is part of the bytes
     for (native, kind), expected in zip(kinds.items(), (geometry, point, vector), strict=True):
-        assert json.dumps(type_schema(ColumnType(kind, native), optional=False)) == json.dumps(expected)
+        assert json.dumps(type_schema(ColumnType(kind, native), DEFAULT_MODES, optional=False)) == json.dumps(
+            expected
+        )

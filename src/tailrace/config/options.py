@@ -18,6 +18,19 @@ from tailrace.errors import ConfigError
 
 SHAPES = ("row", "envelope", "debezium", "cells")
 DELIVERIES = ("exactly-once", "at-least-once")
+#: Debezium's handling modes, by their names there: values, Debezium's default first.
+MODES = {
+    "decimal.handling.mode": ("precise", "double", "string"),
+    "time.precision.mode": (
+        "adaptive_time_microseconds",
+        "microseconds",
+        "nanoseconds",
+        "connect",
+        "isostring",
+    ),
+    "bigint.unsigned.handling.mode": ("long", "precise"),
+    "binary.handling.mode": ("bytes", "base64", "base64-url-safe", "hex"),
+}
 PARTITIONERS = ("forward", "hash")
 TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 STARTS = ("initial", "latest", "earliest", "snapshot")
@@ -205,8 +218,8 @@ OPTIONS: tuple[Option, ...] = (
         _one_of(*PARTITIONERS),
         "forward",
         " | ".join(PARTITIONERS),
-        "How they share it: a stretch of the log each (forward), or the changes of some keys each, in log order "
-        "(hash).",
+        "How they share it: a stretch of the log each (forward), or the changes of some keys each, in log "
+        "order (hash).",
     ),
     Option(
         "delivery",
@@ -247,8 +260,8 @@ OPTIONS: tuple[Option, ...] = (
         ZeroDates(),
         "comma-separated: null | text | error, each alone for all columns or as POLICY:PATTERN, a regular "
         "expression over database.table.column; the first that matches counts",
-        "What `0000-00-00` and dates with a zero month or day read as: null; text, as are then all values of the "
-        "column; or an error that stops the stream.",
+        "What `0000-00-00` and dates with a zero month or day read as: null; text, as are then all values of "
+        "the column; or an error that stops the stream.",
     ),
     Option("topicPrefix", str, None, "a name", "`debezium` shape: first part of topics and schema names."),
     Option(
@@ -257,6 +270,10 @@ OPTIONS: tuple[Option, ...] = (
         False,
         "true | false",
         "`debezium` shape: whether key and value carry their schema.",
+    ),
+    *(
+        Option(name, _one_of(*modes), modes[0], " | ".join(modes), "`debezium` shape: as Debezium's.")
+        for name, modes in MODES.items()
     ),
 )
 
@@ -302,6 +319,10 @@ class SourceOptions:
     zero_dates: ZeroDates = ZeroDates()
     topic_prefix: str | None = None
     schemas_enable: bool = False
+    decimal_handling_mode: str = "precise"
+    time_precision_mode: str = "adaptive_time_microseconds"
+    bigint_unsigned_handling_mode: str = "long"
+    binary_handling_mode: str = "bytes"
 
     @property
     def exactly_once(self) -> bool:
@@ -354,10 +375,17 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
                     f'set it, e.g. .option("{option.name}", "...")',
                 )
             values[option.name] = option.default
+    for name in MODES:
+        if values["shape"] != "debezium" and name in {n.lower() for n in given}:
+            raise ConfigError(
+                f"{where} `{name}` has no effect on shape `{values['shape']}`",
+                "it says how values look in `debezium` messages",
+                "leave it out, or set shape to debezium",
+            )
     dialect, host, port, database = values.pop("url")
     tls = TlsOptions(*(values.pop(n) for n in ("tlsMode", "tlsCa", "tlsCert", "tlsKey")))
     return SourceOptions(dialect, host, port, database, tls=tls, **{_snake(n): v for n, v in values.items()})
 
 
 def _snake(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda m: "_" + m[0].lower(), name)
+    return re.sub(r"[A-Z]", lambda m: "_" + m[0].lower(), name.replace(".", "_"))

@@ -1,9 +1,8 @@
 """Kafka Connect's schemas as Debezium's MySQL connector makes them, and as its JSON converter writes them.
 
-The mapping is that of Debezium 3.6 with its defaults: `decimal.handling.mode=precise`,
-`time.precision.mode=adaptive_time_microseconds`, `bigint.unsigned.handling.mode=long`,
-`binary.handling.mode=bytes`. What is left out: the columns' default values and comments (neither the log nor
-the model has them), and FLOAT(M,D), which is announced as a 32-bit float like every FLOAT (Debezium: 64).
+The mapping is that of Debezium 3.6, its handling modes included (`formats.modes`). What is left out: the
+columns' default values and comments (neither the log nor the model has them), and FLOAT(M,D), which is
+announced as a 32-bit float like every FLOAT (Debezium: 64).
 A column whose zero dates are text (`zeroDates`), which Debezium does not have, is a plain string.
 
 Source: debezium/debezium v3.6.1 `BinlogValueConverters`, `JdbcValueConverters`, `SchemaFactory`;
@@ -15,23 +14,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tailrace.formats.modes import Modes
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import ColumnType, Kind
 
 Schema = dict[str, Any]
 
+#: Parameters of a BIGINT UNSIGNED as a decimal.
+_WHOLE = {"scale": "0", "connect.decimal.precision": "20"}
 _SNAPSHOT_VALUES = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
 
 
-def key_schema(table: TableSchema, name: str) -> Schema:
+def key_schema(table: TableSchema, name: str, modes: Modes) -> Schema:
     """Schema of the key of `table`, whose messages go to topic `name`."""
-    fields = [_column(table.column(k)) for k in table.key]
+    fields = [_column(table.column(k), modes) for k in table.key]
     return _struct(fields, optional=False, name=f"{name}.Key")
 
 
-def envelope_schema(table: TableSchema, name: str, connector: str) -> Schema:
+def envelope_schema(table: TableSchema, name: str, connector: str, modes: Modes) -> Schema:
     """Schema of the value of a change of `table`, whose messages go to topic `name`."""
-    image = _struct([_column(c) for c in table.columns], optional=True, name=f"{name}.Value")
+    image = _struct([_column(c, modes) for c in table.columns], optional=True, name=f"{name}.Value")
     return _struct(
         [
             {**image, "field": "before"},
@@ -47,7 +49,7 @@ def envelope_schema(table: TableSchema, name: str, connector: str) -> Schema:
     )
 
 
-def type_schema(type_: ColumnType, *, optional: bool) -> Schema:
+def type_schema(type_: ColumnType, modes: Modes, *, optional: bool) -> Schema:
     """Schema of one column's values, without its field name."""
     if type_.kind is Kind.VECTOR:
         items = {"type": "float", "optional": False}
@@ -55,7 +57,7 @@ def type_schema(type_: ColumnType, *, optional: bool) -> Schema:
         return {**array, "name": "io.debezium.data.FloatVector", "version": 1}
     if type_.kind is Kind.GEOMETRY:
         return _geometry(type_.native == "point", optional)
-    connect, name, parameters = _semantic(type_)
+    connect, name, parameters = _semantic(type_, modes)
     schema: Schema = {"type": connect, "optional": optional}
     if name is not None:
         schema |= {"name": name, "version": 1}
@@ -81,37 +83,36 @@ def _geometry(point: bool, optional: bool) -> Schema:
     return {**_struct(fields, optional=optional, name=full, version=1), "doc": doc}
 
 
-def _semantic(type_: ColumnType) -> tuple[str, str | None, dict[str, str]]:
+def _semantic(type_: ColumnType, modes: Modes) -> tuple[str, str | None, dict[str, str]]:
     """Connect's type, the name that gives it its meaning, and that name's parameters."""
     match type_.kind:
         case _ if type_.zero_dates == "text":
             return "string", None, {}
+        case Kind.INTEGER if type_.unsigned and type_.bits == 64 and modes.bigint_unsigned == "precise":
+            return "bytes", "org.apache.kafka.connect.data.Decimal", _WHOLE
         case Kind.INTEGER:
             return _integer(type_.bits or 64, type_.unsigned), None, {}
         case Kind.FLOAT:
             return "float", None, {}
         case Kind.DOUBLE:
             return "double", None, {}
+        case Kind.DECIMAL if modes.decimal != "precise":
+            return modes.decimal, None, {}
         case Kind.DECIMAL:
             parameters = {"scale": str(type_.scale), "connect.decimal.precision": str(type_.precision)}
             return "bytes", "org.apache.kafka.connect.data.Decimal", parameters
         case Kind.STRING:
             return "string", None, {}
         case Kind.BYTES:
-            return "bytes", None, {}
+            return "bytes" if modes.binary == "bytes" else "string", None, {}
         case Kind.BOOLEAN:
             return "boolean", None, {}
         case Kind.BITS:
             return "bytes", "io.debezium.data.Bits", {"length": str(type_.bits)}
-        case Kind.DATE:
-            return "int32", "io.debezium.time.Date", {}
-        case Kind.DATETIME:
-            name = "Timestamp" if in_milliseconds(type_) else "MicroTimestamp"
-            return "int64", f"io.debezium.time.{name}", {}
+        case Kind.DATE | Kind.DATETIME | Kind.TIME:
+            return (*_temporal(type_, modes.time), {})
         case Kind.INSTANT:
             return "string", "io.debezium.time.ZonedTimestamp", {}
-        case Kind.TIME:
-            return "int64", "io.debezium.time.MicroTime", {}
         case Kind.YEAR:
             return "int32", "io.debezium.time.Year", {}
         case Kind.JSON:
@@ -122,6 +123,21 @@ def _semantic(type_: ColumnType) -> tuple[str, str | None, dict[str, str]]:
             return "string", "io.debezium.data.EnumSet", {"allowed": ",".join(type_.labels)}
         case Kind.GEOMETRY | Kind.VECTOR:
             raise AssertionError("its schema is no primitive one")
+
+
+def _temporal(type_: ColumnType, mode: str) -> tuple[str, str]:
+    """Connect's type and the name of a DATE, TIME or DATETIME."""
+    what = {Kind.DATE: "Date", Kind.TIME: "Time"}.get(type_.kind, "Timestamp")
+    if mode == "connect":
+        return "int64" if what == "Timestamp" else "int32", f"org.apache.kafka.connect.data.{what}"
+    if mode == "isostring":
+        return "string", f"io.debezium.time.Iso{what}"
+    if what == "Date":
+        return "int32", "io.debezium.time.Date"
+    if mode == "nanoseconds":
+        return "int64", f"io.debezium.time.Nano{what}"
+    in_ms = what == "Timestamp" and mode != "microseconds" and in_milliseconds(type_)
+    return "int64", f"io.debezium.time.{'' if in_ms else 'Micro'}{what}"
 
 
 def in_milliseconds(type_: ColumnType) -> bool:
@@ -138,8 +154,8 @@ def _integer(bits: int, unsigned: bool) -> str:
     return {16: "int16", 24: "int32", 32: "int32", 64: "int64"}[bits]
 
 
-def _column(column: Column) -> Schema:
-    return {**type_schema(column.type, optional=column.nullable), "field": column.name}
+def _column(column: Column, modes: Modes) -> Schema:
+    return {**type_schema(column.type, modes, optional=column.nullable), "field": column.name}
 
 
 def _primitive(type_: str, field: str, *, optional: bool = False) -> Schema:

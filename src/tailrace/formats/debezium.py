@@ -43,6 +43,7 @@ from tailrace.formats.envelope import snapshot_marks
 from tailrace.formats.kernels import documents
 from tailrace.formats.layout import Cell, cell, dumps
 from tailrace.formats.messages import Document, operations, write
+from tailrace.formats.modes import DEFAULT_MODES, Modes
 from tailrace.formats.row import op_letters
 from tailrace.model.change import OP_CREATE, OP_DELETE, ChangeBatch
 from tailrace.model.table import TableId, TableSchema
@@ -79,12 +80,14 @@ class DebeziumFormat:
         schemas: whether keys and values carry their Connect schema (`schemas.enable`).
         connector: kind of source, for `source.connector` and the name of the source's schema.
         version: for `source.version`.
+        modes: Debezium's handling modes.
     """
 
     topic_prefix: str
     schemas: bool
     connector: str = "mysql"
     version: str = __version__
+    modes: Modes = DEFAULT_MODES
 
     def topic(self, table: TableId) -> str:
         """The topic of a table's changes; also the prefix of its schemas' names."""
@@ -122,21 +125,21 @@ class DebeziumFormat:
         table = batch.table
         value_opening, key_opening, closing = "{", "{", "}"
         if self.schemas:
-            schema = dumps(connect.envelope_schema(table, topic, self.connector))
+            schema = dumps(connect.envelope_schema(table, topic, self.connector, self.modes))
             value_opening = f'{{"schema":{schema},"payload":{{'
-            key_opening = f'{{"schema":{dumps(connect.key_schema(table, topic))},"payload":{{'
+            key_opening = f'{{"schema":{dumps(connect.key_schema(table, topic, self.modes))},"payload":{{'
             closing = "}}"
         now = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}'
         names = [c.name for c in table.columns]
         return Document(
             head=f'{value_opening}"before":',
-            before=_image(table, names, batch.before, "{"),
+            before=_image(table, names, batch.before, "{", self.modes),
             middle=',"after":',
-            after=_image(table, names, batch.after, "{"),
+            after=_image(table, names, batch.after, "{", self.modes),
             source=self._source(batch),
             tail=now + closing,
-            key_before=_image(table, table.key, batch.before, key_opening),
-            key_after=_image(table, table.key, batch.after, key_opening),
+            key_before=_image(table, table.key, batch.before, key_opening, self.modes),
+            key_after=_image(table, table.key, batch.after, key_opening, self.modes),
             key_tail=closing,
         )
 
@@ -166,7 +169,7 @@ class DebeziumFormat:
 
 
 def _image(
-    table: TableSchema, names: Sequence[str], image: pa.StructArray | None, opening: str
+    table: TableSchema, names: Sequence[str], image: pa.StructArray | None, opening: str, modes: Modes
 ) -> list[Cell]:
     """The named columns of a row image as the fields of an object; none if there is no image."""
     if image is None:
@@ -176,7 +179,7 @@ def _image(
     for name in names:
         column = table.columns[places[name]]
         label = f"{',' if cells else opening}{dumps(name)}:"
-        cells.append(cell(label, image.field(places[name]), column.type, nullable=column.nullable))
+        cells.append(cell(label, image.field(places[name]), column.type, modes, nullable=column.nullable))
     return cells
 
 

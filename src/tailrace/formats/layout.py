@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tailrace.formats.connect import in_milliseconds
 from tailrace.formats.kernels import documents
+from tailrace.formats.modes import Modes, form_of
 from tailrace.kernels.memory import SLACK
 from tailrace.model.types import ColumnType, Kind
 
@@ -40,14 +41,18 @@ def dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def cell(label: str, array: pa.Array, type_: ColumnType, *, nullable: bool) -> Cell:
-    """A table's column, written as Debezium writes its type.
+def cell(label: str, array: pa.Array, type_: ColumnType, modes: Modes, *, nullable: bool) -> Cell:
+    """A table's column, written as Debezium writes its type in these modes.
 
     A NOT NULL column that holds NULL held a zero date: Debezium shows the epoch instead.
     """
     has_null = nullable or type_.zero_dates == "text"
     absent = "null" if has_null else _ZERO_DATES.get(type_.kind, "null")
-    return Cell(label, array, _writer(type_), absent, type_.fraction or 0)
+    form = None if type_.zero_dates == "text" else form_of(array, type_, modes)
+    if form is None:
+        return Cell(label, array, _writer(type_), absent, type_.fraction or 0)
+    array, kind, zero = form
+    return Cell(label, array, kind, "null" if has_null or zero is None else zero, type_.fraction or 0)
 
 
 _ZERO_DATES = {Kind.DATE: "0", Kind.DATETIME: "0", Kind.INSTANT: '"1970-01-01T00:00:00Z"'}

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
 from tailrace.formats.envelope import envelope_schema, to_envelopes
+from tailrace.formats.modes import Modes
 from tailrace.formats.row import row_schema, to_rows
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
@@ -54,7 +55,13 @@ def shape_of(options: SourceOptions, table: TableSchema | None) -> Shape:
     if options.shape == "cells":
         return Cells()
     if options.shape == "debezium":
-        return Messages(options.topic_prefix or "tailrace", options.schemas_enable)
+        modes = Modes(
+            options.decimal_handling_mode,
+            options.time_precision_mode,
+            options.bigint_unsigned_handling_mode,
+            options.binary_handling_mode,
+        )
+        return Messages(options.topic_prefix or "tailrace", options.schemas_enable, options.dialect, modes)
     assert table is not None
     return Rows(table) if options.shape == "row" else Envelopes(table, options.topic_prefix or "tailrace")
 
@@ -100,6 +107,8 @@ class Messages:
 
     topic_prefix: str
     schemas: bool
+    connector: str
+    modes: Modes
 
     @property
     def schema(self) -> pa.Schema:
@@ -112,7 +121,7 @@ class Messages:
         """See Shape."""
         from tailrace.formats.debezium import DebeziumFormat  # noqa: PLC0415 - see the module
 
-        format_ = DebeziumFormat(self.topic_prefix, schemas=self.schemas)
+        format_ = DebeziumFormat(self.topic_prefix, self.schemas, self.connector, modes=self.modes)
         for batch in changes:
             yield format_.to_messages(batch, now_ms=_now_ms())
 

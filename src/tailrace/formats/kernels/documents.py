@@ -76,7 +76,8 @@ from tailrace.kernels.text import (
     GEOMETRY,  # binary: SRID, then WKB
     POINT,  # likewise, of one point
     FLOATS,  # list of float32
-) = range(19)
+    BASE64_URL,  # binary
+) = range(20)
 
 KIND, VALIDITY, VALUES, DATA, OFFSET, LABEL, LABEL_LENGTH, ABSENT, ABSENT_LENGTH, DETAIL = range(10)
 WORDS = 10
@@ -223,6 +224,14 @@ def _write_variable(to, end, kind, column, at, scratch, tables):
         return np.int64(NO_ROOM)
     if kind == BINARY:
         return write_base64(to, source, length, tables)
+    if kind == BASE64_URL:
+        end = write_base64(to, source, length, tables)
+        for p in range(to, end):
+            if ld8(p) == 43:  # +
+                st8(p, 45)
+            elif ld8(p) == 47:  # /
+                st8(p, 95)
+        return end
     if kind == GEOMETRY or kind == POINT:
         if to + base64_room(length) + _POINT > end:
             return np.int64(NO_ROOM)
