@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.devservers import MySqlServer
-from tests.support.logged import both_ways
+from tests.support.logged import both_ways, captured, changes_during, final_rows, selected
 
 #: A value of each spatial type.
 _SHAPES = {
@@ -103,3 +103,30 @@ def test_the_log_knows_the_spatial_type(mysql: MySqlServer, database: str, nativ
     )
     rows = both_ways(mysql, database, f"INSERT INTO {database}.t (id, e) VALUES (1, 'x')")
     assert rows.to_pylist() == [{"id": 1, "n": None, "g": None, "v": None, "e": "x"}]
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+def test_partial_json_updates_beside_them_are_read(mysql: MySqlServer, database: str, metadata: str) -> None:
+    mysql.execute(
+        f"SET GLOBAL binlog_row_metadata = {metadata}",
+        f"CREATE TABLE {database}.t (id int primary key, g point, v vector(2),"
+        " k varchar(9) character set gbk, e enum('汉', 'b') character set gbk,"
+        " doc json, h linestring, d date)",
+    )
+    try:
+        batches = changes_during(
+            mysql,
+            database,
+            lambda: mysql.execute(
+                f"INSERT INTO {database}.t VALUES (1, POINT(1, 2), STRING_TO_VECTOR('[1,2]'), '汉字', '汉',"
+                f" JSON_OBJECT('a', 1, 'b', REPEAT('x', 500)), ST_GeomFromText('LINESTRING(0 0,1 1)'), NULL)",
+                "SET binlog_row_value_options = PARTIAL_JSON",
+                f"UPDATE {database}.t SET doc = JSON_SET(doc, '$.a', 2), g = POINT(3, 4)",
+            ),
+            shape_of=lambda _: captured(mysql, database)["t"],
+        )
+    finally:
+        mysql.execute("SET GLOBAL binlog_row_metadata = FULL")
+    schema = captured(mysql, database)["t"]
+    assert {b.table for b in batches} == {schema}
+    assert final_rows(batches, "id").equals(selected(mysql, schema, "id"))

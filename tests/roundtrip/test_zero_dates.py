@@ -63,13 +63,15 @@ def test_the_default_is_null(mysql: MySqlServer, database: str) -> None:
     assert rows.field("ts").is_null().to_pylist() == [True, True, True, False, False]
 
 
-@pytest.mark.parametrize("column", _COLUMNS)
-@pytest.mark.parametrize("value", ["0000-00-00 00:00:00", "2024-00-10 00:00:00"])
+# a TIMESTAMP holds no partial date
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [(c, "0000-00-00 00:00:00") for c in _COLUMNS]
+    + [(c, "2024-00-10 00:00:00") for c in _COLUMNS if not c.startswith("ts")],
+)
 def test_error_names_table_column_and_position(
     mysql: MySqlServer, database: str, column: str, value: str
 ) -> None:
-    if column.startswith("ts") and value[0] != "0":
-        pytest.skip("a TIMESTAMP holds no partial date")
     policy = {f"{database}.t.{column.split(maxsplit=1)[0]}": "error"}.get
     mysql.execute(f"CREATE TABLE {database}.t (id int primary key, other date, {column})")
     good = f"INSERT INTO {database}.t VALUES (1, '0000-00-00', '2024-01-01 00:00:00')"
