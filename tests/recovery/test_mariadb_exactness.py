@@ -47,14 +47,17 @@ def test_every_batch_is_exact_with_a_group_commit_delay(mariadb, mariadb_databas
 
 def test_every_batch_is_exact_while_a_semi_synchronous_replica_answers_late(mariadb, mariadb_database):
     with SlowReplica(mariadb, 0.05):
-        assert verify_run(mariadb, mariadb_database, SUBJECTS[0], chunk_rows=100, min_batches=6) == 0
+        assert verify_run(mariadb, mariadb_database, SUBJECTS[0], chunk_rows=10, min_batches=6) == 0
 
 
 def test_without_the_wait_for_visibility_batches_are_wrong(mariadb, mariadb_database):
-    """The test of the test: it must see what the wait prevents."""
+    """The test of the test: it must see what the wait prevents.
+
+    Chunks are small, so that many batches have some: where the first one ends is visible by itself.
+    """
     with SlowReplica(mariadb, 0.05):
         wrong = verify_run(
-            mariadb, mariadb_database, SUBJECTS[0], chunk_rows=100, min_batches=6, session=Blind
+            mariadb, mariadb_database, SUBJECTS[0], chunk_rows=10, min_batches=6, session=Blind
         )
     assert wrong > 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 import threading
@@ -18,6 +19,7 @@ class SlowReplica:
 
     def __init__(self, server, delay_s: float) -> None:
         self._server, self._delay_s = server, delay_s
+        self._id = random.randrange(1 << 20, 1 << 30)
         self._settings = {
             "rpl_semi_sync_master_enabled": "ON",
             "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
@@ -36,13 +38,21 @@ class SlowReplica:
                 "SET @mariadb_slave_capability = 4, @rpl_semi_sync_slave = 1,"
                 " @master_binlog_checksum = 'CRC32'"
             )
-        connection._execute_command(0x15, struct.pack("<IBBBHII", 4_000_000, 0, 0, 0, 0, 0, 0))
+        connection._execute_command(0x15, struct.pack("<IBBBHII", self._id, 0, 0, 0, 0, 0, 0))
         connection._read_ok_packet()
-        connection._execute_command(0x12, struct.pack("<IHI", pos, 2, 4_000_000) + file.encode())
+        connection._execute_command(0x12, struct.pack("<IHI", pos, 2, self._id) + file.encode())
         self._file = file
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        deadline = time.monotonic() + 10
+        while self._status() != {"clients": "1", "status": "ON"}:
+            assert time.monotonic() < deadline, self._status()
         return self
+
+    def _status(self) -> dict[str, str]:
+        rows = self._server.execute("SHOW STATUS LIKE 'rpl_semi_sync_master_%'")
+        found = {name.rpartition("_")[2]: value for name, value in rows}
+        return {name: found[name] for name in ("clients", "status")}
 
     def __exit__(self, *_: object) -> None:
         self._connection._sock.shutdown(socket.SHUT_RDWR)

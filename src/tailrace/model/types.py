@@ -54,8 +54,8 @@ class ColumnType:
         precision: DECIMAL: digits in all.
         scale: DECIMAL: digits after the point.
         fraction: DATETIME, INSTANT, TIME: digits of the fraction of a second, 0..6.
-        length: STRING and BYTES: declared length in characters or bytes (fixed and variable types). VECTOR: most
-            numbers.
+        length: STRING and BYTES: declared length in characters or bytes (fixed and variable types). VECTOR:
+            most numbers.
         labels: ENUM and SET: the labels in order.
         zero_dates: DATE, DATETIME and INSTANT: what a date that is none (zero, a zero month or day) reads as.
             None: null. "text": all values of the column are text, in the source's own words. "error": none
