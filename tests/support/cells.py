@@ -18,7 +18,15 @@ STREAM = StreamId("test", "11111111-2222-3333-4444-555555555555")
 def cell_row(kind: str, batch: ChangeBatch) -> tuple[str, str, str, int, str, str, bytes]:
     seqs = batch.origin.column("seq").to_pylist()
     table = batch.table
-    return str(table.id), table.fingerprint, kind, len(batch), min(seqs), max(seqs), batch.to_cell()
+    return (
+        str(table.id),
+        table.fingerprint,
+        kind,
+        len(batch),
+        min(seqs),
+        max(seqs),
+        batch.to_cell().to_pybytes(),
+    )
 
 
 def cell_batch(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.errors import SchemaMismatchError
+from tailrace.model.types import ColumnType, Kind
 from tailrace.reader.rewind import Rewind
 from tests.support.changes import INT, TEXT, changes, table
 
@@ -103,3 +106,18 @@ def test_images_of_another_shape_are_fitted_by_name():
     rewind.observe(changes(wider, [("u", {"id": 1, "v": 1, "extra": "x"}, {"id": 1, "v": 2, "extra": "x"})]))
     rows = rewind.apply(pa.array([{"id": 1, "v": 2}], ONE.arrow), pa.array([True]))
     assert rows.to_pylist() == [{"id": 1, "v": 1}]
+
+
+def test_values_beyond_the_shape_count_only_where_they_are_the_first_known_of_a_key():
+    wider = table(("id", INT), ("v", ColumnType(Kind.INTEGER, "bigint", bits=64)), key=("id",))
+    rewind = Rewind(ONE)
+    big = 5_000_000_000
+    rewind.observe(changes(wider, [("u", {"id": 1, "v": 1}, {"id": 1, "v": big})]))
+    rewind.observe(changes(wider, [("u", {"id": 1, "v": big}, {"id": 1, "v": big + 1})], first=1))
+    selected = pa.array([{"id": 1, "v": big + 1}, {"id": 2, "v": 7}], wider.arrow)
+    rows = rewind.apply(selected, pa.array([True]))
+    assert rows.type == ONE.arrow
+    assert sorted(r["v"] for r in rows.to_pylist()) == [1, 7]
+    untouched = pa.array([{"id": 2, "v": big}], wider.arrow)
+    with pytest.raises(SchemaMismatchError, match="has changed its type"):
+        rewind.apply(untouched, pa.array([True]))

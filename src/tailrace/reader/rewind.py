@@ -41,6 +41,7 @@ class Rewind:
         key_type = pa.struct([table.arrow.field(name) for name in table.key])
         self._keys = [pa.array([], key_type)]
         self._rows = [pa.array([], table.arrow)]
+        self._pending = 0
 
     @property
     def keys(self) -> pa.StructArray:
@@ -52,7 +53,7 @@ class Rewind:
         """Take note of a batch of the table's changes; batches come in log order.
 
         Raises:
-            SchemaMismatchError: its before images are not whole rows.
+            SchemaMismatchError: its before images are not whole rows, or do not fit the table's shape.
         """
         if batch.absent_before:
             raise SchemaMismatchError(
@@ -63,23 +64,44 @@ class Rewind:
                 "or use delivery at-least-once",
             )
         changes = split_key_updates(batch)
-        self._keys.append(fit_keys(keys_of(changes), self._keys[0].type, self._table))
-        self._rows.append(fit_rows(changes.image("before"), self._table))
-        if sum(len(k) for k in self._keys[1:]) > max(_PENDING, len(self._keys[0])):
+        keys = fit_keys(keys_of(changes), self._keys[0].type, self._table)
+        rows = changes.image("before")
+        try:
+            rows = fit_rows(rows, self._table)
+        except SchemaMismatchError:
+            # a value of a wider type that came with a schema change: it counts only in a key's first event
+            self._compact()
+            first = _first_of_each(keys)
+            keys, rows = keys.take(first), rows.take(first)
+            unknown = _not_in(keys, self._keys[0])
+            if unknown is not None:
+                keys, rows = keys.take(unknown), rows.take(unknown)
+            rows = fit_rows(rows, self._table)
+        self._keys.append(keys)
+        self._rows.append(rows)
+        self._pending += len(keys)
+        if self._pending > max(_PENDING, len(self._keys[0])):
             self._compact()
 
     def apply(self, selected: pa.StructArray, in_range: pa.BooleanArray) -> pa.StructArray:
         """The rows of a range at P.
 
         Args:
-            selected: rows of the range as the SELECT gave them, of type `table.arrow`.
+            selected: rows of the range as the SELECT gave them, in whatever shape the table had then.
             in_range: for each of `keys` whether it lies in the range.
+
+        Returns:
+            Rows of type `table.arrow`.
+
+        Raises:
+            SchemaMismatchError: a row that was not touched does not fit that type.
         """
         keys = self.keys
         if not len(keys):
-            return selected
-        untouched = _not_in(key_columns(selected, self._table.key), keys)
-        kept = selected if untouched is None else selected.take(untouched)
+            return fit_rows(selected, self._table)
+        there = fit_keys(key_columns(selected, self._table.key), keys.type, self._table)
+        untouched = _not_in(there, keys)
+        kept = fit_rows(selected if untouched is None else selected.take(untouched), self._table)
         existed = pc.and_(in_range, self._rows[0].is_valid())
         restored = self._rows[0].filter(existed)
         return pa.concat_arrays([kept, restored]) if len(restored) else kept
@@ -91,6 +113,7 @@ class Rewind:
         first = _first_of_each(keys)
         # one row image per key: what a later event says of it does not matter
         self._keys, self._rows = [keys.take(first)], [pa.concat_arrays(self._rows).take(first)]
+        self._pending = 0
 
 
 def _place(batch: ChangeBatch) -> str:

@@ -38,18 +38,17 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
     rewind = Rewind(split.table)
     read_to = split.as_of
     for page in session.pages(split):
-        rows = fit_rows(page.rows, split.table)
-        if exact:
-            high = session.log_end(read_to).to_json()
-            if high != read_to:
-                for batch in session.changes(_log_between(split, read_to, high)):
-                    if batch.table.id == split.table.id:
-                        rewind.observe(batch)
-                read_to = high
-            keys = rewind.keys
-            if len(keys):
-                rows = rewind.apply(rows, session.within(split.table, keys, page.after, page.upto))
-        yield from _batches(split, session, rows)
+        if not exact:
+            yield from _batches(split, session, fit_rows(page.rows, split.table))
+            continue
+        high = session.log_end(read_to).to_json()
+        if high != read_to:
+            for batch in session.changes(_log_between(split, read_to, high)):
+                if batch.table.id == split.table.id:
+                    rewind.observe(batch)
+            read_to = high
+        in_range = session.within(split.table, rewind.keys, page.after, page.upto)
+        yield from _batches(split, session, rewind.apply(page.rows, in_range))
 
 
 def _log_between(split: SnapshotSplit, start: Mapping[str, Any], end: Mapping[str, Any]) -> LogSplit:

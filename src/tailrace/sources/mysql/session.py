@@ -125,7 +125,7 @@ class MySqlSession:
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
     ) -> pa.BooleanArray:
         """For each key whether it lies in `(after, upto]`."""
-        if after is None and upto is None:
+        if not len(keys) or (after is None and upto is None):
             return pa.array(np.ones(len(keys), bool))
         return self._retrying(lambda c: key_sql.within(c, table, keys, after, upto), "comparing keys")
 
