@@ -121,7 +121,7 @@ final class DebeziumPeer {
         p.setProperty("max.batch.size", "8192");
         p.setProperty("max.queue.size", "32768");
         p.setProperty("poll.interval.ms", "50");
-        p.setProperty("snapshot.max.threads", "2");
+        p.setProperty("snapshot.max.threads", "1");
         p.setProperty("key.converter.schemas.enable", "false");
         p.setProperty("value.converter.schemas.enable", "false");
         p.setProperty("header.converter.schemas.enable", "false");
