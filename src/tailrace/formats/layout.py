@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.formats.connect import in_milliseconds
+from tailrace.formats.forms import form_of
 from tailrace.formats.kernels import documents
-from tailrace.formats.modes import Modes, form_of
+from tailrace.formats.modes import Modes
 from tailrace.kernels.memory import SLACK
 from tailrace.model.types import ColumnType, Kind
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tailrace.kernels.rowhash import hash_rows
 from tailrace.model.change import ChangeBatch
 from tailrace.reader.log import keys_of
 
@@ -26,6 +25,8 @@ def in_share(changes: Iterator[ChangeBatch], share: tuple[int, int] | None) -> I
     if share is None:
         yield from changes
         return
+    from tailrace.kernels.rowhash import hash_rows  # noqa: PLC0415 - loads kernels, which planning needs not
+
     number, count = share
     for batch in changes:
         if not batch.table.key:
