@@ -90,6 +90,17 @@ def find_source(wanted, sources, count, last):
 
 
 @inline
+def names_source(wanted, sources, count, state):
+    """Note the source at `wanted` as the transaction's, and as the last one met; whether it is known."""
+    source = find_source(wanted, sources, count, ld64(state + 8 * S_LAST))
+    if source < 0:
+        return False
+    st64(state + 8 * S_SOURCE, source)
+    st64(state + 8 * S_LAST, source)
+    return True
+
+
+@inline
 def varint(p, end):
     """(value, address after it) of an integer of `mysql::serialization`; address -1 if it is cut off.
 
@@ -259,12 +270,9 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
                     st64(scratch + 8 * w, 0)
                 st64(scratch, ld64(p + 20))
                 st64(scratch + 8, ld64(p + 28))
-                source = find_source(scratch, sources, nsources, ld64(state + 8 * S_LAST))
-                if source < 0:
+                if not names_source(scratch, sources, nsources, state):
                     status = np.int64(NEW_SOURCE)
                     break
-                st64(state + 8 * S_SOURCE, source)
-                st64(state + 8 * S_LAST, source)
                 st64(state + 8 * S_GNO, ld64(p + 36))
             st64(state + 8 * S_PHASE, NUMBERED)
         elif kind == 42:
@@ -274,12 +282,9 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
             if not tagged_gtid(p + 19, e, scratch, state):
                 status = np.int64(BAD)
                 break
-            source = find_source(scratch, sources, nsources, ld64(state + 8 * S_LAST))
-            if source < 0:
+            if not names_source(scratch, sources, nsources, state):
                 status = np.int64(NEW_SOURCE)
                 break
-            st64(state + 8 * S_SOURCE, source)
-            st64(state + 8 * S_LAST, source)
             st64(state + 8 * S_PHASE, NUMBERED)
         elif kind == 162:  # MariaDB's
             if e - p < 19 + 13:
@@ -292,12 +297,9 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
             st64(scratch + 8, ld32(p + 5))
             st64(scratch + 16, 1)
             st64(scratch + 24, 45)  # DOMAIN of `gtid`
-            source = find_source(scratch, sources, nsources, ld64(state + 8 * S_LAST))
-            if source < 0:
+            if not names_source(scratch, sources, nsources, state):
                 status = np.int64(NEW_SOURCE)
                 break
-            st64(state + 8 * S_SOURCE, source)
-            st64(state + 8 * S_LAST, source)
             st64(state + 8 * S_GNO, ld64(p + 19))
             # it stands for BEGIN, unless a statement of its own follows
             st64(state + 8 * S_PHASE, NUMBERED if ld8(p + 19 + 12) & 1 else INSIDE)
