@@ -13,24 +13,79 @@ promises the sink:
 
 The sink promises the stream:
 
-* `write` returns once the batch is durable, wholly. If it raises, the batch comes again.
-* A batch that comes again changes nothing that it had changed already. (A sink that cannot say so, as
-  the console cannot, says so in its docstring.)
-* It raises SinkError for what will fail again, TransientSinkError for what may pass, StateError when the
-  target holds what is not this stream's.
-* It touches nothing outside its path and nothing below its path that belongs to another stream.
+* **Durability.** `write` returns once the batch is durable, wholly. If it raises, the batch comes again.
+* **Duplicates.** A batch that comes again changes nothing that it had changed already, if the sink's
+  `capabilities` say exactly-once; else its changes are there once more.
+* **Order.** Who reads the target sees the changes of a key in `seq` order, by the means that
+  `capabilities.order` names.
+* **Schema changes.** The target follows its source (`sinks.columns`) or the sink raises SinkError; no value
+  is dropped or made another one.
+* **Refusals.** It raises SinkError for what will fail again, TransientSinkError for what may pass, StateError
+  when the target holds what is not this stream's. A slow target makes `write` slow and nothing else: the
+  stream plans no batch meanwhile.
+* It touches nothing outside its target and nothing in there that belongs to another stream.
+
+What differs between sinks is data: `Capabilities`. tests/contract/test_sinks.py holds every sink to both.
+A new sink is one file here, one line in `sinks.registry`, its settings in `config.model`, one row in that
+suite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.model.table import TableId
-from tailrace.sinks.parts import SNAPSHOT, Part
+from tailrace.sinks.parts import SNAPSHOT, Part, parts_of
+
+
+class Delivery(StrEnum):
+    """What a batch that comes again does to a target."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+class Order(StrEnum):
+    """In which order readers of a target meet changes."""
+
+    #: A target holds rows, or carries `_seq` to sort by.
+    BY_SEQ = "by-seq"
+    #: The changes of a key come in order.
+    PER_KEY = "per-key"
+
+
+class Unit(StrEnum):
+    """What becomes visible to readers all at once."""
+
+    BATCH = "batch"
+    TARGET = "target"
+    TASK = "task"
+    ROW = "row"
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a sink does, as it is set.
+
+    Args:
+        delivery: whether a batch that comes again leaves a mark.
+        order: in which order changes are met.
+        unit: what becomes visible at once.
+        holds_rows: the target holds the table as it is (upsert), else its changes.
+        follows_schema: new and wider columns reach the target by themselves.
+    """
+
+    delivery: Delivery
+    order: Order
+    unit: Unit
+    holds_rows: bool
+    follows_schema: bool
 
 
 @dataclass(frozen=True)
@@ -53,7 +108,7 @@ class CellBatch:
     Args:
         stream: the stream.
         id: Spark's number of the batch.
-        frame: the cells. Not cached: each action reads the source again.
+        frame: the cells, cached by who calls `write` for as long as it takes.
         end: the stream offset at the batch's end, None where there is none to be had.
     """
 
@@ -66,6 +121,11 @@ class CellBatch:
     def spark(self) -> SparkSession:
         """The stream's own session."""
         return self.frame.sparkSession
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """What the batch holds, table by table."""
+        return parts_of(self.frame)
 
 
 @dataclass(frozen=True)
@@ -93,6 +153,10 @@ class Written:
 
 class Sink(Protocol):
     """Takes batches, one after the other, from one thread."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it does."""
 
     def write(self, batch: CellBatch) -> list[Written]:
         """Make `batch` durable.

@@ -10,8 +10,7 @@ from rich.table import Table
 from tailrace.config.model import ConsoleSettings
 from tailrace.formats.row import to_rows
 from tailrace.model.change import ChangeBatch
-from tailrace.sinks.base import CellBatch, Written
-from tailrace.sinks.parts import parts_of
+from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.transform.route import Router
 
 #: Longest text of one value.
@@ -31,30 +30,32 @@ class ConsoleSink:
         self._router = router
         self._console = Console()
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `Sink.capabilities`."""
+        return Capabilities(
+            Delivery.AT_LEAST_ONCE, Order.BY_SEQ, Unit.ROW, holds_rows=False, follows_schema=True
+        )
+
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        frame = batch.frame.persist()
-        try:
-            parts = parts_of(frame)
-            left = self._settings.rows
-            for part in parts:
-                if left <= 0:
-                    break
-                shown = Table(title=f"batch {batch.id} · {part.table} · {part.kind}", title_justify="left")
-                cells = part.cells_of(frame).limit(left).toLocalIterator()
-                for number, row in enumerate(_rows((c["cell"] for c in cells), left)):
-                    if number == 0:
-                        for name in row:
-                            shown.add_column(name)
-                    shown.add_row(*row.values())
-                    left -= 1
-                self._console.print(shown)
-            rest = sum(part.changes for part in parts) - (self._settings.rows - left)
-            if rest > 0:
-                self._console.print(f"batch {batch.id}: {rest:,} more changes")
-        finally:
-            frame.unpersist()
-        return [Written.of(part, self._router.target(part.table)) for part in parts]
+        left = self._settings.rows
+        for part in batch.parts:
+            if left <= 0:
+                break
+            shown = Table(title=f"batch {batch.id} · {part.table} · {part.kind}", title_justify="left")
+            cells = part.cells_of(batch.frame).limit(left).toLocalIterator()
+            for number, row in enumerate(_rows((c["cell"] for c in cells), left)):
+                if number == 0:
+                    for name in row:
+                        shown.add_column(name)
+                shown.add_row(*row.values())
+                left -= 1
+            self._console.print(shown)
+        rest = sum(part.changes for part in batch.parts) - (self._settings.rows - left)
+        if rest > 0:
+            self._console.print(f"batch {batch.id}: {rest:,} more changes")
+        return [Written.of(part, self._router.target(part.table)) for part in batch.parts]
 
     def close(self) -> None:
         """See `Sink.close`."""

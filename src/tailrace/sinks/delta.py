@@ -28,7 +28,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -41,10 +40,19 @@ from tailrace.config.model import DeltaSettings, WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.model.change import OP_DELETE
 from tailrace.observe.failpoints import failpoint
-from tailrace.sinks.base import CellBatch, StreamId, Written
+from tailrace.sinks.base import (
+    Capabilities,
+    CellBatch,
+    Delivery,
+    Order,
+    StreamId,
+    Unit,
+    Written,
+)
 from tailrace.sinks.columns import AddColumn, follow, stored_schema
 from tailrace.sinks.parquet import DataFile, write_cells
-from tailrace.sinks.parts import SNAPSHOT, Part, parts_of
+from tailrace.sinks.parts import SNAPSHOT, Part
+from tailrace.sinks.targets import TargetPool
 from tailrace.sinks.unpack import (
     MERGE_FIELDS,
     Unpack,
@@ -74,32 +82,27 @@ class DeltaSink:
     def __init__(self, settings: DeltaSettings, router: Router) -> None:
         self._settings = settings
         self._path = absolute(settings.path)
-        self._router = router
-        self._pool = ThreadPoolExecutor(settings.parallelism, "delta-sink")
+        self._pool = TargetPool(router, settings.parallelism)
         self._targets: dict[str, _Target] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `Sink.capabilities`."""
+        return Capabilities(
+            Delivery.EXACTLY_ONCE,
+            Order.BY_SEQ,
+            Unit.TARGET,
+            holds_rows=self._settings.mode is WriteMode.UPSERT,
+            follows_schema=True,
+        )
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        frame = batch.frame.persist()
-        try:
-            work: dict[str, list[Part]] = {}
-            for part in parts_of(frame):
-                work.setdefault(self._router.target(part.table), []).append(part)
-            jobs = [
-                self._pool.submit(self._target(name, batch).write, frame, batch, parts)
-                for name, parts in work.items()
-            ]
-            # All are waited for before the first failure is raised: none writes on after `write`.
-            failures = [e for e in (job.exception() for job in jobs) if e is not None]
-            if failures:
-                raise failures[0]
-        finally:
-            frame.unpersist()
-        return [Written.of(part, name) for name, parts in work.items() for part in parts]
+        return self._pool.write(batch, lambda name, parts: self._target(name, batch).write(batch, parts))
 
     def close(self) -> None:
         """See `Sink.close`."""
-        self._pool.shutdown()
+        self._pool.close()
 
     def _target(self, name: str, batch: CellBatch) -> _Target:
         if name not in self._targets:
@@ -129,7 +132,7 @@ class _Target:
     def sql(self) -> str:
         return f"delta.{_quote(self.path)}"
 
-    def write(self, frame: DataFrame, batch: CellBatch, parts: list[Part]) -> None:
+    def write(self, batch: CellBatch, parts: list[Part]) -> None:
         """Write each part that is not in the table yet."""
         state = self._open(parts[0])
         direct = is_local(self.path) and "delta.columnMapping.mode" not in state.properties
@@ -138,7 +141,7 @@ class _Target:
             if state.transactions.get(mark.app, -1) >= mark.version:
                 continue
             columns = self._follow(part)
-            cells = in_session(part.cells_of(frame), self.session)
+            cells = in_session(part.cells_of(batch.frame), self.session)
             if self.mode is WriteMode.UPSERT and part.kind != SNAPSHOT:
                 self._merge(cells, columns, part, mark)
             elif self.mode is WriteMode.UPSERT:

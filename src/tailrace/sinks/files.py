@@ -12,16 +12,23 @@ A file `path/<target>/_tailrace.json` says which stream a target belongs to; ano
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tailrace.config.model import JsonSettings, ParquetSettings
 from tailrace.errors import StateError
-from tailrace.sinks.base import CellBatch, StreamId, Written
+from tailrace.sinks.base import (
+    Capabilities,
+    CellBatch,
+    Delivery,
+    Order,
+    StreamId,
+    Unit,
+    Written,
+)
 from tailrace.sinks.columns import merged_schema
-from tailrace.sinks.parts import Part, parts_of
+from tailrace.sinks.parts import Part
+from tailrace.sinks.targets import TargetPool
 from tailrace.sinks.unpack import log_fields, log_rows, unpacked
 from tailrace.spark.checkpoint import Directory
 from tailrace.transform.route import Router
@@ -39,39 +46,32 @@ class FileSink:
 
     def __init__(self, settings: ParquetSettings | JsonSettings, router: Router) -> None:
         self._settings = settings
-        self._router = router
-        self._pool = ThreadPoolExecutor(settings.parallelism, "file-sink")
+        self._pool = TargetPool(router, settings.parallelism)
         self._opened: set[str] = set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `Sink.capabilities`."""
+        return Capabilities(
+            Delivery.EXACTLY_ONCE, Order.BY_SEQ, Unit.TARGET, holds_rows=False, follows_schema=True
+        )
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        frame = batch.frame.persist()
-        try:
-            work: dict[str, list[Part]] = {}
-            for part in parts_of(frame):
-                work.setdefault(self._router.target(part.table), []).append(part)
-            jobs = [
-                self._pool.submit(self._write, frame, batch, target, parts) for target, parts in work.items()
-            ]
-            failures = [e for e in (job.exception() for job in jobs) if e is not None]
-            if failures:
-                raise failures[0]
-        finally:
-            frame.unpersist()
-        return [Written.of(part, target) for target, parts in work.items() for part in parts]
+        return self._pool.write(batch, lambda target, parts: self._write(batch, target, parts))
 
     def close(self) -> None:
         """See `Sink.close`."""
-        self._pool.shutdown()
+        self._pool.close()
 
-    def _write(self, frame: DataFrame, batch: CellBatch, target: str, parts: list[Part]) -> None:
+    def _write(self, batch: CellBatch, target: str, parts: list[Part]) -> None:
         path = f"{self._settings.path.rstrip('/')}/{target}"
         if target not in self._opened:
             _own(target, path, batch.stream)
             self._opened.add(target)
         columns = merged_schema(target, (shape for part in parts for shape in part.shapes))
         tables = sorted({str(part.table) for part in parts})
-        cells = frame.where(f.col("table").isin(tables)).select("cell")
+        cells = batch.frame.where(f.col("table").isin(tables)).select("cell")
         rows = unpacked(cells, log_rows(columns), log_fields(columns))
         writer = rows.write.format(self._settings.type).mode("overwrite")
         writer.save(f"{path}/tailrace_batch={batch.id}")

@@ -5,7 +5,8 @@ shape was: a column the shape does not have is null, a narrower type is widened.
 
     snapshot rows   the columns
     last rows       per key of a cell the last change: the columns, `_op` and `_seq` (upsert)
-    log rows        formats.row's columns and `_before`, the whole old row of an update (changelog)
+    log rows        formats.row's columns, `_before`, the whole old row of an update, and `_absent_before`,
+                    the columns that the log left out of it (changelog)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tailrace.errors import SinkError
-from tailrace.formats.row import ROW_FIELDS, to_rows
+from tailrace.formats.row import ABSENT_TYPE, IN_OLD, ROW_FIELDS, absent, to_rows
 from tailrace.model.change import OP_UPDATE, ChangeBatch
 from tailrace.sinks.columns import stored_type
 from tailrace.spark.jvm import map_in_arrow
@@ -67,7 +68,8 @@ def last_rows(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
 
 def log_fields(columns: pa.Schema) -> pa.Schema:
     """The columns of a change log whose tables have `columns`."""
-    return pa.schema([*columns, *ROW_FIELDS, pa.field("_before", pa.struct(list(columns)))])
+    old = [pa.field("_before", pa.struct(list(columns))), pa.field("_absent_before", ABSENT_TYPE)]
+    return pa.schema([*columns, *ROW_FIELDS, *old])
 
 
 def log_rows(columns: pa.Schema) -> Unpack:
@@ -85,7 +87,8 @@ def log_rows(columns: pa.Schema) -> Unpack:
                 _fit(batch.before, columns), fields=list(columns), mask=pc.invert(updated)
             )
         origin = [rows.column(field.name) for field in ROW_FIELDS]
-        return pa.RecordBatch.from_arrays([*_fit_columns(image, columns), *origin, before], schema=schema)
+        arrays = [*_fit_columns(image, columns), *origin, before, absent(batch, IN_OLD)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return unpack
 

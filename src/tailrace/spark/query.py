@@ -109,7 +109,14 @@ class BatchGate:
             self._idle.clear()
         try:
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
-            written = self._sink.write(CellBatch(stream, batch_id, frame, self._checkpoint.end_of(batch_id)))
+            # An action on a frame that is not cached reads the source again.
+            cells = frame.persist()
+            try:
+                written = self._sink.write(
+                    CellBatch(stream, batch_id, cells, self._checkpoint.end_of(batch_id))
+                )
+            finally:
+                cells.unpersist()
             failpoint("sink.committed")
             self.written = batch_id
             self._watcher.on_written(batch_id, written)

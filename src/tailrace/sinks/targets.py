@@ -1,0 +1,42 @@
+"""A batch to several targets at once: each target by one thread, its tables one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from tailrace.sinks.base import CellBatch, Written
+from tailrace.sinks.parts import Part
+from tailrace.transform.route import Router
+
+
+class TargetPool:
+    """Threads that write targets.
+
+    Args:
+        router: names the targets.
+        parallelism: targets written at the same time.
+    """
+
+    def __init__(self, router: Router, parallelism: int) -> None:
+        self._router = router
+        self._pool = ThreadPoolExecutor(parallelism, "sink-target")
+
+    def write(self, batch: CellBatch, write: Callable[[str, list[Part]], None]) -> list[Written]:
+        """Call `write` with each target's name and its parts of `batch`.
+
+        Raises:
+            Exception: the first that `write` raised, after all have ended: none writes on.
+        """
+        work: dict[str, list[Part]] = {}
+        for part in batch.parts:
+            work.setdefault(self._router.target(part.table), []).append(part)
+        jobs = [self._pool.submit(write, name, parts) for name, parts in work.items()]
+        failures = [e for e in (job.exception() for job in jobs) if e is not None]
+        if failures:
+            raise failures[0]
+        return [Written.of(part, name) for name, parts in work.items() for part in parts]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
