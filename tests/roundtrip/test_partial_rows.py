@@ -13,7 +13,7 @@ from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ChangeBatch
 from tailrace.model.split import LogSplit
 from tailrace.model.table import TableId
 from tailrace.reader.rewind import Rewind
-from tailrace.sinks.unpack import last_rows
+from tailrace.sinks.unpack import last_rows, log_rows
 from tailrace.sources.mysql.session import MySqlSession
 from tailrace.sources.mysql.starting import log_end_position
 from tests.support.binlog import options_of
@@ -116,6 +116,24 @@ def test_neither_rewind_nor_upsert_takes_parts_of_rows(mysql: MySqlServer, table
         last_rows(pa.schema(list(updated.table.arrow)), ("id",))(updated)
     (deleted,) = _changes(mysql, table, "MINIMAL", "DELETE FROM {t}")
     assert last_rows(pa.schema(list(updated.table.arrow)), ("id",))(deleted).num_rows == 1
+
+
+def test_change_log_tells_what_is_absent_from_what_is_null(mysql: MySqlServer, table: str) -> None:
+    mysql.execute(f"INSERT INTO {table} VALUES {_ROW}")
+    batches = _changes(
+        mysql,
+        table,
+        "MINIMAL",
+        "UPDATE {t} SET n = NULL WHERE id = 1",
+        "DELETE FROM {t} WHERE id = 1",
+    )
+    columns = pa.schema(list(batches[0].table.arrow))
+    rows = [row for batch in batches for row in log_rows(columns)(batch).to_pylist()]
+    assert [(r["_op"], r["id"], r["_absent"], r["_absent_before"]) for r in rows] == [
+        ("u", 1, ["v", "doc"], ["v", "doc", "n"]),
+        ("d", 1, ["v", "doc", "n"], None),
+    ]
+    assert rows[0]["_before"] == {"id": 1, "v": None, "doc": None, "n": None}
 
 
 _UNNAMED = """

@@ -29,9 +29,8 @@ Source: debezium/debezium v3.6.1 (`Envelope`, `SchemaFactory`, `BinlogSourceInfo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +44,7 @@ from tailrace.formats.layout import Cell, cell, dumps
 from tailrace.formats.messages import Document, operations, write
 from tailrace.formats.modes import DEFAULT_MODES, Modes
 from tailrace.formats.row import op_letters
+from tailrace.formats.topics import Topics
 from tailrace.model.change import OP_CREATE, OP_DELETE, ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 
@@ -54,8 +54,6 @@ OLD_KEY_HEADER = "__debezium.oldkey"
 _EVEN_DIGITS, _ODD_DIGITS = pa.array(list("02468ace")), pa.array(list("13579bdf"))
 _FALSE = pa.scalar(False)
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-#: Kafka's limit for a topic's name.
-_MAX_TOPIC = 249
 
 
 def debezium_schema() -> pa.Schema:
@@ -81,6 +79,7 @@ class DebeziumFormat:
         connector: kind of source, for `source.connector` and the name of the source's schema.
         version: for `source.version`.
         modes: Debezium's handling modes.
+        delimiter: what stands between the parts of topics and schema names.
     """
 
     topic_prefix: str
@@ -88,11 +87,11 @@ class DebeziumFormat:
     connector: str = "mysql"
     version: str = __version__
     modes: Modes = DEFAULT_MODES
+    delimiter: str = "."
 
     def topic(self, table: TableId) -> str:
         """The topic of a table's changes; also the prefix of its schemas' names."""
-        name = f"{self.topic_prefix}.{table.database}.{table.table}"
-        return re.sub(r"[^a-zA-Z0-9._-]", "_", name)[:_MAX_TOPIC]
+        return Topics(self.topic_prefix, self.delimiter).topic(table)
 
     def to_messages(self, batch: ChangeBatch, now_ms: int) -> pa.RecordBatch:
         """One message per change, two per delete, in the changes' order.
@@ -112,14 +111,28 @@ class DebeziumFormat:
         deletes = operations(batch) == OP_DELETE
         # each change's own message comes after those of the changes before it and their tombstones
         first_message = np.arange(len(batch)) + np.cumsum(deletes) - deletes
+        headers = key_update_headers(batch, keys, first_message)
         columns = [
             pa.repeat(pa.scalar(topic, pa.string()), len(values)),
             keys,
             values,
-            _headers(batch, keys, first_message),
+            headers.take(pa.array(np.repeat(np.arange(len(batch)), 1 + deletes))),
             pa.nulls(len(values), pa.int32()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=debezium_schema())
+
+    def keys(self, batch: ChangeBatch) -> pa.Array:
+        """The key of each change, all null for a table without a key."""
+        whole = self._document(batch, self.topic(batch.table.id), 0)
+        nothing = {"before": [], "after": [], "source": [], "head": "", "middle": "", "tail": ""}
+        keys, values = write(replace(whole, **nothing), batch)
+        return keys.filter(values.is_valid())
+
+    def values(self, batch: ChangeBatch, now_ms: int) -> pa.Array:
+        """The value of each change; see `to_messages`."""
+        whole = self._document(batch, self.topic(batch.table.id), now_ms)
+        _, values = write(replace(whole, key_before=[], key_after=[]), batch)
+        return values.drop_null()
 
     def _document(self, batch: ChangeBatch, topic: str, now_ms: int) -> Document:
         table = batch.table
@@ -183,27 +196,29 @@ def _image(
     return cells
 
 
-def _headers(batch: ChangeBatch, keys: pa.Array, first_message: np.ndarray) -> pa.ListArray:
-    """Headers of all messages: the other key on the three messages of each key update, else null."""
-    old = _key_updates(batch)
+def key_update_headers(batch: ChangeBatch, keys: pa.Array, key_of: np.ndarray) -> pa.ListArray:
+    """Headers of each change's messages: the other key on the halves of a key update, else null.
+
+    Args:
+        batch: changes of one table.
+        keys: keys of messages.
+        key_of: for each change where among `keys` its own is.
+    """
+    old = key_updates(batch)
     if not batch.table.key or len(old) == 0:
-        return pa.nulls(len(keys), _HEADERS)
-    delete, create = first_message[old], first_message[old + 1]
-    # messages of one update: the delete, its tombstone, the create
-    at = np.stack([delete, delete + 1, create], axis=1).reshape(-1)
-    other = np.stack([create, create, delete], axis=1).reshape(-1)
-    has = np.zeros(len(keys), bool)
+        return pa.nulls(len(batch), _HEADERS)
+    at, other = (np.stack([a, b], axis=1).reshape(-1) for a, b in ((old, old + 1), (old + 1, old)))
+    has = np.zeros(len(batch), bool)
     has[at] = True
-    names = pa.array([NEW_KEY_HEADER, NEW_KEY_HEADER, OLD_KEY_HEADER])
+    names = pa.array([NEW_KEY_HEADER, OLD_KEY_HEADER]).take(pa.array(np.arange(len(at)) % 2))
     values = pa.StructArray.from_arrays(
-        [names.take(pa.array(np.arange(len(at)) % 3)), keys.take(pa.array(other))],
-        fields=list(_HEADERS.value_type),
+        [names, keys.take(pa.array(key_of[other]))], fields=list(_HEADERS.value_type)
     )
     offsets = np.concatenate([[0], np.cumsum(has)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values, type=_HEADERS, mask=pa.array(~has))
 
 
-def _key_updates(batch: ChangeBatch) -> np.ndarray:
+def key_updates(batch: ChangeBatch) -> np.ndarray:
     """Rows that are the first half of a key update whose second half is the next row.
 
     The halves have one event and row, so one `seq` but for its last digit: even, then odd.

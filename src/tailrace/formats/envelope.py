@@ -1,8 +1,8 @@
 """The `envelope` shape: both row images as structs, what happened, and where it comes from.
 
-Debezium's envelope as typed Spark columns. One thing in it is not a function of the log: `ts_ms`, when
-the change was processed. Whoever calls gives that time, so this module stays pure; a replay whose
-`now_ms` differs gives rows that differ in `ts_ms` and in nothing else.
+Debezium's envelope as typed Spark columns, and `_seq` and `_absent`, which are ours. One thing in it is not a
+function of the log: `ts_ms`, when the change was processed. Whoever calls gives that time, so this module
+stays pure; a replay whose `now_ms` differs gives rows that differ in `ts_ms` and in nothing else.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace import __version__
-from tailrace.formats.row import op_letters, ts_ms
+from tailrace.formats.row import ABSENT_TYPE, IN_AFTER, IN_BEFORE, absent, absent_columns, op_letters, ts_ms
 from tailrace.model.change import OP_LETTERS, ChangeBatch
 from tailrace.model.table import TableSchema
 
@@ -42,6 +43,9 @@ SOURCE_TYPE = pa.struct(
     ]
 )
 
+#: Names of the columns that the log left out of the images: not NULL but unknown.
+ABSENT_SIDES = pa.struct([pa.field("before", ABSENT_TYPE), pa.field("after", ABSENT_TYPE)])
+
 _SNAPSHOT_MARKS = pa.array(["true" if letter == "r" else "false" for letter in OP_LETTERS])
 
 
@@ -55,6 +59,7 @@ def envelope_schema(table: TableSchema) -> pa.Schema:
             pa.field("source", SOURCE_TYPE),
             pa.field("ts_ms", pa.int64()),
             pa.field("_seq", pa.string()),
+            pa.field("_absent", ABSENT_SIDES),
         ]
     )
 
@@ -78,6 +83,7 @@ def to_envelopes(batch: ChangeBatch, now_ms: int, *, name: str, connector: str =
         _source(batch, name, connector),
         _repeated(now_ms, pa.int64(), len(batch)),
         batch.origin.column("seq"),
+        _absent(batch),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=envelope_schema(batch.table))
 
@@ -100,6 +106,15 @@ def _source(batch: ChangeBatch, name: str, connector: str) -> pa.StructArray:
         origin.column("thread"),
     ]
     return pa.StructArray.from_arrays(values, fields=list(SOURCE_TYPE))
+
+
+def _absent(batch: ChangeBatch) -> pa.StructArray:
+    """The columns that the images lack, null for changes whose images are whole."""
+    if not (absent_columns(batch, "before") or absent_columns(batch, "after")):
+        return pa.nulls(len(batch), ABSENT_SIDES)
+    sides = [absent(batch, IN_BEFORE), absent(batch, IN_AFTER)]
+    whole = pc.and_(*(side.is_null() for side in sides))
+    return pa.StructArray.from_arrays(sides, fields=list(ABSENT_SIDES), mask=whole)
 
 
 def snapshot_marks(batch: ChangeBatch) -> pa.Array:

@@ -27,12 +27,12 @@ class Document:
 
     Args:
         head: text before the first image.
-        before: the columns of the image before; none if no change has one.
+        before: the columns of the image before; none if no change has one, or if none is to be written.
         middle: text between the images.
         after: the same for the image after.
         source: what follows the images.
         tail: text at the end.
-        key_before: the key's columns in the image before.
+        key_before: the key's columns in the image before; none of both: no keys are to be written.
         key_after: the same in the image after.
         key_tail: text at the end of the key.
     """
@@ -69,7 +69,7 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
     scratch = np.zeros(SCRATCH + SLACK, np.uint8)
     offsets = np.zeros((2, messages + 1), np.int32)
     validity = np.zeros(messages // 8 + 1, np.uint8)
-    has_key = bool(batch.table.key)
+    key_columns = len(document.key_before) or len(document.key_after)
 
     job = np.zeros(documents.JOB, np.int64)
     job[documents.ROWS] = len(batch)
@@ -80,21 +80,21 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
         (documents.BEFORE, before, batch.before),
         (documents.AFTER, after, batch.after),
     ):
-        if image is not None:
+        if image is not None and len(words):
             job[at : at + 3] = words.ctypes.data, validity_of(image), image.offset
     job[documents.SOURCE : documents.SOURCE + 2] = source.ctypes.data, len(source)
     for at, text in zip(
         (documents.HEAD, documents.MIDDLE, documents.TAIL, documents.KEY_TAIL), texts, strict=True
     ):
         job[at : at + 2] = pool.place(text)
-    job[documents.KEY_COLUMNS] = len(batch.table.key)
+    job[documents.KEY_COLUMNS] = key_columns
     job[documents.KEY_BEFORE], job[documents.KEY_AFTER] = key_before.ctypes.data, key_after.ctypes.data
     job[documents.KEY_OFFSETS], job[documents.VALUE_OFFSETS] = (row.ctypes.data for row in offsets)
     job[documents.VALUE_VALIDITY] = validity.ctypes.data
     job[documents.SCRATCH_ADDRESS] = scratch.ctypes.data
 
     fixed = sum(map(len, texts)) * len(batch)
-    keys = _Output(_expected(described[3:], parts[3:], messages) + (fixed if has_key else 0))
+    keys = _Output(_expected(described[3:], parts[3:], messages) + (fixed if key_columns else 0))
     values = _Output(_expected(described[:3], parts[:3], len(batch)) + fixed)
     while True:
         job[documents.KEY_OUT : documents.KEY_CAPACITY + 1] = keys.words()
@@ -110,7 +110,7 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
         pa.Array.from_buffers(pa.binary(), messages, [valid, pa.py_buffer(row), output.buffer(int(row[-1]))])
         for valid, row, output in ((None, offsets[0], keys), (pa.py_buffer(validity), offsets[1], values))
     ]
-    return (made[0] if has_key else pa.nulls(messages, pa.binary())), made[1]
+    return (made[0] if key_columns else pa.nulls(messages, pa.binary())), made[1]
 
 
 def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], rows: int) -> int:

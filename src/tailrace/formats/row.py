@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_DELETE, OP_LETTERS, ChangeBatch
 from tailrace.model.table import TableSchema
+
+#: Names of the columns that a row image lacks; null where it lacks none.
+ABSENT_TYPE = pa.list_(pa.string())
 
 #: What follows the table's columns.
 #:
@@ -16,13 +21,23 @@ from tailrace.model.table import TableSchema
 #: _ts_ms     commit time at the source, milliseconds since 1970 UTC; null if unknown
 #: _txn       the source's transaction id (MySQL: GTID), null if it has none
 #: _position  `file:pos` of the change's event in the log
+#: _absent    columns of the row that the log left out: not NULL but unknown; null where the row is whole
 ROW_FIELDS = (
     pa.field("_op", pa.string()),
     pa.field("_seq", pa.string()),
     pa.field("_ts_ms", pa.int64()),
     pa.field("_txn", pa.string()),
     pa.field("_position", pa.string()),
+    pa.field("_absent", ABSENT_TYPE),
 )
+
+# the image of an r, c, u and d; what a SELECT read is whole
+IN_BEFORE = (None, None, "before", "before")
+IN_AFTER = (None, "after", "after", None)
+#: ... that the row shape shows.
+IN_SHOWN = (None, "after", "after", "before")
+#: ... that is the old row of an update.
+IN_OLD = (None, None, "before", None)
 
 # scalars made once: pyarrow looks for pandas on each conversion of a Python value
 _LETTERS = pa.array(OP_LETTERS)
@@ -73,6 +88,7 @@ def to_rows(batch: ChangeBatch) -> pa.RecordBatch:
         ts_ms(batch),
         origin.column("txn").dictionary_decode(),
         positions(batch),
+        absent(batch, IN_SHOWN),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -92,6 +108,27 @@ def positions(batch: ChangeBatch) -> pa.Array:
     """`file:pos` of each change."""
     file = batch.origin.column("file").dictionary_decode()
     return pc.binary_join_element_wise(file, batch.origin.column("pos").cast(pa.string()), ":")
+
+
+def absent(batch: ChangeBatch, sides: Sequence[str | None]) -> pa.ListArray:
+    """For each change the names of the columns that one of its images lacks, null where it is whole.
+
+    Args:
+        batch: changes of one table.
+        sides: which image, `before` or `after`, by the change's operation: IN_BEFORE, IN_AFTER, IN_SHOWN or
+            IN_OLD.
+    """
+    lacking = {side: absent_columns(batch, side) for side in ("before", "after")}
+    of_op = [lacking[side] or None if side else None for side in sides]
+    if not any(of_op):
+        return pa.nulls(len(batch), ABSENT_TYPE)
+    return pa.array(of_op, ABSENT_TYPE).take(batch.op)
+
+
+def absent_columns(batch: ChangeBatch, side: str) -> tuple[str, ...]:
+    """The columns of the batch's table that the log left out of its `before` or `after` images."""
+    names = batch.absent_before if side == "before" else batch.absent_after
+    return tuple(name for name in names if name in batch.table.arrow.names)
 
 
 def _shown(batch: ChangeBatch) -> list[pa.Array]:

@@ -22,13 +22,15 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tailrace.config.model import WriteMode
 from tailrace.errors import StateError
-from tailrace.formats.row import ROW_FIELDS
+from tailrace.sinks.unpack import log_fields
 from tailrace.spark.jvm import delta_state, map_in_arrow
 from tailrace.verify.checksum import Checksums, bucket_of
 
 #: Commits looked at before the whole history is.
 _RECENT = 200
-_CHANGELOG_FIELDS = {"_before", *(field.name for field in ROW_FIELDS)}
+#: Of a change log: what it tells of old rows, and all that it has beside the source's columns.
+_OLD_ROW = {"_before", "_absent_before"}
+_CHANGELOG_FIELDS = set(log_fields(pa.schema([])).names)
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def _version_after(spark: SparkSession, path: str, batch: int) -> int:
 
 
 def _collapse(log: DataFrame, key: Sequence[str]) -> DataFrame:
-    row = f.struct(*(f.col(_quote(name)) for name in log.columns if name != "_before"))
+    row = f.struct(*(f.col(_quote(name)) for name in log.columns if name not in _OLD_ROW))
     last = log.groupBy(*(f.col(_quote(name)) for name in key)).agg(f.max_by(row, "_seq").alias("_last"))
     return last.select("_last.*").where("_op <> 'd'")
 

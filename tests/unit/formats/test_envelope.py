@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from tailrace import __version__
 from tailrace.formats.envelope import envelope_schema, to_envelopes
 
@@ -25,7 +27,7 @@ def test_envelope_holds_both_images_and_the_source():
         "row": 4,
         "thread": 11,
     }
-    rest = {"ts_ms": 1_800_000_000_000, "_seq": "0000000000010000000000c800000000"}
+    rest = {"ts_ms": 1_800_000_000_000, "_seq": "0000000000010000000000c800000000", "_absent": None}
     assert envelopes.to_pylist() == [
         {"before": A, "after": B, "op": "u", "source": source, **rest},
         {
@@ -47,3 +49,21 @@ def test_only_ts_ms_depends_on_when_the_batch_is_processed():
     changes = batch(ORDERS, [change("u", A, B)])
     first, second = (to_envelopes(changes, now, name="app").drop_columns("ts_ms") for now in (1, 2))
     assert first.equals(second)
+
+
+def test_columns_that_the_log_left_out_are_named_for_each_image():
+    changes = batch(ORDERS, [change("c", None, A), change("u", A, B), change("d", B), change("r", None, A)])
+    only_after = replace(changes, absent_after=("name",))
+    both = replace(changes, absent_before=("id", "name"), absent_after=("name",))
+    assert to_envelopes(only_after, 0, name="app").column("_absent").to_pylist() == [
+        {"before": None, "after": ["name"]},
+        {"before": None, "after": ["name"]},
+        None,
+        None,
+    ]
+    assert to_envelopes(both, 0, name="app").column("_absent").to_pylist() == [
+        {"before": None, "after": ["name"]},
+        {"before": ["id", "name"], "after": ["name"]},
+        {"before": ["id", "name"], "after": None},
+        None,
+    ]

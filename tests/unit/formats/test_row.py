@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -6,6 +8,8 @@ from tailrace.formats.row import row_schema, to_rows
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
+from tailrace.reader.fit import fit_batch
+from tailrace.sinks.unpack import log_fields, log_rows
 
 from .changes import ID, NAME, ORDERS, batch, change
 
@@ -114,7 +118,41 @@ def test_every_type_survives_the_choice_between_the_sides():
     assert rows.select(list(row)).to_pylist() == [row, row, empty]
 
 
-@pytest.mark.parametrize("name", ["_op", "_SEQ"])
+PARTS = replace(
+    batch(ORDERS, [change("c", None, A), change("u", A, B), change("d", B)]),
+    absent_before=("name", "id"),
+    absent_after=("name",),
+)
+
+
+def test_row_names_the_columns_that_the_log_left_out_of_the_image_it_shows():
+    assert to_rows(PARTS).column("_absent").to_pylist() == [["name"], ["name"], ["name", "id"]]
+    whole_after = replace(PARTS, absent_after=())
+    assert to_rows(whole_after).column("_absent").to_pylist() == [None, None, ["name", "id"]]
+    again = ChangeBatch.from_cell(PARTS.slice(1).to_cell())
+    assert to_rows(again).column("_absent").to_pylist() == [["name"], ["name", "id"]]
+
+
+def test_rows_of_whole_images_name_no_absent_columns():
+    rows = to_rows(batch(ORDERS, [change("u", A, {"id": 1, "name": None})]))
+    assert rows.column("_absent").to_pylist() == [None]
+
+
+def test_absent_columns_that_the_stream_does_not_know_are_not_named():
+    narrow = TableSchema(ORDERS.id, (ID,), ("id",))
+    assert to_rows(fit_batch(PARTS, narrow)).column("_absent").to_pylist() == [None, None, ["id"]]
+
+
+def test_change_log_names_the_columns_that_old_rows_lack():
+    columns = pa.schema(list(ORDERS.arrow))
+    rows = log_rows(columns)(PARTS)
+    assert rows.schema == log_fields(columns)
+    assert rows.column("_absent").to_pylist() == [["name"], ["name"], ["name", "id"]]
+    assert rows.column("_absent_before").to_pylist() == [None, ["name", "id"], None]
+    assert rows.column("_before").is_null().to_pylist() == [True, False, True]
+
+
+@pytest.mark.parametrize("name", ["_op", "_SEQ", "_Absent"])
 def test_a_column_with_a_name_the_shape_needs_is_refused_by_name(name):
     table = TableSchema(TableId("shop", "orders"), (ID, Column(name, NAME.type)), ("id",))
     with pytest.raises(ConfigError, match=f"column `{name}` of table `shop.orders`"):

@@ -1,0 +1,85 @@
+"""Messages from encoded keys and values: tombstones, headers of key updates, topics.
+
+The same whatever the encodings are, as in Debezium, where converters know nothing of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.formats.base import NO_IDS, Encoding, SchemaIds, SchemaText
+from tailrace.formats.debezium import DebeziumFormat, debezium_schema, key_update_headers
+from tailrace.formats.messages import operations
+from tailrace.formats.topics import Topics
+from tailrace.model.change import OP_DELETE, ChangeBatch
+from tailrace.model.table import TableId, TableSchema
+
+
+@dataclass(frozen=True)
+class JsonEncoding:
+    """Debezium's JSON, by Connect's JSON converter.
+
+    Args:
+        form: how it is written.
+    """
+
+    form: DebeziumFormat
+    has_tombstones: bool = True
+
+    def key_schema(self, table: TableSchema) -> None:  # noqa: ARG002 - nothing to register
+        """See Encoding."""
+
+    def value_schema(self, table: TableSchema) -> None:  # noqa: ARG002 - nothing to register
+        """See Encoding."""
+
+    def keys(self, batch: ChangeBatch, ids: SchemaIds) -> pa.Array:  # noqa: ARG002 - has no schemas
+        """See Encoding."""
+        return self.form.keys(batch)
+
+    def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:  # noqa: ARG002
+        """See Encoding."""
+        return self.form.values(batch, now_ms)
+
+
+@dataclass(frozen=True)
+class KeyValueFormat:
+    """A MessageFormat of one encoding for keys and one for values.
+
+    Args:
+        topics: names of topics.
+        key: how keys are encoded.
+        value: how values are encoded.
+        tombstones: Debezium's `tombstones.on.delete`; only for values that have them.
+    """
+
+    topics: Topics
+    key: Encoding
+    value: Encoding
+    tombstones: bool = True
+
+    def topic(self, table: TableId) -> str:
+        """See MessageFormat."""
+        return self.topics.topic(table)
+
+    def schemas(self, table: TableSchema) -> tuple[SchemaText, ...]:
+        """See MessageFormat."""
+        both = (self.key.key_schema(table), self.value.value_schema(table))
+        return tuple(schema for schema in both if schema is not None)
+
+    def messages(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds = NO_IDS) -> pa.RecordBatch:
+        """See MessageFormat."""
+        keys, values = self.key.keys(batch, ids), self.value.values(batch, now_ms, ids)
+        headers = key_update_headers(batch, keys, np.arange(len(batch)))
+        deletes = operations(batch) == OP_DELETE
+        if self.tombstones and self.value.has_tombstones and deletes.any():
+            change_of = np.repeat(np.arange(len(batch)), 1 + deletes)
+            is_tombstone = np.diff(change_of, prepend=-1) == 0
+            keys, headers = (array.take(pa.array(change_of)) for array in (keys, headers))
+            values = values.take(pa.array(change_of, mask=is_tombstone))
+        topic = pa.scalar(self.topic(batch.table.id), pa.string())
+        n = len(values)
+        columns = [pa.repeat(topic, n), keys, values, headers, pa.nulls(n, pa.int32())]
+        return pa.RecordBatch.from_arrays(columns, schema=debezium_schema())
