@@ -29,10 +29,10 @@ class JsonEncoding:
     form: DebeziumFormat
     has_tombstones: bool = True
 
-    def key_schema(self, table: TableSchema) -> None:  # noqa: ARG002 - nothing to register
+    def key_schema(self, table: TableSchema) -> None:
         """See Encoding."""
 
-    def value_schema(self, table: TableSchema) -> None:  # noqa: ARG002 - nothing to register
+    def value_schema(self, table: TableSchema) -> None:
         """See Encoding."""
 
     def keys(self, batch: ChangeBatch, ids: SchemaIds) -> pa.Array:  # noqa: ARG002 - has no schemas

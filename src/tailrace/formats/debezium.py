@@ -124,8 +124,8 @@ class DebeziumFormat:
     def keys(self, batch: ChangeBatch) -> pa.Array:
         """The key of each change, all null for a table without a key."""
         whole = self._document(batch, self.topic(batch.table.id), 0)
-        nothing = {"before": [], "after": [], "source": [], "head": "", "middle": "", "tail": ""}
-        keys, values = write(replace(whole, **nothing), batch)
+        alone = replace(whole, head="", before=[], middle="", after=[], source=[], tail="")
+        keys, values = write(alone, batch)
         return keys.filter(values.is_valid())
 
     def values(self, batch: ChangeBatch, now_ms: int) -> pa.Array:

@@ -1,0 +1,68 @@
+import json
+
+import pytest
+
+from tailrace.formats.assemble import JsonEncoding, KeyValueFormat
+from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.topics import Topics
+from tailrace.model.table import TableId, TableSchema
+
+from .changes import ID, NAME, ORDERS, batch, change
+
+A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
+CHANGES = [
+    change("c", None, A),
+    change("u", A, {**A, "name": "b"}),
+    change("d", A, seq="0" * 31 + "4"),
+    change("c", None, B, seq="0" * 31 + "5"),
+    change("d", B),
+]
+FORM = DebeziumFormat("app", schemas=False)
+
+
+def json_format(tombstones=True, topics=None):
+    encoding = JsonEncoding(FORM)
+    return KeyValueFormat(topics or Topics("app"), encoding, encoding, tombstones)
+
+
+@pytest.mark.parametrize("table", [ORDERS, TableSchema(ORDERS.id, (ID, NAME))], ids=["key", "no key"])
+def test_assembled_messages_are_those_of_the_debezium_shape(table):
+    changes = batch(table, CHANGES)
+    assert json_format().messages(changes, 5).equals(FORM.to_messages(changes, 5))
+
+
+def test_snapshot_rows_are_assembled_alike():
+    changes = batch(ORDERS, [change("r", None, A), change("r", None, B)])
+    assert json_format().messages(changes, 5).equals(FORM.to_messages(changes, 5))
+
+
+def test_tombstones_can_be_left_out():
+    made = json_format(tombstones=False).messages(batch(ORDERS, CHANGES), 5).to_pylist()
+    assert [json.loads(m["value"])["op"] for m in made] == ["c", "u", "d", "c", "d"]
+    assert [[h["key"] for h in m["headers"] or ()] for m in made] == [
+        [],
+        [],
+        ["__debezium.newkey"],
+        ["__debezium.oldkey"],
+        [],
+    ]
+
+
+def test_json_needs_no_schemas_registered():
+    assert json_format().schemas(ORDERS) == ()
+
+
+def test_topics_are_named_as_debezium_names_them():
+    topics = Topics("app")
+    assert topics.topic(TableId("my shop", "größe")) == "app.my_shop.gr__e"
+    assert (topics.transaction, topics.schema_change) == ("app.transaction", "app")
+    assert topics.heartbeat == "__debezium-heartbeat.app"
+    assert Topics("app", "-").topic(TableId("shop", "orders")) == "app-shop-orders"
+
+
+def test_one_topic_for_all_tables_leaves_their_schemas_apart():
+    topics = Topics("app", only="everything")
+    assert topics.topic(ORDERS.id) == "everything"
+    assert topics.schema_prefix(ORDERS.id) == "app.shop.orders"
+    made = json_format(topics=topics).messages(batch(ORDERS, CHANGES), 5)
+    assert set(made.column("topic").to_pylist()) == {"everything"}
