@@ -39,6 +39,7 @@ class Kind(StrEnum):
     SET = "set"  # utf8: the labels, comma-separated
     GEOMETRY = "geometry"  # binary: SRID (uint32, little-endian), then WKB
     VECTOR = "vector"  # list of float32
+    LIST = "list"  # list of what `element` is
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class ColumnType:
         zero_dates: DATE, DATETIME and INSTANT: what a date that is none (zero, a zero month or day) reads as.
             None: null. "text": all values of the column are text, in the source's own words. "error": none
             is read.
+        element: LIST: type of its elements.
         collation: collation name for character types where the catalog was asked; not part of equality.
     """
 
@@ -73,6 +75,7 @@ class ColumnType:
     length: int | None = None
     labels: tuple[str, ...] = ()
     zero_dates: str | None = None
+    element: ColumnType | None = None
     collation: str | None = field(default=None, compare=False)
 
     @property
@@ -97,6 +100,9 @@ class ColumnType:
                 return pa.binary()
             case Kind.VECTOR:
                 return pa.list_(pa.float32())
+            case Kind.LIST:
+                assert self.element is not None
+                return pa.list_(self.element.arrow)
             case Kind.BOOLEAN:
                 return pa.bool_()
             case Kind.DATE | Kind.DATETIME | Kind.INSTANT if self.zero_dates == "text":
@@ -115,7 +121,15 @@ class ColumnType:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ColumnType:
         """The type whose fields are `value`."""
-        return cls(**{**value, "kind": Kind(value["kind"]), "labels": tuple(value.get("labels", ()))})
+        element = value.get("element")
+        return cls(
+            **{
+                **value,
+                "kind": Kind(value["kind"]),
+                "labels": tuple(value.get("labels", ())),
+                "element": None if element is None else cls.from_json(element),
+            }
+        )
 
 
 def _integer(bits: int, unsigned: bool) -> pa.DataType:

@@ -1,0 +1,263 @@
+"""PostgreSQL's types as Tailrace's: one pure mapping for the catalog and for the log's Relation messages.
+
+What a value becomes, the same bytes whichever way it came (COPY, the log in binary or in text form):
+
+    bool, bit(1)                     boolean
+    int2, int4, int8; oid, xid, cid  int16, int32, int64; int64
+    float4, float8                   float32, float64
+    numeric(p, s), p <= 38           decimal128(p, s); with a scale below 0 or above p the digits that takes
+    numeric, numeric(p > 38, s)      text, with NaN, Infinity and the digits as they were written
+    money                            decimal128(19, 2)
+    text, varchar, char, name ...    text; char(n) with its padding
+    bytea                            binary
+    date                             date32; -infinity and infinity are the least and the greatest int32
+    timestamp, timestamptz           timestamp[us], timestamp[us, UTC]; the infinities are those of int64
+    time                             duration[us], 0..24 hours
+    json, jsonb                      text, as the server prints it
+    enum                             text, its label
+    domain                           what its base type is
+    array of any type above          list, of one dimension counted from 1
+    vector (pgvector)                list of float32
+    everything else                  text as the server prints it under SESSION_SETTINGS: intervals (ISO 8601),
+                                     uuid, inet, bit(n), ranges, composites, hstore, tsvector, points ...
+
+No value is changed to make it fit. What a column's Arrow type cannot hold is an error that names the column
+and the remedy, to have that column as text: a NaN in a numeric(p, s), an array of more dimensions or other
+bounds, a timestamp after the year 294246.
+
+Two forms. COPY and the log give values in binary form, which kernels read fastest, or as text. Types of which
+the binary form is not read (`has_binary` is false) are asked for as text: COPY selects them with `::text`,
+and a log that concerns them is started with the option `binary` off. Text is what output functions print, so
+that any type of any extension is captured, and the log's text is COPY's.
+
+Source: PostgreSQL manual, "Data Types", "pg_type", "Date/Time Output", "Client Connection Defaults".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
+
+#: Settings of every session that reads values: of COPY and of the walsender alike, or texts would differ.
+SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "client_encoding": "UTF8",
+        "DateStyle": "ISO, MDY",
+        "IntervalStyle": "iso_8601",
+        "TimeZone": "UTC",
+        "extra_float_digits": "1",
+        "bytea_output": "hex",
+        "lc_monetary": "C",
+    }
+)
+
+#: The types that columns of the tables with oids $1 have, and those that they are made of: rows of
+#: `PostgresType` in the order of its fields.
+TYPES_QUERY = """\
+WITH RECURSIVE used(oid) AS (
+    SELECT DISTINCT a.atttypid FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = ANY ($1) AND a.attnum > 0 AND NOT a.attisdropped
+  UNION
+    SELECT unnest(ARRAY[t.typelem, t.typbasetype]) FROM pg_catalog.pg_type t JOIN used USING (oid)
+)
+SELECT t.oid::int8, n.nspname::text, t.typname::text, t.typtype::text,
+       CASE WHEN e.typarray = t.oid THEN t.typelem ELSE 0 END::int8, t.typbasetype::int8, t.typtypmod,
+       ARRAY(SELECT enumlabel::text FROM pg_catalog.pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder)
+FROM used JOIN pg_catalog.pg_type t USING (oid)
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresType:
+    """A row of `pg_type`.
+
+    Args:
+        oid: its object id.
+        schema: its schema.
+        name: `typname`.
+        form: `typtype`: b base, c composite, d domain, e enum, p pseudo, r range, m multirange.
+        element: of an array the oid of its elements' type, else 0.
+        base: of a domain the oid of the type it is over, else 0.
+        modifier: of a domain that type's modifier, else -1.
+        labels: of an enum its labels in order.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    form: str = "b"
+    element: int = 0
+    base: int = 0
+    modifier: int = -1
+    labels: tuple[str, ...] = ()
+
+
+#: name:oid:oid of its array type
+_BUILT_IN = """
+bool:16:1000 bytea:17:1001 char:18:1002 name:19:1003 int8:20:1016 int2:21:1005 int2vector:22:1006
+int4:23:1007 regproc:24:1008 text:25:1009 oid:26:1028 tid:27:1010 xid:28:1011 cid:29:1012 oidvector:30:1013
+json:114:199 xml:142:143 point:600:1017 lseg:601:1018 path:602:1019 box:603:1020 polygon:604:1027 line:628:629
+cidr:650:651 float4:700:1021 float8:701:1022 circle:718:719 macaddr8:774:775 money:790:791 macaddr:829:1040
+inet:869:1041 aclitem:1033:1034 bpchar:1042:1014 varchar:1043:1015 date:1082:1182 time:1083:1183
+timestamp:1114:1115 timestamptz:1184:1185 interval:1186:1187 timetz:1266:1270 bit:1560:1561 varbit:1562:1563
+numeric:1700:1231 refcursor:1790:2201 uuid:2950:2951 pg_lsn:3220:3221 tsvector:3614:3643 tsquery:3615:3645
+jsonb:3802:3807 int4range:3904:3905 numrange:3906:3907 tsrange:3908:3909 tstzrange:3910:3911
+daterange:3912:3913 int8range:3926:3927 jsonpath:4072:4073 int4multirange:4451:6150 nummultirange:4532:6151
+tsmultirange:4533:6152 tstzmultirange:4534:6153 datemultirange:4535:6155 int8multirange:4536:6157 xid8:5069:271
+"""
+
+_KINDS = {
+    "bool": Kind.BOOLEAN,
+    **dict.fromkeys(("int2", "int4", "int8", "oid", "xid", "cid"), Kind.INTEGER),
+    "float4": Kind.FLOAT,
+    "float8": Kind.DOUBLE,
+    "money": Kind.DECIMAL,
+    "bytea": Kind.BYTES,
+    "date": Kind.DATE,
+    "timestamp": Kind.DATETIME,
+    "timestamptz": Kind.INSTANT,
+    "time": Kind.TIME,
+    "json": Kind.JSON,
+    "jsonb": Kind.JSON,
+    "vector": Kind.VECTOR,
+}
+_BITS = {"int2": 16, "int4": 32, "int8": 64, **dict.fromkeys(("oid", "xid", "cid"), 32)}
+_UNSIGNED = ("oid", "xid", "cid")
+#: Types of Kind.STRING whose binary form the kernels read.
+BINARY_TEXTS = frozenset(
+    (
+        *("text", "varchar", "bpchar", "name", "citext", "xml", "refcursor", "ltree"),
+        *("numeric", "uuid", "inet", "cidr", "macaddr", "macaddr8", "interval", "timetz", "bit", "varbit"),
+    )
+)
+#: Base types of extensions that are known by their names, whatever schema they live in.
+_EXTENSIONS = ("citext", "ltree", "hstore", "vector")
+_HAS_FRACTION = ("time", "timetz", "timestamp", "timestamptz", "interval")
+#: Kinds that have values which their Arrow type cannot hold, so that such a column may be had as text.
+_NARROW = (Kind.LIST, Kind.DECIMAL, Kind.DATETIME, Kind.INSTANT)
+
+
+class PostgresTypes:
+    """The types of a database.
+
+    Args:
+        types: those that are not built in, as far as they are known (`TYPES_QUERY`).
+    """
+
+    def __init__(self, types: Iterable[PostgresType] = ()) -> None:
+        self._types = dict(_BY_OID)
+        self._types.update((t.oid, t) for t in types)
+
+    def __contains__(self, oid: int) -> bool:
+        return oid in self._types
+
+    def column_type(self, oid: int, modifier: int = -1, *, as_text: bool = False) -> ColumnType:
+        """The type of a column.
+
+        Args:
+            oid: of its type; one that is not known is text.
+            modifier: the column's `atttypmod`.
+            as_text: whether it is to be text, for values that its Arrow type could not hold; without effect
+                on types that hold every value.
+        """
+        type_ = self._types.get(oid)
+        if type_ is None:
+            return ColumnType(Kind.STRING, f"type {oid}")
+        if type_.form == "d":
+            return self.column_type(
+                type_.base, type_.modifier if type_.modifier >= 0 else modifier, as_text=as_text
+            )
+        if type_.element:
+            element = self.column_type(type_.element, modifier)
+            if as_text or not _is_element(element):
+                return ColumnType(Kind.STRING, _native(type_))
+            return ColumnType(Kind.LIST, _native(type_), element=element)
+        found = _base_type(type_, modifier)
+        if as_text and found.kind in _NARROW:
+            return ColumnType(Kind.STRING, found.native, fraction=found.fraction)
+        return found
+
+
+def has_binary(type_: ColumnType) -> bool:
+    """Whether the binary form of the type's values is read; if not they are asked for as text."""
+    if type_.kind is Kind.LIST:
+        assert type_.element is not None
+        return has_binary(type_.element)
+    if type_.kind is Kind.STRING:
+        return type_.native in BINARY_TEXTS
+    return True
+
+
+def _is_element(type_: ColumnType) -> bool:
+    return type_.kind not in (Kind.LIST, Kind.VECTOR)
+
+
+def _base_type(type_: PostgresType, modifier: int) -> ColumnType:
+    native = _native(type_)
+    if type_.form == "e":
+        return ColumnType(Kind.ENUM, native, labels=type_.labels)
+    if type_.form != "b" or "." in native:
+        return ColumnType(Kind.STRING, native)
+    if native == "numeric":
+        return _numeric(modifier)
+    if native == "money":
+        return ColumnType(Kind.DECIMAL, native, precision=19, scale=2)
+    if native in ("bit", "varbit"):
+        if native == "bit" and modifier == 1:
+            return ColumnType(Kind.BOOLEAN, native)
+        return ColumnType(Kind.STRING, native, length=modifier if modifier > 0 else None)
+    length = None
+    if native in ("varchar", "bpchar") and modifier >= 4:
+        length = modifier - 4
+    if native == "vector" and modifier > 0:
+        length = modifier
+    fraction = None
+    if native in _HAS_FRACTION:
+        digits = modifier & 0xFFFF if modifier >= 0 else 6
+        fraction = min(digits, 6)
+    return ColumnType(
+        _KINDS.get(native, Kind.STRING),
+        native,
+        bits=_BITS.get(native),
+        unsigned=native in _UNSIGNED,
+        fraction=fraction,
+        length=length,
+    )
+
+
+def _numeric(modifier: int) -> ColumnType:
+    if modifier < 4:
+        return ColumnType(Kind.STRING, "numeric")
+    precision = (modifier - 4) >> 16 & 0xFFFF
+    scale = (((modifier - 4) & 0x7FF) ^ 1024) - 1024
+    if scale < 0:
+        precision, scale = precision - scale, 0
+    elif scale > precision:
+        precision = scale
+    if precision > MAX_DECIMAL_DIGITS:
+        return ColumnType(Kind.STRING, "numeric")
+    return ColumnType(Kind.DECIMAL, "numeric", precision=precision, scale=scale)
+
+
+def _native(type_: PostgresType) -> str:
+    """The type's name; with its schema if it is nobody's but the database's own."""
+    known = type_.schema == "pg_catalog" or (type_.form == "b" and type_.name.lstrip("_") in _EXTENSIONS)
+    return type_.name if known else f"{type_.schema}.{type_.name}"
+
+
+def _built_in() -> dict[int, PostgresType]:
+    types = {}
+    for entry in _BUILT_IN.split():
+        name, oid, array = entry.split(":")
+        form = "m" if name.endswith("multirange") else "r" if name.endswith("range") else "b"
+        types[int(oid)] = PostgresType(int(oid), "pg_catalog", name, form)
+        types[int(array)] = PostgresType(int(array), "pg_catalog", f"_{name}", element=int(oid))
+    return types
+
+
+_BY_OID = _built_in()
