@@ -102,4 +102,4 @@ class TableSchema:
 
 
 def _without_defaults(type_: ColumnType) -> dict[str, Any]:
-    return {k: v for k, v in asdict(type_).items() if v not in (None, (), False)}
+    return {k: v for k, v in asdict(type_).items() if v is not None and v is not False and v != ()}
