@@ -18,8 +18,8 @@ What a value becomes, the same bytes whichever way it came (COPY, the log in bin
     domain                           what its base type is
     array of any type above          list, of one dimension counted from 1
     vector (pgvector)                list of float32
-    everything else                  text as the server prints it under SESSION_SETTINGS: intervals (ISO 8601),
-                                     uuid, inet, bit(n), ranges, composites, hstore, tsvector, points ...
+    everything else                  text as the server prints it under SESSION_SETTINGS: uuid, inet, bit(n),
+                                     intervals (ISO 8601), ranges, composites, hstore, tsvector, points ...
 
 No value is changed to make it fit. What a column's Arrow type cannot hold is an error that names the column
 and the remedy, to have that column as text: a NaN in a numeric(p, s), an array of more dimensions or other
@@ -101,14 +101,15 @@ class PostgresType:
 _BUILT_IN = """
 bool:16:1000 bytea:17:1001 char:18:1002 name:19:1003 int8:20:1016 int2:21:1005 int2vector:22:1006
 int4:23:1007 regproc:24:1008 text:25:1009 oid:26:1028 tid:27:1010 xid:28:1011 cid:29:1012 oidvector:30:1013
-json:114:199 xml:142:143 point:600:1017 lseg:601:1018 path:602:1019 box:603:1020 polygon:604:1027 line:628:629
-cidr:650:651 float4:700:1021 float8:701:1022 circle:718:719 macaddr8:774:775 money:790:791 macaddr:829:1040
-inet:869:1041 aclitem:1033:1034 bpchar:1042:1014 varchar:1043:1015 date:1082:1182 time:1083:1183
-timestamp:1114:1115 timestamptz:1184:1185 interval:1186:1187 timetz:1266:1270 bit:1560:1561 varbit:1562:1563
-numeric:1700:1231 refcursor:1790:2201 uuid:2950:2951 pg_lsn:3220:3221 tsvector:3614:3643 tsquery:3615:3645
-jsonb:3802:3807 int4range:3904:3905 numrange:3906:3907 tsrange:3908:3909 tstzrange:3910:3911
-daterange:3912:3913 int8range:3926:3927 jsonpath:4072:4073 int4multirange:4451:6150 nummultirange:4532:6151
-tsmultirange:4533:6152 tstzmultirange:4534:6153 datemultirange:4535:6155 int8multirange:4536:6157 xid8:5069:271
+json:114:199 xml:142:143 point:600:1017 lseg:601:1018 path:602:1019 box:603:1020 polygon:604:1027
+line:628:629 cidr:650:651 float4:700:1021 float8:701:1022 circle:718:719 macaddr8:774:775 money:790:791
+macaddr:829:1040 inet:869:1041 aclitem:1033:1034 bpchar:1042:1014 varchar:1043:1015 date:1082:1182
+time:1083:1183 timestamp:1114:1115 timestamptz:1184:1185 interval:1186:1187 timetz:1266:1270 bit:1560:1561
+varbit:1562:1563 numeric:1700:1231 refcursor:1790:2201 uuid:2950:2951 pg_lsn:3220:3221 tsvector:3614:3643
+tsquery:3615:3645 jsonb:3802:3807 int4range:3904:3905 numrange:3906:3907 tsrange:3908:3909
+tstzrange:3910:3911 daterange:3912:3913 int8range:3926:3927 jsonpath:4072:4073 int4multirange:4451:6150
+nummultirange:4532:6151 tsmultirange:4533:6152 tstzmultirange:4534:6153 datemultirange:4535:6155
+int8multirange:4536:6157 xid8:5069:271
 """
 
 _KINDS = {
