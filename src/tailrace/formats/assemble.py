@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.formats.base import NO_IDS, Encoding, SchemaIds, SchemaText
-from tailrace.formats.debezium import DebeziumFormat, debezium_schema, key_update_headers
+from tailrace.formats.debezium import DebeziumFormat, debezium_schema
+from tailrace.formats.headers import headers_of
 from tailrace.formats.messages import operations
 from tailrace.formats.topics import Topics
 from tailrace.model.change import OP_DELETE, ChangeBatch
@@ -72,7 +73,7 @@ class KeyValueFormat:
     def messages(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds = NO_IDS) -> pa.RecordBatch:
         """See MessageFormat."""
         keys, values = self.key.keys(batch, ids), self.value.values(batch, now_ms, ids)
-        headers = key_update_headers(batch, keys, np.arange(len(batch)))
+        headers = headers_of(batch, keys, np.arange(len(batch)))
         deletes = operations(batch) == OP_DELETE
         if self.tombstones and self.value.has_tombstones and deletes.any():
             change_of = np.repeat(np.arange(len(batch)), 1 + deletes)

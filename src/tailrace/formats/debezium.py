@@ -3,7 +3,7 @@
     topic       `<prefix>.<database>.<table>`
     key         JSON of the key's columns, null for a table without a key
     value       JSON of the envelope: before, after, source, transaction, op, ts_ms, ts_us, ts_ns
-    headers     only for the halves of a key update
+    headers     of key updates, of rows that the log holds parts of, and Debezium's context: `formats.headers`
 
 A delete is followed by a tombstone: the same key and headers, no value. A key update is a delete of the
 old key with the header `__debezium.newkey`, its tombstone, and a create of the new key with the header
@@ -34,26 +34,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace import __version__
 from tailrace.formats import connect
 from tailrace.formats.envelope import snapshot_marks
+from tailrace.formats.headers import HEADERS, headers_of
 from tailrace.formats.kernels import documents
 from tailrace.formats.layout import Cell, cell, dumps
 from tailrace.formats.messages import Document, operations, write
 from tailrace.formats.modes import DEFAULT_MODES, Modes
 from tailrace.formats.row import op_letters
 from tailrace.formats.topics import Topics
-from tailrace.model.change import OP_CREATE, OP_DELETE, ChangeBatch
+from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.table import TableId, TableSchema
-
-NEW_KEY_HEADER = "__debezium.newkey"
-OLD_KEY_HEADER = "__debezium.oldkey"
-
-_EVEN_DIGITS, _ODD_DIGITS = pa.array(list("02468ace")), pa.array(list("13579bdf"))
-_FALSE = pa.scalar(False)
-_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
 def debezium_schema() -> pa.Schema:
@@ -63,7 +56,7 @@ def debezium_schema() -> pa.Schema:
             pa.field("topic", pa.string()),
             pa.field("key", pa.binary()),
             pa.field("value", pa.binary()),
-            pa.field("headers", _HEADERS),
+            pa.field("headers", HEADERS),
             pa.field("partition", pa.int32()),
         ]
     )
@@ -80,6 +73,7 @@ class DebeziumFormat:
         version: for `source.version`.
         modes: Debezium's handling modes.
         delimiter: what stands between the parts of topics and schema names.
+        run_id: this run's, for the context headers (`extended.headers.enabled`); None for none.
     """
 
     topic_prefix: str
@@ -88,6 +82,7 @@ class DebeziumFormat:
     version: str = __version__
     modes: Modes = DEFAULT_MODES
     delimiter: str = "."
+    run_id: str | None = None
 
     def topic(self, table: TableId) -> str:
         """The topic of a table's changes; also the prefix of its schemas' names."""
@@ -111,7 +106,7 @@ class DebeziumFormat:
         deletes = operations(batch) == OP_DELETE
         # each change's own message comes after those of the changes before it and their tombstones
         first_message = np.arange(len(batch)) + np.cumsum(deletes) - deletes
-        headers = key_update_headers(batch, keys, first_message)
+        headers = headers_of(batch, keys, first_message, schemas=self.schemas, context=self._context())
         columns = [
             pa.repeat(pa.scalar(topic, pa.string()), len(values)),
             keys,
@@ -133,6 +128,17 @@ class DebeziumFormat:
         whole = self._document(batch, self.topic(batch.table.id), now_ms)
         _, values = write(replace(whole, key_before=[], key_after=[]), batch)
         return values.drop_null()
+
+    def _context(self) -> dict[str, str] | None:
+        """Debezium's context headers; a MySQL connector has one task."""
+        if self.run_id is None:
+            return None
+        return {
+            "connectorLogicalName": self.topic_prefix,
+            "taskId": "0",
+            "connectorName": self.connector,
+            "runId": self.run_id,
+        }
 
     def _document(self, batch: ChangeBatch, topic: str, now_ms: int) -> Document:
         table = batch.table
@@ -194,45 +200,3 @@ def _image(
         label = f"{',' if cells else opening}{dumps(name)}:"
         cells.append(cell(label, image.field(places[name]), column.type, modes, nullable=column.nullable))
     return cells
-
-
-def key_update_headers(batch: ChangeBatch, keys: pa.Array, key_of: np.ndarray) -> pa.ListArray:
-    """Headers of each change's messages: the other key on the halves of a key update, else null.
-
-    Args:
-        batch: changes of one table.
-        keys: keys of messages.
-        key_of: for each change where among `keys` its own is.
-    """
-    old = key_updates(batch)
-    if not batch.table.key or len(old) == 0:
-        return pa.nulls(len(batch), _HEADERS)
-    at, other = (np.stack([a, b], axis=1).reshape(-1) for a, b in ((old, old + 1), (old + 1, old)))
-    has = np.zeros(len(batch), bool)
-    has[at] = True
-    names = pa.array([NEW_KEY_HEADER, OLD_KEY_HEADER]).take(pa.array(np.arange(len(at)) % 2))
-    values = pa.StructArray.from_arrays(
-        [names, keys.take(pa.array(key_of[other]))], fields=list(_HEADERS.value_type)
-    )
-    offsets = np.concatenate([[0], np.cumsum(has)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), values, type=_HEADERS, mask=pa.array(~has))
-
-
-def key_updates(batch: ChangeBatch) -> np.ndarray:
-    """Rows that are the first half of a key update whose second half is the next row.
-
-    The halves have one event and row, so one `seq` but for its last digit: even, then odd.
-    """
-    ops = operations(batch)
-    candidates = np.flatnonzero((ops[:-1] == OP_DELETE) & (ops[1:] == OP_CREATE))
-    if len(candidates) == 0:
-        return candidates
-    seq = batch.origin.column("seq")
-    first, second = (seq.take(pa.array(candidates + half)) for half in (0, 1))
-    same_row = pc.equal(*(pc.utf8_slice_codeunits(half, start=0, stop=-1) for half in (first, second)))
-    even, odd = (
-        pc.index_in(pc.utf8_slice_codeunits(half, start=-1), value_set=digits)
-        for half, digits in ((first, _EVEN_DIGITS), (second, _ODD_DIGITS))
-    )
-    halves = pc.fill_null(pc.and_(same_row, pc.equal(even, odd)), _FALSE)
-    return np.asarray(candidates[halves.to_numpy(zero_copy_only=False)])

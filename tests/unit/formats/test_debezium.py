@@ -1,6 +1,7 @@
 import base64
 import datetime as dt
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -65,6 +66,50 @@ def test_halves_of_a_key_update_name_the_other_key(form):
         [{"key": "__debezium.oldkey", "value": old}],
     )
     assert [m["headers"] for m in made] == [None, None, newkey, newkey, oldkey, None]
+
+
+def headers(changes, form, **absent):
+    made = form.to_messages(replace(batch(ORDERS, changes), **absent), 0).to_pylist()
+    return [[(h["key"], json.loads(h["value"])) for h in m["headers"] or ()] for m in made]
+
+
+def test_headers_name_the_columns_that_the_log_left_out():
+    before, after = ("__tailrace.absent.before", ["name"]), ("__tailrace.absent.after", ["id", "name"])
+    changes = [change("c", None, A), change("u", A, B), change("d", A)]
+    absent = {"absent_before": ("name",), "absent_after": ("id", "name")}
+    assert headers(changes, PLAIN, **absent) == [[after], [before, after], [before], [before]]
+    assert headers(changes, PLAIN, absent_before=("name",)) == [[], [before], [before], [before]]
+    [[(name, value)], *_] = headers(changes, WITH_SCHEMA, **absent)
+    assert name == "__tailrace.absent.after"
+    items = {"type": "string", "optional": False}
+    assert value == {
+        "schema": {"type": "array", "items": items, "optional": False},
+        "payload": ["id", "name"],
+    }
+
+
+def test_context_headers_come_between_the_other_key_and_absent_columns():
+    form = DebeziumFormat("app", schemas=False, connector="mariadb", run_id="9")
+    context = [
+        ("__debezium.context.connectorLogicalName", "app"),
+        ("__debezium.context.taskId", "0"),
+        ("__debezium.context.connectorName", "mariadb"),
+        ("__debezium.context.runId", "9"),
+    ]
+    changes = [
+        change("d", A, seq="0" * 31 + "4"),
+        change("c", None, B, seq="0" * 31 + "5"),
+        change("r", None, A, seq="0" * 31 + "6"),
+    ]
+    new = ("__debezium.newkey", {"id": 2})
+    old = ("__debezium.oldkey", {"id": 1})
+    absent = ("__tailrace.absent.after", ["name"])
+    assert headers(changes, form, absent_after=("name",)) == [
+        [new, *context],
+        [new, *context],
+        [old, *context, absent],
+        context,
+    ]
 
 
 def test_half_of_a_key_update_without_the_other_has_no_header():
