@@ -31,6 +31,8 @@ MODES = {
     "bigint.unsigned.handling.mode": ("long", "precise"),
     "binary.handling.mode": ("bytes", "base64", "base64-url-safe", "hex"),
 }
+#: Debezium's name of the option for its context headers.
+EXTENDED_HEADERS = "extended.headers.enabled"
 PARTITIONERS = ("forward", "hash")
 TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 STARTS = ("initial", "latest", "earliest", "snapshot")
@@ -275,6 +277,14 @@ OPTIONS: tuple[Option, ...] = (
         Option(name, _one_of(*modes), modes[0], " | ".join(modes), "`debezium` shape: as Debezium's.")
         for name, modes in MODES.items()
     ),
+    Option(
+        EXTENDED_HEADERS,
+        _boolean,
+        False,
+        "true | false",
+        "`debezium` shape: whether messages have Debezium's headers `__debezium.context.*`, as there by default; "
+        "they cost a fifth of the rate.",
+    ),
 )
 
 #: Options Spark itself adds or that other layers read.
@@ -323,6 +333,7 @@ class SourceOptions:
     time_precision_mode: str = "adaptive_time_microseconds"
     bigint_unsigned_handling_mode: str = "long"
     binary_handling_mode: str = "bytes"
+    extended_headers_enabled: bool = False
 
     @property
     def exactly_once(self) -> bool:
@@ -375,11 +386,11 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
                     f'set it, e.g. .option("{option.name}", "...")',
                 )
             values[option.name] = option.default
-    for name in MODES:
+    for name in (*MODES, EXTENDED_HEADERS):
         if values["shape"] != "debezium" and name in {n.lower() for n in given}:
             raise ConfigError(
                 f"{where} `{name}` has no effect on shape `{values['shape']}`",
-                "it says how values look in `debezium` messages",
+                "it says how `debezium` messages look",
                 "leave it out, or set shape to debezium",
             )
     dialect, host, port, database = values.pop("url")

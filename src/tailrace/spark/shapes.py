@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -61,7 +62,13 @@ def shape_of(options: SourceOptions, table: TableSchema | None) -> Shape:
             options.bigint_unsigned_handling_mode,
             options.binary_handling_mode,
         )
-        return Messages(options.topic_prefix or "tailrace", options.schemas_enable, options.dialect, modes)
+        return Messages(
+            options.topic_prefix or "tailrace",
+            options.schemas_enable,
+            options.dialect,
+            modes,
+            str(uuid.uuid4()) if options.extended_headers_enabled else None,
+        )
     assert table is not None
     return Rows(table) if options.shape == "row" else Envelopes(table, options.topic_prefix or "tailrace")
 
@@ -109,6 +116,7 @@ class Messages:
     schemas: bool
     connector: str
     modes: Modes
+    run_id: str | None
 
     @property
     def schema(self) -> pa.Schema:
@@ -121,7 +129,9 @@ class Messages:
         """See Shape."""
         from tailrace.formats.debezium import DebeziumFormat  # noqa: PLC0415 - see the module
 
-        format_ = DebeziumFormat(self.topic_prefix, self.schemas, self.connector, modes=self.modes)
+        format_ = DebeziumFormat(
+            self.topic_prefix, self.schemas, self.connector, modes=self.modes, run_id=self.run_id
+        )
         for batch in changes:
             yield format_.to_messages(batch, now_ms=_now_ms())
 
