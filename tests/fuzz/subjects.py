@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import SourceError
+from tailrace.kernels import columns, imagebuffers
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources.mysql.native import column_type
-from tailrace.sources.mysql.wire import columns, imagebuffers
 from tailrace.sources.mysql.wire import events as ev
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder

@@ -26,10 +26,10 @@ import pymysql
 from pymysql.constants import COMMAND
 
 from tailrace.errors import DecodeError
+from tailrace.kernels.columns import ColumnBuffers
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableSchema
 from tailrace.sources.mysql.connection import break_off, raw_socket, reconnect, translate
-from tailrace.sources.mysql.wire.columns import ColumnBuffers
 from tailrace.sources.mysql.wire.definition import column_definition, length_encoded, require_shape
 from tailrace.sources.mysql.wire.resultset import (
     END,

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import DecodeError, SchemaMismatchError
+from tailrace.kernels.imagebuffers import ImageBuffers, Layout
 from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
@@ -33,7 +34,6 @@ from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire import rows as rw
 from tailrace.sources.mysql.wire.absent import mark_absent
 from tailrace.sources.mysql.wire.block import EventBlock
-from tailrace.sources.mysql.wire.imagebuffers import ImageBuffers, Layout
 from tailrace.sources.mysql.wire.json import json_room
 from tailrace.sources.mysql.wire.knownmaps import UNKNOWN, KnownMaps
 from tailrace.sources.mysql.wire.lookup import TABLES

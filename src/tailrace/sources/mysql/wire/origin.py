@@ -99,16 +99,3 @@ def write_gtids(count, txn_list, txs, offsets, text, kt):
         o = write_i64(o, ld64(x + 32), kt)
     st32(offsets + 4 * count, o - text)
     return o - text
-
-
-@entry("void(int64,int64)")
-def pack(pieces, count):
-    """Copy `count` pieces (from, to, bytes, bytes to set to zero at `from` afterwards: four int64 each)."""
-    for i in range(count):
-        x = pieces + 32 * i
-        a = ld64(x)
-        copy(ld64(x + 8), a, ld64(x + 16))
-        end = a + ld64(x + 24)
-        while a < end:
-            st64(a, 0)
-            a += 8

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tailrace.errors import DecodeError, SchemaMismatchError
+from tailrace.kernels.columns import DATA, KIND, P1, P2, WORDS
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
 from tailrace.sources.mysql.native import CHARSETS, GEOMETRIES, column_type
 from tailrace.sources.mysql.wire import charsets, codepages, rows, tablemap
-from tailrace.sources.mysql.wire.columns import DATA, KIND, P1, P2, WORDS
 from tailrace.sources.mysql.wire.decimal import MAX_PRECISION, MAX_SCALE
 from tailrace.sources.mysql.wire.mariadbtypes import BYTES, Finish, finish_of
 from tailrace.sources.mysql.wire.rows import EXTRA

@@ -26,6 +26,18 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.errors import DecodeError
+from tailrace.kernels.columns import (
+    CAPACITY,
+    DATA,
+    KIND,
+    P1,
+    P2,
+    VALIDITY,
+    VALUES,
+    WORDS,
+    ColumnBuffers,
+)
+from tailrace.kernels.decimals import parse_decimal
 from tailrace.kernels.memory import (
     copy,
     entry,
@@ -37,29 +49,17 @@ from tailrace.kernels.memory import (
     lds8,
     lds16,
     lds32,
-    mulhi,
     set_bit,
     st8,
     st16,
     st32,
     st64,
 )
+from tailrace.kernels.utf8 import is_utf8
 from tailrace.model.table import TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
-from tailrace.sources.mysql.wire.columns import (
-    CAPACITY,
-    DATA,
-    KIND,
-    P1,
-    P2,
-    VALIDITY,
-    VALUES,
-    WORDS,
-    ColumnBuffers,
-)
 from tailrace.sources.mysql.wire.lookup import TABLES
 from tailrace.sources.mysql.wire.temporal import MAX_MOMENT_TEXT, NO_DATE, days, write_clock, write_day
-from tailrace.sources.mysql.wire.text import is_utf8
 
 #: Why the kernel stopped.
 MORE, FULL, END, ERROR, SPLIT_ROW, BAD_ROW, BAD_VALUE, BAD_TEXT, ZERO_DATE = range(9)
@@ -84,74 +84,6 @@ _DATETIME_TEXT = 12  # likewise; P1 digits of the fraction
 
 _WORD = 8
 _ROW_BYTES = 8 * WORDS
-
-
-@inline
-def _decimal(p, n, precision, scale, to):
-    """Text of n bytes at p to decimal128 at `to`, padded to `scale`. False if it is none or too long."""
-    end = p + n
-    negative = False
-    if n > 0 and ld8(p) == 45:  # -
-        negative = True
-        p += 1
-    if p >= end:
-        return False
-    low = np.uint64(0)
-    high = np.uint64(0)
-    chunk = np.uint64(0)
-    factor = np.uint64(1)
-    digits = np.int64(0)  # significant ones
-    fraction = np.int64(-1)  # digits after the point, -1: no point yet
-    while True:
-        if p < end:
-            c = ld8(p)
-            p += 1
-            if c == 46:  # .
-                if fraction >= 0:
-                    return False
-                fraction = np.int64(0)
-                continue
-            c -= 48
-            if c < 0 or c > 9:
-                return False
-        else:
-            c = np.int64(0)
-            if fraction < 0:
-                fraction = np.int64(0)
-            if fraction >= scale:
-                break
-        if fraction >= 0:
-            fraction += 1
-            if fraction > scale:
-                return False
-        if digits > 0 or c > 0:
-            digits += 1
-            if digits > precision:
-                return False
-        chunk = chunk * np.uint64(10) + np.uint64(c)
-        factor *= np.uint64(10)
-        if factor == np.uint64(10**18):
-            carry = np.uint64(mulhi(low, factor))
-            high = high * factor + carry
-            low = low * factor + chunk
-            if low < chunk:
-                high += np.uint64(1)
-            chunk = np.uint64(0)
-            factor = np.uint64(1)
-    if factor > np.uint64(1):
-        carry = np.uint64(mulhi(low, factor))
-        high = high * factor + carry
-        low = low * factor + chunk
-        if low < chunk:
-            high += np.uint64(1)
-    if negative:
-        low = ~low + np.uint64(1)
-        high = ~high
-        if low == np.uint64(0):
-            high += np.uint64(1)
-    st64(to, np.int64(low))
-    st64(to + 8, np.int64(high))
-    return True
 
 
 @inline
@@ -215,7 +147,7 @@ def _row(p, end, columns, count, row, kt):
                 copy(ld64(d + _WORD * DATA) + at, p, n)
                 st32(values + 4 * row + 4, at + n)
             elif kind == _DECIMAL:
-                if not _decimal(p, n, ld64(d + _WORD * P1), ld64(d + _WORD * P2), values + 16 * row):
+                if not parse_decimal(p, n, ld64(d + _WORD * P1), ld64(d + _WORD * P2), values + 16 * row):
                     return np.int64(BAD_VALUE | i << _REASON_BITS)
             else:
                 if n != 1 or ld8(p) > 1:

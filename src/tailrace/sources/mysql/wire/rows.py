@@ -29,6 +29,7 @@ from tailrace.kernels.memory import (
     st32,
     st64,
 )
+from tailrace.kernels.utf8 import copy_utf8, is_ascii, is_utf8
 from tailrace.model.change import OP_CREATE
 from tailrace.sources.mysql.wire.decimal import MAX_TEXT, read_decimal128, write_decimal
 from tailrace.sources.mysql.wire.json import NO_ROOM as JSON_NO_ROOM
@@ -44,7 +45,7 @@ from tailrace.sources.mysql.wire.temporal import (
     write_moment,
 )
 from tailrace.sources.mysql.wire.text import BAD_TEXT as ILL_FORMED
-from tailrace.sources.mysql.wire.text import copy_utf8, is_ascii, is_utf8, write_charset
+from tailrace.sources.mysql.wire.text import write_charset
 
 #: Word of a column's descriptor that `columns` leaves to decoders.
 EXTRA = 7

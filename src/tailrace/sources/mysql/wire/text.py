@@ -1,8 +1,9 @@
-"""Kernels for text: UTF-8 checked while it is copied, other character sets turned into UTF-8, base64."""
+"""Kernels for text: other character sets than UTF-8 turned into it, base64."""
 
 import numpy as np
 
-from tailrace.kernels.memory import be32, copy, inline, ld8, ld16, ld32, ld64, st8, st16, st32, st64
+from tailrace.kernels.memory import be32, copy, inline, ld8, ld16, ld32, st8, st16, st32
+from tailrace.kernels.utf8 import is_ascii
 from tailrace.sources.mysql.wire.codepages import (
     BAD,
     BY_MORE,
@@ -24,66 +25,6 @@ from tailrace.sources.mysql.wire.lookup import T_BASE64
 
 #: Results of `write_charset` below zero.
 NO_ROOM, BAD_TEXT = -1, -2
-_HIGH_BITS = np.int64(-0x7F7F7F7F7F7F7F80)
-
-
-@inline
-def is_ascii(p, n):
-    """Whether all n bytes at p are below 128. Reads up to 7 bytes more."""
-    end = p + n
-    bits = np.int64(0)
-    while end - p >= 8:
-        bits |= ld64(p)
-        p += 8
-    if p < end:
-        bits |= ld64(p) & ((np.int64(1) << (8 * (end - p))) - 1)
-    return bits & _HIGH_BITS == 0
-
-
-@inline
-def is_utf8(p, n):
-    """Whether the n bytes at p are well-formed UTF-8 (Unicode 3.9, table 3-7)."""
-    end = p + n
-    while p < end:
-        b = ld8(p)
-        if b < 0x80:
-            p += 1
-            continue
-        more = 1 if b < 0xE0 else (2 if b < 0xF0 else 3)
-        if b < 0xC2 or b > 0xF4 or end - p <= more:
-            return False
-        c = ld8(p + 1)
-        if c & 0xC0 != 0x80:
-            return False
-        if (b == 0xE0 and c < 0xA0) or (b == 0xED and c > 0x9F):
-            return False
-        if (b == 0xF0 and c < 0x90) or (b == 0xF4 and c > 0x8F):
-            return False
-        if more > 1 and ld8(p + 2) & 0xC0 != 0x80:
-            return False
-        if more > 2 and ld8(p + 3) & 0xC0 != 0x80:
-            return False
-        p += 1 + more
-    return True
-
-
-@inline
-def copy_utf8(o, p, n):
-    """Copy n bytes of UTF-8; False if they are none."""
-    end = p + n
-    bits = np.int64(0)
-    q = p
-    while end - q >= 8:
-        x = ld64(q)
-        st64(o, x)
-        bits |= x
-        q += 8
-        o += 8
-    if q < end:
-        x = ld64(q)
-        st64(o, x)
-        bits |= x & ((np.int64(1) << (8 * (end - q))) - 1)
-    return bits & _HIGH_BITS == 0 or is_utf8(p, n)
 
 
 @inline

@@ -7,13 +7,15 @@ zeroed again in the same pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
 import numpy as np
 import pyarrow as pa
 
-from tailrace.kernels.memory import SLACK
-from tailrace.sources.mysql.wire.columns import CAPACITY, DATA, VALIDITY, VALUES, array, is_variable
-from tailrace.sources.mysql.wire.origin import pack
-from tailrace.sources.mysql.wire.plan import RowPlan
+from tailrace.kernels.columns import CAPACITY, DATA, VALIDITY, VALUES, array, is_variable
+from tailrace.kernels.memory import SLACK, copy, entry, ld64, st64
+from tailrace.model.table import TableSchema
 
 #: Room for one column's data to begin with. It grows fourfold when a batch does not fit.
 _FIRST_ROOM = 64 << 10
@@ -22,13 +24,37 @@ _MOST_ROOM = (1 << 31) - (1 << 20)
 _ALIGN = 64
 
 
+class ImagePlan(Protocol):
+    """How the two images of a table's rows are decoded."""
+
+    @property
+    def schema(self) -> TableSchema:
+        """The shape."""
+
+    @property
+    def descriptors(self) -> np.ndarray:
+        """Of the before image's columns, then of the after image's (see `columns`)."""
+
+    @property
+    def variable(self) -> np.ndarray:
+        """Indices of the columns with offsets, int64."""
+
+    @property
+    def longest_label(self) -> int:
+        """Bytes of the longest value that is not itself in the input."""
+
+    @property
+    def finish(self) -> Mapping[int, Callable[[pa.BinaryArray], pa.Array]]:
+        """Columns whose values are made of the bytes that are read."""
+
+
 class Layout:
     """Where each region of a plan's images lies in scratch memory.
 
     Bitmaps of the rows that have each image come first, then per column of both images validity and values.
     """
 
-    def __init__(self, plan: RowPlan, max_rows: int) -> None:
+    def __init__(self, plan: ImagePlan, max_rows: int) -> None:
         self.plan = plan
         types = [c.type.arrow for c in plan.schema.columns] * 2
         self.bits = np.array([1, 1] + [b for t in types for b in (1, _value_bits(t))], np.int64)
@@ -156,3 +182,16 @@ def _value_bits(type_: pa.DataType) -> int:
 
 def _aligned(sizes: np.ndarray) -> np.ndarray:
     return (sizes + _ALIGN - 1) & ~(_ALIGN - 1)
+
+
+@entry("void(int64,int64)")
+def pack(pieces, count):
+    """Copy `count` pieces (from, to, bytes, bytes to set to zero at `from` afterwards: four int64 each)."""
+    for i in range(count):
+        x = pieces + 32 * i
+        a = ld64(x)
+        copy(ld64(x + 8), a, ld64(x + 16))
+        end = a + ld64(x + 24)
+        while a < end:
+            st64(a, 0)
+            a += 8

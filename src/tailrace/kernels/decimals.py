@@ -1,0 +1,78 @@
+"""Decimals from text. C-like; the rules are in `memory`."""
+
+# mypy: disable-error-code="call-arg"
+# (mypy takes intrinsics to want their typing context)
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.kernels.memory import inline, ld8, mulhi, st64
+
+
+@inline
+def parse_decimal(p, n, precision, scale, to):
+    """Text of n bytes at p to decimal128 at `to`, padded to `scale`. False if it is none or too long."""
+    end = p + n
+    negative = False
+    if n > 0 and ld8(p) == 45:  # -
+        negative = True
+        p += 1
+    if p >= end:
+        return False
+    low = np.uint64(0)
+    high = np.uint64(0)
+    chunk = np.uint64(0)
+    factor = np.uint64(1)
+    digits = np.int64(0)  # significant ones
+    fraction = np.int64(-1)  # digits after the point, -1: no point yet
+    while True:
+        if p < end:
+            c = ld8(p)
+            p += 1
+            if c == 46:  # .
+                if fraction >= 0:
+                    return False
+                fraction = np.int64(0)
+                continue
+            c -= 48
+            if c < 0 or c > 9:
+                return False
+        else:
+            c = np.int64(0)
+            if fraction < 0:
+                fraction = np.int64(0)
+            if fraction >= scale:
+                break
+        if fraction >= 0:
+            fraction += 1
+            if fraction > scale:
+                return False
+        if digits > 0 or c > 0:
+            digits += 1
+            if digits > precision:
+                return False
+        chunk = chunk * np.uint64(10) + np.uint64(c)
+        factor *= np.uint64(10)
+        if factor == np.uint64(10**18):
+            carry = np.uint64(mulhi(low, factor))
+            high = high * factor + carry
+            low = low * factor + chunk
+            if low < chunk:
+                high += np.uint64(1)
+            chunk = np.uint64(0)
+            factor = np.uint64(1)
+    if factor > np.uint64(1):
+        carry = np.uint64(mulhi(low, factor))
+        high = high * factor + carry
+        low = low * factor + chunk
+        if low < chunk:
+            high += np.uint64(1)
+    if negative:
+        low = ~low + np.uint64(1)
+        high = ~high
+        if low == np.uint64(0):
+            high += np.uint64(1)
+    st64(to, np.int64(low))
+    st64(to + 8, np.int64(high))
+    return True
