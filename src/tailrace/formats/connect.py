@@ -55,6 +55,9 @@ def type_schema(type_: ColumnType, modes: Modes, *, optional: bool) -> Schema:
         items = {"type": "float", "optional": False}
         array: Schema = {"type": "array", "items": items, "optional": optional}
         return {**array, "name": "io.debezium.data.FloatVector", "version": 1}
+    if type_.element is not None:
+        items = type_schema(type_.element, modes, optional=True)
+        return {"type": "array", "items": items, "optional": optional}
     if type_.kind is Kind.GEOMETRY:
         return _geometry(type_.native == "point", optional)
     connect, name, parameters = _semantic(type_, modes)
@@ -121,7 +124,7 @@ def _semantic(type_: ColumnType, modes: Modes) -> tuple[str, str | None, dict[st
             return "string", "io.debezium.data.Enum", {"allowed": ",".join(type_.labels)}
         case Kind.SET:
             return "string", "io.debezium.data.EnumSet", {"allowed": ",".join(type_.labels)}
-        case Kind.GEOMETRY | Kind.VECTOR:
+        case Kind.GEOMETRY | Kind.VECTOR | Kind.LIST:
             raise AssertionError("its schema is no primitive one")
 
 
