@@ -282,8 +282,8 @@ OPTIONS: tuple[Option, ...] = (
         _boolean,
         False,
         "true | false",
-        "`debezium` shape: whether messages have Debezium's headers `__debezium.context.*`, as there by default; "
-        "they cost a fifth of the rate.",
+        "`debezium` shape: whether messages have Debezium's headers `__debezium.context.*` (there: true); "
+        "they cost up to a fifth of the rate.",
     ),
 )
 
