@@ -36,7 +36,7 @@ def form_of(array: pa.Array, type_: ColumnType, modes: Modes) -> Form | None:
     """
     match type_.kind:
         case Kind.DECIMAL if modes.decimal == "double":
-            return array.cast(pa.string()).cast(pa.float64()), documents.DOUBLE, None
+            return _doubles(array), documents.DOUBLE, None
         case Kind.DECIMAL if modes.decimal == "string":
             return _plain(array, type_.scale or 0), documents.STRING, None
         case Kind.INTEGER if modes.bigint_unsigned == "precise" and pa.types.is_decimal(array.type):
@@ -108,6 +108,12 @@ def _plain(array: pa.Array, scale: int) -> pa.StringArray:
     whole = pc.utf8_slice_codeunits(digits, 0, -scale)
     fraction = pc.utf8_slice_codeunits(digits, -scale)
     return pc.binary_join_element_wise(pc.binary_join_element_wise(sign, whole, ""), fraction, ".")
+
+
+def _doubles(array: pa.Array) -> pa.DoubleArray:
+    text = array.cast(pa.string())
+    # below an image that is null there may be anything: decimals that are text are empty there
+    return pc.if_else(pc.equal(text, ""), "0", text).cast(pa.float64())
 
 
 def _hex(array: pa.BinaryArray) -> pa.StringArray:

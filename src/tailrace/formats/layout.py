@@ -99,14 +99,14 @@ class TextPool:
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._at = 0
-        self._places: dict[str, tuple[int, int]] = {}
+        self._places: dict[str | bytes, tuple[int, int]] = {}
         self._base = 0
         self._memory = np.zeros(0, np.uint8)
 
-    def add(self, text: str) -> None:
+    def add(self, text: str | bytes) -> None:
         """Put `text` into the pool."""
         if text not in self._places:
-            piece = text.encode()
+            piece = text if isinstance(text, bytes) else text.encode()
             self._places[text] = (self._at, len(piece))
             self._pieces.append(piece)
             self._at += len(piece)
@@ -116,7 +116,7 @@ class TextPool:
         self._memory = np.frombuffer(b"".join([*self._pieces, bytes(SLACK)]), np.uint8)
         self._base = self._memory.ctypes.data
 
-    def place(self, text: str) -> tuple[int, int]:
+    def place(self, text: str | bytes) -> tuple[int, int]:
         """Address and length of a text that was added before the pool was sealed."""
         offset, length = self._places[text]
         return self._base + offset, length
@@ -128,12 +128,12 @@ def blocks(cells: Sequence[Cell], pool: TextPool) -> np.ndarray:
     for block, c in zip(out, cells, strict=True):
         buffers = c.array.buffers()
         validity = buffers[0] if c.array.null_count else None
-        data = _address(buffers[-1]) if len(buffers) > 2 else 0
+        data = address(buffers[-1]) if len(buffers) > 2 else 0
         if pa.types.is_list(c.array.type):
             data += c.array.values.offset * (c.array.type.value_type.bit_width // 8)
         block[documents.KIND] = c.kind
-        block[documents.VALIDITY] = _address(validity)
-        block[documents.VALUES] = _address(buffers[1])
+        block[documents.VALIDITY] = address(validity)
+        block[documents.VALUES] = address(buffers[1])
         block[documents.DATA] = data
         block[documents.OFFSET] = c.array.offset
         block[documents.LABEL : documents.LABEL_LENGTH + 1] = pool.place(c.label)
@@ -142,10 +142,11 @@ def blocks(cells: Sequence[Cell], pool: TextPool) -> np.ndarray:
     return out
 
 
-def _address(buffer: pa.Buffer | None) -> int:
+def address(buffer: pa.Buffer | None) -> int:
+    """Where a buffer's bytes are, 0 if there is none."""
     return 0 if buffer is None else int(buffer.address)
 
 
 def validity_of(array: pa.Array) -> int:
     """Address of an array's validity bitmap, 0 if it has no nulls."""
-    return _address(array.buffers()[0]) if array.null_count else 0
+    return address(array.buffers()[0]) if array.null_count else 0

@@ -94,8 +94,8 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
     job[documents.SCRATCH_ADDRESS] = scratch.ctypes.data
 
     fixed = sum(map(len, texts)) * len(batch)
-    keys = _Output(_expected(described[3:], parts[3:], messages) + (fixed if key_columns else 0))
-    values = _Output(_expected(described[:3], parts[:3], len(batch)) + fixed)
+    keys = Output(_expected(described[3:], parts[3:], messages) + (fixed if key_columns else 0))
+    values = Output(_expected(described[:3], parts[:3], len(batch)) + fixed)
     while True:
         job[documents.KEY_OUT : documents.KEY_CAPACITY + 1] = keys.words()
         job[documents.VALUE_OUT : documents.VALUE_CAPACITY + 1] = values.words()
@@ -120,7 +120,7 @@ def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], 
     return int(rows * labels + data + data // 2)
 
 
-class _Output:
+class Output:
     """A growing region of bytes for the kernel to write."""
 
     def __init__(self, expected: int) -> None:

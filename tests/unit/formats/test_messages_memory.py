@@ -47,7 +47,7 @@ ROWS = [
 CHANGES = [c for row in ROWS for c in (change("c", None, row), change("u", row, row), change("d", row))]
 
 
-class SmallOutput(messages._Output):
+class SmallOutput(messages.Output):
     """Starts with no room, grows by a few bytes, and watches what lies behind its room."""
 
     made: ClassVar[list[SmallOutput]] = []
@@ -75,7 +75,7 @@ def test_output_is_never_written_beyond_its_room(monkeypatch, schemas):
     form = DebeziumFormat("app", schemas)
     expected = form.to_messages(changes, 0)
     monkeypatch.setattr(SmallOutput, "made", [])
-    monkeypatch.setattr(messages, "_Output", SmallOutput)
+    monkeypatch.setattr(messages, "Output", SmallOutput)
     assert form.to_messages(changes, 0).equals(expected)
     for output in SmallOutput.made:
         output.check()

@@ -16,29 +16,29 @@ _LIMBS = 8
 
 
 @inline
-def _write_little_endian(to, source, length, scratch, tables):
-    """The fewest bytes of a little-endian two's complement number of `length` bytes."""
+def shortest_bytes(to, source, length):
+    """The fewest bytes, big-endian, of a little-endian two's complement number; returns how many."""
     sign = np.int64(255) if ld8(source + length - 1) > 127 else np.int64(0)
     while length > 1 and ld8(source + length - 1) == sign and (ld8(source + length - 2) ^ sign) < 128:
         length -= 1
     for i in range(length):
-        st8(scratch + i, ld8(source + length - 1 - i))
-    return write_base64(to, scratch, length, tables)
+        st8(to + i, ld8(source + length - 1 - i))
+    return length
 
 
 @inline
 def write_decimal128(to, value, scratch, tables):
     """The decimal128 at address `value`: 26 bytes at most."""
     low = ld64(value)
-    length = 8 if ld64(value + 8) == low >> 63 else 16
-    return _write_little_endian(to, value, length, scratch, tables)
+    length = shortest_bytes(scratch, value, 8 if ld64(value + 8) == low >> 63 else 16)
+    return write_base64(to, scratch, length, tables)
 
 
 @inline
-def write_decimal_text(to, source, length, scratch, tables):
-    """The decimal written as text (`-12.50`), up to 76 digits: 46 bytes at most."""
+def decimal_limbs(to, source, length):
+    """The unscaled value of a decimal written as text (`-12.50`), to 76 digits: 32 bytes, little-endian."""
     for i in range(_LIMBS):
-        st32(scratch + 4 * i, 0)
+        st32(to + 4 * i, 0)
     negative = False
     for i in range(length):
         byte = ld8(source + i)
@@ -47,16 +47,23 @@ def write_decimal_text(to, source, length, scratch, tables):
         elif byte >= 48 and byte <= 57:
             carry = byte - 48
             for j in range(_LIMBS):
-                carry += ld32(scratch + 4 * j) * 10
-                st32(scratch + 4 * j, carry & 0xFFFFFFFF)
+                carry += ld32(to + 4 * j) * 10
+                st32(to + 4 * j, carry & 0xFFFFFFFF)
                 carry >>= 32
     if negative:
         carry = np.int64(1)
         for j in range(_LIMBS):
-            carry += ld32(scratch + 4 * j) ^ 0xFFFFFFFF
-            st32(scratch + 4 * j, carry & 0xFFFFFFFF)
+            carry += ld32(to + 4 * j) ^ 0xFFFFFFFF
+            st32(to + 4 * j, carry & 0xFFFFFFFF)
             carry >>= 32
-    return _write_little_endian(to, scratch, np.int64(4 * _LIMBS), scratch + 4 * _LIMBS, tables)
+
+
+@inline
+def write_decimal_text(to, source, length, scratch, tables):
+    """The decimal written as text (`-12.50`), up to 76 digits: 46 bytes at most."""
+    decimal_limbs(scratch, source, length)
+    length = shortest_bytes(scratch + 4 * _LIMBS, scratch, np.int64(4 * _LIMBS))
+    return write_base64(to, scratch + 4 * _LIMBS, length, tables)
 
 
 @inline

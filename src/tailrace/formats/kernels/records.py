@@ -1,0 +1,399 @@
+"""Binary records from columns, Avro's and Protobuf's: one message per change.
+
+C-like; the rules are in `kernels.memory`.
+
+Both formats are a walk over fields that writes some fixed bytes, then a value: a tag or the branch of a
+union is known when the job is made. They differ in how integers and lengths are written (ZIGZAG) and in
+that Protobuf puts a length before nested messages. So one kernel serves both, and what a message looks like
+is data.
+
+A field is a block of WORDS int64, the same as in `kernels.documents` but for what stands before a value:
+
+    KIND       how its value is written: a constant of `documents`, or one of those below
+    VALIDITY, VALUES, DATA, OFFSET   its array
+    PRESENT    address and length of the bytes before a value
+    ABSENT     address and length of the bytes that stand for NULL; length -1: it must not be NULL
+    DETAIL     INSTANT: digits of the fraction. GEOMETRY, POINT: address of their tags
+
+A part of a message is PART_WORDS int64: when it is written (always, if the change has the image before or
+after, for deletes, for all others), its fields, the bytes before them, whether a length follows those, and
+the bytes that stand for the part where it is not written. A message is its parts in order. Messages are
+written until all are done (DONE), the output is full (FULL), or a field is NULL that must not be (IS_NULL).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.formats.kernels.documents import (
+    BASE64_URL,
+    BITS,
+    BOOLEAN,
+    DATA,
+    DECIMAL,
+    DECIMAL_TEXT,
+    DETAIL,
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    GEOMETRY,
+    INSTANT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    KIND,
+    LOW64,
+    MILLIS,
+    NANOS,
+    OFFSET,
+    POINT,
+    STRING,
+    VALIDITY,
+    VALUES,
+    WORDS,
+)
+from tailrace.formats.kernels.unscaled import decimal_limbs, shortest_bytes
+from tailrace.kernels.memory import (
+    copy,
+    entry,
+    inline,
+    ld8,
+    ld32,
+    ld64,
+    lds8,
+    lds16,
+    lds32,
+    st8,
+    st32,
+    st64,
+)
+from tailrace.kernels.text import NO_ROOM, base64_room, write_base64, write_instant, write_literal
+
+#: Kinds beyond those of `documents`: no value at all, and bytes as base64 text.
+LITERAL, BASE64 = 100, 101
+
+PRESENT, PRESENT_LENGTH, ABSENT, ABSENT_LENGTH = range(5, 9)
+
+ALWAYS, IF_BEFORE, IF_AFTER, IF_DELETED, IF_KEPT = range(5)
+(
+    WHEN,
+    FIELDS,
+    COUNT,
+    OPENING,
+    OPENING_LENGTH,
+    NESTED,  # a length follows the opening
+    MISSING,
+    MISSING_LENGTH,
+    IMAGE_VALIDITY,
+    IMAGE_OFFSET,
+) = range(10)
+PART_WORDS = 10
+
+(
+    ROWS,
+    OP,  # address of the int8 codes, already at the first row
+    OP_DELETE,  # the code of a delete
+    PARTS,
+    PART_COUNT,
+    ZIGZAG,  # 1: Avro's integers, 0: Protobuf's
+    OUT,
+    CAPACITY,
+    OFFSETS,
+    SCRATCH_ADDRESS,
+    ROW,  # next row to write
+    USED,  # bytes written
+    CULPRIT,  # IS_NULL: number of the part, number of the field
+    CULPRIT_FIELD,
+) = range(14)
+JOB = 14
+
+DONE, FULL, IS_NULL = range(3)
+
+#: Room that a value needs whose length does not depend on the data; bytes of the longest varint.
+_FIXED, VARINT = 64, 10
+#: Bytes that a geometry's fields need beside its WKB, and of a point: SRID, byte order, type, x, y.
+_SPATIAL, _POINT_BYTES = 128, 25
+#: A spatial value's tags, as int64 each: Avro has branches of unions there, Protobuf tags of fields. Before
+#: x, y, wkb and srid one byte each where it is not 0; what stands for a missing srid: one byte, -1: none.
+TAG_X, TAG_Y, TAG_WKB, TAG_SRID, NO_SRID, TAGS = range(6)
+_NULL_VALUE = -2
+
+
+@inline
+def write_varint(to, value):
+    """An int64 as unsigned LEB128: 10 bytes at most."""
+    rest = np.uint64(value)
+    while rest >= np.uint64(128):
+        st8(to, np.int64(rest & np.uint64(127)) | 128)
+        rest >>= np.uint64(7)
+        to += 1
+    st8(to, np.int64(rest))
+    return to + 1
+
+
+@inline
+def _write_integer(to, value, zigzag):
+    return write_varint(to, (value << 1) ^ (value >> 63) if zigzag else value)
+
+
+@inline
+def _write_length(to, length, zigzag):
+    return write_varint(to, length << zigzag)
+
+
+@inline
+def _write_bytes(to, source, length, zigzag):
+    """Some bytes with their length; they may lie in buffers without SLACK."""
+    to = _write_length(to, length, zigzag)
+    stop = source + length
+    while stop - source >= 8:
+        st64(to, ld64(source))
+        source += 8
+        to += 8
+    while source < stop:
+        st8(to, ld8(source))
+        source += 1
+        to += 1
+    return to
+
+
+@inline
+def _write_fixed(to, kind, field, at, zigzag, scratch, tables):
+    """A value whose length does not depend on the data: _FIXED bytes at most."""
+    values = ld64(field + 8 * VALUES)
+    if kind == INT64:
+        return _write_integer(to, ld64(values + 8 * at), zigzag)
+    if kind == INT32:
+        return _write_integer(to, lds32(values + 4 * at), zigzag)
+    if kind == DECIMAL:
+        value = values + 16 * at
+        length = 8 if ld64(value + 8) == ld64(value) >> 63 else 16
+        length = shortest_bytes(scratch, value, length)
+        return _write_bytes(to, scratch, length, zigzag)
+    if kind == MILLIS:
+        return _write_integer(to, ld64(values + 8 * at) // 1000, zigzag)
+    if kind == NANOS:
+        return _write_integer(to, ld64(values + 8 * at) * 1000, zigzag)
+    if kind == INSTANT:  # one byte of length
+        end = write_instant(to + 1, ld64(values + 8 * at), ld64(field + 8 * DETAIL), tables)
+        _write_length(to, end - to - 1, zigzag)
+        return end
+    if kind == DOUBLE:
+        st64(to, ld64(values + 8 * at))
+        return to + 8
+    if kind == FLOAT:
+        st32(to, ld32(values + 4 * at))
+        return to + 4
+    if kind == INT16:
+        return _write_integer(to, lds16(values + 2 * at), zigzag)
+    if kind == INT8:
+        return _write_integer(to, lds8(values + at), zigzag)
+    if kind == LOW64:
+        return _write_integer(to, ld64(values + 16 * at), zigzag)
+    if kind == BOOLEAN:
+        st8(to, (ld8(values + (at >> 3)) >> (at & 7)) & 1)
+        return to + 1
+    return to
+
+
+@inline
+def _write_tag(to, tags, which):
+    tag = ld64(tags + 8 * which)
+    if tag != 0:
+        st8(to, tag)
+        return to + 1
+    return to
+
+
+@inline
+def _write_geometry(to, kind, tags, source, length, zigzag):
+    """MySQL's geometry as Debezium's struct; SRID 0 is none. length + _SPATIAL bytes at most."""
+    start = to
+    if zigzag == 0:  # the message's length
+        to += VARINT
+    body = to
+    if kind == POINT:
+        to = _write_tag(to, tags, TAG_X)
+        st64(to, ld64(source + 9))
+        to = _write_tag(to + 8, tags, TAG_Y)
+        st64(to, ld64(source + 17))
+        to += 8
+    to = _write_tag(to, tags, TAG_WKB)
+    to = _write_bytes(to, source + 4, length - 4, zigzag)
+    srid = lds32(source)
+    if srid != 0:
+        to = _write_tag(to, tags, TAG_SRID)
+        to = _write_integer(to, srid, zigzag)
+    elif ld64(tags + 8 * NO_SRID) >= 0:
+        st8(to, ld64(tags + 8 * NO_SRID))
+        to += 1
+    if zigzag == 0:
+        return _close(start, body, to)
+    return to
+
+
+@inline
+def _close(start, body, end):
+    """Put the length of what lies at `body` before it, at `start`, and move it there."""
+    to = write_varint(start, end - body)
+    copy(to, body, end - body)
+    return to + (end - body)
+
+
+@inline
+def _write_floats(to, source, count, zigzag):
+    """Numbers as Avro's array of one block, or as Protobuf's packed field."""
+    if zigzag and count == 0:
+        st8(to, 0)
+        return to + 1
+    to = _write_length(to, count if zigzag else 4 * count, zigzag)
+    for i in range(count):
+        st32(to + 4 * i, ld32(source + 4 * i))
+    to += 4 * count
+    if zigzag:
+        st8(to, 0)
+        to += 1
+    return to
+
+
+@inline
+def _write_base64(to, kind, source, length, zigzag, tables):
+    """Bytes as text."""
+    text = 4 * ((length + 2) // 3)
+    start = _write_length(to, text, zigzag)
+    # the writer's quotes fall on the length and behind the text
+    end = write_base64(start - 1, source, length, tables) - 1
+    _write_length(to, text, zigzag)
+    if kind == BASE64_URL:
+        for p in range(start, end):
+            if ld8(p) == 43:  # +
+                st8(p, 45)
+            elif ld8(p) == 47:  # /
+                st8(p, 95)
+    return end
+
+
+@inline
+def _write_variable(to, end, kind, field, at, zigzag, scratch, tables):
+    """A value with offsets; NO_ROOM beyond `end`."""
+    offsets = ld64(field + 8 * VALUES) + 4 * at
+    start = lds32(offsets)
+    length = lds32(offsets + 4) - start
+    source = ld64(field + 8 * DATA)
+    if kind == FLOATS:
+        if to + 4 * length + _FIXED > end:
+            return np.int64(NO_ROOM)
+        return _write_floats(to, source + 4 * start, length, zigzag)
+    source += start
+    if to + base64_room(length) + _FIXED + _SPATIAL > end:
+        return np.int64(NO_ROOM)
+    if kind == BASE64 or kind == BASE64_URL:
+        return _write_base64(to, kind, source, length, zigzag, tables)
+    if kind == GEOMETRY or kind == POINT:
+        if length < 4 or (kind == POINT and length != _POINT_BYTES):  # nothing that MySQL stores
+            return np.int64(_NULL_VALUE)
+        return _write_geometry(to, kind, ld64(field + 8 * DETAIL), source, length, zigzag)
+    if kind == DECIMAL_TEXT:
+        decimal_limbs(scratch, source, length)
+        limbs = scratch
+        length = shortest_bytes(scratch + 32, limbs, 32)
+        return _write_bytes(to, scratch + 32, length, zigzag)
+    if kind == BITS:
+        length = min(length, np.int64(32))
+        for i in range(length):
+            st8(scratch + i, ld8(source + length - 1 - i))
+        return _write_bytes(to, scratch, length, zigzag)
+    return _write_bytes(to, source, length, zigzag)
+
+
+@inline
+def _write_absent(to, field):
+    length = ld64(field + 8 * ABSENT_LENGTH)
+    if length < 0:
+        return np.int64(_NULL_VALUE)
+    return write_literal(to, ld64(field + 8 * ABSENT), length)
+
+
+@inline
+def _write_field(to, end, field, row, zigzag, scratch, tables):
+    """A field as it stands in its record; NO_ROOM beyond `end`, _NULL_VALUE where it must not be NULL."""
+    present_length = ld64(field + 8 * PRESENT_LENGTH)
+    if to + present_length + max(np.int64(0), ld64(field + 8 * ABSENT_LENGTH)) + _FIXED > end:
+        return np.int64(NO_ROOM)
+    kind = ld64(field + 8 * KIND)
+    at = row + ld64(field + 8 * OFFSET)
+    validity = ld64(field + 8 * VALIDITY)
+    if validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0:
+        return _write_absent(to, field)
+    value = write_literal(to, ld64(field + 8 * PRESENT), present_length)
+    if kind == LITERAL:
+        return value
+    if kind >= STRING:
+        value = _write_variable(value, end, kind, field, at, zigzag, scratch, tables)
+        return _write_absent(to, field) if value == _NULL_VALUE else value
+    return _write_fixed(value, kind, field, at, zigzag, scratch, tables)
+
+
+@inline
+def _is_written(part, row, deleted):
+    when = ld64(part + 8 * WHEN)
+    if when == ALWAYS:
+        return True
+    if when == IF_DELETED:
+        return deleted
+    if when == IF_KEPT:
+        return not deleted
+    validity = ld64(part + 8 * IMAGE_VALIDITY)
+    at = row + ld64(part + 8 * IMAGE_OFFSET)
+    return validity == 0 or (ld8(validity + (at >> 3)) >> (at & 7)) & 1 != 0
+
+
+@inline
+def _write_part(to, end, job, number, row, deleted, tables):
+    """A part of a message; NO_ROOM beyond `end`, _NULL_VALUE where a field must not be NULL."""
+    part = ld64(job + 8 * PARTS) + 8 * PART_WORDS * number
+    if to + ld64(part + 8 * OPENING_LENGTH) + ld64(part + 8 * MISSING_LENGTH) + VARINT > end:
+        return np.int64(NO_ROOM)
+    if not _is_written(part, row, deleted):
+        return write_literal(to, ld64(part + 8 * MISSING), ld64(part + 8 * MISSING_LENGTH))
+    to = write_literal(to, ld64(part + 8 * OPENING), ld64(part + 8 * OPENING_LENGTH))
+    zigzag, scratch = ld64(job + 8 * ZIGZAG), ld64(job + 8 * SCRATCH_ADDRESS)
+    nested = ld64(part + 8 * NESTED)
+    start = to
+    body = to + VARINT if nested else to
+    to = body
+    for i in range(ld64(part + 8 * COUNT)):
+        to = _write_field(to, end, ld64(part + 8 * FIELDS) + 8 * WORDS * i, row, zigzag, scratch, tables)
+        if to < 0:
+            st64(job + 8 * CULPRIT, number)
+            st64(job + 8 * CULPRIT_FIELD, i)
+            return to
+    return _close(start, body, to) if nested else to
+
+
+@entry("int64(int64,int64)")
+def write_records(job, tables):
+    """Write rows ROW.. of the job until all are done, the output is full or one cannot be written."""
+    rows, row = ld64(job + 8 * ROWS), ld64(job + 8 * ROW)
+    out = ld64(job + 8 * OUT)
+    end = out + ld64(job + 8 * CAPACITY)
+    to = out + ld64(job + 8 * USED)
+    offsets = ld64(job + 8 * OFFSETS)
+    status = np.int64(DONE)
+    while row < rows:
+        deleted = ld8(ld64(job + 8 * OP) + row) == ld64(job + 8 * OP_DELETE)
+        at = to
+        for number in range(ld64(job + 8 * PART_COUNT)):
+            at = _write_part(at, end, job, number, row, deleted, tables)
+            if at < 0:
+                break
+        if at < 0:
+            status = np.int64(FULL if at == NO_ROOM else IS_NULL)
+            break
+        to = at
+        st32(offsets + 4 * row + 4, to - out)
+        row += 1
+    st64(job + 8 * ROW, row)
+    st64(job + 8 * USED, to - out)
+    return status
