@@ -24,8 +24,8 @@ from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.jsondiff import apply_diffs
 from tailrace.sources.mysql.wire.packets import MORE, SPECIAL, cut_at, event_flags, unframe, whole_events
+from tailrace.sources.mysql.wire.payload import unpack
 from tailrace.sources.mysql.wire.resultset import RowDecoder
-from tailrace.sources.mysql.wire.special import SpecialEvent, unpack
 from tailrace.sources.mysql.wire.tablemap import parse_table_map
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tests.fuzz import guarded
@@ -89,7 +89,7 @@ def _packed(r: random.Random, event: bytes) -> bytes:
     if r.random() < 0.3:
         body = broken(r, body)
     else:
-        pieces = list(unpack(SpecialEvent(_PAYLOAD, 0, 0, 0, len(event), body, "")))
+        pieces = list(unpack(body, ""))
         plain = b"".join(piece[: len(piece) - SLACK].tobytes() for piece, _ in pieces)
         plain = broken_log(r, bytes(FIRST) + plain)[FIRST:]
         packed = _CODEC.compress(plain, asbytes=True)

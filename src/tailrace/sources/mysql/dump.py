@@ -35,6 +35,7 @@ import uuid
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ from tailrace.sources.mysql.connection import (
     translate,
 )
 from tailrace.sources.mysql.logfiles import position_lost
-from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.packets import (
     ARTIFICIAL,
@@ -460,6 +461,29 @@ def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -
         f"reading from `{start}` it ended at `{at[0]}:{at[1]}`, without an event that ends there",
         "the server lost the end of its log or is another one: begin a new stream with a new checkpoint",
     )
+
+
+def read_prepared(options: SourceOptions, prepared: Prepared, server: str) -> Iterator[EventBlock]:
+    """The events of an XA transaction that was prepared; a block is valid until the next.
+
+    Args:
+        options: the server.
+        prepared: the transaction.
+        server: server_uuid its place belongs to.
+
+    Raises:
+        PositionLostError: the log no longer holds them.
+        SourceError: as `DumpStream.blocks`.
+    """
+    start = MySqlPosition(prepared.file, prepared.start, server=server)
+    try:
+        yield from read_log(options, start, replace(start, pos=prepared.end))
+    except PositionLostError as error:
+        raise PositionLostError(
+            f"the binary log no longer holds what the XA transaction {prepared.xid} prepared",
+            f"its rows are at `{start}`, and it was committed after: {error.message}; {error.detail}",
+            error.hint,
+        ) from error
 
 
 def _upto(blocks: Iterator[EventBlock], end: MySqlPosition) -> Generator[EventBlock, None, bool]:

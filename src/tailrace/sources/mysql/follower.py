@@ -8,7 +8,9 @@ transactions wait, it stops reading, and the server waits with it. A transaction
 counts, else one larger than that would stop itself.
 
 A position that is given out is always a transaction boundary and carries every GTID in the log up to
-it: the GTIDs of the position it was counted from, and those scanned since.
+it: the GTIDs of the position it was counted from, and those scanned since. So it does with the XA
+transactions that are prepared and open there. The rows of one that is committed within a range count in
+that range, wherever it was prepared.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from tailrace.sources.mysql.dump import DumpStream
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.held import HeldEvents, Place, RawEvents, number_of
 from tailrace.sources.mysql.logfiles import LogFile, binary_logs, end_of_log
-from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.wire.boundaries import (
     END,
     FILE_START,
@@ -45,6 +47,7 @@ from tailrace.sources.mysql.wire.boundaries import (
     WANTED,
 )
 from tailrace.sources.mysql.wire.transactions import SchemaChange, TransactionIndex, Transactions
+from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark
 
 #: Raw bytes of captured transactions that are held.
 HELD_BYTES = 8 << 20
@@ -61,7 +64,8 @@ class LogRange:
 
     Args:
         end: its end.
-        wanted_bytes: bytes of row events of captured tables in it; 0: it may be passed over unread.
+        wanted_bytes: bytes of row events of captured tables in it, and of what is committed in it that was
+            prepared before; 0: it may be passed over unread.
         transactions: how many it holds.
         rows: rows of captured tables in it; 0 where rows are not counted.
         ddl: schema changes in it; all of them in its first transaction.
@@ -85,6 +89,7 @@ class _Segment:
     number: int
     rows: np.ndarray
     ddl: tuple[SchemaChange, ...]
+    xa: tuple[XaMark, ...]
 
     def within(self, start: Place, end: Place) -> _Segment | None:
         """What lies in (start, end]."""
@@ -99,9 +104,23 @@ class _Segment:
             return None
         if (low, high) == (0, len(ends)):
             return self
-        first, last = int(self.rows[low, START]), int(ends[high - 1])
+        return self.part(low, high)
+
+    def part(self, low: int, high: int) -> _Segment:
+        """The transactions from number `low` to `high` - 1, at least one."""
+        first, last = int(self.rows[low, START]), int(self.rows[high - 1, END])
         ddl = tuple(change for change in self.ddl if first <= change.start < last)
-        return _Segment(self.file, self.number, self.rows[low:high], ddl)
+        xa = tuple(mark for mark in self.xa if first <= mark.start < last)
+        return _Segment(self.file, self.number, self.rows[low:high], ddl, xa)
+
+    def sizes(self, open_: OpenTransactions) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes and rows of each transaction, with those of what it commits; moves `open_` along."""
+        sizes, rows = self.rows[:, END] - self.rows[:, START], self.rows[:, ROWS].copy()
+        for mark, prepared in open_.move(self.file, self.xa):
+            at = int(np.searchsorted(self.rows[:, START], mark.start))
+            sizes[at] += prepared.end - prepared.start
+            rows[at] += prepared.rows
+        return sizes, rows
 
 
 class LogFollower:
@@ -131,7 +150,9 @@ class LogFollower:
         self._ahead = 0
         self._head = start
         self._head_gtids = GtidSet.parse(start.gtids)
+        self._head_open = OpenTransactions(start.prepared)
         self._told: Place = (start.file_number, start.pos)
+        self._forgotten = self._told
         self._held = HeldEvents(held_bytes, self._told)
         self._stream: DumpStream | None = None
         self._thread: threading.Thread | None = None
@@ -184,6 +205,7 @@ class LogFollower:
             return found
 
     def _forget(self, place: Place) -> None:
+        self._forgotten = max(self._forgotten, place)
         while self._segments:
             first = self._segments[0]
             if (first.number, int(first.rows[-1, END])) > place:
@@ -202,18 +224,20 @@ class LogFollower:
     ) -> LogRange | None:
         taken: list[_Segment] = []
         used = rows = 0
+        open_ = OpenTransactions(start.prepared)
         for whole in self._segments:
             segment = whole.within(place, limit)
             if segment is None:
                 continue
             table = segment.rows
             count = len(table)
+            sizes, numbers = segment.sizes(open_)
             if max_bytes is not None:
-                sizes = used + np.cumsum(table[:, END] - table[:, START])
+                sizes = used + np.cumsum(sizes)
                 count = min(count, int(np.searchsorted(sizes, max_bytes, "right")))
                 used = int(sizes[-1])
             if max_rows is not None:
-                numbers = rows + np.cumsum(table[:, ROWS])
+                numbers = rows + np.cumsum(numbers)
                 count = min(count, int(np.searchsorted(numbers, max_rows, "right")))
                 rows = int(numbers[-1])
             if not taken:
@@ -224,9 +248,7 @@ class LogFollower:
             if len(changes) and changes[0] <= count:
                 count = int(changes[0])
             if count:
-                part = segment.within(place, (segment.number, int(table[count - 1, END])))
-                assert part is not None
-                taken.append(part)
+                taken.append(segment.part(0, count))
             if count < len(table):
                 break
         if not taken:
@@ -235,24 +257,40 @@ class LogFollower:
         end = self._position(start, taken)
         rest = (end.file_number, end.pos)
         behind = [s.within(rest, _EVERYTHING) for s in self._segments if s.ddl]
+        committed = [prepared for _, prepared in self._committed(start, taken)]
         return LogRange(
             end,
-            int(everything[:, WANTED].sum()),
+            int(everything[:, WANTED].sum()) + sum(p.end - p.start for p in committed),
             int((everything[:, FLAGS] & FILE_START == 0).sum()),
-            int(everything[:, ROWS].sum()),
+            int(everything[:, ROWS].sum()) + sum(p.rows for p in committed),
             tuple(change for segment in taken for change in segment.ddl),
             tuple(change for segment in behind if segment is not None for change in segment.ddl),
         )
 
     def _position(self, start: MySqlPosition, taken: list[_Segment]) -> MySqlPosition:
         """The end of `taken`, which starts at `start`."""
-        gtids = GtidSet.parse(start.gtids)
+        gtids, open_ = GtidSet.parse(start.gtids), OpenTransactions(start.prepared)
         ts_ms = start.ts_ms
         for segment in taken:
             self._count(gtids, segment.rows)
+            open_.move(segment.file, segment.xa)
             ts_ms = _last_ts_ms(segment.rows, ts_ms)
         last = taken[-1]
-        return MySqlPosition(last.file, int(last.rows[-1, END]), str(gtids), start.server, start.epoch, ts_ms)
+        return MySqlPosition(
+            last.file,
+            int(last.rows[-1, END]),
+            str(gtids),
+            start.server,
+            start.epoch,
+            ts_ms,
+            tuple(open_),
+        )
+
+    @staticmethod
+    def _committed(start: MySqlPosition, segments: list[_Segment]) -> list[tuple[XaMark, Prepared]]:
+        """What XA COMMITs commit in segments behind `start`."""
+        open_ = OpenTransactions(start.prepared)
+        return [found for segment in segments for found in open_.move(segment.file, segment.xa)]
 
     def _count(self, gtids: GtidSet, rows: np.ndarray) -> None:
         """Add the GTIDs of transactions."""
@@ -266,17 +304,40 @@ class LogFollower:
             self._check()
             head = self._head
             return MySqlPosition(
-                head.file, head.pos, str(self._head_gtids), head.server, head.epoch, head.ts_ms
+                head.file,
+                head.pos,
+                str(self._head_gtids),
+                head.server,
+                head.epoch,
+                head.ts_ms,
+                tuple(self._head_open),
             )
 
     def blocks(self, start: MySqlPosition, end: MySqlPosition) -> list[RawEvents] | None:
-        """The captured transactions' events in (start, end], or None if they are not all held."""
+        """The captured transactions' events in (start, end], or None if they are not all held.
+
+        What is committed in it and was prepared before comes first.
+        """
         with self._changed:
             self._check()
             low, high = (start.file_number, start.pos), (end.file_number, end.pos)
             if high > (self._head.file_number, self._head.pos) or start.epoch != end.epoch:
                 return None
-            return self._held.between(low, high)
+            pieces = self._held.between(low, high)
+            if pieces is None or not start.prepared:
+                return pieces
+            if low < self._forgotten:
+                return None
+            parts = [part for s in self._segments if (part := s.within(low, high)) is not None]
+            earlier: list[RawEvents] = []
+            for _, prepared in self._committed(start, parts):
+                if prepared in start.prepared:
+                    number = number_of(prepared.file)
+                    held = self._held.between((number, prepared.start), (number, prepared.end))
+                    if held is None:
+                        return None
+                    earlier += held
+            return earlier + pieces
 
     def boundaries(self, start: MySqlPosition, end: MySqlPosition, n: int) -> list[MySqlPosition]:
         """Ends of at most `n` slices of about equal bytes of (start, end]; the last is `end`.
@@ -289,20 +350,19 @@ class LogFollower:
             parts = [part for s in self._segments if (part := s.within(low, high)) is not None]
             if n <= 1 or not parts:
                 return [end]
-            sizes = np.concatenate([p.rows[:, END] - p.rows[:, START] for p in parts]).cumsum()
+            open_ = OpenTransactions(start.prepared)
+            sizes = np.concatenate([p.sizes(open_)[0] for p in parts]).cumsum()
             cuts = set(np.searchsorted(sizes, sizes[-1] * np.arange(1, n) / n).tolist())
             cuts.discard(len(sizes) - 1)
             found, done, position = [], 0, start
             for part in parts:
                 begun = 0
                 for cut in sorted(c - done for c in cuts if done <= c < done + len(part.rows)):
-                    piece = _Segment(part.file, part.number, part.rows[begun : cut + 1], ())
-                    position = self._position(position, [piece])
+                    position = self._position(position, [part.part(begun, cut + 1)])
                     found.append(position)
                     begun = cut + 1
                 if begun < len(part.rows):
-                    piece = _Segment(part.file, part.number, part.rows[begun:], ())
-                    position = self._position(position, [piece])
+                    position = self._position(position, [part.part(begun, len(part.rows))])
                 done += len(part.rows)
             return [*found, end]
 
@@ -410,9 +470,12 @@ class LogFollower:
 
     def _append(self, done: Transactions) -> None:
         rows = done.rows
-        self._segments.append(_Segment(done.file, number_of(done.file), rows, tuple(done.ddl)))
+        self._segments.append(
+            _Segment(done.file, number_of(done.file), rows, tuple(done.ddl), tuple(done.xa))
+        )
         self._ahead += int(rows[-1, END] - rows[0, START])
         self._count(self._head_gtids, rows)
+        self._head_open.move(done.file, done.xa)
         old = self._head
         self._head = MySqlPosition(
             done.file, int(rows[-1, END]), "", old.server, old.epoch, _last_ts_ms(rows, old.ts_ms)

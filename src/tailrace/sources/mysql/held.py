@@ -1,7 +1,8 @@
 """Recent raw events of captured transactions, held by the driver for small batches.
 
 A small batch's bytes travel to its task inside the split: no connection, no second read. What is not
-captured is left out, except where it is a short gap: fewer, longer pieces.
+captured is left out, except where it is a short gap: fewer, longer pieces. What ends an XA transaction is
+captured, too: it may commit rows that were.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire.block import EventBlock
-from tailrace.sources.mysql.wire.boundaries import END, FLAGS, HAS_WANTED, START
+from tailrace.sources.mysql.wire.boundaries import END, FLAGS, HAS_WANTED, START, XA_END
 from tailrace.sources.mysql.wire.transactions import Transactions
 
 _LONGEST_GAP = 16 << 10
@@ -99,7 +100,7 @@ class HeldEvents:
             done: the transactions that ended in it.
             open_since: offset of the start of the one that is open at its end, or None.
         """
-        rows = done.rows[(done.rows[:, FLAGS] & HAS_WANTED) != 0]
+        rows = done.rows[(done.rows[:, FLAGS] & (HAS_WANTED | XA_END)) != 0]
         starts, ends = rows[:, START], rows[:, END]
         groups = np.flatnonzero(starts[1:] - ends[:-1] > _LONGEST_GAP) + 1
         for group in np.split(np.arange(len(rows)), groups) if len(rows) else []:

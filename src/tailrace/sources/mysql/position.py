@@ -7,6 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An XA transaction that is prepared and has not ended: its rows are in the log, and do not count yet.
+
+    Args:
+        xid: names it, as SQL writes it: `X'6162',X'',1`.
+        file: log file that its rows are in.
+        start: offset in `file` at or before which they start, between two events.
+        end: offset of the end of its XA_PREPARE.
+        rows: rows of captured tables in it; 0 where rows are not counted.
+    """
+
+    xid: str
+    file: str
+    start: int
+    end: int
+    rows: int = 0
+
+
 @dataclass(frozen=True)
 class MySqlPosition:
     """A point between two transactions.
@@ -20,6 +39,8 @@ class MySqlPosition:
         server: `server_uuid` of the server that `file` and `pos` belong to ("" for MariaDB).
         epoch: counts the servers the stream has been on; raises `_seq` after a failover.
         ts_ms: commit time of the last transaction up to here, milliseconds since 1970 UTC; 0: unknown.
+        prepared: the XA transactions with rows of captured tables that are prepared and open here, in
+            the order of the log: as many as the server holds open.
     """
 
     file: str
@@ -28,6 +49,7 @@ class MySqlPosition:
     server: str = ""
     epoch: int = 0
     ts_ms: int = 0
+    prepared: tuple[Prepared, ...] = ()
 
     @property
     def file_number(self) -> int:
@@ -41,7 +63,7 @@ class MySqlPosition:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values in a fixed key order: Spark compares offsets as text."""
-        return {
+        found: dict[str, Any] = {
             "file": self.file,
             "pos": self.pos,
             "gtids": self.gtids,
@@ -49,11 +71,18 @@ class MySqlPosition:
             "epoch": self.epoch,
             "ts_ms": self.ts_ms,
         }
+        if self.prepared:
+            found["prepared"] = {
+                p.xid: [p.file, p.start, p.end, p.rows] if p.rows else [p.file, p.start, p.end]
+                for p in self.prepared
+            }
+        return found
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> MySqlPosition:
         """The position that `to_json` wrote."""
-        return cls(**value)
+        prepared = tuple(Prepared(xid, *place) for xid, place in value.get("prepared", {}).items())
+        return cls(**{**value, "prepared": prepared})
 
     def __str__(self) -> str:
         return f"{self.file}:{self.pos}"

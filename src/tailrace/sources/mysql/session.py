@@ -19,10 +19,10 @@ from tailrace.sources.base import Page, S
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql import keys as key_sql
 from tailrace.sources.mysql.connection import MARIADB, connect, retrying, server_changed
-from tailrace.sources.mysql.dump import read_log
+from tailrace.sources.mysql.dump import read_log, read_prepared
 from tailrace.sources.mysql.failover import Places
 from tailrace.sources.mysql.held import unpack_blocks
-from tailrace.sources.mysql.position import MySqlPosition, seq_of
+from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.select import select_pages
 from tailrace.sources.mysql.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.wire.decoder import EventDecoder
@@ -41,6 +41,9 @@ class MySqlSession:
         self._connection: pymysql.Connection[Any] | None = None
         self._thread: int | None = None
         self._places = Places(options)
+        #: Where the last range of the log that was read ends, for which tables, and the XA transactions
+        #: open there.
+        self._left: tuple[tuple[object, ...], tuple[Prepared, ...]] | None = None
 
     def located(self, split: S) -> S:
         """`split` with its positions on the server that answers; from then on no other server is read.
@@ -88,13 +91,21 @@ class MySqlSession:
                 return
 
     def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
-        """The log's end now."""
+        """The log's end now.
+
+        Which XA transactions are open there it does not say: `changes` knows when it has read up to it.
+        """
         file, pos = self._retrying(high_watermark, "asking for the log's end")
-        return replace(MySqlPosition.from_json(after), file=file, pos=pos)
+        return replace(MySqlPosition.from_json(after), file=file, pos=pos, prepared=())
 
     def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
-        """Every change of captured tables in `split`'s range of the log."""
+        """Every change of captured tables in `split`'s range of the log.
+
+        A range may begin where the last one read to its end has ended, at a place `log_end` gave.
+        """
         start, end = MySqlPosition.from_json(split.start), MySqlPosition.from_json(split.end)
+        if self._left is not None and self._left[0] == (start.file, start.pos, split.finished):
+            start = replace(start, prepared=self._left[1])
         decoder = EventDecoder(
             wanted=lambda t: self._options.captures(str(t)) and split.concerns(t),
             epoch=end.epoch,
@@ -102,12 +113,15 @@ class MySqlSession:
             shape_of=self._shape_of,
             zero_dates=self._options.zero_dates.of,
             mariadb=end.server.startswith(MARIADB),
+            prepared=start.prepared,
+            recall=lambda prepared: read_prepared(self._options, prepared, start.server),
         )
         if split.events is not None:
             yield from decoder.feed_all(unpack_blocks(split.events))
             return
         for block in read_log(self._options, start, end):
             yield from decoder.feed(block)
+        self._left = (end.file, end.pos, split.finished), decoder.open
 
     def _shape_of(self, table: TableId) -> TableSchema | None:
         """A table's shape in the catalog, None if it is not there."""

@@ -3,13 +3,14 @@
     START END     offsets in the file
     TS_US         commit time, microseconds since 1970 UTC
     SOURCE GNO    index of who numbered it (-1: nobody), and its number
-    WANTED        bytes of row events of wanted tables
+    WANTED        bytes of row events of wanted tables; 0 where they are only prepared (XA)
     ROWS          rows of them, where they are counted
     FLAGS         HAS_WANTED ... below
 
 It reads event headers, GTIDs, names in table maps and the first letters of statements. Where Python has to
-decide it stops and is called again: at a table or a source of GTIDs it has not met, and at a statement
-other than BEGIN, COMMIT and SAVEPOINT. All it remembers is in `state`, so a block may end after any event.
+decide it stops and is called again: at a table or a source of GTIDs it has not met, at a statement
+other than BEGIN, COMMIT and SAVEPOINT, at an XA PREPARE of wanted rows and at a compressed transaction,
+which may be one. All it remembers is in `state`, so a block may end after any event.
 
 Kernels: memory rules in `memory.py`.
 Source: MySQL internals manual, "Binlog Event"; `control_events.h` for the GTID events, of which the tagged
@@ -32,10 +33,12 @@ S_USED, S_COUNT, S_PHASE, S_BEGAN, S_TS, S_SOURCE = range(6)
 S_GNO, S_WANTED, S_ROWS, S_FLAGS, S_ACTION, S_LAST = range(6, 12)
 #: Phases: between transactions, behind a GTID, inside
 OUTSIDE, NUMBERED, INSIDE = 0, 1, 2
-#: What Python says about a statement, in S_ACTION; about packed rows, their number and one
+#: What Python says about a statement, in S_ACTION; about packed rows, their number and one; about what is
+#: prepared or compressed: PASSES if its rows do not count here, else CLOSES
 ASK, OPENS, PASSES, CLOSES = 0, 1, 2, 3
 #: Why the kernel stops.
 DONE, OUT_FULL, NEW_TABLE, NEW_SOURCE, NEW_STATEMENT, BAD, UNKNOWN, INCIDENT, PACKED_ROWS = range(9)
+NEW_PREPARED, NEW_PAYLOAD = 9, 10
 
 #: A table's slot: id, address and length of what must be equal, whether all of the body must, wanted,
 #: plan, columns
@@ -373,13 +376,26 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
                 count += 1
         elif kind == 38:
             if e - p > 19 and ld8(p + 19) == 0:  # not ONE PHASE
+                if ld64(state + 8 * S_FLAGS) & HAS_WANTED:
+                    if ld64(state + 8 * S_ACTION) == ASK:
+                        status = np.int64(NEW_PREPARED)
+                        break
+                    st64(state + 8 * S_ACTION, ASK)
+                    st64(state + 8 * S_WANTED, 0)
+                    st64(state + 8 * S_ROWS, 0)
                 st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | PREPARED)
             ends_transaction(state, out, count, after)
             count += 1
         elif kind == 40:
-            st64(state + 8 * S_WANTED, size)
-            st64(state + 8 * S_ROWS, 1)
-            st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | HAS_WANTED | COMPRESSED)
+            action = ld64(state + 8 * S_ACTION)
+            if action == ASK:
+                status = np.int64(NEW_PAYLOAD)
+                break
+            st64(state + 8 * S_ACTION, ASK)
+            flags = ld64(state + 8 * S_FLAGS) | HAS_WANTED | COMPRESSED
+            st64(state + 8 * S_WANTED, 0 if action == PASSES else size)
+            st64(state + 8 * S_ROWS, 0 if action == PASSES else 1)
+            st64(state + 8 * S_FLAGS, flags | PREPARED if action == PASSES else flags)
             ends_transaction(state, out, count, after)
             count += 1
         elif kind == 35 or kind == 163:

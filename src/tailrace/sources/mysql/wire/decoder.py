@@ -7,8 +7,9 @@
              write_origin ──> where each row comes from                   (kernel)
 
 Rows of different tables interleave freely; those of one table stay in log order, which is why all that is
-pending is decoded before a table changes its shape. Between blocks only the open transaction and the
-known table maps live on.
+pending is decoded before a table changes its shape. Between blocks only the open transaction, the known
+table maps and what XA transactions have prepared (`asides`) live on. The latter's rows come at their
+XA COMMIT, and are told apart by the events' offsets within what was prepared, as those of a payload are.
 
 An event that could hold changes but is not understood ends the stream with an error, however often it occurs:
 skipping it would lose rows unseen.
@@ -17,22 +18,23 @@ skipping it would lose rows unseen.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import DecodeError, SchemaMismatchError
+from tailrace.errors import DecodeError, SchemaMismatchError, SourceError
 from tailrace.kernels.imagebuffers import ImageBuffers, Layout
 from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.mysql.position import MySqlPosition, seq_of
+from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.wire import events as ev
 from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire import rows as rw
 from tailrace.sources.mysql.wire.absent import mark_absent
+from tailrace.sources.mysql.wire.asides import Asides, SetAside
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.json import json_room
 from tailrace.sources.mysql.wire.knownmaps import UNKNOWN, KnownMaps
@@ -40,12 +42,14 @@ from tailrace.sources.mysql.wire.lookup import TABLES
 from tailrace.sources.mysql.wire.mariadbtypes import is_ambiguous, is_sequence, with_types
 from tailrace.sources.mysql.wire.origin import SEQ_PREFIX
 from tailrace.sources.mysql.wire.partialrows import UPDATE_ROWS, PartialUpdates
+from tailrace.sources.mysql.wire.payload import unpack
 from tailrace.sources.mysql.wire.plan import RowPlan
 from tailrace.sources.mysql.wire.resultset import ZERO_DATE_HINT
 from tailrace.sources.mysql.wire.rowcolumns import RowColumns
-from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, unpack
+from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, text_of
 from tailrace.sources.mysql.wire.tablemap import TableMap, parse_table_map, table_of
 from tailrace.sources.mysql.wire.unnamed import is_unnamed, require_types, with_names
+from tailrace.sources.mysql.wire.xa import XaStep, end_of, prepare_of
 
 #: Row events and transactions collected before they are decoded.
 _MAX_EVENTS = 16384
@@ -54,7 +58,10 @@ _MAX_EVENTS = 16384
 _MAX_MAPS = 4096
 #: Bytes unpacked from payloads that may wait to be decoded.
 _MAX_UNPACKED = 8 << 20
-_ACTIONS_AT = ev.ACTIONS.ctypes.data
+#: Where rows of one transaction are numbered by offsets, those stay below this: twice one fits `seq`.
+_MAX_NUMBER = 1 << 31
+_ACTIONS_AT, _CAPTURING_AT = ev.ACTIONS.ctypes.data, ev.CAPTURING.ctypes.data
+_RECALLED_AT = ev.RECALLED.ctypes.data
 
 
 class EventDecoder:
@@ -67,6 +74,9 @@ class EventDecoder:
         shape_of: a table's shape in the catalog, None if it is not there; asked where the log was written
             with `binlog_row_metadata=MINIMAL`, and for columns whose type MariaDB does not log.
         mariadb: whether MariaDB wrote the log.
+        prepared: XA transactions that are prepared and open where decoding starts.
+        recall: the events of a prepared transaction, read from the log again; each block is valid until
+            the next. Asked at its commit, if it was prepared before or is large.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of events after which a batch ends; one row may be larger.
         verify_checksums: whether to check the CRC32 of each event that has one.
@@ -81,6 +91,8 @@ class EventDecoder:
         shape_of: Callable[[TableId], TableSchema | None] = lambda _: None,
         zero_dates: Callable[[str], str | None] = lambda _: None,
         mariadb: bool = False,
+        prepared: Iterable[Prepared] = (),
+        recall: Callable[[Prepared], Iterator[EventBlock]] = lambda _: iter(()),
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
         verify_checksums: bool = True,
@@ -94,11 +106,18 @@ class EventDecoder:
         self._max_rows = batch_rows
         self._max_bytes = batch_bytes
         self._verify = int(verify_checksums)
+        self._asides = Asides(prepared)
+        self._recall = recall
+        self._actions_at = _ACTIONS_AT
+        self._origin = self._checksum = 0
+        self._in_payload = False
         self._maps = KnownMaps()
-        #: Layouts by slot; slots by the table map's body without its id; the slot each table has now.
+        #: Layouts by slot; slots by the table map's body without its id; the slot each table has now, and
+        #: how often one changed.
         self._layouts: list[Layout] = []
         self._slots: dict[bytes, int] = {}
         self._current: dict[TableId, int] = {}
+        self._shapes = 0
         self._partials: dict[int, PartialUpdates] = {}
         self._state = np.zeros(8, np.int64)
         self._events = np.zeros((_MAX_EVENTS, rw.EV_WORDS), np.int64)
@@ -145,8 +164,10 @@ class EventDecoder:
         if self._maps.count > _MAX_MAPS and not self._state[ev.SC_OPEN]:
             self._maps = KnownMaps()
         base = block.buffer.ctypes.data
-        checksum = 4 if block.checksum else 0
-        yield from self._scan(base + block.start, base + block.end, block.pos, checksum, -1)
+        self._origin, self._checksum = base + block.start - block.pos, 4 if block.checksum else 0
+        yield from self._scan(base + block.start, base + block.end, block.pos, self._checksum, -1)
+        if self._asides.capturing:
+            self._asides.take(self._origin, block.pos + block.end - block.start)
 
     def _enter(self, file: str) -> None:
         """Go on in another log file."""
@@ -164,7 +185,7 @@ class EventDecoder:
                 end,
                 checksum,
                 self._verify,
-                _ACTIONS_AT,
+                self._actions_at,
                 self._maps.address,
                 self._maps.mask,
                 self._events_at,
@@ -181,33 +202,130 @@ class EventDecoder:
                 continue
             at, pos = int(state[ev.SC_AT]), int(state[ev.SC_POS])
             where = f"{self._file}:{pos if payload < 0 else payload}"
+            if result == ev.PREPARES:
+                self._capture(pos)
+                continue
             if result not in (ev.ASK, ev.NEW_MAP):
                 _refuse(int(result), where)
             event = SpecialEvent.at(at, checksum, where)
             if result == ev.NEW_MAP:
                 yield from self._new_map(event)
                 continue
+            numbers = event.size
             if event.type == ev.TRANSACTION_PAYLOAD:
                 yield from self._payload(event, payload, pos)
             elif event.type == ev.PARTIAL_UPDATE_ROWS:
                 yield from self._partial(event, payload, pos)
             elif mariadb.WRITE_ROWS_COMPRESSED_V1 <= event.type <= mariadb.DELETE_ROWS_COMPRESSED:
-                yield from self._packed_rows(at, event, pos)
+                numbers = yield from self._packed_rows(at, event, payload, pos)
+            elif event.type in (ev.QUERY, mariadb.QUERY_COMPRESSED):
+                yield from self._statement(event, payload, pos)
+            elif event.type == ev.XA_PREPARE:
+                yield from self._prepared(event, payload, pos)
             else:
                 if state[ev.SC_TXNS] == _MAX_EVENTS:
                     yield from self._flush()
                 self._ask(event)
-            state[ev.SC_AT], state[ev.SC_POS] = at + event.size, pos + event.size
+            state[ev.SC_AT], state[ev.SC_POS] = at + event.size, pos + numbers
 
     def _ask(self, event: SpecialEvent) -> None:
         """An event the kernel leaves to Python: deal with it or refuse it."""
         state = self._state
+        if self._asides.capturing:
+            raise DecodeError(
+                "an XA transaction of the log has no end", f"event of type {event.type} at {event.where}"
+            )
         if event.type == ev.GTID_TAGGED:
             self._txs[state[ev.SC_TXNS]] = gtid_tagged(event)
             state[ev.SC_TXNS] += 1
             state[ev.SC_OPEN], state[ev.SC_DIRTY] = 1, 0
         elif check(event, bool(state[ev.SC_DIRTY])):
             state[ev.SC_OPEN] = 0
+
+    def _statement(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
+        """A statement other than BEGIN."""
+        state = self._state
+        text = text_of(event).lstrip()
+        if not text[:3].upper() == b"XA ":
+            if check(event, bool(state[ev.SC_DIRTY])):
+                state[ev.SC_OPEN] = 0
+            return
+        if self._actions_at != _ACTIONS_AT:
+            return  # its START or END
+        if text[3:].lstrip()[:5].upper() in (b"START", b"BEGIN"):
+            self._capture(pos if payload < 0 else payload)
+            return
+        step, xid = end_of(text.decode("latin1"), event.where)
+        found = self._asides.end(xid)
+        if found is not None and step is XaStep.COMMITS:
+            if not state[ev.SC_OPEN]:
+                _refuse(ev.NO_TRANSACTION, event.where)
+            self._txs[state[ev.SC_TXNS] - 1, ev.TX_THREAD] = int.from_bytes(event.body[:4], "little")
+            yield from self._recalled(found, pos)
+        state[ev.SC_OPEN] = 0
+
+    @property
+    def open(self) -> tuple[Prepared, ...]:
+        """The XA transactions with rows of wanted tables that are prepared and open after the last block."""
+        return self._asides.open
+
+    def _capture(self, pos: int) -> None:
+        """Set aside the events from `pos` on instead of decoding them."""
+        self._asides.begin(self._file, pos, self._checksum)
+        self._actions_at = _CAPTURING_AT
+
+    def _prepared(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
+        """An XA transaction was captured to its end; in a payload, to the payload's."""
+        state, asides = self._state, self._asides
+        xid, one_phase = prepare_of(event.body, event.where)
+        if not asides.capturing:
+            _refuse(ev.NO_TRANSACTION, event.where)
+        self._actions_at = _ACTIONS_AT
+        wanted = bool(state[ev.SC_DIRTY])
+        if payload < 0:
+            asides.take(self._origin, pos)
+            end = pos + event.size
+        else:
+            end = payload + int(ctypes.c_uint32.from_address(self._origin + payload + 9).value)
+            asides.take(self._origin, end)
+        found = asides.captured(xid, end, self._shapes)
+        if wanted and not one_phase:
+            asides.prepare(found)
+        elif wanted:
+            self._in_payload = False  # it was the last event of that
+            yield from self._recalled(found, -1)
+        state[ev.SC_OPEN] = state[ev.SC_DIRTY] = 0
+
+    def _recalled(self, found: SetAside, place: int) -> Iterator[ChangeBatch]:
+        """Collect the row events of what was set aside, as of offset `place`; -1: of where they stand."""
+        actions, self._actions_at = self._actions_at, _RECALLED_AT
+        at = found.place.start if place < 0 else 0
+        altered = found.shapes != self._shapes
+        if altered or found.data is None:
+            yield from self._flush()  # of their tables, other shapes may be pending
+        if found.data is not None:
+            if self._unpacked_bytes + len(found.data) > _MAX_UNPACKED:
+                yield from self._flush()
+            start = found.data.ctypes.data
+            yield from self._scan(start, start + len(found.data) - SLACK, at, found.checksum, place)
+            self._keep(found.data)
+        else:
+            for block in self._recall(found.place):
+                base, checksum = block.buffer.ctypes.data, 4 if block.checksum else 0
+                start = block.start + (_gtid_size(block) if block.pos == found.place.start else 0)
+                yield from self._scan(base + start, base + block.end, at, checksum, place)
+                at = int(self._state[ev.SC_POS])
+                yield from self._flush()
+        if altered:
+            yield from self._flush()
+            self._maps = KnownMaps()
+        if place >= 0 and self._state[ev.SC_POS] > _MAX_NUMBER:
+            raise SourceError(
+                "an XA transaction in the log is too large",
+                f"{found.place.xid} at {found.place.file}:{found.place.start}; the limit is 2 GiB",
+                "do in several transactions what it does, and begin a new stream",
+            )
+        self._actions_at = actions
 
     def _partial(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
         """Updates of parts of JSON values, as the whole updates they stand for."""
@@ -240,24 +358,30 @@ class EventDecoder:
 
     def _payload(self, event: SpecialEvent, outer: int, pos: int) -> Iterator[ChangeBatch]:
         """The events of a compressed transaction."""
-        if outer >= 0:
+        if self._in_payload or self._asides.capturing:
             raise DecodeError("a compressed transaction within another", event.where)
-        for piece, start in unpack(event):
+        self._in_payload = True
+        for piece, start in unpack(event.body, event.where):
             if self._unpacked_bytes + len(piece) > _MAX_UNPACKED:
                 yield from self._flush()
             at = piece.ctypes.data
-            yield from self._scan(at, at + len(piece) - SLACK, start, 0, pos)
+            yield from self._scan(at, at + len(piece) - SLACK, start, 0, pos if outer < 0 else outer)
             self._keep(piece)
+        self._in_payload = False
 
-    def _packed_rows(self, address: int, event: SpecialEvent, pos: int) -> Iterator[ChangeBatch]:
-        """One of MariaDB's packed row events, as if it had been a plain one."""
+    def _packed_rows(
+        self, address: int, event: SpecialEvent, payload: int, pos: int
+    ) -> Generator[ChangeBatch, None, int]:
+        """One of MariaDB's packed row events, as if it had been a plain one; by how much its rows number."""
         header = ctypes.string_at(address, ev.HEADER)
         plain = mariadb.plain_rows(header + event.body, f"at {event.where}")
         if self._unpacked_bytes + len(plain) > _MAX_UNPACKED:
             yield from self._flush()
         piece = np.frombuffer(plain + bytes(SLACK), np.uint8)
-        yield from self._scan(piece.ctypes.data, piece.ctypes.data + len(plain), 0, 0, pos)
+        number, place = (0, pos) if payload < 0 else (pos, payload)
+        yield from self._scan(piece.ctypes.data, piece.ctypes.data + len(plain), number, 0, place)
         self._keep(piece)
+        return event.size if payload < 0 else max(event.size, len(plain))
 
     def _keep(self, piece: np.ndarray) -> None:
         """Hold unpacked bytes, whose events have been scanned, until those are decoded."""
@@ -279,6 +403,7 @@ class EventDecoder:
                     self._slots[body[6:]] = slot
                 if self._current.get(table, slot) != slot:
                     yield from self._flush()
+                self._shapes += self._current.get(table) != slot
                 self._current[table] = slot
         except (DecodeError, SchemaMismatchError) as error:
             detail = f"{error.detail or 'table map event'}, at {event.where}"
@@ -385,6 +510,13 @@ class EventDecoder:
         }.get(status, "malformed row event")
         hint = ZERO_DATE_HINT if status == rw.ZERO_DATE else None
         raise DecodeError(f'{what} in table "{schema.id}"', f"at {where}", hint)
+
+
+def _gtid_size(block: EventBlock) -> int:
+    """Bytes of a block's first event if that is a GTID: rows are numbered from behind it."""
+    head = block.buffer[block.start : block.start + ev.HEADER].tobytes()
+    gtids = (ev.GTID, ev.ANONYMOUS_GTID, ev.GTID_TAGGED, mariadb.GTID)
+    return int.from_bytes(head[9:13], "little") if head[4] in gtids else 0
 
 
 def _refuse(result: int, where: str) -> NoReturn:

@@ -25,8 +25,9 @@ WRITE_ROWS, DELETE_ROWS, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS = 30, 32, 33, 34, 
 TRANSACTION_CONTEXT, VIEW_CHANGE, XA_PREPARE, PARTIAL_UPDATE_ROWS = 36, 37, 38, 39
 TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 40, 41, 42
 
-#: What is done about a type. ASK: stop at it; PACKED: stop at it if its table is wanted.
-_ASK, _SKIP, _GTID, _QUERY, _COMMIT, _MAP, _ROWS, _DOMAIN_GTID, _PACKED = range(9)
+#: What is done about a type. ASK: stop at it; PACKED: stop at it if its table is wanted; NOTED: rows that
+#: only count as a change.
+_ASK, _SKIP, _GTID, _QUERY, _COMMIT, _MAP, _ROWS, _DOMAIN_GTID, _PACKED, _NOTED = range(10)
 ACTIONS = np.zeros(256, np.uint8)
 for _type in (
     *(STOP, ROTATE, INTVAR, APPEND_BLOCK, DELETE_FILE, RAND, USER_VAR, FORMAT_DESCRIPTION, BEGIN_LOAD_QUERY),
@@ -42,9 +43,22 @@ ACTIONS[mariadb.GTID] = _DOMAIN_GTID
 ACTIONS[mariadb.WRITE_ROWS_COMPRESSED_V1 : mariadb.DELETE_ROWS_COMPRESSED + 1] = _PACKED
 ACTIONS[[*range(WRITE_ROWS_V1, DELETE_ROWS_V1 + 1), *range(WRITE_ROWS, DELETE_ROWS + 1)]] = _ROWS
 
+#: The actions while an XA transaction is captured: whatever may not be within one stops the scan.
+CAPTURING = ACTIONS.copy()
+CAPTURING[[GTID, ANONYMOUS_GTID, XID, mariadb.GTID]] = _ASK
+CAPTURING[ACTIONS == _ROWS] = _NOTED
+CAPTURING[ACTIONS == _PACKED] = _NOTED
+CAPTURING[PARTIAL_UPDATE_ROWS] = _NOTED
+#: The actions for a transaction's events that count as part of the one that is open.
+RECALLED = ACTIONS.copy()
+RECALLED[[GTID, ANONYMOUS_GTID, GTID_TAGGED, mariadb.GTID, XA_PREPARE]] = _SKIP
+
 #: Why a scan ended: at the end of its input; at an event that Python must deal with; at a table map that is
-#: new; no room for more events or transactions; or an error.
-AT_END, ASK, NEW_MAP, FULL, BAD_EVENT, BAD_CHECKSUM, NO_MAP, NO_TRANSACTION = range(8)
+#: new; no room for more events or transactions; or an error. PREPARES: behind a GTID of MariaDB whose
+#: transaction will only be prepared.
+AT_END, ASK, NEW_MAP, FULL, BAD_EVENT, BAD_CHECKSUM, NO_MAP, NO_TRANSACTION, PREPARES = range(9)
+#: The flag of such a GTID.
+_PREPARED_XA = 0x40
 
 #: Words of the scan's state. Address to go on at; offset in the file of that address; counts of row events
 #: and of transactions so far; whether a transaction is open; whether it has rows of wanted tables.
@@ -132,7 +146,7 @@ def scan_events(
         end: address of the input's end.
         checksum: bytes of checksum at each event's end, 0 or 4.
         verify: whether to check them.
-        actions: ACTIONS.
+        actions: ACTIONS, CAPTURING or RECALLED.
         maps: hash table of known table maps, of `mask` + 1 entries, never full (MAP_).
         mask: see `maps`.
         events: where records of row events of wanted tables go (`rows`, EV_), `max_events` of them.
@@ -144,7 +158,7 @@ def scan_events(
         kt: TABLES.
 
     Returns:
-        AT_END, ASK, NEW_MAP, FULL or an error; SC_AT is then at the event in question.
+        AT_END, ASK, NEW_MAP, FULL, PREPARES or an error; SC_AT is then at the event in question.
     """
     p = ld64(state)
     pos = ld64(state + 8)
@@ -232,6 +246,23 @@ def scan_events(
             ntx += 1
             is_open = np.int64(1)
             dirty = np.int64(0)
+            if ld8(p + HEADER + 12) & _PREPARED_XA:
+                p += size
+                pos += size
+                result = np.int64(PREPARES)
+                break
+        elif action == _NOTED:
+            if e - p < HEADER + 8:
+                result = np.int64(BAD_EVENT)
+                break
+            id_ = ld64(p + HEADER) & 0xFFFFFFFFFFFF
+            m = _find(maps, mask, id_)
+            if m == 0:
+                if id_ != _DUMMY_TABLE_ID:
+                    result = np.int64(NO_MAP)
+                    break
+            elif ld64(m + 24) >= 0:
+                dirty = np.int64(1)
         elif action == _PACKED:
             m = np.int64(0)
             if e - p >= HEADER + 8:

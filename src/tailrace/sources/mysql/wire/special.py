@@ -1,17 +1,14 @@
-"""Events that are rare enough for Python: statements, payloads, tagged GTIDs, and what is refused."""
+"""Events that are rare enough for Python: statements, tagged GTIDs, and what is refused."""
 
 from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from tailrace.errors import DecodeError, PositionLostError, SourceError
-from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire import events as ev
 from tailrace.sources.mysql.wire import mariadb
 
@@ -20,13 +17,6 @@ _IGNORABLE_FLAG = 0x80
 _CHANGING = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "CALL", "DO"}
 _COMMENT = re.compile(rb"(?:\s+|/\*(?!!).*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
 _TAG = re.compile(rb"[a-z_][a-z0-9_]{0,31}")
-#: Most bytes a payload may unpack to: twice an offset within it must fit the row part of `seq`.
-_MAX_PAYLOAD = 1 << 30
-#: Bytes unpacked at a time.
-_PIECE = 4 << 20
-#: Ways a payload may be compressed.
-_ZSTD, _NONE = 0, 255
-_CODEC = pa.Codec("zstd")
 
 
 @dataclass(frozen=True)
@@ -84,21 +74,10 @@ def check(event: SpecialEvent, dirty: bool) -> bool:
     """
     where = f"at {event.where}"
     match event.type:
-        case ev.QUERY:
-            return _check_statement(_text(event), dirty, where)
-        case mariadb.QUERY_COMPRESSED:
-            plain = replace(event, body=mariadb.plain_query(event.body, where))
-            return _check_statement(_text(plain), dirty, where)
+        case ev.QUERY | mariadb.QUERY_COMPRESSED:
+            return _check_statement(text_of(event), dirty, where)
         case ev.EXECUTE_LOAD_QUERY:
             _check_statement(b"LOAD", dirty, where)
-        case ev.XA_PREPARE if dirty and event.body[:1] != b"\x01":
-            raise SourceError(
-                "the log holds an XA transaction that changes captured tables",
-                f"XA_PREPARE event {where}; XA transactions are not supported yet",
-                "do not change captured tables by XA transactions, or leave those tables out",
-            )
-        case ev.XA_PREPARE:
-            return True
         case ev.INCIDENT:
             raise PositionLostError(
                 "the server lost events before it could log them",
@@ -114,9 +93,11 @@ def check(event: SpecialEvent, dirty: bool) -> bool:
     return False
 
 
-def _text(event: SpecialEvent) -> bytes:
-    """The text of a QUERY event, whose lengths `scan_events` checked."""
+def text_of(event: SpecialEvent) -> bytes:
+    """The text of a QUERY event, whose lengths `scan_events` checked, or of a packed one."""
     body = event.body
+    if event.type == mariadb.QUERY_COMPRESSED:
+        body = mariadb.plain_query(body, f"at {event.where}")
     return body[13 + int.from_bytes(body[11:13], "little") + body[8] + 1 :]
 
 
@@ -137,84 +118,6 @@ def _check_statement(text: bytes, dirty: bool, where: str) -> bool:
             "use InnoDB for all tables that are changed together with captured ones",
         )
     return word in ("COMMIT", "ROLLBACK") and len(words) == 1
-
-
-def unpack(event: SpecialEvent) -> Iterator[tuple[np.ndarray, int]]:
-    """The events in a TRANSACTION_PAYLOAD, as pieces of whole events with SLACK behind, and their offsets.
-
-    Unpacked step by step: the whole may be far larger than memory should be.
-
-    Source: mysql libs/mysql/binlog/event/codecs/binary.cc (fields: 1 size, 2 compression, 3 unpacked size).
-    """
-    where = f"at {event.where}"
-    fields, at = _payload_fields(event.body, where)
-    if fields.get(3, 0) > _MAX_PAYLOAD:
-        raise DecodeError(
-            "a compressed transaction is too large",
-            f"{where}: {fields[3]} bytes, the limit is {_MAX_PAYLOAD}",
-        )
-    compression, packed = fields.get(2), pa.py_buffer(event.body).slice(at)
-    if compression not in (_ZSTD, _NONE):
-        raise DecodeError("a compressed transaction has an unknown compression", f"{where}: {compression}")
-    try:
-        pieces = _pieces(packed, compression == _ZSTD, fields.get(3, _MAX_PAYLOAD))
-        offset, rest = 0, bytearray()
-        for piece in pieces:
-            rest += piece
-            whole = _whole_events(rest)
-            if offset + whole > _MAX_PAYLOAD:
-                raise DecodeError("a compressed transaction is too large", where)
-            if whole:
-                yield np.frombuffer(bytes(rest[:whole]) + bytes(SLACK), np.uint8), offset
-            offset += whole
-            del rest[:whole]
-    except (OSError, pa.ArrowInvalid) as error:
-        raise DecodeError("a compressed transaction cannot be unpacked", where) from error
-    if rest:
-        raise DecodeError("a compressed transaction ends within an event", where)
-
-
-def _pieces(packed: pa.Buffer, compressed: bool, size: int) -> Iterator[pa.Buffer | bytes]:
-    if compressed and size <= _PIECE:
-        yield _CODEC.decompress(packed, size)
-        return
-    data: pa.NativeFile = pa.BufferReader(packed)
-    if compressed:
-        data = pa.CompressedInputStream(data, "zstd")
-    while piece := data.read(_PIECE):
-        yield piece
-
-
-def _payload_fields(body: bytes, where: str) -> tuple[dict[int, int], int]:
-    fields: dict[int, int] = {}
-    at = 0
-    try:
-        while True:
-            type_, at = _packed(body, at)
-            if type_ == 0:
-                return fields, at
-            size, at = _packed(body, at)
-            fields[type_] = _packed(body, at)[0]
-            at += size
-    except IndexError as error:
-        raise DecodeError("a compressed transaction is malformed", where) from error
-
-
-def _packed(body: bytes, at: int) -> tuple[int, int]:
-    first = body[at]
-    size = {252: 2, 253: 3, 254: 8}.get(first, 0)
-    return (int.from_bytes(body[at + 1 : at + 1 + size], "little") if size else first), at + 1 + size
-
-
-def _whole_events(data: bytearray) -> int:
-    """Bytes of the whole events that `data` begins with; a size that is none ends them."""
-    at = 0
-    while len(data) - at >= ev.HEADER:
-        size = int.from_bytes(data[at + 9 : at + 13], "little")
-        if size < ev.HEADER or size > len(data) - at:
-            break
-        at += size
-    return at
 
 
 def gtid_tagged(event: SpecialEvent) -> np.ndarray:

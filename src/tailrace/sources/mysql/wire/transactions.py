@@ -8,8 +8,10 @@ a statement means. What counts as a transaction:
     MariaDB: GTID, ..., XID | COMMIT               the usual there: the GTID opens it, or says it stands alone
     GTID, BEGIN, CREATE ... , rows, XID            CREATE TABLE ... SELECT of 8.0.21 and later: DDL and rows
     GTID, XA START, ..., XA END, XA_PREPARE        prepared: rows that may still vanish (PREPARED)
-    GTID, XA COMMIT | XA ROLLBACK                  ends one that was prepared earlier (XA_END)
-    GTID, TRANSACTION_PAYLOAD                      compressed: which tables is not looked at, so wanted
+    GTID, XA COMMIT | XA ROLLBACK                  ends one that was prepared earlier (XA_END); where that
+                                                   had wanted rows, they count here
+    GTID, TRANSACTION_PAYLOAD                      compressed: which tables is not looked at, so wanted;
+                                                   it is looked at whether it prepares
     PREVIOUS_GTIDS, MariaDB: GTID_LIST             no transaction; a row all the same (FILE_START), so that
                                                    a position can move out of a file that may be purged
 
@@ -36,6 +38,8 @@ from tailrace.sources.mysql.wire.boundaries import (
     HAS_DDL,
     INCIDENT,
     INSIDE,
+    NEW_PAYLOAD,
+    NEW_PREPARED,
     NEW_SOURCE,
     NEW_STATEMENT,
     NEW_TABLE,
@@ -49,6 +53,7 @@ from tailrace.sources.mysql.wire.boundaries import (
     S_COUNT,
     S_FLAGS,
     S_PHASE,
+    S_ROWS,
     S_USED,
     SLOT_WORDS,
     SOURCE_BYTES,
@@ -56,6 +61,7 @@ from tailrace.sources.mysql.wire.boundaries import (
     XA_END,
     index,
 )
+from tailrace.sources.mysql.wire.payload import prepared_in
 from tailrace.sources.mysql.wire.rowcount import count_event, plan_of
 from tailrace.sources.mysql.wire.statements import (
     Statement,
@@ -64,6 +70,7 @@ from tailrace.sources.mysql.wire.statements import (
     first_words,
     tables_named,
 )
+from tailrace.sources.mysql.wire.xa import XaMark, XaStep, end_of, prepare_of
 
 #: Tables remembered before all are forgotten: every ALTER and every start of the server uses new ids.
 _MOST_TABLES = 1 << 16
@@ -98,11 +105,13 @@ class Transactions:
         file: the block's file.
         rows: int64 array of shape (n, 8): START, END, TS_US, SOURCE, GNO, WANTED, ROWS, FLAGS.
         ddl: schema changes among them, in log order.
+        xa: those that prepare wanted rows, and all that end a prepared transaction, in log order.
     """
 
     file: str
     rows: np.ndarray
     ddl: list[SchemaChange] = field(default_factory=list)
+    xa: list[XaMark] = field(default_factory=list)
 
 
 class TransactionIndex:
@@ -147,6 +156,7 @@ class TransactionIndex:
             self._forget_tables()
         done: list[np.ndarray] = []
         ddl: list[SchemaChange] = []
+        xa: list[XaMark] = []
         base = block.buffer.ctypes.data
         at, pos = block.start, block.pos
         while True:
@@ -182,14 +192,28 @@ class TransactionIndex:
                 self._learn_source()
             elif status == NEW_STATEMENT:
                 change = self._judge(event, block.file, pos, size)
-                if change:
+                if isinstance(change, SchemaChange):
                     ddl.append(change)
+                elif change is not None:
+                    xa.append(change)
+            elif status == NEW_PREPARED:
+                xid, _ = prepare_of(event[19:], f"`{block.file}:{pos}`")
+                xa.append(self._prepares(xid, pos + size, int(self._state[S_ROWS])))
+            elif status == NEW_PAYLOAD:
+                self._state[S_ACTION] = CLOSES
+                if prepared := prepared_in(event[19:], f"`{block.file}:{pos}`"):
+                    xa.append(self._prepares(prepared, pos + size, int(self._counting)))
             elif status == PACKED_ROWS:
                 self._state[S_ACTION] = 1 + self._count_packed(event, f"`{block.file}:{pos}`")
             else:
                 raise _error(status, int(block.buffer[at + 4]), f"`{block.file}:{pos}`")
         rows = done[0] if len(done) == 1 else np.concatenate([np.zeros((0, 8), np.int64), *done])
-        return Transactions(block.file, rows, ddl)
+        return Transactions(block.file, rows, ddl, xa)
+
+    def _prepares(self, xid: str, end: int, rows: int) -> XaMark:
+        """The open transaction is a prepared one that ends at `end`."""
+        self._state[S_ACTION] = PASSES
+        return XaMark(XaStep.PREPARES, xid, int(self._state[S_BEGAN]), end, rows)
 
     def _count_packed(self, event: bytes, where: str) -> int:
         """Rows in one of MariaDB's packed row events."""
@@ -259,7 +283,7 @@ class TransactionIndex:
         self._source_table[at : at + SOURCE_BYTES] = np.frombuffer(entry_, np.uint8)
         self.sources.append((entry_[:16], entry_[24 : 24 + length].decode("ascii", "replace")))
 
-    def _judge(self, event: bytes, file: str, pos: int, size: int) -> SchemaChange | None:
+    def _judge(self, event: bytes, file: str, pos: int, size: int) -> SchemaChange | XaMark | None:
         """Say what the statement does to the transaction."""
         if event[4] == mariadb.QUERY_COMPRESSED:
             event = event[:19] + mariadb.plain_query(event[19:], f"`{file}:{pos}`")
@@ -271,7 +295,8 @@ class TransactionIndex:
         if state[S_PHASE] == OUTSIDE:
             state[S_FLAGS] = 0
         alone = PASSES if state[S_PHASE] == INSIDE else CLOSES
-        change = None
+        began = pos if state[S_PHASE] == OUTSIDE else int(state[S_BEGAN])
+        change: SchemaChange | XaMark | None = None
         match kind:
             case Statement.BEGIN:
                 state[S_ACTION] = OPENS
@@ -282,12 +307,12 @@ class TransactionIndex:
             case Statement.XA_END:
                 state[S_ACTION] = CLOSES
                 state[S_FLAGS] |= XA_END
+                change = XaMark(*end_of(text, f"`{file}:{pos}`"), began, pos + size)
             case Statement.SCHEMA:
                 state[S_ACTION] = alone
                 tables = tables_named(text, database, self._wanted)
                 if tables or drops_database(text):
                     state[S_FLAGS] |= HAS_DDL
-                    began = pos if state[S_PHASE] == OUTSIDE else int(state[S_BEGAN])
                     change = SchemaChange(file, began, pos + size, database, text, tables)
             case Statement.ROWS:
                 state[S_ACTION] = alone
