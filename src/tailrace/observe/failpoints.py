@@ -4,13 +4,16 @@
 
 Armed by the environment variable TAILRACE_FAILPOINT, `NAME=VICTIM@FILE`: the process that reaches NAME kills
 VICTIM with SIGKILL, once over all processes and restarts: whoever creates FILE first does it. VICTIM is
-`self`, or `jvm`, the nearest Java process above. Points, in the order in which a batch passes them:
+`self`, or `jvm`, the nearest Java process above; with `raise` nobody is killed and InjectedError is raised.
+Points, in the order in which a batch passes them:
 
     offset.planned     source process: the batch's end is chosen, Spark has not logged it
     batch.planned      source process: the end is logged, its splits are made
     snapshot.batch     task: rows of a snapshot split were handed to Spark, more may follow
     log.batch          task: changes of a log split were handed to Spark, more may follow
+    sink.task          task of a sink: its share of a table is written or committed, others' may not be
     sink.table         driver: one table of the batch is committed, others may not be
+    sink.merged        driver: changes that waited are merged into a table, the note of them is still there
     sink.committed     driver: the sink has the whole batch, Spark's commit log does not
 """
 
@@ -28,28 +31,36 @@ POINTS = frozenset(
         "batch.planned",
         "snapshot.batch",
         "log.batch",
+        "sink.task",
         "sink.table",
+        "sink.merged",
         "sink.committed",
     }
 )
 VARIABLE = "TAILRACE_FAILPOINT"
 
 
+class InjectedError(Exception):
+    """A failure that a test asked for."""
+
+
 def failpoint(name: str) -> None:
-    """Die here, or kill the JVM above, if a test has armed `name`."""
+    """Die here, kill the JVM above or raise InjectedError, if a test has armed `name`."""
     armed = os.environ.get(VARIABLE)
     if not armed:
         return
     point, _, rest = armed.partition("=")
     victim, _, token = rest.partition("@")
-    if point not in POINTS or victim not in ("self", "jvm") or not token:
-        raise ConfigError(f"{VARIABLE} is wrong", f"found `{armed}`, needed NAME=self|jvm@FILE")
+    if point not in POINTS or victim not in ("self", "jvm", "raise") or not token:
+        raise ConfigError(f"{VARIABLE} is wrong", f"found `{armed}`, needed NAME=self|jvm|raise@FILE")
     if point != name:
         return
     try:
         Path(token).touch(exist_ok=False)
     except FileExistsError:
         return
+    if victim == "raise":
+        raise InjectedError(name)
     os.kill(os.getpid() if victim == "self" else _java_above(os.getpid()), signal.SIGKILL)
     signal.pause()  # the JVM takes its workers with it
 

@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 
 from tailrace.config.model import JsonSettings, ParquetSettings
 from tailrace.errors import StateError
+from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import (
     Capabilities,
     CellBatch,
@@ -34,6 +35,11 @@ from tailrace.spark.checkpoint import Directory
 from tailrace.transform.route import Router
 
 _OWNER = "_tailrace.json"
+#: Spark's JSON has milliseconds unless told otherwise; Parquet takes no notice.
+_OPTIONS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 class FileSink:
@@ -73,8 +79,9 @@ class FileSink:
         tables = sorted({str(part.table) for part in parts})
         cells = batch.frame.where(f.col("table").isin(tables)).select("cell")
         rows = unpacked(cells, log_rows(columns), log_fields(columns))
-        writer = rows.write.format(self._settings.type).mode("overwrite")
+        writer = rows.write.format(self._settings.type).mode("overwrite").options(**_OPTIONS)
         writer.save(f"{path}/tailrace_batch={batch.id}")
+        failpoint("sink.table")
 
 
 def _own(target: str, path: str, stream: StreamId) -> None:

@@ -1,0 +1,244 @@
+"""What every sink must do (`tailrace.sinks.base`), each of them with its real target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.config.model import RouteRule
+from tailrace.errors import SinkError, StateError
+from tailrace.model.types import ColumnType, Kind
+from tailrace.observe.failpoints import VARIABLE, InjectedError
+from tailrace.sinks.base import CellBatch, Delivery, Order, StreamId
+from tailrace.transform.route import Router
+from tests.support.cells import cell_batch
+from tests.support.changes import BIGINT, DECIMAL, INT, TEXT, changes, table
+from tests.support.sinks import CASES
+from tests.support.sinks.case import Change, Row, SinkCase
+
+DATETIME = ColumnType(Kind.DATETIME, "datetime", fraction=6)
+BYTES = ColumnType(Kind.BYTES, "varbinary", length=100)
+COLUMNS = (("id", BIGINT), ("name", TEXT), ("price", DECIMAL), ("at", DATETIME), ("data", BYTES))
+SHAPE = table(*COLUMNS, key=("id",))
+OTHER = table(*COLUMNS, key=("id",), name="shop.u")
+EVERYTHING = Router([])
+
+
+@pytest.fixture(params=list(CASES))
+def case(request: pytest.FixtureRequest) -> SinkCase:
+    return CASES[request.param](request)
+
+
+@pytest.fixture
+def open_sink(case: SinkCase) -> Iterator[Any]:
+    opened = []
+
+    def open_(router: Router = EVERYTHING) -> Any:
+        opened.append(case.open(router))
+        return opened[-1]
+
+    yield open_
+    for sink in opened:
+        sink.close()
+
+
+def row(id_: int, name: str | None, price: str | None = "1.50") -> dict[str, Any]:
+    return {
+        "id": id_,
+        "name": name,
+        "price": None if price is None else Decimal(price),
+        "at": datetime(2024, 2, 29, 23, 59, 59, 999_999) if name else None,  # noqa: DTZ001 - wall clock
+        "data": None if name is None else name.encode() + b"\x00\xff",
+    }
+
+
+#: The changes of two batches: snapshot rows, then updates, deletes, a key update, a key that comes and goes.
+SNAPSHOT: list[Change] = [("r", None, row(i, f"s{i}")) for i in (1, 2, 3)]
+MORE: list[Change] = [("r", None, row(4, "s4"))]
+LOG: list[Change] = [
+    ("u", row(1, "s1"), row(1, "once")),
+    ("u", row(1, "once"), row(1, "two\n\t\\ 'x' \"y\" ü€🐟", None)),
+    ("d", row(2, "s2"), None),
+    ("c", None, row(7, "")),
+    ("c", None, row(8, "short lived")),
+    ("d", row(8, "short lived"), None),
+    ("d", row(3, "s3"), None),
+    ("c", None, row(-(1 << 62), "moved")),
+    ("c", None, row(9, None, None)),
+]
+LATER: list[Change] = [("d", row(7, ""), None), ("c", None, row(7, "again", "-99999999.99"))]
+
+
+def batches(spark: SparkSession) -> list[CellBatch]:
+    return [
+        cell_batch(spark, 0, [("snapshot", changes(SHAPE, SNAPSHOT))]),
+        cell_batch(
+            spark,
+            1,
+            [
+                ("log", changes(SHAPE, LATER, first=200)),
+                ("log", changes(SHAPE, LOG, first=100)),
+                ("snapshot", changes(SHAPE, MORE, first=300)),
+            ],
+        ),
+        cell_batch(spark, 2, [("log", changes(SHAPE, [("d", row(4, "s4"), None)], first=400))]),
+    ]
+
+
+def everything() -> list[Change]:
+    return [*SNAPSHOT, *LOG, *LATER, *MORE, ("d", row(4, "s4"), None)]
+
+
+def state(of: list[Change]) -> list[Row]:
+    held = {}
+    for op, before, after in of:
+        if op == "d":
+            assert before is not None
+            held.pop(before["id"])
+        else:
+            assert after is not None
+            held[after["id"]] = after
+    return [held[k] for k in sorted(held)]
+
+
+def check(case: SinkCase, sink: Any, wanted: list[Change], name: str = "shop.t") -> None:
+    """The target holds what `wanted` adds up to."""
+    if sink.capabilities.holds_rows:
+        assert case.rows is not None
+        assert sorted(case.rows(name), key=lambda r: r["id"]) == state(wanted)
+        return
+    assert case.changes is not None
+    found = case.changes(name)
+    if sink.capabilities.order is Order.BY_SEQ:
+        assert found == wanted
+    else:
+        assert by_key(found) == by_key(wanted)
+
+
+def by_key(of: list[Change]) -> dict[int, list[Change]]:
+    keys: dict[int, list[Change]] = {}
+    for change in of:
+        keys.setdefault((change[2] or change[1] or {})["id"], []).append(change)
+    return keys
+
+
+def test_target_holds_what_the_batches_say(spark: SparkSession, case: SinkCase, open_sink: Any) -> None:
+    sink = open_sink()
+    written = [w for batch in batches(spark) for w in sink.write(batch)]
+    check(case, sink, everything())
+    assert (sum(w.snapshot_rows for w in written), sum(w.changes for w in written)) == (4, 12)
+
+
+def test_batch_that_comes_again_does_what_the_capabilities_say(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    first, second, third = batches(spark)
+    open_sink().write(first)
+    open_sink().write(first)
+    sink = open_sink()
+    for batch in (second, second, third):
+        sink.write(batch)
+    open_sink().write(third)
+    if sink.capabilities.delivery is Delivery.EXACTLY_ONCE:
+        check(case, sink, everything())
+    else:
+        assert case.changes is not None
+        assert len(case.changes("shop.t")) == 2 * len(everything())
+
+
+def test_batch_that_broke_off_half_way_is_completed_by_its_replay(
+    spark: SparkSession, case: SinkCase, open_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = cell_batch(spark, 0, [("snapshot", changes(shape, SNAPSHOT)) for shape in (SHAPE, OTHER)])
+    monkeypatch.setenv(VARIABLE, f"sink.table=raise@{tmp_path / 'token'}")
+    with pytest.raises(InjectedError):
+        open_sink().write(batch)
+    monkeypatch.delenv(VARIABLE)
+    sink = open_sink()
+    sink.write(batch)
+    if sink.capabilities.delivery is Delivery.EXACTLY_ONCE:
+        for name in ("shop.t", "shop.u"):
+            check(case, sink, SNAPSHOT, name)
+
+
+def test_target_follows_added_dropped_and_widened_columns(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    narrow = table(("id", INT), ("name", TEXT), key=("id",))
+    wide = table(("id", BIGINT), ("note", TEXT), key=("id",))
+    old = changes(narrow, [("c", None, {"id": 2, "name": "old"})], first=5)
+    new = changes(wide, [("c", None, {"id": 1 << 40, "note": "hi"})], first=6)
+    sink = open_sink()
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(narrow, [("r", None, {"id": 1, "name": "s1"})]))]))
+    sink.write(cell_batch(spark, 1, [("log", new), ("log", old)]))
+    if case.rows is not None:
+        found = case.rows("shop.t")
+    else:
+        assert case.changes is not None
+        found = [after for _, _, after in case.changes("shop.t") if after is not None]
+    listed = sorted((r["id"], r.get("name"), r.get("note")) for r in found)
+    assert listed == [(1, "s1", None), (2, "old", None), (1 << 40, None, "hi")]
+
+
+def test_column_that_cannot_follow_is_refused_by_name(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    sink = open_sink()
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(SHAPE, SNAPSHOT))]))
+    other = table(("id", BIGINT), ("name", BIGINT), key=("id",))
+    one = changes(other, [("c", None, {"id": 9, "name": 9})], first=50)
+    two = changes(SHAPE, [("c", None, row(10, "x"))], first=60)
+    batch = cell_batch(spark, 1, [("log", one), ("log", two)])
+    if sink.capabilities.follows_schema:
+        with pytest.raises(SinkError, match="column `name` of target"):
+            sink.write(batch)
+
+
+def test_target_of_another_stream_is_not_touched(spark: SparkSession, case: SinkCase, open_sink: Any) -> None:
+    sink = open_sink()
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(SHAPE, SNAPSHOT))]))
+    if sink.capabilities.delivery is not Delivery.EXACTLY_ONCE:
+        return
+    stranger = cell_batch(spark, 0, [("snapshot", changes(SHAPE, MORE))], StreamId("test", "another"))
+    with pytest.raises(StateError, match="is not this stream's"):
+        open_sink().write(stranger)
+    check(case, sink, SNAPSHOT)
+
+
+def test_tables_routed_to_one_target_share_it(spark: SparkSession, case: SinkCase, open_sink: Any) -> None:
+    sink = open_sink(Router([RouteRule(r"shop\.t\d", "shop.t")]))
+    cells = []
+    for shard in (1, 2):
+        shape = table(*COLUMNS, key=("id",), name=f"shop.t{shard}")
+        cells.append(("snapshot", changes(shape, [("r", None, row(shard, "x"))], first=shard)))
+    written = sink.write(cell_batch(spark, 0, cells))
+    check(case, sink, [("r", None, row(1, "x")), ("r", None, row(2, "x"))])
+    assert sorted((str(w.table), w.target) for w in written) == [
+        ("shop.t1", "shop.t"),
+        ("shop.t2", "shop.t"),
+    ]
+
+
+def test_odd_names_and_a_key_of_several_columns_are_kept(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    shape = table(("id", INT), ("b c", TEXT), ("name", TEXT), key=("id", "b c"))
+    rows = [{"id": 1, "b c": k, "name": k} for k in ("", "a", "A", "ß'`\"")]
+    sink = open_sink()
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(shape, [("r", None, r) for r in rows]))]))
+    gone = changes(shape, [("d", rows[1], None), ("u", rows[2], {**rows[2], "name": "new"})], first=50)
+    sink.write(cell_batch(spark, 1, [("log", gone)]))
+    if case.rows is not None:
+        found = {(r["id"], r["b c"]): r["name"] for r in case.rows("shop.t")}
+        assert found == {(1, ""): "", (1, "A"): "new", (1, "ß'`\""): "ß'`\""}
+    else:
+        assert case.changes is not None
+        assert [op for op, _, _ in case.changes("shop.t")].count("r") == 4
+        (update,) = [c for c in case.changes("shop.t") if c[0] == "u"]
+        assert update == ("u", rows[2], {**rows[2], "name": "new"})

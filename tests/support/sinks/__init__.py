@@ -1,0 +1,20 @@
+"""The sinks of the contract suite: one row each.
+
+A row is a function that is given pytest's `request` (for `tmp_path`, `spark`, servers) and returns a
+SinkCase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.sinks import delta, files
+from tests.support.sinks.case import SinkCase
+
+CASES: dict[str, Callable[[Any], SinkCase]] = {
+    "delta-upsert": delta.upsert,
+    "delta-changelog": delta.changelog,
+    "parquet": files.parquet,
+    "json": files.json_lines,
+}

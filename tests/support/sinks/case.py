@@ -1,0 +1,35 @@
+"""What the contract suite must know of a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.sinks.base import Sink
+from tailrace.transform.route import Router
+
+Row = Mapping[str, Any]
+#: (op letter, row before, row after), values as Python has them: int, str, Decimal, datetime, bytes.
+Change = tuple[str, Row | None, Row | None]
+
+
+@dataclass(frozen=True)
+class SinkCase:
+    """One sink over one empty target.
+
+    Args:
+        open: a new sink over that target, as a new process would have it.
+        rows: of a sink that holds rows: the rows of the target of that name, in any order.
+        changes: of any other sink: the changes in the target of that name, in the order in which a reader of
+            the target takes them (for `Order.BY_SEQ` by seq, else as they come).
+    """
+
+    open: Callable[[Router], Sink]
+    rows: Callable[[str], list[Row]] | None = None
+    changes: Callable[[str], list[Change]] | None = None
+
+
+def as_change(op: str, row: Row, before: Row | None) -> Change:
+    """A change from a change log's row and its `_before`."""
+    return (op, row, None) if op == "d" else (op, before, row)
