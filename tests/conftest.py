@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tailrace.devservers import MariaDbServer, MySqlServer, start_mariadb, start_mysql
+from tailrace.devservers import (
+    KafkaServer,
+    MariaDbServer,
+    MySqlServer,
+    start_kafka,
+    start_mariadb,
+    start_mysql,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +67,13 @@ def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
     mariadb.execute(f"CREATE DATABASE `{name}`")
     yield name
     mariadb.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaServer]:
+    """The Kafka broker all tests share. Who stops it starts it again."""
+    with start_kafka() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

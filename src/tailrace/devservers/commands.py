@@ -7,6 +7,7 @@ from collections.abc import Callable
 import click
 
 from tailrace.devservers import registry
+from tailrace.devservers.kafka import KafkaServer, start_kafka
 from tailrace.devservers.mariadb import MariaDbServer, start_mariadb
 from tailrace.devservers.mysql import MySqlServer, start_mysql
 from tailrace.devservers.postgres import PostgresServer, start_postgres
@@ -17,13 +18,16 @@ _START: dict[str, Callable[..., DevServer]] = {
     "mysql": start_mysql,
     "mariadb": start_mariadb,
     "postgres": start_postgres,
+    "kafka": start_kafka,
 }
-_CLASSES: dict[str, type[DevServer]] = {c.product: c for c in (MySqlServer, MariaDbServer, PostgresServer)}
+_CLASSES: dict[str, type[DevServer]] = {
+    c.product: c for c in (MySqlServer, MariaDbServer, PostgresServer, KafkaServer)
+}
 
 
 @click.group()
 def dev() -> None:
-    """Real MySQL, MariaDB and PostgreSQL servers for development: no root, no Docker."""
+    """Real MySQL, MariaDB, PostgreSQL and Kafka servers for development: no root, no Docker."""
 
 
 @dev.command()
@@ -41,7 +45,8 @@ def start(product: str, version: str | None, port: int | None, options: tuple[st
         settings[name] = value
     server = _START[product](version, port, settings, detached=True)
     click.echo(f"{server.name}: {product} {server.version} at {server.url}")
-    click.echo(f"user {server.user}, no password; log {server.log}")
+    user = f"user {server.user}, " if server.user else ""
+    click.echo(f"{user}no password; log {server.log}")
     click.echo(f"stop it and delete its data: tailrace dev stop {server.name}")
 
 

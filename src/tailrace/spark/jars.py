@@ -1,7 +1,8 @@
 """Jars from Maven repositories, kept in the cache: downloaded by Spark's own resolver the first time.
 
 So a machine needs nothing but what Spark needs, and whoever works behind a mirror says so once, in
-`spark.jars.ivySettings`.
+`spark.jars.ivySettings`. `python -m tailrace.spark.jars NAME PACKAGE...` prints the jars' paths: for what may
+not import Spark.
 """
 
 from __future__ import annotations
@@ -51,18 +52,29 @@ def _download(home: Path, packages: Sequence[str], without: Sequence[str]) -> No
     if without:
         command += ["--exclude-packages", ",".join(without)]
     command += ["--conf", f"spark.jars.ivy={home}"]
+    # Maven's own cache below the user's home may hold a package's description without its jar, and the
+    # resolver then looks nowhere else.
+    alone = ["--driver-java-options", f"-Duser.home={home}"]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise ConfigError(
             "no Java found", "Spark 4.2 runs on Java 17 or newer", "install it or set JAVA_HOME"
         )
-    command.append(str(nothing))
-    result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603
-    if result.returncode != 0:
-        log = home / "download.log"
-        log.write_text(result.stdout + result.stderr, encoding="utf-8")
-        raise ConfigError(
-            f"jars could not be downloaded: {', '.join(packages)}",
-            f"Spark's resolver failed, its output is in {log}",
-            "give it a way to Maven Central or a mirror (spark.jars.ivySettings in spark-defaults.conf)",
+    for options in ([], alone):
+        result = subprocess.run(  # noqa: S603
+            [*command, *options, str(nothing)], env=env, capture_output=True, text=True, check=False
         )
+        if result.returncode == 0:
+            return
+        shutil.rmtree(home / "cache", ignore_errors=True)
+    log = home / "download.log"
+    log.write_text(result.stdout + result.stderr, encoding="utf-8")
+    raise ConfigError(
+        f"jars could not be downloaded: {', '.join(packages)}",
+        f"Spark's resolver failed, its output is in {log}",
+        "give it a way to Maven Central or a mirror (spark.jars.ivySettings in spark-defaults.conf)",
+    )
+
+
+if __name__ == "__main__":
+    print(*cached_jars(sys.argv[1], sys.argv[2:]), sep="\n")  # noqa: T201
