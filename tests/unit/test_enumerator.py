@@ -66,7 +66,19 @@ class FakeSource:
     def follow(self, start, knows):
         return self
 
-    def range_after(self, start, *, upto, max_bytes, max_rows):
+    def publish(self, tables):
+        pass
+
+    def shows(self, position):
+        return True
+
+    def as_of(self, position):
+        return position.to_json()
+
+    def confirm(self, position):
+        pass
+
+    def range_after(self, start, *, upto, max_bytes, max_rows, for_rows):
         found = [r for r in self.ranges if r.end.pos > start.pos and (upto is None or r.end.pos <= upto.pos)]
         return found[0] if found else None
 

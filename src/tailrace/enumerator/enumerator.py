@@ -93,10 +93,11 @@ class Enumerator:
 
     def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         self._require()
-        if start.is_new:
+        if start.log is None:
             offset = self._begin()
             log_range = None
         else:
+            self._source.confirm(self._source.position(start.log))
             offset, log_range = self._advance_log(start, limits)
         offset = self._register(offset, log_range)
         self._offset = offset
@@ -130,7 +131,7 @@ class Enumerator:
         if ranges:
             schemas = self._tables()
             page_rows = min(self._options.snapshot_chunk_rows, PAGE_ROWS)
-            as_of = self._source.position(end.log).to_json()
+            as_of = self._source.as_of(self._source.position(end.log))
             for name, table_ranges in ranges.items():
                 if name not in schemas:
                     continue  # dropped since: what it held at P is gone, the log tells of the drop
@@ -138,6 +139,11 @@ class Enumerator:
                     SnapshotSplit(schemas[name], r.after, r.upto, as_of, page_rows) for r in table_ranges
                 )
         return out
+
+    def commit(self, end: StreamOffset) -> None:
+        """The batch that ends at `end`, and all before it, are in the sink."""
+        if end.log is not None:
+            self._source.confirm(self._source.position(end.log))
 
     def head(self, offset: StreamOffset | None = None) -> StreamOffset:
         """The offset a stream without any lag would be at."""
@@ -176,10 +182,11 @@ class Enumerator:
 
     def _begin(self) -> StreamOffset:
         mode = self._options.starting_position
+        tables = self._tables()  # before the position: the log holds their changes from it on
         position = self._source.starting_position()
         offset = StreamOffset(mode=mode, log=position.to_json())
         if mode not in ("initial", "snapshot"):
-            for name in self._tables():
+            for name in tables:
                 offset = offset.with_done(name, None)
         return offset
 
@@ -189,11 +196,16 @@ class Enumerator:
             return start, None
         position = self._source.position(start.log)
         log_range = self._follow(start).range_after(
-            position, upto=self._target, max_bytes=limits.max_bytes, max_rows=limits.max_rows
+            position,
+            upto=self._target,
+            max_bytes=limits.max_bytes,
+            max_rows=limits.max_rows,
+            for_rows=bool(start.tables),
         )
         if log_range is None:
             return start, None
         quiet = not log_range.has_changes and not log_range.ddl_ahead and not start.tables
+        quiet = quiet and not log_range.is_far
         if quiet and self._target is None and self._clock() - self._moved_at < QUIET_ADVANCE_S:
             return start, None
         return replace(start, log=log_range.end.to_json()), log_range
@@ -226,14 +238,15 @@ class Enumerator:
         return not offset.tables and not offset.done
 
     def _may_snapshot(self, offset: StreamOffset, log_range: LogRange | None) -> bool:
-        if offset.mode == "snapshot" or self._log is None:
+        if offset.mode == "snapshot":
             return True
         if log_range is not None and log_range.ddl_ahead:
             return False
         assert offset.log is not None
-        if self._target is not None:
-            return True
-        return self._log.is_caught_up(self._source.position(offset.log))
+        position = self._source.position(offset.log)
+        if not self._source.shows(position):
+            return False
+        return self._log is None or self._target is not None or self._log.is_caught_up(position)
 
     def _budget(self, limits: Limits) -> tuple[int, int]:
         chunk_rows, splits = self._options.snapshot_chunk_rows, self._pace.chunks()
@@ -320,3 +333,4 @@ class Enumerator:
         self._schemas = {str(t.schema.id): t.schema for t in found}
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()
+        self._source.publish([t.schema for t in found])

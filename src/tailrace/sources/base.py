@@ -9,7 +9,7 @@ Positions are the source's own values: they are ordered, and travel as JSON in S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -55,21 +55,34 @@ class LogRange:
         ddl_ahead: whether a schema change is known to wait right behind or within it, so that tables
             may not look as they did at `end`.
         created: tables that a schema change within it or right behind it creates.
+        is_far: whether the log moved so far in it that the stream should follow, changes or none: what is
+            behind its position can be let go of.
     """
 
     end: Any
     has_changes: bool
     ddl_ahead: bool = False
     created: tuple[TableId, ...] = ()
+    is_far: bool = False
 
 
 class Log(Protocol):
     """Follows the log on the driver; looks at headers only."""
 
     def range_after(
-        self, start: Any, *, upto: Any | None, max_bytes: int | None, max_rows: int | None
+        self,
+        start: Any,
+        *,
+        upto: Any | None,
+        max_bytes: int | None,
+        max_rows: int | None,
+        for_rows: bool = False,
     ) -> LogRange | None:
-        """The next batch's share of the log after `start`, or None when there is nothing new."""
+        """The next batch's share of the log after `start`, or None when there is nothing new.
+
+        With `for_rows` the batch is to read rows as of its end: where that has to be prepared, the range ends
+        where it is (`Source.shows`), as soon as it is.
+        """
 
     def head(self) -> Any:
         """The last position known to be in the log."""
@@ -104,6 +117,18 @@ class Source(Protocol):
 
     def tables(self) -> list[CapturedTable]:
         """The captured tables that exist now."""
+
+    def publish(self, tables: Sequence[TableSchema]) -> None:
+        """Let the log carry the changes of `tables` from now on, where it has to be told to."""
+
+    def shows(self, position: Any) -> bool:
+        """Whether rows can be read as of `position` now."""
+
+    def as_of(self, position: Any) -> Mapping[str, Any]:
+        """What a split needs to read rows as of `position`: its JSON, and more where that takes more."""
+
+    def confirm(self, position: Any) -> None:
+        """All up to `position` is in the sink for good: the log need not be kept for this stream."""
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`, None when fewer remain."""

@@ -131,7 +131,9 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SplitPartition(split) for split in splits]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to confirm: a binary log keeps itself."""
+        """All up to `end` is in the sink. Spark says so one batch late; the next plan has told by then."""
+        if self._enumerator is not None:
+            self._enumerator.commit(StreamOffset.from_json(end))
 
     def stop(self) -> None:
         """Drop the driver's connections."""

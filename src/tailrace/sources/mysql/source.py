@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +70,20 @@ class MySqlSource:
         )
         return found
 
+    def publish(self, tables: Sequence[TableSchema]) -> None:
+        """The log carries every table."""
+
+    def shows(self, position: MySqlPosition) -> bool:  # noqa: ARG002
+        """Rows are put back to any position by the log."""
+        return True
+
+    def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
+        """The position is all a split needs."""
+        return position.to_json()
+
+    def confirm(self, position: MySqlPosition) -> None:
+        """A binary log keeps itself."""
+
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""
         end: Key | None = self._retrying(
@@ -109,6 +123,7 @@ class MySqlLog:
         upto: MySqlPosition | None,
         max_bytes: int | None,
         max_rows: int | None,
+        for_rows: bool = False,  # noqa: ARG002 - rows can be read as of any position
     ) -> LogRange | None:
         """The next batch's share of the log after `start`; with `upto`, None only when that is reached."""
         found = self._follower.end_after(start, max_bytes=max_bytes, max_rows=max_rows, upto=upto)
