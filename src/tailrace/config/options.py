@@ -94,16 +94,31 @@ def _server_id(text: str) -> int:
     return value
 
 
+def _slot(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9_]{1,63}", text):
+        raise ValueError
+    return text
+
+
+def _name(text: str) -> str:
+    if not 0 < len(text.encode()) < 64:
+        raise ValueError
+    return text
+
+
 def _starting(text: str) -> str:
     lowered = text.strip().lower()
     if lowered in STARTS:
         return lowered
-    if re.fullmatch(r"timestamp:\S.*|file:[^:\s]+:\d+|gtid:.*", text.strip(), re.IGNORECASE):
+    if re.fullmatch(
+        r"timestamp:\S.*|file:[^:\s]+:\d+|gtid:.*|lsn:[0-9a-f]+/[0-9a-f]+", text.strip(), re.IGNORECASE
+    ):
         return text.strip()
     raise ValueError
 
 
-def _url(text: str) -> tuple[str, str, int, str]:
+def parse_url(text: str) -> tuple[str, str, int, str]:
+    """Scheme, host, port and path of a server's url. Raises ValueError."""
     parts = urlsplit(text)
     defaults = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
     if parts.scheme not in defaults or not parts.hostname or parts.username or parts.password:
@@ -128,6 +143,13 @@ def _patterns(text: str) -> tuple[str, ...]:
             raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         if "." not in pattern:
             raise ValueError(f"{pattern!r} names no database")
+    return patterns
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    patterns = _patterns(text)
+    if any(p.count(".") < 2 for p in patterns):
+        raise ValueError
     return patterns
 
 
@@ -167,7 +189,13 @@ def _zero_dates(text: str) -> ZeroDates:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("url", _url, REQUIRED, "mysql://HOST[:PORT]", "The server to capture."),
+    Option(
+        "url",
+        parse_url,
+        REQUIRED,
+        "mysql://HOST[:PORT] | mariadb://HOST[:PORT] | postgresql://HOST[:PORT]/DATABASE",
+        "The server to capture.",
+    ),
     Option("user", str, REQUIRED, "a user name", "User that reads tables and log."),
     Option(
         "password",
@@ -180,7 +208,8 @@ OPTIONS: tuple[Option, ...] = (
         "tables",
         _patterns,
         REQUIRED,
-        "comma-separated regular expressions over database.table, each matched against the whole name",
+        "comma-separated regular expressions over database.table (PostgreSQL: schema.table), each matched "
+        "against the whole name",
         "The tables to capture.",
     ),
     Option("shape", _one_of(*SHAPES), "row", " | ".join(SHAPES), "Form of the rows."),
@@ -189,7 +218,8 @@ OPTIONS: tuple[Option, ...] = (
         _starting,
         "initial",
         " | ".join(STARTS)
-        + " | file:NAME:OFFSET | gtid:SET | timestamp:2026-01-31T12:00:00Z (or epoch milliseconds)",
+        + " | file:NAME:OFFSET | gtid:SET | timestamp:2026-01-31T12:00:00Z (or epoch milliseconds); "
+        "PostgreSQL: " + " | ".join(STARTS) + " | lsn:0/16B3748",
         "Where a new stream begins; a restarted one goes on from its checkpoint.",
     ),
     Option(
@@ -244,6 +274,27 @@ OPTIONS: tuple[Option, ...] = (
         "database.table",
         "Table (id INT PRIMARY KEY, ts TIMESTAMP(6)) that may be written as a barrier where GTIDs are off.",
     ),
+    Option(
+        "slotName",
+        _slot,
+        None,
+        "a name of a-z, 0-9 and _, at most 63 characters",
+        "Replication slot of the stream, made if it is not there; default: tailrace. Each stream needs its own.",
+    ),
+    Option(
+        "publicationName",
+        _name,
+        None,
+        "a name of at most 63 bytes",
+        "Publication of the stream, made and widened where it lacks captured tables; default: as the slot.",
+    ),
+    Option(
+        "textColumns",
+        _columns,
+        (),
+        "comma-separated regular expressions over schema.table.column",
+        "Columns to have as text, for values that their own type cannot hold (NaN in a NUMERIC(p, s)).",
+    ),
     Option("tlsMode", _one_of(*TLS_MODES), "preferred", " | ".join(TLS_MODES), "TLS of every connection."),
     Option("tlsCa", str, None, "a PEM file", "Authorities that sign the server's certificate."),
     Option("tlsCert", str, None, "a PEM file", "Client certificate."),
@@ -287,6 +338,14 @@ OPTIONS: tuple[Option, ...] = (
     ),
 )
 
+#: Options that only some databases have.
+_ONLY_FOR = {
+    **dict.fromkeys(("serverId", "heartbeatTable", "zeroDates"), ("mysql", "mariadb")),
+    **dict.fromkeys(("slotName", "publicationName", "textColumns"), ("postgresql",)),
+}
+#: Kinds of starting position that only some databases have.
+_STARTS_ONLY_FOR = {"file": "mysql", "gtid": "mysql", "timestamp": "mysql", "lsn": "postgresql"}
+
 #: Options Spark itself adds or that other layers read.
 _IGNORED = frozenset({"path"})
 
@@ -327,6 +386,9 @@ class SourceOptions:
     connect_timeout_ms: int = 10_000
     retry_timeout_ms: int = 300_000
     zero_dates: ZeroDates = ZeroDates()
+    slot_name: str | None = None
+    publication_name: str | None = None
+    text_columns: tuple[str, ...] = ()
     topic_prefix: str | None = None
     schemas_enable: bool = False
     decimal_handling_mode: str = "precise"
@@ -334,6 +396,20 @@ class SourceOptions:
     bigint_unsigned_handling_mode: str = "long"
     binary_handling_mode: str = "bytes"
     extended_headers_enabled: bool = False
+
+    @property
+    def slot(self) -> str:
+        """The replication slot's name."""
+        return self.slot_name or "tailrace"
+
+    @property
+    def publication(self) -> str:
+        """The publication's name."""
+        return self.publication_name or self.slot
+
+    def is_text(self, column: str) -> bool:
+        """Whether the column `schema.table.column` is to be text."""
+        return any(re.fullmatch(p, column) for p in self.text_columns)
 
     @property
     def exactly_once(self) -> bool:
@@ -394,8 +470,36 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
                 "leave it out, or set shape to debezium",
             )
     dialect, host, port, database = values.pop("url")
+    _check_dialect(
+        dialect, database, {known[n.lower()].name for n in given if n.lower() in known}, values, where
+    )
     tls = TlsOptions(*(values.pop(n) for n in ("tlsMode", "tlsCa", "tlsCert", "tlsKey")))
     return SourceOptions(dialect, host, port, database, tls=tls, **{_snake(n): v for n, v in values.items()})
+
+
+def _check_dialect(
+    dialect: str, database: str, names: set[str], values: Mapping[str, Any], where: str
+) -> None:
+    """Refuse options that the database has no use for."""
+    if dialect == "postgresql" and not database:
+        raise ConfigError(
+            f"{where} `url` names no database",
+            "a session is of one database",
+            "postgresql://HOST[:PORT]/DATABASE",
+        )
+    for name in sorted(names):
+        if name in _ONLY_FOR and dialect not in _ONLY_FOR[name]:
+            raise ConfigError(
+                f"{where} `{name}` has no effect on {dialect}",
+                f"it is one of {' and '.join(_ONLY_FOR[name])}",
+                "leave it out",
+            )
+    kind = values["startingPosition"].partition(":")[0].lower()
+    needed = _STARTS_ONLY_FOR.get(kind)
+    if needed is not None and (needed == "postgresql") != (dialect == "postgresql"):
+        raise ConfigError(
+            f"{where} `startingPosition` is wrong", f"found `{kind}:...`, which {dialect} does not have"
+        )
 
 
 def _snake(name: str) -> str:
