@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 _SECTIONS = ("source", "sink", "route", "pipeline")
 #: What a source section may say instead of `url` and `user`, as Flink CDC does.
-_SOURCE_ALIASES = ("type", "hostname", "port", "username")
+_SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options a pipeline decides itself.
 _FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable"})
 _TYPE_NAMES = {dict: "object", list: "array", type(None): "null"}
@@ -125,9 +125,10 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
         dialect = _scalar(aliases["type"] or "mysql", "source.type")
         host = _scalar(aliases["hostname"], "source.hostname")
         port = "" if aliases["port"] is None else f":{_typed(int, aliases['port'], 'source.port')}"
-        options["url"] = f"{dialect}://{host}{port}"
-    elif aliases["port"] is not None:
-        raise ConfigError("`source.port` needs `source.hostname`", "the port of a `url` stands in it")
+        database = "" if aliases["database"] is None else f"/{_scalar(aliases['database'], 'source.database')}"
+        options["url"] = f"{dialect}://{host}{port}{database}"
+    elif name := next((n for n in ("port", "database") if aliases[n] is not None), None):
+        raise ConfigError(f"`source.{name}` needs `source.hostname`", f"the {name} of a `url` stands in it")
     for name, instead in (("url", "`hostname` (and `port`)"), ("user", "`username`"), ("tables", None)):
         if name not in options:
             or_else = f" or {instead}" if instead else ""

@@ -279,7 +279,7 @@ OPTIONS: tuple[Option, ...] = (
         _slot,
         None,
         "a name of a-z, 0-9 and _, at most 63 characters",
-        "Replication slot of the stream, made if it is not there; default: tailrace. Each stream needs its own.",
+        "Replication slot of the stream, made if it is missing; default: tailrace. Each stream needs its own.",
     ),
     Option(
         "publicationName",
@@ -291,7 +291,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "textColumns",
         _columns,
-        (),
+        None,
         "comma-separated regular expressions over schema.table.column",
         "Columns to have as text, for values that their own type cannot hold (NaN in a NUMERIC(p, s)).",
     ),
@@ -388,7 +388,7 @@ class SourceOptions:
     zero_dates: ZeroDates = ZeroDates()
     slot_name: str | None = None
     publication_name: str | None = None
-    text_columns: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] | None = None
     topic_prefix: str | None = None
     schemas_enable: bool = False
     decimal_handling_mode: str = "precise"
@@ -409,7 +409,7 @@ class SourceOptions:
 
     def is_text(self, column: str) -> bool:
         """Whether the column `schema.table.column` is to be text."""
-        return any(re.fullmatch(p, column) for p in self.text_columns)
+        return any(re.fullmatch(p, column) for p in self.text_columns or ())
 
     @property
     def exactly_once(self) -> bool:
