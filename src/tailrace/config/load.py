@@ -125,8 +125,8 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
         dialect = _scalar(aliases["type"] or "mysql", "source.type")
         host = _scalar(aliases["hostname"], "source.hostname")
         port = "" if aliases["port"] is None else f":{_typed(int, aliases['port'], 'source.port')}"
-        database = "" if aliases["database"] is None else f"/{_scalar(aliases['database'], 'source.database')}"
-        options["url"] = f"{dialect}://{host}{port}{database}"
+        path = "" if aliases["database"] is None else f"/{_scalar(aliases['database'], 'source.database')}"
+        options["url"] = f"{dialect}://{host}{port}{path}"
     elif name := next((n for n in ("port", "database") if aliases[n] is not None), None):
         raise ConfigError(f"`source.{name}` needs `source.hostname`", f"the {name} of a `url` stands in it")
     for name, instead in (("url", "`hostname` (and `port`)"), ("user", "`username`"), ("tables", None)):

@@ -279,7 +279,7 @@ OPTIONS: tuple[Option, ...] = (
         _slot,
         None,
         "a name of a-z, 0-9 and _, at most 63 characters",
-        "Replication slot of the stream, made if it is missing; default: tailrace. Each stream needs its own.",
+        "Replication slot, one for each stream, made if it is missing; default: tailrace.",
     ),
     Option(
         "publicationName",
