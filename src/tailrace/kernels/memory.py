@@ -126,6 +126,27 @@ def mulhi(typing: Any, a: Any, b: Any) -> Any:
 
 
 @_code
+def leading_zeros(typing: Any, x: Any) -> Any:
+    """Zero bits above the highest one of a uint64; 64 for 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
+
+
+@_code
+def be64(typing: Any, address: Any) -> Any:
+    """Big-endian load of eight bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = builder.load(builder.inttoptr(args[0], _I64.as_pointer()), align=1)
+        return builder.bswap(value)
+
+    return types.int64(types.int64), generate
+
+
+@_code
 def be32(typing: Any, address: Any) -> Any:
     """Big-endian load of four bytes."""
 

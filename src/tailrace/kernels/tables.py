@@ -19,6 +19,16 @@ def _power_of_ten(k: int) -> int:
     return scaled + (1 if shift > 0 and scaled << shift != value else 0)
 
 
+def _truncated_power_of_ten(k: int) -> int:
+    """10**k to 128 significant bits as numbers are read with: cut off, but for 1 more below 10**0."""
+    if k < 0:
+        bits = int(10**-k).bit_length() + 127
+        value = (1 << bits) // int(10**-k) + 1
+    else:
+        value = int(10**k) << 128
+    return value >> (value.bit_length() - 128)
+
+
 def _escapes() -> np.ndarray:
     """By byte: 0 as it is, 1 by number, 2 first byte of four in UTF-8, else the letter after a backslash."""
     table = np.zeros(256, np.uint8)
@@ -32,6 +42,7 @@ def _escapes() -> np.ndarray:
 
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _POWERS = [_power_of_ten(k) for k in range(-292, 325)]
+_READING = [_truncated_power_of_ten(k) for k in range(-342, 309)]
 _PARTS: tuple[np.ndarray, ...] = (
     np.array([x >> 64 for x in _POWERS], np.uint64),
     np.array([x & (2**64 - 1) for x in _POWERS], np.uint64),
@@ -41,6 +52,8 @@ _PARTS: tuple[np.ndarray, ...] = (
     np.frombuffer(b"0123456789ABCDEF", np.uint8),
     np.frombuffer(_BASE64, np.uint8),
     np.frombuffer(bytes(c for a in _BASE64 for b in _BASE64 for c in (a, b)), np.uint8),
+    np.array([x >> 64 for x in _READING], np.uint64),
+    np.array([x & (2**64 - 1) for x in _READING], np.uint64),
 )
 
 
@@ -59,5 +72,17 @@ _MEMORY, _OFFSETS = _block()
 #: Address of the block.
 TABLES = _MEMORY.ctypes.data
 #: Offsets in it: high and low halves of 10**-292..10**324, powers of ten up to 10**18, JSON escapes,
-#: two digits of 0..99, hex digits, base64 digits, two base64 digits of 12 bits.
-POWER_HIGH, POWER_LOW, POWERS_OF_TEN, ESCAPES, TWO_DIGITS, HEX, BASE64, BASE64_PAIRS = _OFFSETS
+#: two digits of 0..99, hex digits, base64 digits, two base64 digits of 12 bits, high and low halves of
+#: 10**-342..10**308 as numbers are read with.
+(
+    POWER_HIGH,
+    POWER_LOW,
+    POWERS_OF_TEN,
+    ESCAPES,
+    TWO_DIGITS,
+    HEX,
+    BASE64,
+    BASE64_PAIRS,
+    READING_HIGH,
+    READING_LOW,
+) = _OFFSETS
