@@ -13,9 +13,11 @@ from tailrace.devservers import (
     KafkaServer,
     MariaDbServer,
     MySqlServer,
+    RegistryServer,
     start_kafka,
     start_mariadb,
     start_mysql,
+    start_registry,
 )
 
 if TYPE_CHECKING:
@@ -73,6 +75,13 @@ def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
 def kafka() -> Iterator[KafkaServer]:
     """The Kafka broker all tests share. Who stops it starts it again."""
     with start_kafka() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[RegistryServer]:
+    """The schema registry all tests share."""
+    with start_registry() as server:
         yield server
 
 

@@ -3,6 +3,7 @@
 `with start_mysql() as server:` gives a running server, and removes it with its data at the end.
 """
 
+from tailrace.devservers.apicurio import RegistryServer, start_registry
 from tailrace.devservers.kafka import KafkaServer, start_kafka
 from tailrace.devservers.mariadb import MariaDbServer, start_mariadb
 from tailrace.devservers.mysql import MySqlServer, start_mysql
@@ -15,8 +16,10 @@ __all__ = [
     "MariaDbServer",
     "MySqlServer",
     "PostgresServer",
+    "RegistryServer",
     "start_kafka",
     "start_mariadb",
     "start_mysql",
     "start_postgres",
+    "start_registry",
 ]

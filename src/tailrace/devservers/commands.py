@@ -7,6 +7,7 @@ from collections.abc import Callable
 import click
 
 from tailrace.devservers import registry
+from tailrace.devservers.apicurio import RegistryServer, start_registry
 from tailrace.devservers.kafka import KafkaServer, start_kafka
 from tailrace.devservers.mariadb import MariaDbServer, start_mariadb
 from tailrace.devservers.mysql import MySqlServer, start_mysql
@@ -19,15 +20,16 @@ _START: dict[str, Callable[..., DevServer]] = {
     "mariadb": start_mariadb,
     "postgres": start_postgres,
     "kafka": start_kafka,
+    "registry": start_registry,
 }
 _CLASSES: dict[str, type[DevServer]] = {
-    c.product: c for c in (MySqlServer, MariaDbServer, PostgresServer, KafkaServer)
+    c.product: c for c in (MySqlServer, MariaDbServer, PostgresServer, KafkaServer, RegistryServer)
 }
 
 
 @click.group()
 def dev() -> None:
-    """Real MySQL, MariaDB, PostgreSQL and Kafka servers for development: no root, no Docker."""
+    """Real MySQL, MariaDB, PostgreSQL, Kafka and schema registry servers: no root, no Docker."""
 
 
 @dev.command()
