@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from tailrace.config.options import SourceOptions
+from tailrace.config.options import MODES, SourceOptions
+from tailrace.errors import ConfigError
 
 
 class WriteMode(StrEnum):
@@ -25,6 +26,13 @@ class WriteMode(StrEnum):
 
     UPSERT = "upsert"
     CHANGELOG = "changelog"
+
+
+class RefusedRow(StrEnum):
+    """What becomes of a row that a database refuses."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
 
 
 class TriggerMode(StrEnum):
@@ -64,6 +72,67 @@ class JsonSettings:
     parallelism: int = 4
 
 
+class KafkaDelivery(StrEnum):
+    """What a batch that comes again does to topics."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+class MessageEncoding(StrEnum):
+    """How keys and values become bytes."""
+
+    DEBEZIUM_JSON = "debezium-json"
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """Topics of a Kafka cluster, filled as Debezium fills them.
+
+    Args:
+        bootstrap_servers: `host:port`, comma-separated.
+        topic_prefix: Debezium's `topic.prefix`: begins the names of topics and schemas.
+        value_format: how values are encoded.
+        schemas_enable: whether JSON carries its Connect schema.
+        tombstones: Debezium's `tombstones.on.delete`: whether a message without a value follows a delete.
+        delivery: exactly-once by transactions, or at-least-once.
+        parallelism: writers, each with a producer of its own; default: as many as Spark has cores.
+        on_refused_row: what becomes of a message that is larger than its topic takes.
+        topic_partitions: partitions of a new topic; -1: the brokers' default.
+        topic_replication: replicas of a new topic; -1: the brokers' default.
+        topic_config: settings of a new topic, e.g. `cleanup.policy`.
+        properties: settings of librdkafka, e.g. `security.protocol`; secrets as references.
+        decimal_handling_mode: Debezium's `decimal.handling.mode`; so the next three.
+    """
+
+    type: ClassVar[str] = "kafka"
+    bootstrap_servers: str
+    topic_prefix: str
+    value_format: MessageEncoding = MessageEncoding.DEBEZIUM_JSON
+    schemas_enable: bool = False
+    tombstones: bool = True
+    delivery: KafkaDelivery = KafkaDelivery.EXACTLY_ONCE
+    parallelism: int | None = None
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    topic_partitions: int = -1
+    topic_replication: int = -1
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    decimal_handling_mode: str = MODES["decimal.handling.mode"][0]
+    time_precision_mode: str = MODES["time.precision.mode"][0]
+    bigint_unsigned_handling_mode: str = MODES["bigint.unsigned.handling.mode"][0]
+    binary_handling_mode: str = MODES["binary.handling.mode"][0]
+
+    def __post_init__(self) -> None:
+        for mode, allowed in MODES.items():
+            name = mode.replace(".", "_")
+            if getattr(self, name) not in allowed:
+                raise ConfigError(
+                    f"unknown value `{getattr(self, name)}` at `sink.{name.replace('_', '-')}`",
+                    f"allowed: {', '.join(allowed)}",
+                )
+
+
 @dataclass(frozen=True)
 class ConsoleSettings:
     """Changes printed to the terminal."""
@@ -73,11 +142,24 @@ class ConsoleSettings:
     rows: int = 20
 
 
-SinkSettings = DeltaSettings | ParquetSettings | JsonSettings | ConsoleSettings
+SinkSettings = (
+    DeltaSettings
+    | ParquetSettings
+    | JsonSettings
+    | KafkaSettings
+    | ConsoleSettings
+)
 
 #: The settings of each sink type.
 SINKS: Mapping[str, type[SinkSettings]] = {
-    s.type: s for s in (DeltaSettings, ParquetSettings, JsonSettings, ConsoleSettings)
+    s.type: s
+    for s in (
+        DeltaSettings,
+        ParquetSettings,
+        JsonSettings,
+        KafkaSettings,
+        ConsoleSettings,
+    )
 }
 
 
