@@ -21,19 +21,22 @@ import yaml
 
 from tailrace.config.model import (
     SINKS,
-    ConsoleSettings,
     Pipeline,
     PipelineSettings,
     RouteRule,
     SinkSettings,
+    TransformRule,
     TriggerMode,
 )
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
+from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
+from tailrace.model.change import OP_LETTERS
 
 _T = TypeVar("_T")
+_R = TypeVar("_R", RouteRule, TransformRule)
 
-_SECTIONS = ("source", "sink", "route", "pipeline")
+_SECTIONS = ("source", "transform", "route", "sink", "pipeline")
 #: What a source section may say instead of `url` and `user`, as Flink CDC does.
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options a pipeline decides itself.
@@ -82,8 +85,11 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
     options, source = _source(_mapping(given["source"], "source"))
     sink = _sink(_mapping(given["sink"], "sink"))
     settings = _dataclass(PipelineSettings, given.get("pipeline") or {}, "pipeline")
-    routes = _routes(given.get("route") or [])
-    return Pipeline(source, options, sink, routes, _filled(settings, sink, default_name))
+    transforms = _rules(TransformRule, given.get("transform") or [], "transform")
+    for i, rule in enumerate(transforms):
+        _check_transform(rule, f"transform[{i}]")
+    routes = _rules(RouteRule, given.get("route") or [], "route")
+    return Pipeline(source, options, sink, transforms, routes, _filled(settings, sink, default_name))
 
 
 def _filled(settings: PipelineSettings, sink: SinkSettings, default_name: str) -> PipelineSettings:
@@ -93,13 +99,14 @@ def _filled(settings: PipelineSettings, sink: SinkSettings, default_name: str) -
             raise ConfigError(f"`pipeline.{_kebab(name)}` must be > 0", f"found {value}")
     checkpoint = settings.checkpoint
     if checkpoint is None:
-        if isinstance(sink, ConsoleSettings):
+        path = getattr(sink, "path", None)
+        if path is None:
             raise ConfigError(
                 "`pipeline.checkpoint` is missing",
-                "a console sink has no path to keep it below",
+                f"a {sink.type} sink has no path to keep it below",
                 "name a directory: pipeline: {checkpoint: ...}",
             )
-        checkpoint = sink.path.rstrip("/") + "/_tailrace/checkpoint"
+        checkpoint = path.rstrip("/") + "/_tailrace/checkpoint"
     if settings.trigger is not TriggerMode.INTERVAL and settings.interval_ms != PipelineSettings.interval_ms:
         raise ConfigError(
             "`pipeline.interval-ms` has no effect",
@@ -125,8 +132,10 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
         dialect = _scalar(aliases["type"] or "mysql", "source.type")
         host = _scalar(aliases["hostname"], "source.hostname")
         port = "" if aliases["port"] is None else f":{_typed(int, aliases['port'], 'source.port')}"
-        path = "" if aliases["database"] is None else f"/{_scalar(aliases['database'], 'source.database')}"
-        options["url"] = f"{dialect}://{host}{port}{path}"
+        database = (
+            "" if aliases["database"] is None else f"/{_scalar(aliases['database'], 'source.database')}"
+        )
+        options["url"] = f"{dialect}://{host}{port}{database}"
     elif name := next((n for n in ("port", "database") if aliases[n] is not None), None):
         raise ConfigError(f"`source.{name}` needs `source.hostname`", f"the {name} of a `url` stands in it")
     for name, instead in (("url", "`hostname` (and `port`)"), ("user", "`username`"), ("tables", None)):
@@ -171,18 +180,38 @@ def _sink(given: Mapping[str, Any]) -> SinkSettings:
     return sink
 
 
-def _routes(given: Any) -> tuple[RouteRule, ...]:
+def _rules(cls: type[_R], given: Any, section: str) -> tuple[_R, ...]:
     if not isinstance(given, list):
-        raise _wrong_type("array", given, "route")
+        raise _wrong_type("array", given, section)
     rules = []
     for i, item in enumerate(given):
-        rule = _dataclass(RouteRule, item, f"route[{i}]")
+        rule = _dataclass(cls, item, f"{section}[{i}]")
         try:
             re.compile(rule.source_table)
         except re.error as error:
-            raise ConfigError(f"`route[{i}].source-table` is not a regular expression", str(error)) from None
+            raise ConfigError(
+                f"`{section}[{i}].source-table` is not a regular expression", str(error)
+            ) from None
         rules.append(rule)
     return tuple(rules)
+
+
+def _check_transform(rule: TransformRule, path: str) -> None:
+    if rule.mask_hash and rule.mask_salt is None:
+        raise ConfigError(
+            f"`{path}.mask-salt` is missing",
+            "without a salt, `mask-hash` can be undone by hashing guesses",
+            "mask-salt: ${env:NAME}",
+        )
+    for name, length in rule.truncate.items():
+        if not length.isdecimal():
+            raise ConfigError(f"`{path}.truncate.{name}` must be a number of characters", f"found `{length}`")
+    unknown = [op for op in rule.skipped_operations if op not in OP_LETTERS]
+    if unknown:
+        raise ConfigError(
+            f"unknown value `{unknown[0]}` at `{path}.skipped-operations`",
+            f"allowed: {', '.join(OP_LETTERS)}",
+        )
 
 
 # ---- values by annotation ----------------------------------------------------------------------------
@@ -207,6 +236,13 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
         (hint,) = [a for a in typing.get_args(hint) if a is not type(None)]
     if typing.get_origin(hint) is Mapping:
         return {str(k): _scalar(v, f"{path}.{k}") for k, v in _mapping(value, path).items()}
+    if hint is Secret:
+        return Secret(_typed(str, value, path))
+    if typing.get_origin(hint) is tuple:
+        listed = value.split(",") if isinstance(value, str) else value
+        if not isinstance(listed, list):
+            raise _wrong_type("array", value, path)
+        return tuple(_scalar(v, f"{path}[{i}]").strip() for i, v in enumerate(listed))
     if isinstance(hint, EnumType):
         allowed = [member.value for member in hint]  # type: ignore[var-annotated]
         if value not in allowed:

@@ -2,6 +2,7 @@
 
     source:   where changes come from      SourceOptions, and Spark's own spelling of them
     sink:     where they go                one of SINKS, told apart by `type`
+    transform: what becomes of its rows    TransformRule, the first that matches counts
     route:    which target a table has     RouteRule, the first that matches counts
     pipeline: how it runs                  PipelineSettings
 
@@ -17,7 +18,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from tailrace.config.options import MODES, SourceOptions
+from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions, parse_url
+from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
 
 
@@ -26,6 +28,14 @@ class WriteMode(StrEnum):
 
     UPSERT = "upsert"
     CHANGELOG = "changelog"
+    SCD2 = "scd2"
+
+
+class ReplicaTransaction(StrEnum):
+    """What a database replica shows all at once."""
+
+    PARTS = "parts"
+    WHOLE_BATCH = "whole-batch"
 
 
 class RefusedRow(StrEnum):
@@ -33,6 +43,13 @@ class RefusedRow(StrEnum):
 
     FAIL = "fail"
     QUARANTINE = "quarantine"
+
+
+class ExistingTables(StrEnum):
+    """What becomes of a table that is in the target before the stream is."""
+
+    REFUSE = "refuse"
+    ADOPT = "adopt"
 
 
 class TriggerMode(StrEnum):
@@ -45,13 +62,29 @@ class TriggerMode(StrEnum):
 
 @dataclass(frozen=True)
 class DeltaSettings:
-    """One Delta table per target below `path`."""
+    """One Delta table per target below `path`.
+
+    Args:
+        path: their directory.
+        mode: what they hold.
+        parallelism: tables written at the same time.
+        merge_interval: seconds between merges; 0: each batch is merged; default: it adapts to what merges
+            take. Nothing to mode changelog.
+        cluster_by_key: whether new tables are clustered by their key (OPTIMIZE does it).
+        optimize_interval: seconds between two OPTIMIZE of a table; default: never.
+        vacuum_interval: seconds between two VACUUM of a table; default: never.
+        vacuum_retention_hours: how old a file that no version needs must be to be deleted.
+    """
 
     type: ClassVar[str] = "delta"
     path: str
     mode: WriteMode = WriteMode.UPSERT
-    #: Tables written at the same time.
     parallelism: int = 4
+    merge_interval: int | None = None
+    cluster_by_key: bool = False
+    optimize_interval: int | None = None
+    vacuum_interval: int | None = None
+    vacuum_retention_hours: int = 168
 
 
 @dataclass(frozen=True)
@@ -70,6 +103,83 @@ class JsonSettings:
     type: ClassVar[str] = "json"
     path: str
     parallelism: int = 4
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """Tables of a database that are kept equal to the source's.
+
+    Args:
+        url: `mysql://HOST[:PORT][/DATABASE]` or `postgresql://HOST[:PORT]/DATABASE`.
+        user: who may make tables there.
+        password: the user's.
+        transaction: whether the shares of a batch are committed as they come, or the batch as a whole.
+        on_refused_row: what becomes of a row that the database refuses.
+        existing_tables: what becomes of a table that is there already.
+        parallelism: connections that write at the same time.
+        tls_mode: as the source's option `tlsMode`.
+        tls_ca: authorities that sign the server's certificate, a PEM file.
+        tls_cert: client certificate, a PEM file.
+        tls_key: its key, a PEM file.
+
+    Raises:
+        ConfigError: the url is not one of this type's.
+    """
+
+    type: ClassVar[str]
+    schemes: ClassVar[tuple[str, ...]]
+    url: str
+    user: str
+    password: Secret = field(default_factory=lambda: Secret(""))
+    transaction: ReplicaTransaction = ReplicaTransaction.PARTS
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    existing_tables: ExistingTables = ExistingTables.REFUSE
+    parallelism: int = 4
+    tls_mode: str = "preferred"
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    def __post_init__(self) -> None:
+        self.address  # noqa: B018 - checked
+        if self.tls_mode not in TLS_MODES:
+            raise ConfigError(
+                "`sink.tls-mode` is wrong", f"found `{self.tls_mode}`, allowed: {', '.join(TLS_MODES)}"
+            )
+
+    @property
+    def address(self) -> tuple[str, str, int, str]:
+        """The url's scheme, host, port and path."""
+        try:
+            address = parse_url(self.url)
+        except ValueError:
+            address = ("", "", 0, "")
+        if address[0] not in self.schemes:
+            allowed = " or ".join(f"{scheme}://HOST[:PORT]/DATABASE" for scheme in self.schemes)
+            raise ConfigError("`sink.url` is wrong", f"found `{self.url}`, needed {allowed}")
+        return address
+
+    @property
+    def tls(self) -> TlsOptions:
+        """How connections are encrypted."""
+        return TlsOptions(self.tls_mode, self.tls_ca, self.tls_cert, self.tls_key)
+
+
+@dataclass(frozen=True)
+class MySqlSettings(ReplicaSettings):
+    """A replica in MySQL or MariaDB; the url's database is for targets without one, and Tailrace's notes."""
+
+    type: ClassVar[str] = "mysql"
+    schemes: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
+
+
+@dataclass(frozen=True)
+class PostgresSettings(ReplicaSettings):
+    """A replica in PostgreSQL; `schema` is for targets without one, and Tailrace's notes."""
+
+    type: ClassVar[str] = "postgresql"
+    schemes: ClassVar[tuple[str, ...]] = ("postgresql",)
+    schema: str = "public"
 
 
 class KafkaDelivery(StrEnum):
@@ -148,6 +258,8 @@ SinkSettings = (
     | JsonSettings
     | KafkaSettings
     | ConsoleSettings
+    | MySqlSettings
+    | PostgresSettings
 )
 
 #: The settings of each sink type.
@@ -159,8 +271,45 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         JsonSettings,
         KafkaSettings,
         ConsoleSettings,
+        MySqlSettings,
+        PostgresSettings,
     )
 }
+
+
+class Converter(StrEnum):
+    """What becomes of operations after a transform; the name is Flink CDC's."""
+
+    SOFT_DELETE = "SOFT_DELETE"
+
+
+@dataclass(frozen=True)
+class TransformRule:
+    """What is done to the rows of tables that match, before they are routed.
+
+    Args:
+        source_table: regular expression over `database.table`, matched against the whole name.
+        projection: a select list of Spark SQL; `*` stands for the table's columns.
+        filter: a condition of Spark SQL over the table's columns; other rows are left out.
+        primary_keys: columns of the result that are its key; default: the table's, if they are all there.
+        converter_after_transform: SOFT_DELETE: a delete becomes an update that keeps the row.
+        mask_hash: columns of the result that become SHA-256, in hex, of `mask_salt` and their text.
+        mask_salt: the salt, as a secret reference.
+        truncate: columns of the result, and the characters they are cut to.
+        skipped_operations: letters (c, u, d, r) of the changes that are left out.
+        description: for people.
+    """
+
+    source_table: str
+    projection: str | None = None
+    filter: str | None = None
+    primary_keys: tuple[str, ...] = ()
+    converter_after_transform: Converter | None = None
+    mask_hash: tuple[str, ...] = ()
+    mask_salt: str | None = field(default=None, repr=False)
+    truncate: Mapping[str, str] = field(default_factory=dict)
+    skipped_operations: tuple[str, ...] = ()
+    description: str | None = None
 
 
 @dataclass(frozen=True)
@@ -171,12 +320,15 @@ class RouteRule:
         source_table: regular expression over `database.table`, matched against the whole name.
         sink_table: the target's name; `$1`... stand for groups, `replace_symbol` for the table's name.
         replace_symbol: text in `sink_table` that the source table's own name takes the place of.
+        shard_column: a column with the source table's `database.table`, added to the rows and to their key:
+            for shards whose keys are not apart.
         description: for people.
     """
 
     source_table: str
     sink_table: str
     replace_symbol: str | None = None
+    shard_column: str | None = None
     description: str | None = None
 
 
@@ -213,6 +365,7 @@ class Pipeline:
         source: the source's options, typed (`shape` is `cells`).
         source_options: the same as given to Spark: camelCase names and texts, secrets as references.
         sink: the sink's settings.
+        transforms: in the file's order.
         routes: in the file's order.
         settings: how it runs; `name` and `checkpoint` are filled in.
     """
@@ -220,6 +373,7 @@ class Pipeline:
     source: SourceOptions
     source_options: Mapping[str, str] = field(repr=False)
     sink: SinkSettings
+    transforms: tuple[TransformRule, ...]
     routes: tuple[RouteRule, ...]
     settings: PipelineSettings
 

@@ -40,16 +40,46 @@ def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
 
 
 @dataclass(frozen=True)
+class SelectList:
+    """What Spark makes of a select list.
+
+    Args:
+        row_wise: each row of the result is made of one row, always the same for the same row.
+        sources: of each column of the result the column that it is, None for one that is computed.
+    """
+
+    row_wise: bool
+    sources: Sequence[str | None]
+
+
+def select_list(frame: DataFrame) -> SelectList:
+    """What the select list that `frame` ends with does; PySpark shows no plans."""
+    plan = frame._jdf.queryExecution().analyzed()
+    kind = plan.getClass().getSimpleName()
+    sources: list[str | None] = []
+    listed = plan.projectList() if kind == "Project" else plan.output()
+    for i in range(listed.size()):
+        column = listed.apply(i)
+        if column.getClass().getSimpleName() == "Alias":
+            column = column.child()
+        plain = column.getClass().getSimpleName() == "AttributeReference"
+        sources.append(column.name() if plain else None)
+    return SelectList(kind == "Project" and plan.deterministic(), sources)
+
+
+@dataclass(frozen=True)
 class DeltaState:
     """A Delta table's newest state.
 
     Args:
         properties: table properties.
         transactions: last version written per application (`txn` actions).
+        version: its number.
     """
 
     properties: Mapping[str, str]
     transactions: Mapping[str, int]
+    version: int
 
 
 def delta_state(session: SparkSession, path: str) -> DeltaState | None:
@@ -61,7 +91,7 @@ def delta_state(session: SparkSession, path: str) -> DeltaState | None:
     nothing = jvm.scala.Option.empty()
     snapshot = log.update(False, nothing, nothing)
     transactions = {app: int(version) for app, version in _map(snapshot.transactions()).items()}
-    return DeltaState(_map(snapshot.metadata().configuration()), transactions)
+    return DeltaState(_map(snapshot.metadata().configuration()), transactions, int(snapshot.version()))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.jvm import failure_classes
+from tailrace.spark.transform import Transformer
 
 #: Causes in the JVM that say: a process or connection was lost.
 _PASSING = frozenset(
@@ -89,6 +91,7 @@ class BatchGate:
 
     def __init__(self, pipeline: Pipeline, sink: Sink, watcher: Watcher) -> None:
         self._pipeline = pipeline
+        self._transform = Transformer(pipeline.transforms, pipeline.routes)
         self._sink = sink
         self._watcher = watcher
         self._checkpoint = Checkpoint(pipeline.checkpoint)
@@ -109,14 +112,9 @@ class BatchGate:
             self._idle.clear()
         try:
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
-            # An action on a frame that is not cached reads the source again.
-            cells = frame.persist()
-            try:
-                written = self._sink.write(
-                    CellBatch(stream, batch_id, cells, self._checkpoint.end_of(batch_id))
-                )
-            finally:
-                cells.unpersist()
+            end = self._checkpoint.end_of(batch_id)
+            with self._cells(frame) as cells:
+                written = self._sink.write(CellBatch(stream, batch_id, cells, end))
             failpoint("sink.committed")
             self.written = batch_id
             self._watcher.on_written(batch_id, written)
@@ -125,6 +123,16 @@ class BatchGate:
             raise
         finally:
             self._idle.set()
+
+    @contextmanager
+    def _cells(self, frame: DataFrame) -> Iterator[DataFrame]:
+        """The transformed cells, cached: an action on a frame that is not reads the source again."""
+        with _cached(frame) as cells:
+            if self._transform.does_nothing:
+                yield cells
+            else:
+                with _cached(self._transform(cells)) as transformed:
+                    yield transformed
 
     def is_noted(self) -> bool:
         """Whether Spark has noted the last batch written, if any, as done."""
@@ -135,6 +143,15 @@ class BatchGate:
         with self._lock:
             self._closed.set()
         self._idle.wait()
+
+
+@contextmanager
+def _cached(frame: DataFrame) -> Iterator[DataFrame]:
+    frame.persist()
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
 
 
 @dataclass

@@ -30,14 +30,31 @@ class Router:
                         f"`{rule.source_table}` has {pattern.groups} groups",
                     )
 
+    @property
+    def adds_columns(self) -> bool:
+        """Whether a rule has a `shard_column`."""
+        return any(rule.shard_column for _, rule in self._rules)
+
     def target(self, table: TableId) -> str:
         """The target's name of `table`: `database.table` where no rule matches."""
+        found = self._match(table)
+        if found is None:
+            return str(table)
+        match, rule = found
+        name = _filled(rule.sink_table, match)
+        return name.replace(rule.replace_symbol, table.table) if rule.replace_symbol else name
+
+    def shard_column(self, table: TableId) -> str | None:
+        """The column that tells `table`'s rows from those of the others with its target."""
+        found = self._match(table)
+        return None if found is None else found[1].shard_column
+
+    def _match(self, table: TableId) -> tuple[re.Match[str], RouteRule] | None:
         for pattern, rule in self._rules:
             match = pattern.fullmatch(str(table))
             if match is not None:
-                name = _filled(rule.sink_table, match)
-                return name.replace(rule.replace_symbol, table.table) if rule.replace_symbol else name
-        return str(table)
+                return match, rule
+        return None
 
 
 def _filled(name: str, groups: re.Match[str]) -> str:

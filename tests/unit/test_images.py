@@ -1,0 +1,135 @@
+"""Changes to row images and back: with nothing done to the rows, nothing changes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import SinkError
+from tailrace.model.change import OP_LETTERS, ChangeBatch
+from tailrace.transform.images import KEEP, SALT, Repack, to_images
+from tests.support.changes import INT, TEXT, Change, changes, table
+
+SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SAME = {"id": "id", "name": "name"}
+
+
+def listed(batches: list[ChangeBatch]) -> list[Change]:
+    out = []
+    for batch in batches:
+        out.extend(
+            zip(
+                [OP_LETTERS[o] for o in batch.op.to_pylist()],
+                batch.image("before").to_pylist(),
+                batch.image("after").to_pylist(),
+                strict=True,
+            )
+        )
+    return out
+
+
+def through(
+    rows: list[Change], keep: Any = None, sizes: tuple[int, ...] = (), **given_: Any
+) -> list[ChangeBatch]:
+    repack = Repack(
+        given_.pop("table", SHAPE), frozenset(), given_.pop("soft_delete", False), given_.pop("sources", SAME)
+    )
+    images = to_images(changes(SHAPE, rows), 0, None)
+    kept = np.ones(images.num_rows, bool) if keep is None else np.array([keep(r) for r in images.to_pylist()])
+    images = images.append_column(KEEP, pa.array(kept)).drop_columns([SALT.name])
+    cuts = [0, *np.cumsum(sizes).tolist(), images.num_rows]
+    pieces = [images.slice(a, b - a) for a, b in pairwise(cuts) if a < images.num_rows]
+    return list(repack(iter(pieces)))
+
+
+def row(id_: int, name: str | None) -> dict[str, Any]:
+    return {"id": id_, "name": name}
+
+
+_ROWS = st.builds(row, st.integers(0, 3), st.none() | st.text(max_size=3))
+_CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("c"), st.none(), _ROWS),
+        st.tuples(st.just("d"), _ROWS, st.none()),
+        st.builds(lambda a, b: ("u", a, {**b, "id": a["id"]}), _ROWS, _ROWS),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(rows=_CHANGES, sizes=st.lists(st.integers(1, 5), max_size=5))
+def test_images_become_the_changes_they_were_wherever_batches_end(
+    rows: list[Change], sizes: list[int]
+) -> None:
+    assert listed(through(rows, sizes=tuple(sizes))) == rows
+
+
+@given(rows=_CHANGES)
+def test_filtered_changes_leave_the_table_that_filtered_rows_make(rows: list[Change]) -> None:
+    def wanted(row_: dict[str, Any]) -> bool:
+        return (row_["name"] or "") < "b"
+
+    whole: dict[int, Any] = {}
+    for op, _before, after in rows:
+        # a history that could be: what is changed is there
+        if op == "c" and after is not None:
+            whole[after["id"]] = after
+    history = [("c", None, r) for r in whole.values()]
+    for op, _, after in rows:
+        if op == "u" and after is not None and after["id"] in whole:
+            history.append(("u", whole[after["id"]], after))
+            whole[after["id"]] = after
+    kept: dict[int, Any] = {}
+    for op, before, after in listed(through(history, keep=wanted)) if history else []:
+        if op == "d":
+            assert kept.pop(before["id"]) == before
+        else:
+            assert (before is None) == (after["id"] not in kept)
+            kept[after["id"]] = after
+    assert kept == {k: r for k, r in whole.items() if wanted(r)}
+
+
+def test_rows_that_enter_and_leave_a_filter_are_creates_and_deletes() -> None:
+    rows: list[Change] = [
+        ("u", row(1, "in"), row(1, "out")),
+        ("u", row(2, "out"), row(2, "in")),
+        ("d", row(3, "out"), None),
+        ("u", row(4, "out"), row(4, "out")),
+    ]
+    kept = listed(through(rows, keep=lambda r: r["name"] == "in"))
+    assert kept == [("d", row(1, "in"), None), ("c", None, row(2, "in"))]
+
+
+def test_update_of_what_became_the_key_is_a_delete_and_a_create_in_order() -> None:
+    by_name = table(("id", INT), ("name", TEXT), key=("name",))
+    (batch,) = through([("u", row(1, "a"), row(1, "b")), ("u", row(1, "b"), row(2, "b"))], table=by_name)
+    assert listed([batch]) == [
+        ("d", row(1, "a"), None),
+        ("c", None, row(1, "b")),
+        ("u", row(1, "b"), row(2, "b")),
+    ]
+    seq = batch.origin.column("seq").to_pylist()
+    assert seq == sorted(seq)
+    assert len(set(seq)) == 3
+
+
+def test_soft_delete_keeps_the_row() -> None:
+    assert listed(through([("d", row(1, "a"), None)], soft_delete=True)) == [("u", row(1, "a"), row(1, "a"))]
+
+
+def test_columns_the_log_left_out_stay_named_unless_something_is_computed() -> None:
+    whole = changes(SHAPE, [("u", row(1, None), row(1, "b"))])
+    batch = ChangeBatch(SHAPE, whole.op, whole.before, whole.after, whole.origin, ("name",), ())
+    images = to_images(batch, 0, None).append_column(KEEP, pa.array([True, True]))
+    (kept,) = Repack(SHAPE, frozenset(), soft_delete=False, sources=SAME)(iter([images]))
+    assert (kept.absent_before, kept.absent_after) == (("name",), ())
+    computed = Repack(SHAPE, frozenset(), soft_delete=False, sources={"id": "id", "name": None})
+    with pytest.raises(SinkError, match="needs whole rows"):
+        list(computed(iter([images])))
