@@ -1,0 +1,91 @@
+"""Messages through a real registry: what a consumer with nothing but the registry can read."""
+
+from __future__ import annotations
+
+import io
+import json
+import urllib.request
+
+import fastavro
+import pytest
+
+from tailrace.errors import SinkError
+from tailrace.formats.assemble import KeyValueFormat
+from tailrace.formats.avro import AvroEncoding
+from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.topics import Topics
+from tailrace.model.table import Column, TableId, TableSchema
+from tailrace.model.types import ColumnType, Kind
+from tailrace.sinks.schema_registry import RegistryAccess, SchemaRegistry
+from tests.unit.formats.changes import ID, NAME, batch, change
+from tests.unit.formats.test_debezium import EVERYTHING
+
+
+def ask(registry, path, method="GET", **body):
+    data = json.dumps(body).encode() if body else None
+    headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    request = urllib.request.Request(registry.url + path, data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def table(name, *columns):
+    return TableSchema(TableId("shop", name), (ID, NAME, *columns), ("id",))
+
+
+def avro(prefix):
+    of = AvroEncoding(Envelopes(Topics(prefix)))
+    return KeyValueFormat(Topics(prefix), of, of)
+
+
+def test_consumer_reads_avro_messages_with_the_schemas_of_the_registry(registry):
+    form, orders = avro("avro"), table("orders")
+    ids = SchemaRegistry(RegistryAccess(registry.url)).ids(form.schemas(orders))
+    made = form.messages(batch(orders, [change("c", None, {"id": 1, "name": "a"})]), 5, ids).to_pylist()
+    read = {}
+    for part in ("key", "value"):
+        data = made[0][part]
+        schema = ask(registry, f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}")
+        assert schema.get("schemaType", "AVRO") == "AVRO"
+        parsed = fastavro.parse_schema(json.loads(schema["schema"]))
+        read[part] = fastavro.schemaless_reader(io.BytesIO(data[5:]), parsed)
+    assert read["key"] == {"id": 1}
+    assert (read["value"]["after"], read["value"]["op"]) == ({"id": 1, "name": "a"}, "c")
+
+
+def test_schemas_of_every_type_are_taken(registry):
+    form = avro("types")
+    ids = SchemaRegistry(RegistryAccess(registry.url)).ids(form.schemas(EVERYTHING))
+    assert len(ids) == 2
+
+
+def test_ids_are_the_same_for_a_replayed_batch(registry):
+    schemas = avro("replay").schemas(table("orders"))
+    first, second = (SchemaRegistry(RegistryAccess(registry.url)).ids(schemas) for _ in range(2))
+    assert first == second
+
+
+def test_column_that_is_added_is_a_compatible_change(registry):
+    form = avro("added")
+    ask(registry, "/config", "PUT", compatibility="BACKWARD")
+    try:
+        schemas = SchemaRegistry(RegistryAccess(registry.url))
+        ids = schemas.ids(form.schemas(table("orders")))
+        more = schemas.ids(form.schemas(table("orders", Column("note", ColumnType(Kind.STRING, "text")))))
+    finally:
+        ask(registry, "/config", "PUT", compatibility="NONE")
+    assert set(ids) & set(more) == {s.reference for s in form.schemas(table("orders"))[:1]}
+
+
+def test_incompatible_change_is_refused_until_it_is_allowed(registry):
+    form, subject = avro("strict"), "strict.shop.orders-value"
+    schemas = SchemaRegistry(RegistryAccess(registry.url))
+    schemas.ids(form.schemas(table("orders")))
+    ask(registry, f"/config/{subject}", "PUT", compatibility="BACKWARD")
+    required = Column("price", ColumnType(Kind.INTEGER, "int", bits=32), nullable=False)
+    changed = form.schemas(table("orders", required))
+    with pytest.raises(SinkError, match=f"refuses the new schema of subject `{subject}`") as error:
+        schemas.ids(changed)
+    assert "`before.price` added (int)" in error.value.detail
+    ask(registry, f"/config/{subject}", "PUT", compatibility="NONE")
+    assert len(schemas.ids(changed)) == 2
