@@ -42,7 +42,9 @@ def group_commit(mysql, request):
     mysql.execute("SET GLOBAL sync_binlog = 0")
 
 
-def verify_run(mysql, database, subject, *, chunk_rows, min_batches, session=registry.session):
+def verify_run(
+    mysql, database, subject, *, chunk_rows, min_batches, session=registry.session, writers=Writers
+):
     """Snapshot and follow a busy table; returns the number of batches whose rows were not those at P(n)."""
     table = f"{database}.{subject.name}"
     fill(mysql, table, subject, ROWS)
@@ -51,7 +53,7 @@ def verify_run(mysql, database, subject, *, chunk_rows, min_batches, session=reg
     with Engine(options, session=session) as engine:
         start_of_all = None
         truth, target, seen = {}, {}, []
-        with Writers(mysql, table, subject, keys=2 * ROWS) as writers:
+        with writers(mysql, table, subject, keys=2 * ROWS) as busy:
             batches = 0
             deadline = time.monotonic() + 120
             while engine.offset.is_new or engine.offset.tables or batches < min_batches:
@@ -63,7 +65,7 @@ def verify_run(mysql, database, subject, *, chunk_rows, min_batches, session=reg
                 batches += 1
                 snapshot, log = engine.read(*batch)
                 seen.append((*batch, snapshot, log))
-            writers.stop()
+            busy.stop()
         while (batch := engine.next()) is not None or not caught_up(mysql, engine):
             if batch is not None:
                 seen.append((*batch, *engine.read(*batch)))

@@ -89,34 +89,35 @@ class Writers:
             thread.join()
         assert not self.errors, self.errors
 
-    def _run(self, seed: int) -> None:
-        draw = random.Random(seed)
+    def _change(self, cursor, draw: random.Random) -> None:
+        """The statements of one transaction."""
         names = ", ".join(self._subject.key)
         marks = ", ".join(["%s"] * len(self._subject.key))
         equal = " AND ".join(f"{n} = %s" for n in self._subject.key)
         assign = ", ".join(f"{n} = %s" for n in self._subject.key)
+        for _ in range(draw.choice((1, 1, 1, 3, 20))):
+            key = self._subject.values(draw.randrange(self._keys))
+            dice = draw.random()
+            if dice < 0.5:
+                cursor.execute(f"UPDATE {self._table} SET v = v + 1 WHERE {equal}", key)
+            elif dice < 0.7:
+                cursor.execute(
+                    f"INSERT IGNORE INTO {self._table} ({names}, v, pad) VALUES ({marks}, %s, %s)",
+                    (*key, draw.randrange(1000), "x" * draw.randrange(40)),
+                )
+            elif dice < 0.85:
+                cursor.execute(f"DELETE FROM {self._table} WHERE {equal}", key)
+            else:
+                other = self._subject.values(draw.randrange(self._keys))
+                cursor.execute(f"UPDATE IGNORE {self._table} SET {assign} WHERE {equal}", (*other, *key))
+
+    def _run(self, seed: int) -> None:
+        draw = random.Random(seed)
         try:
             with self._server.connect(autocommit=False) as connection, connection.cursor() as cursor:
                 while not self._stopping.wait(self._pause_s):
                     try:
-                        for _ in range(draw.choice((1, 1, 1, 3, 20))):
-                            key = self._subject.values(draw.randrange(self._keys))
-                            dice = draw.random()
-                            if dice < 0.5:
-                                cursor.execute(f"UPDATE {self._table} SET v = v + 1 WHERE {equal}", key)
-                            elif dice < 0.7:
-                                cursor.execute(
-                                    f"INSERT IGNORE INTO {self._table} ({names}, v, pad) "
-                                    f"VALUES ({marks}, %s, %s)",
-                                    (*key, draw.randrange(1000), "x" * draw.randrange(40)),
-                                )
-                            elif dice < 0.85:
-                                cursor.execute(f"DELETE FROM {self._table} WHERE {equal}", key)
-                            else:
-                                other = self._subject.values(draw.randrange(self._keys))
-                                cursor.execute(
-                                    f"UPDATE IGNORE {self._table} SET {assign} WHERE {equal}", (*other, *key)
-                                )
+                        self._change(cursor, draw)
                         if draw.random() < 0.05:
                             connection.rollback()
                         else:

@@ -7,7 +7,8 @@ address (a promoted replica, a restored primary), the point is found there by th
 
 The epoch is the first part of `_seq`, so what is read from S2 sorts after all that was read from S1.
 Positions of S1 in offsets and splits stay as they are, and are found anew by whoever uses them: a batch
-planned on S1 and replayed on S2 holds the same transactions.
+planned on S1 and replayed on S2 holds the same transactions. What XA transactions have prepared and not yet
+ended is looked for in the log of S2 before the point.
 
 The log of S2 must divide where that of S1 does. It does on a replica that keeps its source's order
 (replica_preserve_commit_order, the default since 8.0.27) and has no transactions of its own among them;
@@ -36,6 +37,7 @@ from tailrace.sources.mysql.connection import (
 )
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.prepared import prepared_again
 from tailrace.sources.mysql.starting import position_by_gtids
 
 #: Positions found anew that are remembered: the ends of a batch, and of the one before.
@@ -127,7 +129,12 @@ def _find(options: SourceOptions, position: MySqlPosition, server: str) -> MySql
             continue
         if found.server != server:
             raise server_changed(options, server, found.server)
-        return replace(found, epoch=position.epoch + 1, ts_ms=max(found.ts_ms, position.ts_ms))
+        return replace(
+            found,
+            epoch=position.epoch + 1,
+            ts_ms=max(found.ts_ms, position.ts_ms),
+            prepared=prepared_again(options, found, position.prepared),
+        )
 
 
 def _is_behind(options: SourceOptions, gtids: GtidSet) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import pymysql
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import TailraceError
+from tailrace.errors import PreflightError, TailraceError
 from tailrace.model.table import TableId
 from tailrace.sources import preflight
 from tailrace.sources.mysql.connection import (
@@ -25,6 +25,7 @@ from tailrace.sources.mysql.connection import (
     translate,
 )
 from tailrace.sources.mysql.literal import table_name
+from tailrace.sources.mysql.prepared import require_unused
 from tailrace.sources.mysql.probe import Probe
 from tailrace.sources.mysql.table_checks import TableChecks
 from tailrace.sources.mysql.visibility import Barrier, barrier_kind
@@ -243,19 +244,20 @@ class _Checks:
         )
 
     def _prepared(self) -> Iterator[Finding]:
-        """XA transactions that wait for their end: their rows lie before a stream that begins now."""
+        """Whether the user may see XA transactions that wait for their end, where there are any."""
         try:
-            with self._connection.cursor() as cursor:
-                cursor.execute("XA RECOVER")
-                found = len(cursor.fetchall())
+            require_unused(self._connection)
+            return
+        except PreflightError as error:
+            refusal = error
+        try:
+            self._probe.rows("XA RECOVER")
         except pymysql.err.MySQLError:
-            return  # XA_RECOVER_ADMIN is needed to see them, and nobody else needs it
-        if found:
             yield Finding(
                 "XA transactions",
-                f"{found} prepared",
-                "none when a stream begins, or rows of captured tables that they commit later are missed",
-                "XA RECOVER CONVERT XID; -- then XA COMMIT or XA ROLLBACK each of them",
+                "they are used, and the user may not see which are prepared",
+                "XA_RECOVER_ADMIN when a stream begins: what is prepared then may be committed later",
+                f"{refusal.hint};",
                 Severity.WARNING,
             )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from tailrace.sources.mysql.dump import DumpStream
 from tailrace.sources.mysql.gtid import GtidSet, domain_source
 from tailrace.sources.mysql.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.prepared import prepared_at
 from tailrace.sources.mysql.visibility import log_status, snapshot_position
 from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.block import EventBlock
@@ -47,17 +49,26 @@ _DOING = "finding the starting position"
 
 
 def starting_position(options: SourceOptions) -> MySqlPosition:
-    """Where a new stream starts, by the option `startingPosition`.
+    """Where a new stream starts, by the option `startingPosition`, and which XA transactions are open there.
+
+    At `earliest`, what was prepared before the log begins is not in the log, and does not count.
 
     Raises:
         ConfigError: the place is no transaction boundary, or not understood.
         PositionLostError: the server does not have the place (any more).
         StateError: the server's log cannot go on from the GTID set.
+        PreflightError: XA transactions are in use, and the user may not see them.
         SourceError: the server does not tell.
         TransientSourceError: the server stayed away.
     """
-    wanted = options.starting_position
-    kind, _, value = wanted.partition(":")
+    found = _starting_place(options)
+    if options.starting_position.lower() == "earliest":
+        return found
+    return replace(found, prepared=prepared_at(options, found))
+
+
+def _starting_place(options: SourceOptions) -> MySqlPosition:
+    kind, _, value = options.starting_position.partition(":")
     match kind.lower():
         case "file":
             name, _, offset = value.rpartition(":")

@@ -9,8 +9,8 @@
 
 It reads event headers, GTIDs, names in table maps and the first letters of statements. Where Python has to
 decide it stops and is called again: at a table or a source of GTIDs it has not met, at a statement
-other than BEGIN, COMMIT and SAVEPOINT, at an XA PREPARE of wanted rows and at a compressed transaction,
-which may be one. All it remembers is in `state`, so a block may end after any event.
+other than BEGIN, COMMIT and SAVEPOINT, at an XA PREPARE and at a compressed transaction, which may be
+one. All it remembers is in `state`, so a block may end after any event.
 
 Kernels: memory rules in `memory.py`.
 Source: MySQL internals manual, "Binlog Event"; `control_events.h` for the GTID events, of which the tagged
@@ -376,13 +376,12 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
                 count += 1
         elif kind == 38:
             if e - p > 19 and ld8(p + 19) == 0:  # not ONE PHASE
-                if ld64(state + 8 * S_FLAGS) & HAS_WANTED:
-                    if ld64(state + 8 * S_ACTION) == ASK:
-                        status = np.int64(NEW_PREPARED)
-                        break
-                    st64(state + 8 * S_ACTION, ASK)
-                    st64(state + 8 * S_WANTED, 0)
-                    st64(state + 8 * S_ROWS, 0)
+                if ld64(state + 8 * S_ACTION) == ASK:
+                    status = np.int64(NEW_PREPARED)
+                    break
+                st64(state + 8 * S_ACTION, ASK)
+                st64(state + 8 * S_WANTED, 0)
+                st64(state + 8 * S_ROWS, 0)
                 st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | PREPARED)
             ends_transaction(state, out, count, after)
             count += 1

@@ -36,6 +36,7 @@ from tailrace.sources.mysql.wire.boundaries import (
     CLOSES,
     DONE,
     HAS_DDL,
+    HAS_WANTED,
     INCIDENT,
     INSIDE,
     NEW_PAYLOAD,
@@ -105,7 +106,7 @@ class Transactions:
         file: the block's file.
         rows: int64 array of shape (n, 8): START, END, TS_US, SOURCE, GNO, WANTED, ROWS, FLAGS.
         ddl: schema changes among them, in log order.
-        xa: those that prepare wanted rows, and all that end a prepared transaction, in log order.
+        xa: those that prepare or end an XA transaction, in log order.
     """
 
     file: str
@@ -120,15 +121,19 @@ class TransactionIndex:
     Args:
         wanted: whether a table is captured; asked once for each table met.
         count_rows: whether rows are counted.
+        past: the log is looked through, not captured: changes that it holds as statements only are passed.
 
     Attributes:
         sources: who numbered transactions, by the index in the SOURCE column.
     """
 
-    def __init__(self, wanted: Callable[[TableId], bool], *, count_rows: bool = False) -> None:
+    def __init__(
+        self, wanted: Callable[[TableId], bool], *, count_rows: bool = False, past: bool = False
+    ) -> None:
         self.sources: list[GtidSource] = []
         self._wanted = wanted
         self._counting = count_rows
+        self._past = past
         self._state = np.zeros(16, np.int64)
         self._scratch = np.zeros(SOURCE_BYTES + SLACK, np.uint8)
         self._source_table = np.zeros(4 * SOURCE_BYTES + SLACK, np.uint8)
@@ -202,7 +207,7 @@ class TransactionIndex:
             elif status == NEW_PAYLOAD:
                 self._state[S_ACTION] = CLOSES
                 if prepared := prepared_in(event[19:], f"`{block.file}:{pos}`"):
-                    xa.append(self._prepares(prepared, pos + size, int(self._counting)))
+                    xa.append(self._prepares(prepared, pos + size, int(self._counting), compressed=True))
             elif status == PACKED_ROWS:
                 self._state[S_ACTION] = 1 + self._count_packed(event, f"`{block.file}:{pos}`")
             else:
@@ -210,10 +215,11 @@ class TransactionIndex:
         rows = done[0] if len(done) == 1 else np.concatenate([np.zeros((0, 8), np.int64), *done])
         return Transactions(block.file, rows, ddl, xa)
 
-    def _prepares(self, xid: str, end: int, rows: int) -> XaMark:
+    def _prepares(self, xid: str, end: int, rows: int, *, compressed: bool = False) -> XaMark:
         """The open transaction is a prepared one that ends at `end`."""
         self._state[S_ACTION] = PASSES
-        return XaMark(XaStep.PREPARES, xid, int(self._state[S_BEGAN]), end, rows)
+        wanted = bool(self._state[S_FLAGS] & HAS_WANTED) or compressed
+        return XaMark(XaStep.PREPARES, xid, int(self._state[S_BEGAN]), end, wanted, rows)
 
     def _count_packed(self, event: bytes, where: str) -> int:
         """Rows in one of MariaDB's packed row events."""
@@ -316,7 +322,7 @@ class TransactionIndex:
                     change = SchemaChange(file, began, pos + size, database, text, tables)
             case Statement.ROWS:
                 state[S_ACTION] = alone
-                if tables := tables_named(text, database, self._wanted):
+                if not self._past and (tables := tables_named(text, database, self._wanted)):
                     raise SourceError(
                         f"the log has a statement instead of rows for `{tables[0]}`",
                         f"{first_words(text)[0]} at `{file}:{pos}`: some session writes with binlog_format "

@@ -44,6 +44,7 @@ class XaMark:
         xid: to which.
         start: offset of its start.
         end: offset of its end.
+        wanted: PREPARES: whether it has rows of captured tables.
         rows: PREPARES: rows of captured tables in it; 0 where rows are not counted.
     """
 
@@ -51,11 +52,12 @@ class XaMark:
     xid: str
     start: int
     end: int
+    wanted: bool = False
     rows: int = 0
 
 
 class OpenTransactions:
-    """The XA transactions that are prepared and open; moves along the log.
+    """The XA transactions with wanted rows that are prepared and open; moves along the log.
 
     Args:
         prepared: those open at the place to start from.
@@ -72,7 +74,7 @@ class OpenTransactions:
         committed = []
         for mark in marks:
             found = self._open.pop(mark.xid, None)
-            if mark.step is XaStep.PREPARES:
+            if mark.step is XaStep.PREPARES and mark.wanted:
                 self._open[mark.xid] = Prepared(mark.xid, file, mark.start, mark.end, mark.rows)
             elif mark.step is XaStep.COMMITS and found is not None:
                 committed.append((mark, found))

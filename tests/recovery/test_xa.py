@@ -1,0 +1,337 @@
+"""XA transactions: their rows count when they are committed, wherever and whenever they were prepared."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from tailrace.devservers import start_mysql
+from tailrace.enumerator.enumerator import Limits
+from tailrace.errors import PositionLostError, PreflightError
+from tailrace.model.split import LogSplit
+from tailrace.reader.log import read_log
+from tailrace.sources import registry
+from tailrace.sources.mysql import prepared as prepared_module
+from tailrace.sources.mysql import source as mysql_source
+from tests.recovery.test_exactness import ROWS, now, verify_run
+from tests.recovery.test_failover import catch_up, promote, replica_of
+from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
+from tests.support.switch import Switch
+from tests.support.workload import SUBJECTS, fill
+from tests.support.xa import XaWriters, end, end_all, prepare
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def any_server(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def place(any_server, request):
+    """A table `t` (id, v) in a database of its own; what is left prepared in the end is committed."""
+    name = request.getfixturevalue("mariadb_database" if any_server.product == "mariadb" else "database")
+    any_server.execute(f"CREATE TABLE {name}.t (id INT PRIMARY KEY, v INT)")
+    yield f"{name}.t"
+    end_all(any_server)
+
+
+@contextmanager
+def following(server, table, **given):
+    """A stream that has begun at the log's end."""
+    with Engine(options_for(server, table, **{"startingPosition": "latest", **given})) as engine:
+        assert engine.next() is not None
+        assert engine.next() is None, "the log is followed from now on"
+        yield engine
+
+
+def batch(engine, limits=None):
+    """The next batch with changes: its offsets, and the changes; read again by another, it is the same."""
+    deadline = time.monotonic() + 30
+    while (found := engine.next(limits)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    _, log = engine.read(*found)
+    with Engine(engine.options) as other:
+        assert multiset(other.read(*found)[1]) == multiset(log)
+    return found, changes_of(log)
+
+
+def ids(changes):
+    return [(op, (after or before)["id"]) for op, before, after, _ in changes]
+
+
+def listed(engine):
+    return list(engine.offset.log.get("prepared", {}))
+
+
+@pytest.mark.parametrize("subject", [SUBJECTS[0], SUBJECTS[2]], ids=lambda s: s.name)
+def test_every_batch_is_exact_while_xa_writers_write(mysql, database, subject):
+    try:
+        assert verify_run(mysql, database, subject, chunk_rows=100, min_batches=20, writers=XaWriters) == 0
+    finally:
+        end_all(mysql)
+
+
+def test_every_batch_of_mariadb_is_exact_while_xa_writers_write(mariadb, mariadb_database):
+    try:
+        found = verify_run(
+            mariadb, mariadb_database, SUBJECTS[0], chunk_rows=100, min_batches=20, writers=XaWriters
+        )
+        assert found == 0
+    finally:
+        end_all(mariadb)
+
+
+def test_rows_come_with_the_commit_and_not_with_the_prepare(any_server, place):
+    with following(any_server, place) as engine:
+        prepare(any_server, "'a','b',7", f"INSERT INTO {place} VALUES (1, 1), (2, 2)")
+        any_server.execute(f"INSERT INTO {place} VALUES (3, 3)")
+        _, changes = batch(engine)
+        assert ids(changes) == [("c", 3)]
+        assert listed(engine) == ["X'61',X'62',7"]
+        end(any_server, "COMMIT", "'a','b',7")
+        any_server.execute(f"INSERT INTO {place} VALUES (4, 4)")
+        _, changes = batch(engine)
+        while len(changes) < 3:
+            changes += batch(engine)[1]
+        assert ids(changes) == [("c", 1), ("c", 2), ("c", 4)]
+        assert [seq for *_, seq in changes] == sorted({seq for *_, seq in changes})
+        assert "prepared" not in engine.offset.log
+
+
+def test_rows_that_are_rolled_back_never_come(any_server, place):
+    with following(any_server, place) as engine:
+        prepare(any_server, "'a'", f"INSERT INTO {place} VALUES (1, 1)")
+        any_server.execute(f"INSERT INTO {place} VALUES (2, 2)")
+        assert ids(batch(engine)[1]) == [("c", 2)]
+        end(any_server, "ROLLBACK", "'a'")
+        any_server.execute(f"INSERT INTO {place} VALUES (1, 3)")
+        assert ids(batch(engine)[1]) == [("c", 1)]
+        assert listed(engine) == []
+
+
+@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("held", [True, False], ids=["held", "read again"])
+def test_commit_whose_prepare_is_files_back_brings_its_rows(any_server, place, monkeypatch, files, held):
+    if not held:
+        monkeypatch.setattr(mysql_source, "INLINE_BYTES", -1)
+    any_server.execute(f"INSERT INTO {place} VALUES (7, 0), (8, 0), (9, 0)")
+    with following(any_server, place) as engine:
+        prepare(
+            any_server,
+            "'far'",
+            f"INSERT INTO {place} VALUES (1, 1), (2, 2)",
+            f"UPDATE {place} SET v = 5 WHERE id = 7",
+            f"UPDATE {place} SET id = 80 WHERE id = 8",
+            f"DELETE FROM {place} WHERE id = 9",
+        )
+        any_server.execute(*["FLUSH BINARY LOGS"] * files, f"INSERT INTO {place} VALUES (3, 3)")
+        first, changes = batch(engine)
+        end(any_server, "COMMIT", "'far'")
+        any_server.execute(f"INSERT INTO {place} VALUES (4, 4)")
+        while ("c", 4) not in ids(changes):
+            changes += batch(engine)[1]
+        expected = [("c", 3), ("c", 1), ("c", 2), ("u", 7), ("d", 8), ("c", 80), ("d", 9), ("c", 4)]
+        assert ids(changes) == expected
+        # in one range, prepared and committed within it, they are told by the same places
+        assert whole_log(engine.options, first[0].log, engine.offset.log) == changes
+
+
+@pytest.mark.parametrize("partitioner", ["forward", "hash"])
+def test_slices_of_a_backlog_hold_each_change_once(mysql, database, monkeypatch, partitioner):
+    monkeypatch.setattr(mysql_source, "INLINE_BYTES", -1)
+    table = f"{database}.{SUBJECTS[0].name}"
+    fill(mysql, table, SUBJECTS[0], ROWS)
+    try:
+        with following(mysql, table, logParallelism=2, partitioner=partitioner) as engine:
+            start = engine.offset
+            source = registry.source(engine.options)
+            with XaWriters(mysql, table, SUBJECTS[0], count=4, keys=2 * ROWS):
+                while source.log_end().pos < start.log["pos"] + 200_000:
+                    time.sleep(0.05)
+            while engine.plan.head().log["pos"] < source.log_end().pos:
+                time.sleep(0.05)
+            assert engine.next(Limits()) is not None
+            splits = engine.plan.splits(start, engine.offset)
+            assert len(splits) == 2
+            assert partitioner == "hash" or splits[1].start.get("prepared"), "one is open where they meet"
+            parts = engine.read(start, engine.offset)[1]
+            everything = whole_log(engine.options, start.log, engine.offset.log)
+            assert sorted(map(repr, changes_of(parts))) == sorted(map(repr, everything))
+    finally:
+        end_all(mysql)
+
+
+def test_prepared_transactions_survive_a_restart_of_the_server():
+    with start_mysql(options={"sync_binlog": "1", "innodb_flush_log_at_trx_commit": "1"}) as server:
+
+        def kill():
+            server.kill()
+            server.start()
+
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)")
+        with following(server, "d.t") as engine:
+            for number, restart in enumerate((server.restart, kill)):
+                prepare(server, f"'r{number}'", f"INSERT INTO d.t VALUES ({10 * number + 1}, 1)")
+                prepare(server, f"'q{number}'", f"INSERT INTO d.t VALUES ({10 * number + 2}, 1)")
+                server.execute(f"INSERT INTO d.t VALUES ({10 * number + 3}, 1)")
+                assert ids(batch(engine)[1]) == [("c", 10 * number + 3)]
+                restart()
+                end(server, "COMMIT", f"'r{number}'")
+                end(server, "ROLLBACK", f"'q{number}'")
+                server.execute(f"INSERT INTO d.t VALUES ({10 * number + 4}, 1)")
+                changes = batch(engine)[1]
+                while len(changes) < 2:
+                    changes += batch(engine)[1]
+                assert ids(changes) == [("c", 10 * number + 1), ("c", 10 * number + 4)]
+
+
+@pytest.mark.parametrize("position", ["initial", "latest", "gtid"])
+def test_stream_begins_with_what_is_prepared_at_its_start(any_server, place, position):
+    any_server.execute(f"INSERT INTO {place} VALUES (5, 5)")
+    prepare(any_server, "'old'", f"INSERT INTO {place} VALUES (1, 1), (2, 2)")
+    prepare(any_server, "'gone'", f"INSERT INTO {place} VALUES (3, 3)")
+    any_server.execute("FLUSH BINARY LOGS")
+    given = position
+    if position == "gtid":
+        given = "gtid:" + registry.source(options_for(any_server, place)).log_end().gtids
+        end(any_server, "ROLLBACK", "'gone'")
+        end(any_server, "COMMIT", "'old'")
+    with Engine(options_for(any_server, place, startingPosition=given)) as engine:
+        found = engine.next()
+        assert listed(engine) == ["X'6f6c64',X'',1", "X'676f6e65',X'',1"]
+        if position != "gtid":
+            end(any_server, "ROLLBACK", "'gone'")
+            end(any_server, "COMMIT", "'old'")
+        any_server.execute(f"INSERT INTO {place} VALUES (4, 4)")
+        expected = now(any_server, place, ("id",))
+        assert expected.keys() == {(1,), (2,), (4,), (5,)}
+        target = {} if position == "initial" else {(5,): expected[5,]}
+        deadline = time.monotonic() + 30
+        while target != expected:
+            assert time.monotonic() < deadline
+            if found is not None:
+                snapshot, log = engine.read(*found)
+                apply(target, changes_of(log), ("id",))
+                rows = {(row["id"],): row for row in rows_of(snapshot)}
+                assert not rows.keys() & target.keys()
+                target.update(rows)
+            found = engine.next()
+
+
+def test_prepare_that_was_purged_before_the_start_is_refused_by_name(any_server, place, monkeypatch):
+    monkeypatch.setattr(prepared_module, "_WAIT_S", 0.5)
+    prepare(any_server, "'lost'", f"INSERT INTO {place} VALUES (1, 1)")
+    any_server.execute("FLUSH BINARY LOGS")
+    purge(any_server)
+    with pytest.raises(PositionLostError, match="X'6c6f7374',X'',1") as refused:
+        registry.source(options_for(any_server, place)).starting_position()
+    assert "XA ROLLBACK X'6c6f7374',X'',1" in refused.value.hint
+
+
+def test_prepare_that_was_purged_before_its_commit_is_a_definite_error(any_server, place):
+    with following(any_server, place) as engine:
+        prepare(any_server, "'lost'", f"INSERT INTO {place} VALUES (1, 1)")
+        any_server.execute("FLUSH BINARY LOGS", f"INSERT INTO {place} VALUES (2, 2)")
+        batch(engine)
+        offset = engine.offset
+    purge(any_server)
+    end(any_server, "COMMIT", "'lost'")
+    with Engine(engine.options) as again:  # its driver holds none of the bytes
+        again.offset = offset
+        deadline = time.monotonic() + 30
+        while (found := again.next()) is None:
+            assert time.monotonic() < deadline
+        with pytest.raises(PositionLostError, match="X'6c6f7374',X'',1"):
+            again.read(*found)
+
+
+def purge(server):
+    """Drop all log files but the last one."""
+    name = server.execute("SHOW BINARY LOGS")[-1][0]
+    deadline = time.monotonic() + 20
+    while len(server.execute("SHOW BINARY LOGS")) > 1:
+        server.execute(f"PURGE BINARY LOGS TO '{name}'")
+        assert time.monotonic() < deadline
+
+
+def test_read_only_transactions_that_are_prepared_are_waited_for(mysql, database, monkeypatch):
+    monkeypatch.setattr(prepared_module, "_WAIT_S", 0.3)
+    table = f"{database}.t"
+    mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+    prepare(mysql, "'reads'", f"SELECT * FROM {table}")
+    source = registry.source(options_for(mysql, table))
+    with pytest.raises(PositionLostError, match="X'7265616473'"):
+        source.starting_position()
+    end(mysql, "COMMIT", "'reads'")
+    assert source.starting_position().prepared == ()
+
+
+def test_who_may_not_see_prepared_transactions_is_told_the_grant(mysql, database):
+    table, user = f"{database}.t", f"u_{database[2:14]}"
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY)",
+        f"CREATE USER {user}",
+        f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}",
+        "XA START 'used'",
+        "XA END 'used'",
+    )
+    try:
+        source = registry.source(options_for(mysql, table, user=user))
+        with pytest.raises(PreflightError) as refused:
+            source.starting_position()
+        mysql.execute(refused.value.hint)
+        assert source.starting_position().prepared == ()
+    finally:
+        mysql.execute(f"DROP USER {user}")
+
+
+def test_failover_finds_what_is_prepared_in_the_other_servers_log():
+    table = "shop.t"
+    with start_mysql(options={"server_id": "101"}) as primary:
+        primary.execute("CREATE DATABASE shop", f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
+        with (
+            replica_of(primary) as other,
+            Switch(primary) as address,
+            following(address, table) as engine,
+        ):
+            prepare(primary, "'f'", f"INSERT INTO {table} VALUES (1, 1)")
+            prepare(primary, "'g'", f"INSERT INTO {table} VALUES (2, 2)")
+            primary.execute(f"INSERT INTO {table} VALUES (3, 3)")
+            _, changes = batch(engine)
+            catch_up(other, primary)
+            promote(other)
+            primary.stop()
+            address.point(other)
+            end(other, "COMMIT", "'f'")
+            end(other, "ROLLBACK", "'g'")
+            other.execute(f"INSERT INTO {table} VALUES (4, 4)")
+            while ("c", 4) not in ids(changes):
+                changes += batch(engine)[1]
+            assert ids(changes) == [("c", 3), ("c", 1), ("c", 4)]
+            assert listed(engine) == []
+
+
+def test_list_is_bounded_by_what_is_open(mysql, database):
+    table = f"{database}.t"
+    mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
+    try:
+        with following(mysql, table) as engine:
+            start = engine.offset
+            for number in range(200):
+                prepare(mysql, f"'{number}'", f"INSERT INTO {table} VALUES ({number}, 1)")
+            end(mysql, "COMMIT", *(f"'{number}'" for number in range(0, 200, 2)))
+            mysql.execute(f"INSERT INTO {table} VALUES (1000, 1)")
+            target = []
+            while ("c", 1000) not in target:
+                target += ids(batch(engine)[1])
+            assert target == [*(("c", number) for number in range(0, 200, 2)), ("c", 1000)]
+            assert len(listed(engine)) == 100
+            assert len(str(engine.offset.to_json())) < 100 * 80 + 1000
+            session = registry.session(engine.options)
+            assert len(changes_of(list(read_log(LogSplit(start.log, engine.offset.log), session)))) == 101
+            session.close()
+    finally:
+        end_all(mysql)

@@ -1,0 +1,120 @@
+"""Writers whose transactions are XA ones more often than not, and what they leave behind."""
+
+from __future__ import annotations
+
+import random
+import threading
+from itertools import count
+
+import pymysql
+
+from tests.support.workload import Writers
+
+#: Errors that random writers run into by design: deadlock, lock wait, and what an XA transaction that was
+#: rolled back for either says at its next statement.
+_EXPECTED = {1062, 1205, 1213, 1397, 1398, 1399, 1400, 1401, 1402, 1613, 1614}
+
+
+class XaWriters(Writers):
+    """Threads that prepare, commit and roll back, mixed with ordinary and one-phase transactions.
+
+    Some of what is prepared is ended by another connection much later, some of it never by the threads:
+    `end_all` does.
+    """
+
+    def __init__(self, *given: object, **more: object) -> None:
+        super().__init__(*given, **more)  # type: ignore[arg-type]
+        self._names = count()
+        self._left: list[str] = []
+        self._lock = threading.Lock()
+        self.ended = 0
+
+    def _run(self, seed: int) -> None:
+        draw = random.Random(seed)
+        try:
+            while not self._stopping.is_set():
+                self._connection(draw)
+        except BaseException as error:  # noqa: BLE001 - told by stop()
+            self.errors.append(error)
+
+    def _connection(self, draw: random.Random) -> None:
+        """Transactions up to one that stays prepared: with it the connection is given up."""
+        with self._server.connect(autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+            while not self._stopping.wait(self._pause_s):
+                xid = f"'w{next(self._names)}','{self._table}',{draw.randrange(1 << 31)}"
+                try:
+                    if draw.random() < 0.25:
+                        cursor.execute("BEGIN")
+                        self._change(cursor, draw)
+                        cursor.execute("COMMIT")
+                    elif self._xa(cursor, draw, xid):
+                        with self._lock:
+                            self._left.append(xid)
+                        return
+                    elif draw.random() < 0.4:
+                        self._end_one(cursor, draw)
+                except pymysql.err.MySQLError as error:
+                    if error.args[0] not in _EXPECTED:
+                        raise
+                    return
+
+    def _xa(self, cursor, draw: random.Random, xid: str) -> bool:
+        """An XA transaction; whether it was left prepared."""
+        cursor.execute(f"XA START {xid}")
+        self._change(cursor, draw)
+        cursor.execute(f"XA END {xid}")
+        dice = draw.random()
+        if dice < 0.2:
+            cursor.execute(f"XA COMMIT {xid} ONE PHASE")
+            return False
+        if dice < 0.25:
+            cursor.execute(f"XA ROLLBACK {xid}")
+            return False
+        cursor.execute(f"XA PREPARE {xid}")
+        if dice < 0.5:
+            return True
+        cursor.execute(f"XA {'ROLLBACK' if dice < 0.6 else 'COMMIT'} {xid}")
+        return False
+
+    def _end_one(self, cursor, draw: random.Random) -> None:
+        with self._lock:
+            xid = self._left.pop(draw.randrange(len(self._left))) if self._left else None
+        if xid is None:
+            return
+        try:
+            cursor.execute(f"XA {'ROLLBACK' if draw.random() < 0.3 else 'COMMIT'} {xid}")
+            self.ended += 1
+        except pymysql.err.MySQLError as error:
+            if error.args[0] != 1397:  # its connection is not quite gone
+                raise
+            with self._lock:
+                self._left.append(xid)
+
+
+def prepare(server, xid: str, *statements: str, first: tuple[str, ...] = ()) -> None:
+    """Run statements in an XA transaction and leave it prepared."""
+    server.execute(*first, f"XA START {xid}", *statements, f"XA END {xid}", f"XA PREPARE {xid}")
+
+
+def end(server, step: str, *xids: str) -> None:
+    """XA COMMIT or XA ROLLBACK of prepared transactions, as soon as their connections are gone."""
+    for xid in xids:
+        for last in [False] * 200 + [True]:
+            try:
+                server.execute(f"XA {step} {xid}")
+                break
+            except pymysql.err.MySQLError as error:
+                if error.args[0] != 1397 or last:
+                    raise
+
+
+def end_all(server) -> None:
+    """Commit all that is prepared: the locks would outlive the test."""
+    sql = "XA RECOVER FORMAT='SQL'" if server.product == "mariadb" else "XA RECOVER CONVERT XID"
+    for format_id, gtrid, _, data in server.execute(sql):
+        if server.product == "mariadb":
+            end(server, "COMMIT", data.decode() if isinstance(data, bytes) else data)
+            continue
+        raw = data[2:]
+        end(server, "COMMIT", f"X'{raw[: 2 * gtrid]}',X'{raw[2 * gtrid :]}',{format_id}")
