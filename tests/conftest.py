@@ -13,10 +13,12 @@ from tailrace.devservers import (
     KafkaServer,
     MariaDbServer,
     MySqlServer,
+    PostgresServer,
     RegistryServer,
     start_kafka,
     start_mariadb,
     start_mysql,
+    start_postgres,
     start_registry,
 )
 
@@ -83,6 +85,22 @@ def registry() -> Iterator[RegistryServer]:
     """The schema registry all tests share."""
     with start_registry() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The PostgreSQL server all tests share. Who changes a setting puts it back."""
+    with start_postgres("18") as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_database(postgres: PostgresServer) -> Iterator[str]:
+    """The name of a fresh, empty database of the PostgreSQL server, dropped after the test with its slots."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    postgres.execute(f"CREATE DATABASE {name}")
+    yield name
+    postgres.drop_database(name)
 
 
 @pytest.fixture(scope="session")

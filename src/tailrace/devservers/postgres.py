@@ -18,7 +18,9 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -54,27 +56,51 @@ class PostgresServer(DevServer):
     stop_signal = signal.SIGINT
 
     def connect(self, **options: Any) -> Any:
-        """A psycopg connection of `postgres` with autocommit; `options` win.
+        """A pg8000 connection of `postgres` with autocommit; `options` win.
 
         Raises:
-            TailraceError: psycopg is not installed.
+            TailraceError: pg8000 is not installed.
         """
-        if importlib.util.find_spec("psycopg") is None:
+        if importlib.util.find_spec("pg8000") is None:
             raise TailraceError(
-                "psycopg is not installed",
+                "pg8000 is not installed",
                 "connections to PostgreSQL need it",
-                "pip install 'psycopg[binary]'",
+                "pip install 'tailrace[postgres]'",
             )
-        psycopg = importlib.import_module("psycopg")
-        return psycopg.connect(
+        dbapi = importlib.import_module("pg8000.dbapi")
+        autocommit = options.pop("autocommit", True)
+        connection = dbapi.connect(
             **{
                 "host": self.host,
                 "port": self.port,
                 "user": self.user,
-                "dbname": "postgres",
-                "autocommit": True,
+                "database": "postgres",
+                "ssl_context": False,
                 **options,
             }
+        )
+        connection.autocommit = autocommit
+        return connection
+
+    def execute(self, *statements: str, database: str = "postgres") -> list[list[Any]]:
+        """Runs statements one after the other as `postgres`; returns the last one's rows."""
+        rows: list[list[Any]] = []
+        with closing(self.connect(database=database)) as connection, closing(connection.cursor()) as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                rows = list(cursor.fetchall()) if cursor.description else []
+        return rows
+
+    def drop_database(self, name: str) -> None:
+        """Removes a database with the slots and sessions that are of it."""
+        slots = f"FROM pg_replication_slots WHERE database = '{name}'"
+        self.execute(f"SELECT pg_terminate_backend(active_pid) {slots} AND active_pid IS NOT NULL")
+        deadline = time.monotonic() + 10
+        while self.execute(f"SELECT 1 {slots} AND active") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.execute(
+            f"SELECT pg_drop_replication_slot(slot_name) {slots}",
+            f"DROP DATABASE IF EXISTS {name} WITH (FORCE)",
         )
 
     def _probe(self) -> str | None:
