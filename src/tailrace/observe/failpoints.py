@@ -11,6 +11,7 @@ Points, in the order in which a batch passes them:
     batch.planned      source process: the end is logged, its splits are made
     snapshot.batch     task: rows of a snapshot split were handed to Spark, more may follow
     log.batch          task: changes of a log split were handed to Spark, more may follow
+    sink.produced      task of a sink with transactions: its share is sent, its transaction is open
     sink.task          task of a sink: its share of a table is written or committed, others' may not be
     sink.table         driver: one table of the batch is committed, others may not be
     sink.merged        driver: changes that waited are merged into a table, the note of them is still there
@@ -31,6 +32,7 @@ POINTS = frozenset(
         "batch.planned",
         "snapshot.batch",
         "log.batch",
+        "sink.produced",
         "sink.task",
         "sink.table",
         "sink.merged",
