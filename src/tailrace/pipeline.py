@@ -45,7 +45,7 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
         log_file=log_file,
         extra_conf=settings.spark,
     )
-    sink = make_sink(pipeline.sink, Router(pipeline.routes))
+    sink = make_sink(pipeline.sink, Router(pipeline.routes), pipeline.source.dialect)
     try:
         Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop).run()
     finally:
