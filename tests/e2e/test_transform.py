@@ -136,7 +136,5 @@ def test_soft_delete_marks_the_row_and_a_shard_column_joins_the_key(spark: Spark
 
 @pytest.mark.parametrize("projection", ["count(*) AS n", "id, rand() AS r", "id, uuid() AS u"])
 def test_expression_that_a_replay_would_not_repeat_is_refused(spark: SparkSession, projection: str) -> None:
-    with pytest.raises(
-        ConfigError, match="cannot be used in a stream that may repeat a batch|MISSING_GROUP_BY"
-    ):
+    with pytest.raises(ConfigError, match=r"cannot be used in a stream|MISSING_GROUP_BY"):
         transformed(spark, TransformRule(r"shop\.t", projection=projection))

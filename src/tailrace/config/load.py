@@ -83,27 +83,29 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
         if section not in given:
             raise ConfigError(f"section `{section}` is missing", f"a pipeline has: {', '.join(_SECTIONS)}")
     options, source = _source(_mapping(given["source"], "source"))
-    sink = _sink(_mapping(given["sink"], "sink"))
+    sinks = _sinks(given["sink"])
     settings = _dataclass(PipelineSettings, given.get("pipeline") or {}, "pipeline")
     transforms = _rules(TransformRule, given.get("transform") or [], "transform")
     for i, rule in enumerate(transforms):
         _check_transform(rule, f"transform[{i}]")
     routes = _rules(RouteRule, given.get("route") or [], "route")
-    return Pipeline(source, options, sink, transforms, routes, _filled(settings, sink, default_name))
+    return Pipeline(source, options, sinks, transforms, routes, _filled(settings, sinks, default_name))
 
 
-def _filled(settings: PipelineSettings, sink: SinkSettings, default_name: str) -> PipelineSettings:
+def _filled(
+    settings: PipelineSettings, sinks: tuple[SinkSettings, ...], default_name: str
+) -> PipelineSettings:
     for name in ("interval_ms", "parallelism"):
         value = getattr(settings, name)
         if value is not None and value <= 0:
             raise ConfigError(f"`pipeline.{_kebab(name)}` must be > 0", f"found {value}")
     checkpoint = settings.checkpoint
     if checkpoint is None:
-        path = getattr(sink, "path", None)
+        path = next((p for p in (getattr(sink, "path", None) for sink in sinks) if p is not None), None)
         if path is None:
             raise ConfigError(
                 "`pipeline.checkpoint` is missing",
-                f"a {sink.type} sink has no path to keep it below",
+                f"a {sinks[0].type} sink has no path to keep it below",
                 "name a directory: pipeline: {checkpoint: ...}",
             )
         checkpoint = path.rstrip("/") + "/_tailrace/checkpoint"
@@ -164,19 +166,32 @@ def _scalar(value: Any, path: str) -> str:
     return str(value)
 
 
-def _sink(given: Mapping[str, Any]) -> SinkSettings:
+def _sinks(given: Any) -> tuple[SinkSettings, ...]:
+    if not isinstance(given, list):
+        return (_sink(_mapping(given, "sink"), "sink"),)
+    if not given:
+        raise ConfigError("`sink` is an empty list", "a pipeline has one sink at least")
+    sinks = tuple(_sink(_mapping(one, f"sink[{i}]"), f"sink[{i}]") for i, one in enumerate(given))
+    paths = [path.rstrip("/") for path in (getattr(sink, "path", None) for sink in sinks) if path is not None]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"two sinks have the path `{twice}`", "needed: a path of its own for each sink")
+    return sinks
+
+
+def _sink(given: Mapping[str, Any], path: str) -> SinkSettings:
     if "type" not in given:
-        raise ConfigError("`sink.type` is missing", f"allowed: {', '.join(SINKS)}")
-    kind = _typed(str, given["type"], "sink.type")
+        raise ConfigError(f"`{path}.type` is missing", f"allowed: {', '.join(SINKS)}")
+    kind = _typed(str, given["type"], f"{path}.type")
     if kind not in SINKS:
         raise ConfigError(
-            f"unknown value `{kind}` at `sink.type`", f"allowed: {', '.join(SINKS)}", _meant(kind, SINKS)
+            f"unknown value `{kind}` at `{path}.type`", f"allowed: {', '.join(SINKS)}", _meant(kind, SINKS)
         )
     rest = {k: v for k, v in given.items() if k != "type"}
-    sink = _dataclass(SINKS[kind], rest, "sink", also=("type",))
+    sink = _dataclass(SINKS[kind], rest, path, also=("type",))
     for name in ("parallelism", "rows"):
         if getattr(sink, name, 1) <= 0:
-            raise ConfigError(f"`sink.{name}` must be > 0", f"found {getattr(sink, name)}")
+            raise ConfigError(f"`{path}.{name}` must be > 0", f"found {getattr(sink, name)}")
     return sink
 
 

@@ -1,7 +1,7 @@
 """A pipeline file as typed values: what `tailrace run` works from.
 
     source:   where changes come from      SourceOptions, and Spark's own spelling of them
-    sink:     where they go                one of SINKS, told apart by `type`
+    sink:     where they go                one or a list of SINKS, told apart by `type`
     transform: what becomes of its rows    TransformRule, the first that matches counts
     route:    which target a table has     RouteRule, the first that matches counts
     pipeline: how it runs                  PipelineSettings
@@ -364,7 +364,7 @@ class Pipeline:
     Args:
         source: the source's options, typed (`shape` is `cells`).
         source_options: the same as given to Spark: camelCase names and texts, secrets as references.
-        sink: the sink's settings.
+        sinks: the settings of each sink; one at least.
         transforms: in the file's order.
         routes: in the file's order.
         settings: how it runs; `name` and `checkpoint` are filled in.
@@ -372,7 +372,7 @@ class Pipeline:
 
     source: SourceOptions
     source_options: Mapping[str, str] = field(repr=False)
-    sink: SinkSettings
+    sinks: tuple[SinkSettings, ...]
     transforms: tuple[TransformRule, ...]
     routes: tuple[RouteRule, ...]
     settings: PipelineSettings
