@@ -1,0 +1,82 @@
+"""Kafka's error codes as errors of ours: which pass, which do not, what is to be done about them. Pure.
+
+Source: librdkafka `rdkafka.h` (names of codes), Kafka protocol guide, "Error Codes".
+"""
+
+from __future__ import annotations
+
+from tailrace.errors import SinkError, TransientSinkError
+
+#: Code: what it means here, and what to do.
+_DEFINITE = {
+    "_AUTHENTICATION": (
+        "the Kafka brokers refuse the credentials",
+        "check `sasl.mechanism`, `sasl.username` and `sasl.password` in `sink.properties`",
+    ),
+    "_SSL": (
+        "no TLS connection to the Kafka brokers can be made",
+        "check `security.protocol` and the `ssl.*` settings in `sink.properties`",
+    ),
+    "_RESOLVE": (
+        "a Kafka broker's host name is unknown",
+        "check `sink.bootstrap-servers`, and the brokers' `advertised.listeners`",
+    ),
+    "_INVALID_ARG": ("a setting of the Kafka client is wrong", "check `sink.properties`"),
+    "TOPIC_AUTHORIZATION_FAILED": (
+        "the Kafka brokers do not allow writing",
+        "kafka-acls.sh --add --allow-principal User:... --operation Write --operation Describe --topic ...",
+    ),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": (
+        "the Kafka brokers do not allow transactions",
+        "let the user write and describe ids that begin with `tailrace.`, or set `delivery: at-least-once`",
+    ),
+    "CLUSTER_AUTHORIZATION_FAILED": (
+        "the Kafka brokers do not allow this client what it needs",
+        "kafka-acls.sh --add --allow-principal User:... --operation IdempotentWrite --cluster",
+    ),
+    "INVALID_TRANSACTION_TIMEOUT": (
+        "the Kafka brokers do not allow transactions this long",
+        "set `transaction.timeout.ms` in `sink.properties` to the brokers' `transaction.max.timeout.ms`",
+    ),
+    "MSG_SIZE_TOO_LARGE": (
+        "a message is larger than its topic takes",
+        "raise the topic's `max.message.bytes`, or set `sink.on-refused-row: quarantine`",
+    ),
+    "INVALID_TOPIC_EXCEPTION": ("a topic's name is not allowed", "route the table to another name"),
+    "POLICY_VIOLATION": ("the Kafka brokers' policy refuses a topic", "make the topic by hand"),
+    "INVALID_REPLICATION_FACTOR": (
+        "a topic cannot have so many replicas",
+        "set `sink.topic-replication` to the number of brokers or less",
+    ),
+    "INVALID_CONFIG": ("a topic's setting is wrong", "check `sink.topic-config`"),
+    "UNSUPPORTED_VERSION": (
+        "the Kafka brokers are too old",
+        "transactions need brokers of version 2.5 or newer; or set `delivery: at-least-once`",
+    ),
+}
+#: Another producer of the same transactional id has begun.
+FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+
+
+def sink_error(name: str, said: str, topic: str | None = None) -> SinkError:
+    """The error for one of Kafka's.
+
+    Args:
+        name: the code's name, e.g. `_TRANSPORT`.
+        said: Kafka's text.
+        topic: the topic it is about, None: no topic.
+    """
+    where = f" (topic `{topic}`)" if topic else ""
+    detail = f"{name}: {said}"
+    if name in _DEFINITE:
+        message, hint = _DEFINITE[name]
+        return SinkError(message + where, detail, hint)
+    if name in FENCED:
+        return TransientSinkError(
+            "another run of the pipeline writes to Kafka",
+            detail,
+            "let only one process run a pipeline, or give them other names",
+        )
+    return TransientSinkError(
+        f"writing to Kafka failed{where}", detail, "are the brokers at `sink.bootstrap-servers` up and well?"
+    )

@@ -1,0 +1,373 @@
+"""The producer of librdkafka, by ctypes: its public C interface, in the library that confluent-kafka brings.
+
+confluent-kafka's own producer takes one Python call per message and no headers in bulk. This one takes Arrow
+arrays (`kernels.produce`). All else that is done with Kafka goes through confluent-kafka.
+
+A producer is used by one thread. Its callbacks run only while that thread is in `poll`, `flush`, `commit`.
+
+Source: librdkafka `rdkafka.h`, and its INTRODUCTION.md on transactional producers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import ConfigError
+from tailrace.sinks.kafka.kernels import produce as kernel
+
+_PRODUCER = 0
+_CONF_OK = 0
+_QUEUE_FULL = -184
+_TIMED_OUT = -185
+_POLL_MS = 100
+#: Librdkafka's: destroy at once, whatever is still queued.
+_PURGE_QUEUE, _PURGE_INFLIGHT = 1, 2
+
+_ErrorCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+_ReportCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+#: Name: type of the result, types of the arguments.
+_FUNCTIONS: Mapping[str, tuple[Any, list[Any]]] = {
+    "conf_new": (ctypes.c_void_p, []),
+    "conf_destroy": (None, [ctypes.c_void_p]),
+    "conf_set": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t],
+    ),
+    "conf_set_error_cb": (None, [ctypes.c_void_p, _ErrorCallback]),
+    "conf_set_dr_msg_cb": (None, [ctypes.c_void_p, _ReportCallback]),
+    "new": (ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "destroy": (None, [ctypes.c_void_p]),
+    "poll": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
+    "flush": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
+    "purge": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
+    "topic_new": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]),
+    "topic_destroy": (None, [ctypes.c_void_p]),
+    "topic_name": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "last_error": (ctypes.c_int, []),
+    "err2name": (ctypes.c_char_p, [ctypes.c_int]),
+    "err2str": (ctypes.c_char_p, [ctypes.c_int]),
+    "init_transactions": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int]),
+    "begin_transaction": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "commit_transaction": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int]),
+    "abort_transaction": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int]),
+    "error_code": (ctypes.c_int, [ctypes.c_void_p]),
+    "error_string": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "error_is_fatal": (ctypes.c_int, [ctypes.c_void_p]),
+    "error_is_retriable": (ctypes.c_int, [ctypes.c_void_p]),
+    "error_destroy": (None, [ctypes.c_void_p]),
+}
+
+
+class KafkaError(Exception):
+    """What librdkafka says went wrong.
+
+    Args:
+        code: its code.
+        name: the code's name, e.g. `_TRANSPORT`.
+        said: its text.
+        topic: the topic it is about, None: no topic.
+    """
+
+    def __init__(self, code: int, name: str, said: str, topic: str | None = None) -> None:
+        super().__init__(code, name, said, topic)
+        self.code = code
+        self.name = name
+        self.said = said
+        self.topic = topic
+
+
+class _Message(ctypes.Structure):
+    """The head of `rd_kafka_message_t`."""
+
+    _fields_ = (("err", ctypes.c_int), ("topic", ctypes.c_void_p))
+
+
+@cache
+def _library() -> Any:
+    library = ctypes.CDLL(str(_path()))
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, f"rd_kafka_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _path() -> Path | str:
+    package = Path(confluent_kafka.__file__).parent
+    for place in (package.parent / "confluent_kafka.libs", package / ".dylibs"):
+        for library in place.glob("librdkafka*"):
+            return library
+    found = ctypes.util.find_library("rdkafka")
+    if found is None:
+        raise ConfigError(
+            "librdkafka was not found", "confluent-kafka is here without it", "pip install 'tailrace[kafka]'"
+        )
+    return found
+
+
+class Producer:
+    """One client of a Kafka cluster that writes.
+
+    Args:
+        settings: librdkafka's configuration.
+
+    Raises:
+        KafkaError: a setting is unknown or wrong.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._topics: dict[str, int] = {}
+        #: The first message that could not be delivered since the last `begin` or `deliver`.
+        self._lost: KafkaError | None = None
+        #: What librdkafka last said about its connections.
+        self.said: KafkaError | None = None
+        # Kept: librdkafka holds their addresses only.
+        self._callbacks = _ErrorCallback(self._on_error), _ReportCallback(self._on_report)
+        library = _library()
+        text = ctypes.create_string_buffer(512)
+        conf = library.rd_kafka_conf_new()
+        for name, value in settings.items():
+            done = library.rd_kafka_conf_set(conf, name.encode(), value.encode(), text, len(text))
+            if done != _CONF_OK:
+                library.rd_kafka_conf_destroy(conf)
+                raise KafkaError(done, "_INVALID_ARG", text.value.decode())
+        library.rd_kafka_conf_set_error_cb(conf, self._callbacks[0])
+        library.rd_kafka_conf_set_dr_msg_cb(conf, self._callbacks[1])
+        self._client = library.rd_kafka_new(_PRODUCER, conf, text, len(text))
+        if not self._client:
+            library.rd_kafka_conf_destroy(conf)
+            raise KafkaError(-186, "_INVALID_ARG", text.value.decode())
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Become the one producer of the transactional id: what another has begun is aborted."""
+        self._until(lambda ms: _library().rd_kafka_init_transactions(self._client, ms), timeout_s)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._lost = None
+        self._check(_library().rd_kafka_begin_transaction(self._client))
+
+    def commit(self, timeout_s: float) -> None:
+        """Send what is queued and commit.
+
+        Raises:
+            KafkaError: a message was refused, another producer has taken over, or it takes too long.
+        """
+        self._until(lambda ms: _library().rd_kafka_commit_transaction(self._client, ms), timeout_s)
+
+    def produce(self, topic: str, messages: Messages, timeout_s: float) -> None:
+        """Queue messages; waits for room.
+
+        Args:
+            topic: its name.
+            messages: the messages.
+            timeout_s: longest time without any room, seconds.
+
+        Raises:
+            KafkaError: a message was refused, or there was no room for so long.
+        """
+        job = messages.job()
+        library = _library()
+        job[kernel.PRODUCE] = _address(library.rd_kafka_produceva)
+        job[kernel.ERROR_CODE] = _address(library.rd_kafka_error_code)
+        job[kernel.ERROR_DESTROY] = _address(library.rd_kafka_error_destroy)
+        job[kernel.CLIENT], job[kernel.TOPIC] = self._client, self._topic(topic)
+        deadline = time.monotonic() + timeout_s
+        while code := kernel.produce(job.ctypes.data):
+            if code != _QUEUE_FULL:
+                raise self._lost or _error(code, topic=topic)
+            queued = job[kernel.NEXT]
+            library.rd_kafka_poll(self._client, _POLL_MS)
+            self._raise_lost()
+            if queued != job[kernel.NEXT]:
+                deadline = time.monotonic() + timeout_s
+            elif time.monotonic() > deadline:
+                raise self.said or _error(_TIMED_OUT, topic=topic)
+        library.rd_kafka_poll(self._client, 0)
+        self._raise_lost()
+
+    def deliver(self, timeout_s: float) -> None:
+        """Wait until all that was produced is delivered; for producers without transactions.
+
+        Raises:
+            KafkaError: a message was not delivered.
+        """
+        code = _library().rd_kafka_flush(self._client, int(timeout_s * 1000))
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+        if code:
+            raise self.said or _error(code)
+
+    def close(self) -> None:
+        """Drop what is queued, without a word to the broker, and let go."""
+        library = _library()
+        library.rd_kafka_purge(self._client, _PURGE_QUEUE | _PURGE_INFLIGHT)
+        library.rd_kafka_poll(self._client, 0)
+        for handle in self._topics.values():
+            library.rd_kafka_topic_destroy(handle)
+        library.rd_kafka_destroy(self._client)
+        self._client = None
+
+    def _topic(self, name: str) -> int:
+        handle = self._topics.get(name)
+        if handle is None:
+            handle = _library().rd_kafka_topic_new(self._client, name.encode(), None)
+            if not handle:
+                raise _error(_library().rd_kafka_last_error(), topic=name)
+            self._topics[name] = handle
+        return handle
+
+    def _until(self, call: Any, timeout_s: float) -> None:
+        """`call` with a time limit in milliseconds, again while it can be tried again."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left_ms = max(int((deadline - time.monotonic()) * 1000), 1)
+            error = call(min(left_ms, 1000))
+            if not error:
+                return
+            library = _library()
+            retriable = library.rd_kafka_error_is_retriable(error)
+            if retriable and time.monotonic() < deadline and not self._is_hopeless():
+                library.rd_kafka_error_destroy(error)
+                library.rd_kafka_poll(self._client, 0)
+                continue
+            self._check(error)
+
+    def _is_hopeless(self) -> bool:
+        """Whether connections fail for what will not pass."""
+        return self.said is not None and self.said.name in HOPELESS
+
+    def _check(self, error: int | None) -> None:
+        if not error:
+            return
+        library = _library()
+        code, said = library.rd_kafka_error_code(error), library.rd_kafka_error_string(error).decode()
+        retriable = library.rd_kafka_error_is_retriable(error)
+        library.rd_kafka_error_destroy(error)
+        library.rd_kafka_poll(self._client, 0)
+        if retriable and self.said is not None:
+            raise self.said
+        raise self._lost or _error(code, said)
+
+    def _raise_lost(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+
+    def _on_error(self, _client: int, code: int, said: bytes, _opaque: int) -> None:
+        name = _name(code)
+        if name != "_ALL_BROKERS_DOWN" or self.said is None:
+            self.said = KafkaError(code, name, said.decode(errors="replace"))
+
+    def _on_report(self, _client: int, message: int, _opaque: int) -> None:
+        report = _Message.from_address(message)
+        if report.err and self._lost is None:
+            self._lost = _error(report.err, topic=_library().rd_kafka_topic_name(report.topic).decode())
+
+
+#: Errors of connections that no waiting mends.
+HOPELESS = frozenset({"_AUTHENTICATION", "_SSL", "_RESOLVE", "SASL_AUTHENTICATION_FAILED"})
+
+
+def _name(code: int) -> str:
+    name: bytes = _library().rd_kafka_err2name(code)
+    return name.decode()
+
+
+def _error(code: int, said: str | None = None, topic: str | None = None) -> KafkaError:
+    text: bytes = _library().rd_kafka_err2str(code)
+    return KafkaError(code, _name(code), said or text.decode(), topic)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+class Messages:
+    """Messages of one topic, as columns.
+
+    Args:
+        keys: binary; null: no key.
+        values: binary; null: no value.
+        headers: list of (key, value) structs, or None.
+        partitions: int32.
+        wanted: uint8; 0 leaves a message out.
+    """
+
+    def __init__(
+        self,
+        keys: pa.BinaryArray,
+        values: pa.BinaryArray,
+        headers: pa.ListArray | None,
+        partitions: np.ndarray,
+        wanted: np.ndarray,
+    ) -> None:
+        self._keys = keys
+        self._values = values
+        self._headers = headers if headers is not None and headers.null_count < len(headers) else None
+        self._partitions = partitions
+        self._wanted = wanted
+        self._kept: list[Any] = []
+
+    def job(self) -> np.ndarray:
+        """The kernel's job; valid as long as this object lives."""
+        job = np.zeros(kernel.JOB, np.int64)
+        job[kernel.ROWS] = len(self._values)
+        job[kernel.WANTED] = self._wanted.ctypes.data
+        job[kernel.PARTITIONS] = self._partitions.ctypes.data
+        job[kernel.KEYS : kernel.KEYS_FIRST + 1] = _buffers(self._keys)
+        job[kernel.VALUES : kernel.VALUES_FIRST + 1] = _buffers(self._values)
+        most = 0
+        if self._headers is not None:
+            most = self._put_headers(job, self._headers)
+        arguments = np.zeros((kernel.FIXED_ARGUMENTS + most, kernel.ARGUMENT), np.uint8)
+        job[kernel.ARGUMENTS] = arguments.ctypes.data
+        self._kept.append(arguments)
+        return job
+
+    def _put_headers(self, job: np.ndarray, headers: pa.ListArray) -> int:
+        """The most headers of one message."""
+        entries = headers.values
+        names = entries.field(0).dictionary_encode()
+        pool, starts = bytearray(), []
+        for name in names.dictionary.to_pylist():
+            starts.append(len(pool))
+            pool += name.encode() + b"\0"
+        texts = np.frombuffer(bytes(pool), np.uint8)
+        addresses = (np.array(starts, np.int64) + texts.ctypes.data)[names.indices.to_numpy()]
+        lengths = headers.value_lengths().fill_null(0).to_numpy()
+        # A null list may hide entries of the array below.
+        starts_of = np.zeros((len(headers), 2), np.int32)
+        starts_of[:, 0] = headers.offsets.to_numpy()[:-1]
+        starts_of[:, 1] = starts_of[:, 0] + lengths
+        job[kernel.HEADER_STARTS] = starts_of.ctypes.data
+        job[kernel.HEADER_NAMES] = addresses.ctypes.data
+        values = entries.field(1)
+        job[kernel.HEADER_VALUES : kernel.HEADER_VALUES_FIRST + 1] = _buffers(values)
+        self._kept += [texts, addresses, starts_of, values]
+        return int(lengths.max(initial=0))
+
+
+#: Where the bytes of a binary array are that has none.
+_NOTHING = np.zeros(1, np.uint8)
+
+
+def _buffers(array: pa.BinaryArray) -> tuple[int, int, int, int]:
+    """Addresses of a binary array's buffers and the number of its first element."""
+    validity, offsets, data = array.buffers()
+    return (
+        0 if validity is None or array.null_count == 0 else validity.address,
+        offsets.address,
+        _NOTHING.ctypes.data if data is None or data.size == 0 else data.address,
+        array.offset,
+    )

@@ -1,0 +1,112 @@
+"""What the driver knows of a stream in Kafka: which writers have written which batch, and who may write."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import StateError
+from tailrace.sinks.base import StreamId
+from tailrace.sinks.kafka.client import Client
+from tailrace.sinks.kafka.failure import sink_error
+from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer
+from tailrace.sinks.kafka.markers import OWNER, Marker, marker_topic, read_markers
+
+_TIMEOUT_S = 90.0
+#: Producers of former writers that are shut out at the same time.
+_AT_ONCE = 8
+#: Batches after which the markers are read on: those that take over a share later have less to read.
+_READ_EVERY = 1000
+
+
+class Stream:
+    """The state of a stream's batches, kept in the marker topic and read from there when a run begins.
+
+    Args:
+        client: how to reach the cluster.
+        stream: the stream.
+        writers: how many writers new batches have.
+    """
+
+    def __init__(self, client: Client, stream: StreamId, writers: int) -> None:
+        self._client = client
+        self._id = stream
+        self._writers = writers
+        self._last: dict[str, Marker] = {}
+        self._batches = 0
+        self.topic = marker_topic(stream.pipeline)
+        #: Markers from this offset on are not known.
+        self.end = 0
+        #: The producer that wrote last, by writer.
+        self.tokens: dict[int, str] = {}
+
+    def open(self) -> None:
+        """Find out what is written, and shut out those who might still write.
+
+        A writer that this stream will have again shuts out its predecessor itself. Others, of a run with
+        more of them, are shut out here, so that a batch begun by them is found begun or never will be.
+
+        Raises:
+            StateError: another stream writes under the pipeline's name.
+            SinkError: Kafka does not let us.
+        """
+        try:
+            producer = self._producer(OWNER)
+            try:
+                self._own(producer)
+            finally:
+                producer.close()
+        except KafkaError as error:
+            raise sink_error(error.name, error.said, error.topic) from error
+
+    def _own(self, producer: Producer) -> None:
+        known = read_markers(self._client, self.topic)
+        owner = known.last.get(OWNER)
+        if owner is not None and owner.stream != self._id.query:
+            raise StateError(
+                f"what pipeline `{self._id.pipeline}` wrote to Kafka is not this stream's",
+                f"topic `{self.topic}` belongs to stream {owner.stream}, this one is {self._id.query}",
+                "go on with that stream's checkpoint, or give the pipeline another name and topic prefix; to "
+                f"append a new snapshot to what is there, delete topic `{self.topic}`",
+            )
+        if owner is None or owner.writers != self._writers:
+            former = 0 if owner is None else owner.writers
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                for shut_out in pool.map(self._producer, map(str, range(former))):
+                    shut_out.close()
+            self._note(producer, Marker(self._id.query, -1, self._writers))
+            known = read_markers(self._client, self.topic)
+        self._last, self.end = dict(known.last), known.end
+
+    def missing(self, batch: int) -> tuple[int, list[int]]:
+        """How many writers batch number `batch` has, and those that have not written it."""
+        begun = [m.writers for key, m in self._last.items() if key != OWNER and m.batch == batch]
+        writers = begun[0] if begun else self._writers
+        last = [self._last.get(str(writer)) for writer in range(writers)]
+        return writers, [w for w, marker in enumerate(last) if marker is None or marker.batch < batch]
+
+    def done(self, batch: int, writers: int) -> None:
+        """All writers have written batch number `batch`."""
+        self._last |= {str(w): Marker(self._id.query, batch, writers) for w in range(writers)}
+        self._batches += 1
+        if self._batches % _READ_EVERY == 0:
+            self.end = read_markers(self._client, self.topic, self.end).end
+
+    def _producer(self, name: str) -> Producer:
+        """The one producer of that name from now on."""
+        producer = Producer(self._client.producer_settings(f"tailrace.{self._id.pipeline}.{name}"))
+        try:
+            producer.init_transactions(_TIMEOUT_S)
+        except BaseException:
+            producer.close()
+            raise
+        return producer
+
+    def _note(self, producer: Producer, marker: Marker) -> None:
+        key, value = pa.array([OWNER.encode()]), pa.array([marker.value()])
+        partition, wanted = np.zeros(1, np.int32), np.ones(1, np.uint8)
+        producer.begin()
+        producer.produce(self.topic, Messages(key, value, None, partition, wanted), _TIMEOUT_S)
+        producer.commit(_TIMEOUT_S)

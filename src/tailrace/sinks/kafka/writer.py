@@ -1,0 +1,320 @@
+"""What tasks do: changes of keys that fall to one writer become messages, in one transaction.
+
+A batch's cells are cut by key: all changes of a key, of whatever cell, go to one writer, in `seq` order. So
+many producers may write to one partition, and the changes of a key stand in it in their order.
+
+    cells ──cut_cells()──► (writer, order, cell) ──shuffle, sort──► write_share() ──► topics, marker
+
+A key update's halves fall to two writers, and each half's message names the other's key in a header. Then the
+cell of either writer holds both halves, and each writes its own only.
+
+Who may write is decided by Kafka: the transactional id names pipeline and writer, `init_transactions` shuts
+out whoever had it before. A producer is kept by its Python process for the batches to come. It may be used
+again if the driver names it as the last that wrote this share; in any other case (another process wrote
+meanwhile, this task is the second attempt of one that died) a new one takes over, and reads from the marker
+topic whether the share is written already.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SinkError, TransientSinkError
+from tailrace.formats.base import MessageFormat, SchemaIds
+from tailrace.formats.headers import key_updates
+from tailrace.formats.messages import operations
+from tailrace.kernels.murmur import partitions_of
+from tailrace.kernels.rowhash import hash_rows
+from tailrace.model.change import OP_DELETE, ChangeBatch
+from tailrace.observe.failpoints import failpoint
+from tailrace.reader.log import keys_of
+from tailrace.sinks.kafka.client import Client
+from tailrace.sinks.kafka.cluster import Topic
+from tailrace.sinks.kafka.failure import FENCED, sink_error
+from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer
+from tailrace.sinks.kafka.markers import Marker, read_markers
+
+#: Columns of what `cut_cells` gives.
+SHARES = "writer int, seq string, cell binary"
+_SHARES = pa.schema([("writer", pa.int32()), ("seq", pa.string()), ("cell", pa.binary())])
+#: Columns of what `write_share` gives.
+REPORT = "writer int, token string, messages bigint, failure string, detail string, hint string"
+_REPORT = pa.schema(
+    [
+        ("writer", pa.int32()),
+        ("token", pa.string()),
+        ("messages", pa.int64()),
+        ("failure", pa.string()),
+        ("detail", pa.string()),
+        ("hint", pa.string()),
+    ]
+)
+#: Longest time without any progress, seconds.
+_PATIENCE_S = 90.0
+#: Bytes of a message beside key, value and headers, at most (record batch and record headers).
+_OVERHEAD = 128
+
+
+@dataclass(frozen=True)
+class Share:
+    """What the tasks of one batch must know; pickled to them.
+
+    Args:
+        client: how to reach the cluster.
+        format: makes messages.
+        ids: the registry's ids of the format's schemas.
+        topics: by the source table's name.
+        writers: how many writers there are.
+        whole: tables that go to one writer as they are: the batch holds several forms of their key.
+        now_ms: processing time, milliseconds since 1970 UTC.
+        tombstones: whether messages without a value are written.
+        pipeline: begins transactional ids; None: no transactions.
+        marker: what is written with the messages.
+        marker_topic: where to.
+        marker_end: markers from there on are not known to the driver.
+        tokens: the producer that wrote last, by writer.
+    """
+
+    client: Client
+    format: MessageFormat
+    ids: SchemaIds
+    topics: Mapping[str, Topic]
+    writers: int
+    whole: frozenset[str]
+    now_ms: int
+    tombstones: bool
+    pipeline: str | None
+    marker: Marker
+    marker_topic: str
+    marker_end: int
+    tokens: Mapping[int, str]
+
+    def transactional_id(self, writer: int) -> str:
+        """The id that only one producer at a time may have."""
+        return f"tailrace.{self.pipeline}.{writer}"
+
+
+# ---- cells by writer ---------------------------------------------------------------------------------
+
+
+def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of (min_seq, cell) as rows of SHARES."""
+    for rows in batches:
+        for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
+            batch = ChangeBatch.from_cell(cell.as_buffer())
+            for writer, piece in _cut(share, batch):
+                # its own piece is the cell itself
+                data = cell if piece is batch else pa.scalar(piece.to_cell(), pa.binary())
+                arrays = [pa.array([writer], pa.int32()), pa.array([seq]), pa.array([data])]
+                yield pa.RecordBatch.from_arrays(arrays, schema=_SHARES)
+
+
+def _cut(share: Share, batch: ChangeBatch) -> Iterator[tuple[int, ChangeBatch]]:
+    writers = _writers(share, batch)
+    if (writers == writers[0]).all():
+        yield int(writers[0]), batch
+        return
+    rows = np.arange(len(batch))
+    first = key_updates(batch)
+    if len(first):
+        first = first[writers[first] != writers[first + 1]]
+        rows = np.concatenate([rows, first, first + 1])
+        writers = np.concatenate([writers, writers[first + 1], writers[first]])
+    order = np.lexsort((rows, writers))
+    rows, writers = rows[order], writers[order]
+    sorted_ = batch.take(pa.array(rows))
+    starts = np.flatnonzero(np.diff(writers, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        yield int(writers[start]), sorted_.slice(int(start), int(end - start))
+
+
+def _writers(share: Share, batch: ChangeBatch) -> np.ndarray:
+    """The writer of each change."""
+    table = str(batch.table.id)
+    if share.writers == 1 or not batch.table.key or table in share.whole:
+        return np.full(len(batch), zlib.crc32(table.encode()) % share.writers, np.int64)
+    hashes = hash_rows(keys_of(batch).flatten(), len(batch))
+    return np.asarray((hashes % np.uint64(share.writers)).astype(np.int64))
+
+
+# ---- messages ----------------------------------------------------------------------------------------
+
+
+def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of SHARES, all of one writer and sorted, to Kafka; a row of REPORT if there was any.
+
+    What Kafka refuses for good is reported and not raised, as Spark would try the task again at once.
+    """
+    transaction: _Writing | None = None
+    try:
+        for rows in batches:
+            for writer, cell in zip(rows.column(0).to_pylist(), rows.column(2), strict=True):
+                if transaction is None:
+                    transaction = _open(share, writer)
+                transaction.write(ChangeBatch.from_cell(cell.as_buffer()))
+        if transaction is not None:
+            transaction.finish()
+            report = [transaction.writer, transaction.token, transaction.messages, None, None, None]
+            yield _row(report)
+    except KafkaError as error:
+        _drop(transaction)
+        ours = sink_error(error.name, error.said, error.topic)
+        if error.name in FENCED:
+            # Should this be the attempt that Spark has given up, nobody must hear of it.
+            raise ours from error
+        yield _failed(ours)
+    except SinkError as error:
+        _drop(transaction)
+        yield _failed(error)
+    except BaseException:
+        _drop(transaction)
+        raise
+
+
+def _row(report: list[object]) -> pa.RecordBatch:
+    arrays = [pa.array([v], f.type) for v, f in zip(report, _REPORT, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_REPORT)
+
+
+def _failed(error: SinkError) -> pa.RecordBatch:
+    kind = "transient" if isinstance(error, TransientSinkError) else "definite"
+    return _row([None, kind, None, error.message, error.detail, error.hint])
+
+
+@dataclass
+class _Kept:
+    """A producer and the last batch that it committed."""
+
+    producer: Producer
+    token: str
+    batch: int
+
+
+#: This process's producers, by transactional id (or client, where there are no transactions).
+_producers: dict[str, _Kept] = {}
+
+
+class _Writing:
+    """One writer's transaction, or what stands for it where there are none.
+
+    Args:
+        share: the batch.
+        writer: the writer's number.
+        kept: its producer.
+        done: the share is in Kafka already.
+    """
+
+    def __init__(self, share: Share, writer: int, kept: _Kept, *, done: bool) -> None:
+        self.writer = writer
+        self.messages = 0
+        self._share = share
+        self._kept = kept
+        self._done = done
+        if share.pipeline is not None and not done:
+            kept.producer.begin()
+
+    @property
+    def token(self) -> str:
+        """Names the producer."""
+        return self._kept.token
+
+    def write(self, batch: ChangeBatch) -> None:
+        """Queue the messages of one cell's changes."""
+        if self._done:
+            return
+        share = self._share
+        made = share.format.messages(batch, share.now_ms, share.ids)
+        keys, values = made.column("key"), made.column("value")
+        topic = share.topics[str(batch.table.id)]
+        wanted = self._own(batch, len(values))
+        if not share.tombstones:
+            wanted &= values.is_valid().to_numpy(zero_copy_only=False)
+        headers = made.column("headers")
+        messages = Messages(
+            keys, values, headers, partitions_of(keys, topic.partitions), wanted.astype(np.uint8)
+        )
+        self._kept.producer.produce(topic.name, messages, _PATIENCE_S)
+        self.messages += int(wanted.sum())
+
+    def finish(self) -> None:
+        """Make it durable."""
+        if self._done:
+            return
+        producer, share = self._kept.producer, self._share
+        if share.pipeline is None:
+            producer.deliver(_PATIENCE_S)
+            failpoint("sink.task")
+            return
+        key = pa.array([str(self.writer).encode()])
+        value = pa.array([share.marker.value()])
+        partition, wanted = np.zeros(1, np.int32), np.ones(1, np.uint8)
+        producer.produce(share.marker_topic, Messages(key, value, None, partition, wanted), _PATIENCE_S)
+        failpoint("sink.produced")
+        producer.commit(_PATIENCE_S)
+        self._kept.batch = share.marker.batch
+        failpoint("sink.task")
+
+    def _own(self, batch: ChangeBatch, messages: int) -> np.ndarray:
+        """Which messages are the writer's own: not the other half of a key update."""
+        if self._share.writers == 1 or not len(key_updates(batch)):
+            return np.ones(messages, bool)
+        own = _writers(self._share, batch) == self.writer
+        if messages == len(batch):
+            return np.asarray(own)
+        return np.repeat(own, 1 + (operations(batch) == OP_DELETE))
+
+    def drop(self) -> None:
+        """Let go of the producer: its transaction is aborted by its successor, or by Kafka in time."""
+        self._kept.producer.close()
+
+
+def _open(share: Share, writer: int) -> _Writing:
+    name = share.client.bootstrap_servers if share.pipeline is None else share.transactional_id(writer)
+    kept = _producers.pop(name, None)
+    if kept is not None and share.pipeline is not None and kept.token != share.tokens.get(writer):
+        kept.producer.close()
+        kept = None
+    if kept is not None:
+        done = share.pipeline is not None and kept.batch == share.marker.batch
+    else:
+        smallest = min((topic.limit for topic in share.topics.values()), default=1_000_000)
+        id_ = None if share.pipeline is None else share.transactional_id(writer)
+        producer = Producer(share.client.producer_settings(id_, min(smallest, 1_000_000)))
+        kept, done = _Kept(producer, uuid.uuid4().hex, -1), False
+        if share.pipeline is not None:
+            done = _take_over(share, writer, producer)
+    writing = _Writing(share, writer, kept, done=done)
+    _producers[name] = kept
+    return writing
+
+
+def _take_over(share: Share, writer: int, producer: Producer) -> bool:
+    """Become the writer; whether its share of the batch is written already."""
+    try:
+        producer.init_transactions(_PATIENCE_S)
+        marker = read_markers(share.client, share.marker_topic, share.marker_end).last.get(str(writer))
+    except BaseException:
+        producer.close()
+        raise
+    if marker is None or marker.batch < share.marker.batch:
+        return False
+    if marker.writers != share.writers:
+        raise TransientSinkError(
+            "the batch was begun by another number of writers",
+            f"found a marker of {marker.writers}, now there are {share.writers}",
+        )
+    return True
+
+
+def _drop(writing: _Writing | None) -> None:
+    if writing is not None:
+        for name, kept in list(_producers.items()):
+            if kept.token == writing.token:
+                del _producers[name]
+        writing.drop()
