@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -51,11 +51,15 @@ class DataFile:
     rows: int
     stats: str
 
-    def action(self) -> str:
-        """Delta's `add` action, as JSON text."""
+    def action(self, partition: Mapping[str, int]) -> str:
+        """Delta's `add` action, as JSON text.
+
+        Args:
+            partition: value of each column that the table is partitioned by.
+        """
         add = {
             "path": self.name,
-            "partitionValues": {},
+            "partitionValues": {name: str(value) for name, value in partition.items()},
             "size": self.size,
             "modificationTime": int(time.time() * 1000),
             "dataChange": True,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.parts import Part
@@ -31,11 +32,19 @@ class TargetPool:
         work: dict[str, list[Part]] = {}
         for part in batch.parts:
             work.setdefault(self._router.target(part.table), []).append(part)
-        jobs = [self._pool.submit(write, name, parts) for name, parts in work.items()]
-        failures = [e for e in (job.exception() for job in jobs) if e is not None]
+        self.run([partial(write, name, parts) for name, parts in work.items()])
+        return [Written.of(part, name) for name, parts in work.items() for part in parts]
+
+    def run(self, jobs: Iterable[Callable[[], None]]) -> None:
+        """Do something with several targets.
+
+        Raises:
+            Exception: the first that a job raised, after all have ended.
+        """
+        running = [self._pool.submit(job) for job in jobs]
+        failures = [e for e in (job.exception() for job in running) if e is not None]
         if failures:
             raise failures[0]
-        return [Written.of(part, name) for name, parts in work.items() for part in parts]
 
     def close(self) -> None:
         """End the threads."""

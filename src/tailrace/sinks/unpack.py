@@ -1,10 +1,12 @@
 """Cells to rows, in Spark's tasks, column by column: never one Python object per row.
 
-Three forms of row, each with the columns of the *target*, in its order and its types, whatever the cell's
+Four forms of row, each with the columns of the *target*, in its order and its types, whatever the cell's
 shape was: a column the shape does not have is null, a narrower type is widened.
 
     snapshot rows   the columns
     last rows       per key of a cell the last change: the columns, `_op` and `_seq` (upsert)
+    versions        the columns, from when to when the row was such, and `_seq` (scd2): made of snapshot rows
+                    at once, of changes with `_op`, `_seq` and `_ts` by a merge
     log rows        formats.row's columns, `_before`, the whole old row of an update, and `_absent_before`,
                     the columns that the log left out of it (changelog)
 """
@@ -29,8 +31,22 @@ from tailrace.spark.jvm import map_in_arrow
 #: What a row that is to be merged carries beside its columns.
 MERGE_FIELDS = (pa.field("_op", pa.int8()), pa.field("_seq", pa.string()))
 
+_INSTANT = pa.timestamp("us", "UTC")
+#: ... where each change makes a version: its commit time, null if it is unknown.
+CHANGE_FIELDS = (*MERGE_FIELDS, pa.field("_ts", _INSTANT))
+
+#: What a version of a row has beside its columns. `_seq` is that of the change that it begins with.
+VERSION_FIELDS = (
+    pa.field("_valid_from", _INSTANT),
+    pa.field("_valid_to", _INSTANT),
+    pa.field("_is_current", pa.bool_()),
+    pa.field("_seq", pa.string()),
+)
+
 #: Rows of one Arrow batch on its way into the JVM: more are slower.
 _ROWS_PER_BATCH = 8192
+
+_UNKNOWN = pa.scalar(0, pa.int64())
 
 Unpack = Callable[[ChangeBatch], pa.RecordBatch]
 
@@ -49,19 +65,42 @@ def last_rows(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
     schema = pa.schema([*columns, *MERGE_FIELDS])
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
-        if batch.absent_after:
-            raise SinkError(
-                f"the log holds parts of rows of `{batch.table.id}`, and mode upsert writes whole ones",
-                f"the columns {', '.join(batch.absent_after)} were left out: "
-                "binlog_row_image was not FULL when the change was logged",
-                "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then begin a new stream; "
-                "or use `mode: changelog`",
-            )
+        _require_whole_rows(batch)
         rows = to_rows(batch)
         last = _last_of_each_key(rows.select(list(key)))
         image = rows.select(batch.table.arrow.names)
         arrays = [*_fit_columns(image, columns), batch.op, batch.origin.column("seq")]
         return pa.RecordBatch.from_arrays([a.take(last) for a in arrays], schema=schema)
+
+    return unpack
+
+
+def first_versions(columns: pa.Schema) -> Unpack:
+    """Versions that begin with a row of the snapshot; for batches of snapshot rows."""
+    schema = pa.schema([*columns, *VERSION_FIELDS])
+
+    def unpack(batch: ChangeBatch) -> pa.RecordBatch:
+        n = len(batch)
+        versions = [
+            _commit_times(batch),
+            pa.nulls(n, _INSTANT),
+            pa.array(np.ones(n, dtype=bool)),
+            batch.origin.column("seq"),
+        ]
+        return pa.RecordBatch.from_arrays([*_fit(batch.image("after"), columns), *versions], schema=schema)
+
+    return unpack
+
+
+def version_changes(columns: pa.Schema) -> Unpack:
+    """Every change, with its time; a delete's row is the row before it."""
+    schema = pa.schema([*columns, *CHANGE_FIELDS])
+
+    def unpack(batch: ChangeBatch) -> pa.RecordBatch:
+        _require_whole_rows(batch)
+        image = to_rows(batch).select(batch.table.arrow.names)
+        change = [batch.op, batch.origin.column("seq"), _commit_times(batch)]
+        return pa.RecordBatch.from_arrays([*_fit_columns(image, columns), *change], schema=schema)
 
     return unpack
 
@@ -109,6 +148,23 @@ def unpacked(cells: DataFrame, unpack: Unpack, schema: pa.Schema) -> DataFrame:
 def spark_schema(schema: pa.Schema) -> StructType:
     """The Spark types of stored columns; wall-clock times stay without a zone."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _require_whole_rows(batch: ChangeBatch) -> None:
+    if batch.absent_after:
+        raise SinkError(
+            f"the log holds parts of rows of `{batch.table.id}`, and the sink's mode writes whole ones",
+            f"the columns {', '.join(batch.absent_after)} were left out: "
+            "binlog_row_image was not FULL when the change was logged",
+            "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then begin a new stream; "
+            "or use `mode: changelog`",
+        )
+
+
+def _commit_times(batch: ChangeBatch) -> pa.Array:
+    us = batch.origin.column("ts_us")
+    known = pc.if_else(pc.equal(us, _UNKNOWN), pa.scalar(None, pa.int64()), us)
+    return known.cast(_INSTANT)
 
 
 def _fit(image: pa.StructArray, columns: pa.Schema) -> list[pa.Array]:

@@ -1,0 +1,107 @@
+"""Changes received and not merged yet: a table beside the target, partitioned by batch.
+
+Its commits say in `userMetadata`, like a target's, up to which batch they are: appends the batch they bring,
+deletes the batch up to which all is merged. So for the state after batch n the same rule finds its version
+and the target's: the one right before the first commit of a later batch (`verify.target`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tailrace.model.change import OP_DELETE
+from tailrace.sinks.columns import follow
+from tailrace.sinks.delta.merge import column, last_of_each_key
+from tailrace.sinks.delta.table import DeltaTable, Shape, quote
+from tailrace.sinks.unpack import Unpack
+from tailrace.spark.jvm import DeltaState, Mark
+
+#: The batch that brought a change.
+BATCH = pa.field("_batch", pa.int64())
+#: How long a merged change's file stays for who reads it still, and a commit for who looks at the history.
+_KEPT = {
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.logRetentionDuration": "interval 1 days",
+}
+#: So many times merged changes are deleted, then their files are.
+_DELETES_PER_VACUUM = 50
+
+
+def changes_path(root: str, target: str) -> str:
+    """Where the changes of a target wait.
+
+    Args:
+        root: the sink's path.
+        target: the target's name.
+    """
+    return f"{root}/_tailrace/changes/{target}"
+
+
+def overlay(rows: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataFrame:
+    """`rows` with pending changes brought in; changes that are in them already change nothing."""
+    last = last_of_each_key(changes, key)
+    same = [rows[quote(name)].eqNullSafe(last[quote(name)]) for name in key]
+    kept = rows.join(last, same, "left_anti")
+    return kept.unionByName(
+        last.where(f.col("_op") != OP_DELETE).select(*(column(name) for name in rows.columns))
+    )
+
+
+class Pending:
+    """The changes that wait for a target.
+
+    Args:
+        table: where they are, or will be.
+        properties: of the table.
+    """
+
+    def __init__(self, table: DeltaTable, properties: dict[str, str]) -> None:
+        self._table = table
+        self._properties = properties
+        self._state: DeltaState | None = table.state()
+        self._deletes = 0
+        #: Changes by batch.
+        self.batches: dict[int, int] = {}
+        if self._state is not None:
+            counted = table.read().groupBy(BATCH.name).count().collect()
+            self.batches = {row[0]: row[1] for row in counted}
+
+    def __bool__(self) -> bool:
+        return bool(self.batches)
+
+    @property
+    def rows(self) -> int:
+        """How many wait."""
+        return sum(self.batches.values())
+
+    def has(self, mark: Mark) -> bool:
+        """Whether the commit with `mark` is in it, merged meanwhile or not."""
+        return self._state is not None and self._state.transactions.get(mark.app, -1) >= mark.version
+
+    def add(self, cells: DataFrame, unpack: Unpack, fields: pa.Schema, count: int, mark: Mark) -> None:
+        """Let the changes of `cells` wait; at most `count`."""
+        if self._state is None:
+            columns = pa.schema([*fields, BATCH])
+            self._table.create(Shape(columns, self._properties | _KEPT, partition_by=BATCH.name))
+        else:
+            self._table.change(follow(self._table.path, self._table.schema(), fields))
+        self._table.append(cells, unpack, fields, mark, {BATCH.name: mark.version})
+        self._state = self._table.state()
+        self.batches[mark.version] = self.batches.get(mark.version, 0) + count
+
+    def changes(self, above: int) -> DataFrame:
+        """The changes of the batches above `above`."""
+        return self._table.read().where(f.col(BATCH.name) > above).drop(BATCH.name)
+
+    def forget(self, mark: Mark) -> None:
+        """Delete the changes up to the mark's batch: they are merged."""
+        with self._table.marked(mark):
+            self._table.session.sql(f"DELETE FROM {self._table.sql} WHERE {BATCH.name} <= {mark.version}")
+        self.batches = {batch: n for batch, n in self.batches.items() if batch > mark.version}
+        self._deletes += 1
+        if self._deletes % _DELETES_PER_VACUUM == 0:
+            self._table.session.sql(f"VACUUM {self._table.sql}")

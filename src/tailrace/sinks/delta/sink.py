@@ -1,0 +1,228 @@
+"""The Delta sink: targets side by side, merges in rounds, and what is done while no batch comes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from tailrace.config.model import DeltaSettings
+from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
+from tailrace.sinks.delta.batches import Batches
+from tailrace.sinks.delta.form import Form
+from tailrace.sinks.delta.maintenance import Maintenance
+from tailrace.sinks.delta.pending import changes_path
+from tailrace.sinks.delta.schedule import Schedule
+from tailrace.sinks.delta.target import Point, Target
+from tailrace.sinks.parts import SNAPSHOT
+from tailrace.sinks.targets import TargetPool
+from tailrace.spark.checkpoint import Directory, absolute
+from tailrace.spark.jvm import delta_state
+from tailrace.transform.route import Router
+
+#: How often what is due while no batch comes is looked for.
+_LOOK_S = 0.25
+
+
+class DeltaSink:
+    """Writes each table to the Delta table `path/<target>`.
+
+    Args:
+        settings: where and how.
+        router: names the targets.
+    """
+
+    def __init__(self, settings: DeltaSettings, router: Router) -> None:
+        self._settings = settings
+        self._path = absolute(settings.path)
+        self._form = Form(settings.mode)
+        self._pool = TargetPool(router, settings.parallelism)
+        self._schedule = Schedule(settings.merge_interval)
+        self._maintenance = Maintenance(settings)
+        self._tables: _Tables | None = None
+        #: The last batch came to grief.
+        self._broken = False
+        # A batch, a round of merges or a table's maintenance: one at a time.
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._keeper = ThreadPoolExecutor(1, "delta-sink")
+        self._keeping: Future[None] | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `Sink.capabilities`."""
+        return Capabilities(
+            Delivery.EXACTLY_ONCE,
+            Order.BY_SEQ,
+            Unit.TARGET,
+            holds_rows=self._form.merges,
+            follows_schema=True,
+        )
+
+    def write(self, batch: CellBatch) -> list[Written]:
+        """See `Sink.write`."""
+        if self._keeping is not None and self._keeping.done():
+            self._keeping.result()
+        with self._lock:
+            self._broken = True
+            written = self._write(batch)
+            self._broken = False
+        if self._keeping is None and (self._form.merges or self._maintenance):
+            self._keeping = self._keeper.submit(self._keep)
+        return written
+
+    def close(self) -> None:
+        """See `Sink.close`. What waits is merged first, unless the last batch came to grief."""
+        self._closing.set()
+        self._keeper.shutdown()
+        try:
+            if not self._broken:
+                self._finish()
+        except (Py4JError, ConnectionError) as error:
+            # Where Spark's JVM has ended the next run merges.
+            if isinstance(error, Py4JJavaError):
+                raise
+        finally:
+            self._pool.close()
+
+    # ---- a batch -------------------------------------------------------------------------------------
+
+    def _write(self, batch: CellBatch) -> list[Written]:
+        if self._tables is None:
+            self._tables = self._open(batch.spark, batch.stream)
+        tables = self._tables
+        changes = sum(part.changes for part in batch.parts if part.kind != SNAPSHOT)
+        merge_now = self._schedule.is_due(time.monotonic(), tables.waiting_rows + changes)
+        written = self._pool.write(
+            batch, lambda name, parts: tables.target(name).write(batch, parts, merge_now=merge_now)
+        )
+        point = Point(batch.id, batch.end)
+        touched = {w.target for w in written}
+        if merge_now:
+            touched |= self._merge(tables, point)
+        self._schedule.batch(time.monotonic())
+        tables.batches.add(batch.id, batch.end, tables.versions(touched), tables.waiting())
+        return written
+
+    def _merge(self, tables: _Tables, point: Point) -> set[str]:
+        """Merge all that waits; the names of the targets."""
+        names = set(tables.waiting())
+        self._pool.run([partial(tables.target(name).merge_pending, point) for name in names])
+        took_s = tables.merging_s()
+        if took_s:
+            self._schedule.merged(time.monotonic(), took_s)
+        return names
+
+    # ---- while no batch comes ------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Until the sink is closed: merge when the stream rests, look after tables."""
+        # A program that ends without closing its sink is not kept from it.
+        while not self._closing.wait(_LOOK_S) and threading.main_thread().is_alive():
+            tables = self._tables
+            assert tables is not None
+            with self._lock:
+                if not self._broken and tables.waiting() and self._schedule.is_due_at_rest(time.monotonic()):
+                    self._merge_without_batch(tables)
+            self._maintain(tables)
+
+    def _merge_without_batch(self, tables: _Tables) -> None:
+        touched = self._merge(tables, tables.point())
+        if touched or not tables.batches.current:
+            tables.batches.renew(tables.versions(touched), {})
+
+    def _maintain(self, tables: _Tables) -> None:
+        for name, target in sorted(tables.targets.items()) if self._maintenance else ():
+            with self._lock:
+                if not self._broken and self._maintenance.run(target.table):
+                    tables.batches.renew(tables.versions([name]), tables.waiting())
+
+    def _finish(self) -> None:
+        """Before the sink is closed."""
+        tables = self._tables
+        if tables is None:
+            stream = self._stream_that_left_changes()
+            if stream is None:
+                return
+            tables = self._open(SparkSession.active(), stream)
+        with self._lock:
+            self._merge_without_batch(tables)
+        self._maintain(tables)
+
+    # ---- the tables ----------------------------------------------------------------------------------
+
+    def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
+        """The stream's tables; those that changes wait for are opened."""
+        batches = Batches(session.newSession(), self._path, stream)
+        tables = _Tables(self._settings, self._form, self._path, session, stream, batches)
+        for name in self._left_changes():
+            tables.target(name)
+        if not tables.waiting() and not batches.current:
+            batches.renew(tables.versions(tables.targets), {})
+        return tables
+
+    def _left_changes(self) -> list[str]:
+        return Directory(changes_path(self._path, "").rstrip("/")).names() if self._form.merges else []
+
+    def _stream_that_left_changes(self) -> StreamId | None:
+        """The stream whose last run may have ended before it merged, if this one had no batch."""
+        for name in self._left_changes():
+            state = delta_state(SparkSession.active(), f"{self._path}/{name}")
+            if state is not None and state.properties.get("tailrace.mode") == self._form.mode:
+                held = state.properties
+                return StreamId(held.get("tailrace.pipeline", ""), held["tailrace.stream"])
+        return None
+
+
+@dataclass
+class _Tables:
+    """The tables that a stream writes, as far as they have been met."""
+
+    settings: DeltaSettings
+    form: Form
+    path: str
+    session: SparkSession
+    stream: StreamId
+    batches: Batches
+    targets: dict[str, Target] = field(default_factory=dict)
+
+    def target(self, name: str) -> Target:
+        if name not in self.targets:
+            self.targets[name] = Target(
+                name,
+                self.path,
+                self.form,
+                self.stream,
+                self.session.newSession(),
+                self.settings.cluster_by_key,
+            )
+        return self.targets[name]
+
+    def point(self) -> Point:
+        """How far the stream has come."""
+        waiting = [batch for target in self.targets.values() for batch in target.waiting]
+        return Point(max([self.batches.batch or 0, *waiting]), self.batches.end)
+
+    def waiting(self) -> dict[str, int]:
+        """The first batch that waits, of each target that changes wait for."""
+        return {name: min(t.waiting) for name, t in list(self.targets.items()) if t.waiting}
+
+    @property
+    def waiting_rows(self) -> int:
+        return sum(sum(t.waiting.values()) for t in self.targets.values())
+
+    def versions(self, names: Iterable[str]) -> dict[str, int]:
+        return {name: self.target(name).version() for name in names}
+
+    def merging_s(self) -> float:
+        """What merges have taken since this was asked."""
+        took = [target.merging_s for target in self.targets.values()]
+        for target in self.targets.values():
+            target.merging_s = 0.0
+        return max([sum(took) / self.settings.parallelism, *took], default=0.0)

@@ -1,0 +1,191 @@
+"""One Delta table at a path: read, made, changed, appended to; it knows nothing of what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tailrace.sinks.columns import AddColumn, WidenColumn
+from tailrace.sinks.parquet import write_cells, write_rows
+from tailrace.sinks.unpack import Unpack, spark_schema, unpacked
+from tailrace.spark.checkpoint import is_local
+from tailrace.spark.jvm import DeltaState, Mark, commit_to_delta, delta_state
+
+#: Characters that Delta allows in column names only with column mapping.
+_SPECIAL = frozenset(" ,;{}()\n\t=")
+
+
+@dataclass(frozen=True)
+class DeltaTable:
+    """A Delta table.
+
+    Args:
+        session: reaches it, and nothing else does while it is being written: what a MERGE's commit
+            carries stands in its settings.
+        path: its directory.
+    """
+
+    session: SparkSession
+    path: str
+
+    @property
+    def sql(self) -> str:
+        """Its name in SQL."""
+        return f"delta.{quote(self.path)}"
+
+    def state(self) -> DeltaState | None:
+        """Its newest state, None if it is not there."""
+        return delta_state(self.session, self.path)
+
+    def read(self) -> DataFrame:
+        """Its rows."""
+        return self.session.read.format("delta").load(self.path)
+
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return to_arrow_schema(self.read().schema, timezone="UTC")
+
+    # ---- shape ---------------------------------------------------------------------------------------
+
+    def create(self, shape: Shape) -> None:
+        """Make it."""
+        properties = dict(shape.properties)
+        if any(_SPECIAL & set(name) for name in all_names(shape.columns)):
+            properties["delta.columnMapping.mode"] = "name"
+        listed = ", ".join(
+            f"{quote(c.name)} {c.dataType.simpleString()}" for c in spark_schema(shape.columns)
+        )
+        tags = ", ".join(f"{text(k)} = {text(v)}" for k, v in properties.items())
+        laid_out = ""
+        if shape.partition_by is not None:
+            laid_out = f" PARTITIONED BY ({quote(shape.partition_by)})"
+        elif shape.cluster_by:
+            laid_out = f" CLUSTER BY ({', '.join(quote(name) for name in shape.cluster_by)})"
+        self.session.sql(f"CREATE TABLE {self.sql} ({listed}) USING delta{laid_out} TBLPROPERTIES ({tags})")
+
+    def change(self, changes: Iterable[AddColumn | WidenColumn], within: Sequence[str] = ("",)) -> None:
+        """Add and widen columns.
+
+        Args:
+            changes: which.
+            within: prefixes of the places that have them: nothing, or `name.` of a struct.
+        """
+        for change in changes:
+            kind = spark_schema(pa.schema([(change.name, change.type)]))[0].dataType.simpleString()
+            for prefix in within:
+                name = prefix + quote(change.name)
+                if isinstance(change, AddColumn):
+                    self.session.sql(f"ALTER TABLE {self.sql} ADD COLUMN {name} {kind}")
+                else:
+                    self.set("delta.enableTypeWidening", "true")
+                    self.session.sql(f"ALTER TABLE {self.sql} ALTER COLUMN {name} TYPE {kind}")
+
+    def set(self, name: str, value: str) -> None:
+        """Set a property."""
+        self.session.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({text(name)} = {text(value)})")
+
+    # ---- rows ----------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        cells: DataFrame,
+        unpack: Unpack,
+        fields: pa.Schema,
+        mark: Mark,
+        partition: Mapping[str, int] | None = None,
+    ) -> None:
+        """Append the rows of `cells`, unless a commit with `mark` is in it.
+
+        Args:
+            cells: one column, `cell`.
+            unpack: makes rows of a cell.
+            fields: the rows' columns.
+            mark: what the commit carries.
+            partition: the partition they go to, of a partitioned table.
+        """
+        partition = partition or {}
+        if self._is_direct():
+            files = write_cells(cells, unpack, fields, self.path)
+            commit_to_delta(self.session, self.path, [file.action(partition) for file in files], mark)
+            return
+        rows = unpacked(cells, unpack, fields)
+        for name, value in partition.items():
+            rows = rows.withColumn(name, f.lit(value).cast("long"))
+        with self.marked(mark):
+            rows.write.format("delta").mode("append").save(self.path)
+
+    def append_rows(self, rows: pa.RecordBatch, mark: Mark) -> None:
+        """Append rows that are here, unless a commit with `mark` is in it."""
+        if self._is_direct():
+            files = write_rows([rows], rows.schema, self.path)
+            commit_to_delta(self.session, self.path, [file.action({}) for file in files], mark)
+            return
+        with self.marked(mark):
+            frame = self.session.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
+            frame.write.format("delta").mode("append").save(self.path)
+
+    @contextmanager
+    def marked(self, mark: Mark) -> Iterator[None]:
+        """Commits of its session carry `mark`."""
+        conf = {
+            "spark.databricks.delta.write.txnAppId": mark.app,
+            "spark.databricks.delta.write.txnVersion": str(mark.version),
+            "spark.databricks.delta.commitInfo.userMetadata": mark.said,
+            # What is merged lies in files that nobody changes.
+            "spark.databricks.delta.merge.materializeSource": "none" if is_local(self.path) else "auto",
+        }
+        for name, value in conf.items():
+            self.session.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in conf:
+                self.session.conf.unset(name)
+
+    def _is_direct(self) -> bool:
+        """Whether tasks write its files by path."""
+        if not is_local(self.path):
+            return False
+        state = self.state()
+        return state is not None and "delta.columnMapping.mode" not in state.properties
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a table is made with.
+
+    Args:
+        columns: its columns.
+        properties: its properties.
+        partition_by: the column it is partitioned by.
+        cluster_by: the columns it is clustered by.
+    """
+
+    columns: pa.Schema
+    properties: Mapping[str, str]
+    partition_by: str | None = None
+    cluster_by: Sequence[str] = field(default=())
+
+
+def all_names(columns: Iterable[pa.Field]) -> Iterator[str]:
+    """The names of columns and of what is in structs."""
+    for column in columns:
+        yield column.name
+        if pa.types.is_struct(column.type):
+            yield from all_names(column.type)
+
+
+def quote(name: str) -> str:
+    """An identifier of SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text(value: str) -> str:
+    """A text literal of SQL."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,241 @@
+"""One target: its parts of a batch written once, its pending changes merged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.errors import SinkError, StateError
+from tailrace.observe.failpoints import failpoint
+from tailrace.sinks.base import CellBatch, StreamId
+from tailrace.sinks.columns import follow, stored_schema
+from tailrace.sinks.delta.form import Form
+from tailrace.sinks.delta.merge import merge
+from tailrace.sinks.delta.pending import Pending, changes_path
+from tailrace.sinks.delta.table import DeltaTable, Shape, all_names
+from tailrace.sinks.parquet import write_cells
+from tailrace.sinks.parts import SNAPSHOT, Part
+from tailrace.sinks.unpack import spark_schema
+from tailrace.spark.checkpoint import is_local
+from tailrace.spark.jvm import DeltaState, Mark, in_session
+
+_KEY = "tailrace.key"
+
+
+@dataclass(frozen=True)
+class Point:
+    """How far a stream has come.
+
+    Args:
+        batch: a batch's number.
+        end: the stream offset at its end.
+    """
+
+    batch: int
+    end: object
+
+    def mark(self, app: str, query: str, **said: str) -> Mark:
+        """The mark of a commit that brings a target up to here."""
+        text = json.dumps({"batch": self.batch, "end": self.end, **said}, separators=(",", ":"))
+        return Mark(app, self.batch, query, text)
+
+
+@dataclass
+class Target:
+    """One Delta table and the changes that wait for it.
+
+    Args:
+        name: the target's.
+        root: the sink's path.
+        form: what it holds.
+        stream: whose it is.
+        session: its own, so that settings of one commit do not reach another's.
+        cluster: whether a new table is clustered by its key.
+    """
+
+    name: str
+    root: str
+    form: Form
+    stream: StreamId
+    session: SparkSession
+    cluster: bool = False
+    #: What merges have taken since somebody asked, seconds.
+    merging_s: float = field(default=0.0, init=False)
+
+    @property
+    def table(self) -> DeltaTable:
+        """The table itself."""
+        return DeltaTable(self.session, f"{self.root}/{self.name}")
+
+    @cached_property
+    def pending(self) -> Pending:
+        """The changes that wait."""
+        properties = {"tailrace.stream": self.stream.query, "tailrace.mode": str(self.form.mode)}
+        return Pending(DeltaTable(self.session, changes_path(self.root, self.name)), properties)
+
+    @property
+    def waiting(self) -> Mapping[int, int]:
+        """Changes that wait, by batch; none of a mode that appends."""
+        return self.pending.batches if self.form.merges else {}
+
+    def version(self) -> int:
+        """The newest version of the table."""
+        state = self.table.state()
+        assert state is not None
+        return state.version
+
+    def write(self, batch: CellBatch, parts: list[Part], *, merge_now: bool) -> None:
+        """Write each part that is not in the table yet; changes may be left to wait.
+
+        Raises:
+            SinkError: the table has no key, or cannot follow its source.
+            StateError: it is not this stream's.
+        """
+        state = self._open(parts[0])
+        point = Point(batch.id, batch.end)
+        for part in parts:
+            app = f"tailrace/{self.stream.query}/{part.table}/{part.kind}"
+            mark = point.mark(app, self.stream.query, table=str(part.table), part=part.kind)
+            waits = self.form.merges and part.kind != SNAPSHOT
+            if state.transactions.get(mark.app, -1) >= mark.version or (waits and self.pending.has(mark)):
+                continue
+            columns = self._follow(part, state)
+            cells = in_session(part.cells_of(batch.frame), self.session)
+            if not waits:
+                self._append(cells, columns, part, mark)
+            elif merge_now and not self.pending and is_local(self.root):
+                self._merge_cells(cells, columns, part, mark)
+            else:
+                unpack, fields = self.form.log(columns, part.shapes[-1].key)
+                self.pending.add(cells, unpack, fields, part.changes, mark)
+            failpoint("sink.table")
+
+    def merge_pending(self, point: Point) -> None:
+        """Merge what waits.
+
+        Args:
+            point: how far the stream has come: no batch that has been written is later.
+        """
+        if not self.pending:
+            return
+        state = self._state()
+        mark = point.mark(f"tailrace/{self.stream.query}/merge", self.stream.query, part="merge")
+        merged = state.transactions.get(mark.app, -1)
+        if any(batch > merged for batch in self.pending.batches):
+            started = time.monotonic()
+            columns = self.form.columns(self.table.schema())
+            key = json.loads(state.properties[_KEY])
+            merge(self.table, self.form.mode, self.pending.changes(merged), columns, key=key, mark=mark)
+            self.merging_s += time.monotonic() - started
+            failpoint("sink.merged")
+        self.pending.forget(mark)
+
+    # ---- the table -----------------------------------------------------------------------------------
+
+    def _open(self, part: Part) -> DeltaState:
+        """Make the table if it is not there; its state."""
+        state = self.table.state()
+        if state is None:
+            self._create(part)
+            return self._state()
+        held = state.properties
+        if held.get("tailrace.stream") != self.stream.query or held.get("tailrace.mode") != self.form.mode:
+            found = "a table that Tailrace did not make"
+            if "tailrace.stream" in held:
+                found = f"a table of stream {held['tailrace.stream']} in mode `{held.get('tailrace.mode')}`"
+            raise StateError(
+                f"target `{self.name}` at {self.table.path} is not this stream's",
+                f"found {found}, needed one of stream {self.stream.query} in mode `{self.form.mode}`",
+                "use another sink path, go on with that stream's checkpoint, or delete the table",
+            )
+        return state
+
+    def _state(self) -> DeltaState:
+        state = self.table.state()
+        if state is None:
+            raise StateError(
+                f"target `{self.name}` at {self.table.path} is gone",
+                "there is no Delta table any more, and the stream has written to it",
+                "bring it back, or begin a new stream with a new checkpoint",
+            )
+        return state
+
+    def _create(self, part: Part) -> None:
+        shape = part.shapes[0]
+        if self.form.merges and not shape.key:
+            raise SinkError(
+                f"table `{part.table}` has no key",
+                f"mode {self.form.mode} needs one to find the row of a change",
+                "add a primary key, or use `mode: changelog`",
+            )
+        columns = stored_schema(shape)
+        own = {name.lower() for name in all_names(self.form.fields(pa.schema([])))}
+        taken = [c.name for c in columns if c.name.lower() in own]
+        if taken:
+            raise SinkError(
+                f"column `{taken[0]}` of table `{part.table}` has a name that mode {self.form.mode} needs",
+                f"the mode adds {', '.join(f'`{name}`' for name in sorted(own))}",
+                "rename the column, or use another mode",
+            )
+        properties = {
+            "tailrace.stream": self.stream.query,
+            "tailrace.pipeline": self.stream.pipeline,
+            "tailrace.mode": str(self.form.mode),
+            _KEY: json.dumps(list(shape.key)),
+            "delta.enableDeletionVectors": str(self.form.merges).lower(),
+        }
+        key = shape.key if self.cluster else ()
+        self.table.create(Shape(self.form.fields(columns), properties, cluster_by=key))
+
+    def _follow(self, part: Part, state: DeltaState) -> pa.Schema:
+        """Let the table follow the part's shapes; the source's columns that it then has."""
+        stored = self.table.schema()
+        missing = self.form.missing(stored)
+        if missing:
+            self.table.change(missing)
+        held = self.form.columns(stored)
+        for shape in part.shapes:
+            changes = follow(self.name, held, stored_schema(shape))
+            if changes:
+                self.table.change(changes, self.form.within)
+                held = self.form.columns(self.table.schema())
+        key = list(part.shapes[-1].key)
+        if self.form.merges and key != json.loads(state.properties[_KEY]):
+            if self.pending:  # they are told apart by the key that they were logged under
+                self.merge_pending(Point(max(self.pending.batches), None))
+            self.table.set(_KEY, json.dumps(key))
+        return held
+
+    # ---- writing -------------------------------------------------------------------------------------
+
+    def _append(self, cells: DataFrame, columns: pa.Schema, part: Part, mark: Mark) -> None:
+        if part.kind == SNAPSHOT:
+            unpack, fields = self.form.snapshot(columns)
+        else:
+            unpack, fields = self.form.log(columns, part.shapes[-1].key)
+        self.table.append(cells, unpack, fields, mark)
+
+    def _merge_cells(self, cells: DataFrame, columns: pa.Schema, part: Part, mark: Mark) -> None:
+        """Merge changes that nothing waits before.
+
+        They are put into files first: MERGE reads them twice.
+        """
+        started = time.monotonic()
+        key = part.shapes[-1].key
+        unpack, fields = self.form.log(columns, key)
+        directory = f"{self.root}/_tailrace/merging/{self.name}"
+        shutil.rmtree(directory, ignore_errors=True)  # a process that was killed leaves it
+        try:
+            write_cells(cells, unpack, fields, directory)
+            rows = self.session.read.schema(spark_schema(fields)).parquet(directory)
+            merge(self.table, self.form.mode, rows, columns, key=key, mark=mark)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        self.merging_s += time.monotonic() - started
