@@ -99,7 +99,7 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
 
     log_file = log_file or engine.default_log_file(pipeline)
     _log_to(log_file)
-    console = Console(stderr=isinstance(pipeline.sink, ConsoleSettings))
+    console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
     with ProgressView(console) as view, stop_on_signals(view.stopping) as stop:
         engine.run(pipeline, view, stop, log_file)
 
@@ -108,13 +108,26 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
 @_pipeline_argument
 def check(pipeline_file: Path) -> None:
     """Check everything the server must be set up for: found, needed, the SQL that mends it."""
-    from tailrace.sources import preflight  # noqa: PLC0415
-    from tailrace.sources.mysql.preflight import check as findings_of  # noqa: PLC0415
+    from tailrace.sources import preflight, registry  # noqa: PLC0415
 
-    findings = findings_of(load_pipeline(pipeline_file).source)
+    findings = registry.check(load_pipeline(pipeline_file).source)
     click.echo(preflight.render(findings))
     if preflight.errors(findings):
         raise SystemExit(EXIT_PREFLIGHT)
+
+
+@cli.command()
+@_pipeline_argument
+def drop(pipeline_file: Path) -> None:
+    """Remove what the pipeline has made on the server (PostgreSQL: replication slot, publication).
+
+    A slot holds back the server's log until it is removed. The target and the checkpoint stay; the pipeline
+    cannot go on from the checkpoint afterwards.
+    """
+    from tailrace.sources import registry  # noqa: PLC0415
+
+    for line in registry.drop(load_pipeline(pipeline_file).source) or ["nothing to remove"]:
+        click.echo(line)
 
 
 @cli.group()

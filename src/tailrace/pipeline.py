@@ -4,7 +4,8 @@ file -> settings        config.load
 server fit?             sources.preflight
 Spark                   spark.session
 source -> batches       spark.source, driven by spark.query
-batches -> targets      sinks, named by transform.route
+batches -> rows         spark.transform, by the file's rules
+rows -> targets         sinks, named by transform.route
 progress                observe
 """
 
@@ -14,12 +15,11 @@ import threading
 from pathlib import Path
 
 from tailrace.config.model import DeltaSettings, Pipeline
-from tailrace.sinks.registry import make_sink
+from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
 from tailrace.spark.jars import cache_dir
 from tailrace.spark.query import Supervisor, Watcher, read_cells
 from tailrace.spark.session import spark_session, stop_session
-from tailrace.transform.route import Router
 
 
 def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | None = None) -> None:
@@ -39,13 +39,13 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
     settings = pipeline.settings
     session = spark_session(
         settings.name,
-        delta=isinstance(pipeline.sink, DeltaSettings),
+        delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
         master=settings.master,
         parallelism=settings.parallelism,
         log_file=log_file,
         extra_conf=settings.spark,
     )
-    sink = make_sink(pipeline.sink, Router(pipeline.routes), pipeline.source.dialect)
+    sink = make_sinks(pipeline)
     try:
         Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop).run()
     finally:

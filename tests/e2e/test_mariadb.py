@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 from tailrace.cli import cli
 from tailrace.config.load import parse_pipeline
 from tailrace.devservers import MariaDbServer
-from tailrace.sinks.registry import make_sink
+from tailrace.sinks.registry import make_sinks
 from tailrace.spark.query import Supervisor, read_cells
-from tailrace.transform.route import Router
 from tailrace.verify.run import verify
 from tests.support.workload import SUBJECTS, Writers, fill
 
@@ -59,7 +58,7 @@ def test_pipeline_holds_what_the_source_holds_when_the_writers_have_stopped(
     )
 
     def run() -> None:
-        sink = make_sink(pipeline.sink, Router(pipeline.routes))
+        sink = make_sinks(pipeline)
         try:
             Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
         finally:

@@ -13,10 +13,9 @@ from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.errors import PositionLostError, SinkError, StateError, TransientSourceError
 from tailrace.sinks.base import CellBatch, Written
-from tailrace.sinks.registry import make_sink
+from tailrace.sinks.registry import make_sinks
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.query import Supervisor
-from tailrace.transform.route import Router
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.fake_source import NAME, put_batch, put_failure, register
 
@@ -66,7 +65,7 @@ class Run:
         def read() -> Any:
             return self.spark.readStream.format(NAME).option("directory", str(self.source)).load()
 
-        own = sink or make_sink(pipeline.sink, Router(pipeline.routes))
+        own = sink or make_sinks(pipeline)
         try:
             Supervisor(read, pipeline, own, self.watching, self.stop).run()
         finally:
@@ -141,7 +140,7 @@ def test_failure_of_the_sink_is_raised_as_it_was(run: Run) -> None:
 
 def test_stop_lets_the_running_batch_finish_and_begins_no_other(run: Run) -> None:
     pipeline = run.pipeline("parquet", "continuous")
-    inner = make_sink(pipeline.sink, Router([]))
+    inner = make_sinks(pipeline)
     under_way, go_on = threading.Event(), threading.Event()
 
     class Slow:

@@ -15,9 +15,8 @@ from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.devservers import MySqlServer
 from tailrace.errors import ConfigError, StateError
-from tailrace.sinks.registry import make_sink
+from tailrace.sinks.registry import make_sinks
 from tailrace.spark.query import Supervisor, read_cells
-from tailrace.transform.route import Router
 from tailrace.verify.report import print_report
 from tailrace.verify.run import verify
 
@@ -69,7 +68,7 @@ class Copy:
         )
 
     def run(self) -> None:
-        sink = make_sink(self.pipeline.sink, Router(self.pipeline.routes))
+        sink = make_sinks(self.pipeline)
         try:
             stop = threading.Event()
             Supervisor(

@@ -40,13 +40,38 @@ def test_file_is_read_into_typed_settings() -> None:
     assert pipeline.source.tables == ("shop.orders", r"app_\d+\.items")
     assert (pipeline.source.snapshot_chunk_rows, pipeline.source.max_bytes_per_trigger) == (5000, 16 << 20)
     assert pipeline.source.shape == "cells"
-    assert pipeline.sink == DeltaSettings("/lake", WriteMode.CHANGELOG)
+    assert pipeline.sinks == (DeltaSettings("/lake", WriteMode.CHANGELOG),)
     assert pipeline.settings.trigger is TriggerMode.INTERVAL
     assert pipeline.settings.spark == {"spark.driver.memory": "2g"}
 
 
 def test_checkpoint_lies_below_the_sink_path_by_default() -> None:
     assert parse_pipeline(FILE).checkpoint == "/lake/_tailrace/checkpoint"
+
+
+def test_one_stream_may_go_to_several_sinks() -> None:
+    several = "sink: [{type: console}, {type: delta, path: /lake}, {type: parquet, path: /log/}]"
+    pipeline = parse_pipeline(changed("sink: {type: delta, path: /lake, mode: changelog}", several))
+    assert [s.type for s in pipeline.sinks] == ["console", "delta", "parquet"]
+    assert pipeline.checkpoint == "/lake/_tailrace/checkpoint"
+
+
+def test_transform_is_read_into_typed_rules() -> None:
+    rules = """
+transform:
+  - source-table: shop\\.orders
+    projection: \\*, 1 AS one
+    primary-keys: id, one
+    mask-hash: [email]
+    mask-salt: ${env:SALT}
+    truncate: {note: 10}
+    skipped-operations: d
+    converter-after-transform: SOFT_DELETE
+route:"""
+    (rule,) = parse_pipeline(changed("\nroute:", rules)).transforms
+    assert (rule.primary_keys, rule.mask_hash, rule.truncate) == (("id", "one"), ("email",), {"note": "10"})
+    assert rule.skipped_operations == ("d",)
+    assert "SALT" not in repr(rule)
 
 
 def test_name_is_the_files_by_default() -> None:
@@ -74,6 +99,22 @@ def test_secret_stays_a_reference_and_is_not_printed(monkeypatch: pytest.MonkeyP
         ("name: shop", "parallelism: 0", "`pipeline.parallelism` must be > 0"),
         ("port: 3307", "port: x", "expected `int`, got `str` at `source.port`"),
         ("path: /lake, ", "", "`sink.path` is missing"),
+        ("sink: {type: delta, path: /lake, mode: changelog}", "sink: []", "`sink` is an empty list"),
+        (
+            "sink: {type: delta, path: /lake, mode: changelog}",
+            "sink: [{type: delta, path: /a}, {type: json, path: /a/}]",
+            "two sinks have the path `/a`",
+        ),
+        (
+            "\nroute:",
+            "\ntransform: [{source-table: x, mask-hash: a}]\nroute:",
+            r"`transform\[0\].mask-salt` is missing",
+        ),
+        (
+            "\nroute:",
+            "\ntransform: [{source-table: x, skipped-operations: x}]\nroute:",
+            r"unknown value `x` at `transform\[0\].skipped-operations`",
+        ),
         ("path: /lake", "path: [a]", "expected `str`, got `array` at `sink.path`"),
         ("type: delta", "type: detla", "unknown value `detla` at `sink.type`"),
         ("mode: changelog", "mode: merge", "unknown value `merge` at `sink.mode`"),

@@ -8,6 +8,7 @@ from tailrace.config.model import (
     JsonSettings,
     KafkaSettings,
     ParquetSettings,
+    Pipeline,
     SinkSettings,
 )
 from tailrace.sinks.base import Sink
@@ -15,23 +16,25 @@ from tailrace.sinks.console import ConsoleSink
 from tailrace.sinks.delta import DeltaSink
 from tailrace.sinks.files import FileSink
 from tailrace.sinks.kafka import kafka_sink
+from tailrace.sinks.several import SeveralSinks
 from tailrace.transform.route import Router
 
 
-def make_sink(settings: SinkSettings, router: Router, connector: str = "mysql") -> Sink:
-    """The sink that `settings` ask for.
+def make_sinks(pipeline: Pipeline) -> Sink:
+    """One sink that writes to all that `pipeline` names."""
+    sinks = [make_sink(settings, pipeline) for settings in pipeline.sinks]
+    return sinks[0] if len(sinks) == 1 else SeveralSinks(sinks)
 
-    Args:
-        settings: which, and how.
-        router: names the targets.
-        connector: the source's kind, as Debezium calls it.
-    """
+
+def make_sink(settings: SinkSettings, pipeline: Pipeline) -> Sink:
+    """The sink of `pipeline` that `settings` ask for."""
+    router = Router(pipeline.routes)
     match settings:
         case DeltaSettings():
             return DeltaSink(settings, router)
         case ParquetSettings() | JsonSettings():
             return FileSink(settings, router)
         case KafkaSettings():
-            return kafka_sink(settings, router, connector)
+            return kafka_sink(settings, router, pipeline.source.dialect)
         case ConsoleSettings():
             return ConsoleSink(settings, router)

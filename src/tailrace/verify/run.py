@@ -37,6 +37,7 @@ from tailrace.sources import registry
 from tailrace.sources.base import Source
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.transform.route import Router
+from tailrace.transform.rules import Transforms
 from tailrace.verify.checksum import Checksums
 from tailrace.verify.compare import Differences, compare
 from tailrace.verify.report import Report, TargetReport
@@ -74,9 +75,10 @@ def verify(
         TailraceError: what the source raises.
     """
     started = time.monotonic()
-    if not isinstance(pipeline.sink, DeltaSettings):
+    sink = next((s for s in pipeline.sinks if isinstance(s, DeltaSettings)), None)
+    if sink is None:
         raise ConfigError(
-            f"a `{pipeline.sink.type}` sink cannot be verified",
+            f"a `{pipeline.sinks[0].type}` sink cannot be verified",
             "verify reads the target at the version a batch left it",
             "use `sink: {type: delta}`",
         )
@@ -85,7 +87,7 @@ def verify(
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     batch, end = _last_committed(pipeline.checkpoint)
     source = registry.source(pipeline.source)
-    by_target, skipped = _tables(source, end, Router(pipeline.routes), pattern)
+    by_target, skipped = _tables(pipeline, source, end, pattern)
     if not by_target:
         raise StateError("there is nothing to compare", "; ".join(f"`{n}`: {why}" for n, why in skipped))
     stopping = threading.Event()
@@ -93,8 +95,7 @@ def verify(
     with ThreadPoolExecutor(parallelism, "verify") as pool:
         try:
             work = [
-                _Comparison.of(spark, pipeline.sink, name, listed, batch)
-                for name, listed in sorted(by_target.items())
+                _Comparison.of(spark, sink, name, listed, batch) for name, listed in sorted(by_target.items())
             ]
             for one in work:
                 one.begin(pool, source, reader, parallelism)
@@ -198,12 +199,13 @@ def _last_committed(path: str) -> tuple[int, StreamOffset]:
 
 
 def _tables(
-    source: Source, end: StreamOffset, router: Router, pattern: str | None
+    pipeline: Pipeline, source: Source, end: StreamOffset, pattern: str | None
 ) -> tuple[dict[str, list[SourceTable]], list[tuple[str, str]]]:
     """The tables to compare by target, and those that cannot be compared, with the reason.
 
     A target that several tables go to is compared with all of them as soon as one matches.
     """
+    router, transforms = Router(pipeline.routes), Transforms(pipeline.transforms)
     known = sorted({*end.tables, *end.done})
     targets = {name: router.target(TableId.parse(name)) for name in known}
     chosen = {targets[name] for name in known if pattern is None or re.fullmatch(pattern, name)}
@@ -221,6 +223,8 @@ def _tables(
             skipped.append((name, "the source has no such table any more"))
         elif end.mode not in ("initial", "snapshot"):
             skipped.append((name, f"the stream began at `{end.mode}`, without the rows before that"))
+        elif transforms.rule(TableId.parse(name)) or router.shard_column(TableId.parse(name)):
+            skipped.append((name, "its rows are transformed on their way"))
         elif not found[name].schema.key:
             skipped.append((name, "it has no key"))
         else:

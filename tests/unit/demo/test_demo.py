@@ -32,7 +32,7 @@ def test_pipeline_file_is_one_that_tailrace_reads(tmp_path: Path) -> None:
     password = place.make_password()
     place.write_pipeline("127.0.0.1", 3306, 5000)
     pipeline = load_pipeline(place.pipeline)
-    assert pipeline.sink == DeltaSettings(str(place.tables), WriteMode.UPSERT)
+    assert pipeline.sinks == (DeltaSettings(str(place.tables), WriteMode.UPSERT),)
     assert pipeline.source.password.resolve() == password
     assert pipeline.source.captures("shop.order_lines")
     assert pipeline.source.snapshot_chunk_rows == 5000
