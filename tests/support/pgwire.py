@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that hands out the protocol's bytes as they are, for tests of what decodes them."""
+"""A connection to PostgreSQL that hands out the protocol's bytes as they are, to test what decodes them."""
 
 from __future__ import annotations
 

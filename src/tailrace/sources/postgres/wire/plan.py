@@ -56,6 +56,7 @@ class Plan:
         schema: the shape.
         descriptors: int64 array (columns, WORDS) with everything but the addresses.
         types: Arrow types of what the kernels write.
+        is_variable: per column whether the kernels write offsets and data.
         finish: columns whose values are made of what the kernels write.
     """
 
@@ -73,6 +74,7 @@ class Plan:
                 name = f"{schema.id}.{column.name}"
                 self.finish[i] = Lists(name, column.type, how(column.type.element))
                 self.types[i] = pa.binary()
+        self.is_variable = self.descriptors[:, KIND] >= values.K_VARIABLE
 
     def describe(self, descriptors: np.ndarray) -> None:
         """Fill in what descriptors of freshly made buffers lack."""

@@ -1,0 +1,482 @@
+"""A replication stream's bytes to batches of changes.
+
+    piece of the stream ── scan ──> records of changes, transactions          (kernel)
+                             │ stops at: R relation, T truncate, M message, a block of a transaction under
+                             v way, prepared transactions                     (Python, rare)
+                        decode_changes ──> images of one relation             (kernel, a batch at a time)
+                        RowColumns ──> where each row comes from              (kernel)
+
+The server sends a transaction once it has committed, in the order of commits, unless it was asked to stream
+large ones while they are under way, or to send prepared ones when they are prepared. Such are held here as
+the bytes they came in, by their xid, until their commit comes; what was rolled back (`A`, also of a
+subtransaction alone) is dropped. So whatever was asked for, the batches are the same.
+
+Rows of different tables interleave freely; those of one table stay in log order, which is why all that is
+pending is decoded before a table changes its shape. Between pieces only open and held transactions and the
+known relations live on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import numpy as np
+
+from tailrace.errors import DecodeError, SchemaMismatchError
+from tailrace.kernels.imagebuffers import ImageBuffers, Layout
+from tailrace.kernels.memory import SLACK
+from tailrace.kernels.tables import TABLES
+from tailrace.model.change import ChangeBatch
+from tailrace.model.table import TableId, TableSchema
+from tailrace.sources.postgres.types import PostgresTypes
+from tailrace.sources.postgres.wire import messages as ms
+from tailrace.sources.postgres.wire import tuples as tp
+from tailrace.sources.postgres.wire.origin import RowColumns
+from tailrace.sources.postgres.wire.outcome import NO_ROOM
+from tailrace.sources.postgres.wire.plan import Plan
+from tailrace.sources.postgres.wire.problems import refusal
+from tailrace.sources.postgres.wire.relation import Relation
+from tailrace.sources.postgres.wire.relations import Relations
+
+#: Changes and transactions collected before they are decoded.
+_MAX_EVENTS = 16384
+#: Bytes of held transactions that may wait to be decoded.
+_MAX_KEPT = 64 << 20
+#: Room for a value that may be longer than its bytes: a NUMERIC's text.
+_LONGEST_NUMERIC = 150_000
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """A TRUNCATE of captured tables.
+
+    Args:
+        lsn: of the change.
+        commit_lsn: of its transaction's commit.
+        tables: the captured tables among those truncated.
+    """
+
+    lsn: int
+    commit_lsn: int
+    tables: tuple[TableId, ...]
+
+
+@dataclass(frozen=True)
+class LogicalMessage:
+    """What `pg_logical_emit_message` wrote.
+
+    Args:
+        lsn: of the message.
+        commit_lsn: of its transaction's commit; None for one outside of transactions.
+        prefix: its prefix.
+        content: its bytes.
+    """
+
+    lsn: int
+    commit_lsn: int | None
+    prefix: str
+    content: bytes
+
+
+class LogDecoder:
+    """Decodes changes of the wanted tables.
+
+    Args:
+        wanted: whether the changes of a table are wanted; asked when a relation is described.
+        types: the database's types.
+        learn: the database's types anew, asked for when a relation has types that are not among them.
+        keys: key columns of tables that have been given one; for others the log's own key counts.
+        shape_of: a table's shape in the catalog, None if it is not there.
+        as_text: whether a column, by its full name, is captured as text.
+        epoch: the stream's epoch, the first part of `seq`.
+        after: transactions whose commit lies below this LSN are passed over.
+        batch_rows: most rows of a batch.
+        batch_bytes: bytes of changes after which a batch ends; one row may be larger.
+
+    Attributes:
+        truncates: those of captured tables that were met.
+        messages: those that were met.
+    """
+
+    def __init__(
+        self,
+        *,
+        wanted: Callable[[TableId], bool],
+        types: PostgresTypes,
+        learn: Callable[[], PostgresTypes] | None = None,
+        keys: Mapping[TableId, tuple[str, ...]] = {},
+        shape_of: Callable[[TableId], TableSchema | None] = lambda _: None,
+        as_text: Callable[[str], bool] = lambda _: False,
+        epoch: int = 0,
+        after: int = 0,
+        batch_rows: int = 8192,
+        batch_bytes: int = 4 << 20,
+    ) -> None:
+        self.truncates: list[Truncate] = []
+        self.messages: list[LogicalMessage] = []
+        self._wanted, self._types, self._learn = wanted, types, learn
+        self._keys, self._shape_of, self._as_text = keys, shape_of, as_text
+        self._after = after
+        self._max_rows, self._max_bytes = batch_rows, batch_bytes
+        self._relations = Relations()
+        #: Layouts by slot with the relation they are of; slots by the Relation message's body.
+        self._layouts: list[tuple[Layout, Relation]] = []
+        self._slots: dict[bytes, int] = {}
+        self._current: dict[TableId, int] = {}
+        self._state = np.zeros(ms.STATE_WORDS, np.int64)
+        self._events = np.zeros((_MAX_EVENTS, ms.EV_WORDS), np.int64)
+        self._txs = np.zeros((_MAX_EVENTS, ms.TX_WORDS), np.int64)
+        self._buffers = ImageBuffers()
+        self._rows = RowColumns(batch_rows, epoch)
+        #: Blocks of transactions that have not committed, by xid or name, and what aborted within them.
+        self._held: dict[int | bytes, list[np.ndarray]] = {}
+        self._aborted: dict[int | bytes, set[int]] = {}
+        self._prepared: dict[bytes, tuple[int | bytes, bool]] = {}
+        #: The transaction whose block is under way, and the letter that ends it.
+        self._holding: tuple[int | bytes, int] | None = None
+        self._kept: list[np.ndarray] = []
+        self._kept_bytes = 0
+
+    def feed(self, data: bytes | np.ndarray) -> Iterator[ChangeBatch]:
+        """Decode whole CopyData messages; pieces come in the stream's order.
+
+        Args:
+            data: the messages; an array needs no slack, it is copied.
+
+        Raises:
+            DecodeError: malformed bytes.
+            BinaryFormError: a value came in binary form whose type is read as text.
+            SchemaMismatchError: changed rows without the table's key.
+        """
+        memory = np.zeros(len(data) + SLACK, np.uint8)
+        memory[: len(data)] = np.frombuffer(data, np.uint8)
+        base = memory.ctypes.data
+        yield from self._scan(base, base + len(data), memory, None)
+        yield from self._flush()
+
+    def _scan(
+        self, at: int, end: int, memory: np.ndarray, replayed: int | bytes | None
+    ) -> Iterator[ChangeBatch]:
+        """Collect the changes between two addresses in `memory`, decoding when there is no room for more.
+
+        Args:
+            at: address of a message.
+            end: address behind the last.
+            memory: what holds them.
+            replayed: the held transaction that they are of, if they are.
+        """
+        state = self._state
+        aborted = np.array(sorted(self._aborted.get(replayed, ())) if replayed is not None else [], np.int64)
+        streamed = isinstance(replayed, int)
+        while True:
+            if self._holding is not None:
+                at = self._hold(at, end, memory)
+                if self._holding is not None:
+                    return
+            state[ms.AT] = at
+            result = ms.scan(
+                state.ctypes.data,
+                end,
+                self._after,
+                int(streamed),
+                self._relations.address,
+                self._relations.mask,
+                aborted.ctypes.data,
+                len(aborted),
+                self._events.ctypes.data,
+                _MAX_EVENTS,
+                self._txs.ctypes.data,
+                _MAX_EVENTS,
+            )
+            at = int(state[ms.AT])
+            if result == ms.AT_END:
+                if at != end:
+                    raise DecodeError("a piece of the log ends within a message", f"{end - at} bytes of it")
+                return
+            if result == ms.FULL:
+                yield from self._flush()
+                continue
+            offset = at - memory.ctypes.data
+            size = 1 + int.from_bytes(memory[offset + 1 : offset + 5].tobytes(), "big")
+            message = memory[offset : offset + size].tobytes()
+            if result != ms.ASK:
+                _refuse(int(result), message)
+            try:
+                yield from self._ask(message, streamed)
+            except (struct.error, IndexError, UnicodeDecodeError) as error:
+                raise DecodeError("a message of the log is malformed", _where(message)) from error
+            at += size
+
+    def _ask(self, message: bytes, streamed: bool) -> Iterator[ChangeBatch]:
+        """A message that the kernel leaves to Python."""
+        if message[:1] != b"d":
+            raise DecodeError("the log is interrupted by another message", f"of type {message[:1]!r}")
+        (lsn,) = struct.unpack_from(">Q", message, ms.FRAME + 1)
+        what = message[ms.FRAME + ms.XLOG]
+        body = message[ms.FRAME + ms.XLOG + 1 :]
+        if what in (ms.RELATION, ms.TYPE, ms.TRUNCATE, ms.MESSAGE) and streamed:
+            body = body[4:]
+        match what:
+            case ms.RELATION:
+                yield from self._relation(body)
+            case ms.TYPE | ms.ORIGIN:
+                pass
+            case ms.TRUNCATE:
+                self._truncate(lsn, body)
+            case ms.MESSAGE:
+                self._message(body)
+            case ms.STREAM_START:
+                self._holding = struct.unpack_from(">I", body)[0], ms.STREAM_STOP
+            case ms.STREAM_COMMIT:
+                xid, _, lsn, _, ts = struct.unpack_from(">IBQQq", body)
+                yield from self._replay(xid, xid, lsn, ts)
+            case ms.STREAM_ABORT:
+                self._abort(*struct.unpack_from(">II", body))
+            case ms.BEGIN_PREPARE:
+                name = _name(body, 28)
+                self._held.pop(name, None)
+                self._prepared[name] = name, False
+                self._holding = name, ms.PREPARE
+            case ms.STREAM_PREPARE:
+                self._prepared[_name(body, 29)] = struct.unpack_from(">I", body, 25)[0], True
+            case ms.COMMIT_PREPARED:
+                _, lsn, _, ts, xid = struct.unpack_from(">BQQqI", body)
+                name = _name(body, 29)
+                held = self._prepared.pop(name, None)
+                if held is None:
+                    raise DecodeError(
+                        "a prepared transaction is committed whose changes were sent before",
+                        f"its name is {name.decode(errors='replace')!r}",
+                        "make the replication slot without two_phase, then begin a new stream",
+                    )
+                yield from self._replay(held[0], xid, lsn, ts)
+            case ms.ROLLBACK_PREPARED:
+                held = self._prepared.pop(_name(body, 37), None)
+                if held is not None:
+                    self._forget(held[0])
+            case _:
+                raise DecodeError("the log has a message of an unknown type", _where(message))
+
+    def _relation(self, body: bytes) -> Iterator[ChangeBatch]:
+        """Learn a relation; decode what is pending first if its table had another shape."""
+        relation = Relation.parse(body)
+        slot = -1
+        if self._wanted(relation.id):
+            slot = self._slots.get(body, -1)
+            if slot < 0:
+                slot = len(self._layouts)
+                self._layouts.append((Layout(ImagePlan(self._shape(relation)), self._max_rows), relation))
+                self._slots[body] = slot
+            if self._current.get(relation.id, slot) != slot:
+                yield from self._flush()
+            self._current[relation.id] = slot
+        self._relations.add(relation.oid, slot, relation.id)
+
+    def _shape(self, relation: Relation) -> TableSchema:
+        if self._learn is not None and any(c.type not in self._types for c in relation.columns):
+            self._types = self._learn()
+        key = self._keys.get(relation.id, ())
+        return relation.schema(self._types, key, self._shape_of(relation.id), self._as_text)
+
+    def _truncate(self, lsn: int, body: bytes) -> None:
+        state = self._state
+        state[ms.NUMBER] += 1
+        (count,) = struct.unpack_from(">I", body)
+        oids = struct.unpack_from(f">{count}I", body, 5)
+        known = (self._relations.table(oid) for oid in oids)
+        tables = tuple(table for table in known if table is not None and self._wanted(table))
+        if tables and not state[ms.SKIP]:
+            self.truncates.append(Truncate(lsn, int(self._txs[state[ms.TXNS] - 1, ms.TX_LSN]), tables))
+
+    def _message(self, body: bytes) -> None:
+        state = self._state
+        transactional, lsn = struct.unpack_from(">BQ", body)
+        end = body.index(0, 9)
+        (size,) = struct.unpack_from(">I", body, end + 1)
+        content = body[end + 5 : end + 5 + size]
+        commit = None
+        if transactional:
+            state[ms.NUMBER] += 1
+            if state[ms.SKIP]:
+                return
+            commit = int(self._txs[state[ms.TXNS] - 1, ms.TX_LSN])
+        elif lsn < self._after:
+            return
+        self.messages.append(LogicalMessage(lsn, commit, body[9:end].decode(), content))
+
+    def _hold(self, at: int, end: int, memory: np.ndarray) -> int:
+        """Put the messages of a block aside: the address of what follows them in `memory`."""
+        assert self._holding is not None
+        key, last = self._holding
+        stop = ms.seek(at, end, last)
+        base = memory.ctypes.data
+        if stop > at:
+            piece = np.zeros(stop - at + SLACK, np.uint8)
+            piece[:-SLACK] = memory[at - base : stop - base]
+            self._held.setdefault(key, []).append(piece)
+        if stop < end:
+            size = int.from_bytes(memory[stop - base + 1 : stop - base + 5].tobytes(), "big")
+            if 1 + size > end - stop or size < 4:
+                raise DecodeError("a piece of the log ends within a message", f"{end - stop} bytes of it")
+            self._holding = None
+            stop += 1 + size
+        return int(stop)
+
+    def _abort(self, xid: int, subxid: int) -> None:
+        if xid == subxid:
+            self._forget(xid)
+        else:
+            self._aborted.setdefault(xid, set()).add(subxid)
+
+    def _forget(self, key: int | bytes) -> None:
+        self._held.pop(key, None)
+        self._aborted.pop(key, None)
+
+    def _replay(self, key: int | bytes, xid: int, lsn: int, ts: int) -> Iterator[ChangeBatch]:
+        """The changes of a held transaction, which has committed."""
+        state = self._state
+        if state[ms.OPEN]:
+            raise DecodeError("a transaction of the log commits within another", f"xid {xid}")
+        if state[ms.TXNS] == _MAX_EVENTS:
+            yield from self._flush()
+        self._txs[state[ms.TXNS], :3] = lsn, ts + ms.EPOCH_US, xid
+        state[ms.TXNS] += 1
+        state[ms.OPEN], state[ms.NUMBER], state[ms.SKIP] = 1, 0, int(lsn < self._after)
+        for piece in self._held.pop(key, []):
+            if self._kept_bytes + len(piece) > _MAX_KEPT:
+                yield from self._flush()
+            at = piece.ctypes.data
+            yield from self._scan(at, at + len(piece) - SLACK, piece, key)
+            self._kept.append(piece)
+            self._kept_bytes += len(piece)
+        self._forget(key)
+        state[ms.OPEN] = 0
+
+    def _flush(self) -> Iterator[ChangeBatch]:
+        """Decode all pending changes, relation by relation."""
+        state = self._state
+        count, txns = int(state[ms.EVENTS]), int(state[ms.TXNS])
+        slots = self._events[:count, ms.EV_SLOT]
+        for slot in np.unique(slots).tolist():
+            layout, relation = self._layouts[slot]
+            yield from self._decode(layout, relation, np.flatnonzero(slots == slot))
+        if txns:
+            self._txs[0] = self._txs[txns - 1]
+        state[ms.EVENTS], state[ms.TXNS] = 0, min(txns, 1)
+        self._kept.clear()
+        self._kept_bytes = 0
+
+    def _decode(self, layout: Layout, relation: Relation, chosen: np.ndarray) -> Iterator[ChangeBatch]:
+        """The batches of one relation's changes."""
+        plan = layout.plan
+        columns = len(plan.schema.columns)
+        cursor = np.zeros(tp.CU_WORDS, np.int64)
+        scratch = np.zeros(tp.scratch_bytes(columns), np.uint8)
+        status = tp.BATCH_FULL
+        while status != tp.DONE:
+            self._rows.out[tp.OUT_BEFORE : tp.OUT_AFTER + 1] = self._buffers.bind(layout)
+            status = tp.decode_changes(
+                self._events.ctypes.data,
+                chosen.ctypes.data,
+                len(chosen),
+                cursor.ctypes.data,
+                plan.descriptors.ctypes.data,
+                columns,
+                plan.variable.ctypes.data,
+                len(plan.variable),
+                self._rows.out.ctypes.data,
+                self._max_rows,
+                self._max_bytes,
+                scratch.ctypes.data,
+                TABLES,
+            )
+            rows = int(cursor[tp.CU_ROWS])
+            before, after = self._buffers.arrays(
+                layout, rows, (int(cursor[tp.CU_BEFORE]), int(cursor[tp.CU_AFTER]))
+            )
+            if rows:
+                op, origin = self._rows.arrays(rows, int(cursor[tp.CU_TXNS]), self._txs)
+                if layout.trim(2 * self._max_bytes):
+                    self._buffers.drop_data()
+                batch = ChangeBatch(plan.schema, op, before, after, origin)
+                yield _marked(batch, relation, cursor, scratch)
+            if status == tp.BAD_VALUE and cursor[tp.CU_OUTCOME] == NO_ROOM and cursor[tp.CU_COLUMN] >= 0:
+                self._make_room(layout, cursor, chosen, rows)
+            elif status not in (tp.DONE, tp.BATCH_FULL):
+                self._refuse_change(status, plan.schema, cursor, chosen)
+
+    def _make_room(self, layout: Layout, cursor: np.ndarray, chosen: np.ndarray, rows: int) -> None:
+        """More room for the column that did not fit, as much as its row may need if that was the first."""
+        event = self._events[chosen[cursor[tp.CU_EVENT]]]
+        need = 0 if rows else 4 * int(event[ms.EV_END] - event[ms.EV_START]) + _LONGEST_NUMERIC
+        if not layout.grow(int(cursor[tp.CU_COLUMN]), need, 2 * self._max_bytes) and not rows:
+            self._refuse_change(tp.BAD_VALUE, layout.plan.schema, cursor, chosen)
+
+    def _refuse_change(
+        self, status: int, schema: TableSchema, cursor: np.ndarray, chosen: np.ndarray
+    ) -> NoReturn:
+        event = self._events[chosen[cursor[tp.CU_EVENT]]]
+        where = f"at {lsn_text(int(event[ms.EV_LSN]))}, change {event[ms.EV_NUMBER]} of its transaction"
+        column = int(cursor[tp.CU_COLUMN])
+        if status != tp.BAD_VALUE or column < 0:
+            raise DecodeError(f'a change of table "{schema.id}" is malformed', where)
+        name = schema.columns[column % len(schema.columns)].name
+        raise refusal(int(cursor[tp.CU_OUTCOME]), f"{schema.id}.{name}", where)
+
+
+class ImagePlan(Plan):
+    """A plan for two images, before and after."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        super().__init__(schema)
+        self.descriptors = np.concatenate((self.descriptors, self.descriptors))
+        self.variable = np.flatnonzero(self.is_variable).astype(np.int64)
+        self.longest_label = 0
+
+
+def _marked(batch: ChangeBatch, relation: Relation, cursor: np.ndarray, scratch: np.ndarray) -> ChangeBatch:
+    """`batch` with the columns named that its images lack."""
+    before = relation.lacking if cursor[tp.CU_KEYS] else ()
+    after: tuple[str, ...] = ()
+    if cursor[tp.CU_LACKS]:
+        after = tuple(
+            c.name for c, lacks in zip(batch.table.columns, scratch.tolist(), strict=False) if lacks
+        )
+    lacking = [name for name in batch.table.key if name in before or name in after]
+    if lacking:
+        raise SchemaMismatchError(
+            f'the log does not hold the key of changed rows of table "{batch.table.id}"',
+            f"without the column {lacking[0]}: it is not in the table's replica identity",
+            f"ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL, or USING INDEX of its key; "
+            "then take a new snapshot",
+        )
+    if not before and not after:
+        return batch
+    return replace(batch, absent_before=before, absent_after=after)
+
+
+def lsn_text(lsn: int) -> str:
+    """An LSN as PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def _name(body: bytes, at: int) -> bytes:
+    """The name of a prepared transaction."""
+    return body[at : body.index(0, at)]
+
+
+def _where(message: bytes) -> str:
+    letter = message[ms.FRAME + ms.XLOG : ms.FRAME + ms.XLOG + 1]
+    (lsn,) = struct.unpack_from(">Q", message.ljust(ms.FRAME + ms.XLOG, b"\0"), ms.FRAME + 1)
+    return f"type {letter!r} at {lsn_text(lsn)}"
+
+
+def _refuse(result: int, message: bytes) -> NoReturn:
+    what = {
+        ms.NO_RELATION: "a change of the log comes before its relation is described",
+        ms.NO_TRANSACTION: "a change of the log comes outside a transaction",
+    }.get(result, "a message of the log is malformed")
+    raise DecodeError(what, _where(message))

@@ -1,0 +1,116 @@
+"""Relation messages: the shape of a table as the log describes it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.errors import DecodeError
+from tailrace.model.table import Column, TableId, TableSchema
+from tailrace.sources.postgres.types import PostgresTypes
+
+#: Replica identities that make the flagged columns identify a row; in FULL all of them are flagged.
+_BY_COLUMNS = "di"
+
+
+@dataclass(frozen=True)
+class RelationColumn:
+    """A column.
+
+    Args:
+        name: its name.
+        in_identity: whether it belongs to the replica identity.
+        type: oid of its type.
+        modifier: `atttypmod`.
+    """
+
+    name: str
+    in_identity: bool
+    type: int
+    modifier: int
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A Relation message.
+
+    Args:
+        oid: of the table.
+        id: its name.
+        identity: replica identity: d default, n nothing, f full, i index.
+        columns: in the order of the tuples.
+    """
+
+    oid: int
+    id: TableId
+    identity: str
+    columns: tuple[RelationColumn, ...]
+
+    @classmethod
+    def parse(cls, body: bytes) -> Relation:
+        """The relation of a message without its letter and xid.
+
+        Raises:
+            DecodeError: it is malformed.
+        """
+        try:
+            (oid,) = struct.unpack_from(">I", body)
+            schema, at = _text(body, 4)
+            name, at = _text(body, at)
+            identity, count = struct.unpack_from(">cH", body, at)
+            at += 3
+            columns = []
+            for _ in range(count):
+                flags = body[at]
+                column, at = _text(body, at + 1)
+                columns.append(RelationColumn(column, bool(flags & 1), *struct.unpack_from(">Ii", body, at)))
+                at += 8
+            if at != len(body) or len({c.name for c in columns}) != count:
+                raise ValueError
+            return cls(oid, TableId(schema or "pg_catalog", name), identity.decode("ascii"), tuple(columns))
+        except (struct.error, ValueError, IndexError) as error:  # UnicodeDecodeError is a ValueError
+            raise DecodeError("a Relation message of the log cannot be read") from error
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Columns that an old row of which only the key is sent does not have."""
+        return tuple(c.name for c in self.columns if not c.in_identity)
+
+    def schema(
+        self,
+        types: PostgresTypes,
+        key: tuple[str, ...],
+        known: TableSchema | None,
+        as_text: Callable[[str], bool],
+    ) -> TableSchema:
+        """The table's shape.
+
+        Args:
+            types: the database's types.
+            key: key columns to go by as long as the table has them; else it is the replica identity, if
+                that is some columns.
+            known: the shape in the catalog; if it has these columns of these types it is taken, since it
+                knows what a message does not: which columns can be NULL, and the key's order.
+            as_text: whether a column, by its full name, is captured as text.
+        """
+        found = tuple(
+            Column(c.name, types.column_type(c.type, c.modifier, as_text=as_text(f"{self.id}.{c.name}")))
+            for c in self.columns
+        )
+        names = {c.name for c in found}
+        if not key or not names.issuperset(key):
+            key = tuple(c.name for c in self.columns if c.in_identity) if self.identity in _BY_COLUMNS else ()
+            if known is not None and set(known.key) == set(key):
+                key = known.key
+        if known is not None and [(c.name, c.type) for c in known.columns] == [
+            (c.name, c.type) for c in found
+        ]:
+            found = known.columns
+        return TableSchema(self.id, found, key)
+
+
+def _text(body: bytes, at: int) -> tuple[str, int]:
+    """A text that ends in a zero byte, and the offset behind it."""
+    end = body.index(0, at)
+    return body[at:end].decode(), end + 1
