@@ -1,0 +1,62 @@
+"""Avro messages against another implementation of the converter, given the JSON messages of the same batch.
+
+Connect's own JSON converter reads our JSON messages with schemas, Apicurio's Avro converter (2.6.13, which
+began as a copy of Confluent's, whose jars are not on Maven Central) writes what it read: schema and bytes
+must be ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from tailrace.devservers.jars import jars, java
+from tailrace.formats.avro import AvroEncoding
+from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.modes import Modes
+from tailrace.formats.topics import Topics
+from tests.unit.formats.changes import batch, change
+from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
+
+_PROGRAM = Path(__file__).parents[1] / "support" / "java" / "AvroConverter.java"
+_VERSION = "2.6.13.Final"
+
+
+def convert(lines):
+    path = jars(
+        f"apicurio-converter-{_VERSION}", [f"io.apicurio:apicurio-registry-utils-converter:{_VERSION}"]
+    )
+    # one program of one file: Java compiles and runs it
+    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", os.pathsep.join(map(str, path)), str(_PROGRAM)]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def without_docs(schema):
+    """Confluent's converter of today writes a field's doc only where it is a parameter."""
+    if isinstance(schema, dict):
+        field = "name" in schema and "fields" not in schema
+        return {k: without_docs(v) for k, v in schema.items() if not (k == "doc" and field)}
+    return [without_docs(s) for s in schema] if isinstance(schema, list) else schema
+
+
+def test_schemas_and_bytes_are_those_of_the_other_converter():
+    first, second, third = TYPES_ROWS
+    rows = [change("r", None, first), change("u", first, second), change("d", third)]
+    changes = batch(TYPES_TABLE, rows)
+    lines, ours = [], []
+    for modes in (Modes(), Modes(decimal="string", bigint_unsigned="precise", binary="hex")):
+        form = DebeziumFormat("app", schemas=True, version="1", modes=modes)
+        of = AvroEncoding(Envelopes(Topics("app"), version="1", modes=modes))
+        schemas = of.key_schema(TYPES_TABLE), of.value_schema(TYPES_TABLE)
+        ids = {s.reference: 1 for s in schemas}
+        lines += [t.decode() for t in form.keys(changes).to_pylist() + form.values(changes, 5).to_pylist()]
+        ours += [(schemas[0].text, m) for m in of.keys(changes, ids).to_pylist()]
+        ours += [(schemas[1].text, m) for m in of.values(changes, 5, ids).to_pylist()]
+    for (schema, data), (text, message) in zip(convert(lines), ours, strict=True):
+        assert without_docs(json.loads(schema)) == json.loads(text)
+        assert message[5:].hex() == data
