@@ -8,9 +8,12 @@ they are. A column is a block of WORDS int64:
     VALUES    address of its fixed-width values, or int32 offsets, or a bitmap
     DATA      address of its data if it has offsets; FLOATS: of its numbers
     OFFSET    its first row's number in those buffers
-    DETAIL    DECIMAL: scale. MOMENT, TIME: digits of the fraction. BITS: how many.
+    DETAIL    DECIMAL: scale. MOMENT, TIME: digits of the fraction. BITS: how many. TEXT: 1 for JSON.
 
 Rows are written until all are done or the output is full: a row is written whole or not at all.
+
+In STYLE TUPLES rows are `(_binary'1',NULL),(...)`, for INSERT, where a MySQL server reads no files: text is
+converted to any column's type, and that of no character set is taken byte by byte; JSON needs one.
 
 Source: MySQL reference manual, "LOAD DATA Statement"; PostgreSQL manual, "COPY", Text Format.
 """
@@ -20,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.kernels.floats import write_double, write_float
-from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds8, lds16, lds32, st8, st16, st64
+from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds8, lds16, lds32, st8, st16, st32, st64
 from tailrace.kernels.tables import HEX, POWERS_OF_TEN
 from tailrace.kernels.text import (
     NO_ROOM,
@@ -46,11 +49,12 @@ from tailrace.kernels.text import (
     MOMENT,
     MYSQL_MOMENT,
     TIME,
+    YEAR,  # int32 in four digits
     TEXT,  # from here on: with offsets
     BYTES,  # in hexadecimal
     BITS,  # big-endian bytes as zeros and ones
     FLOATS,  # list of float32
-) = range(18)
+) = range(19)
 
 KIND, VALIDITY, VALUES, DATA, OFFSET, DETAIL = range(6)
 WORDS = 6
@@ -63,8 +67,11 @@ WORDS = 6
     CAPACITY,
     ROW,  # next row to write
     USED,  # bytes written
-) = range(7)
-JOB = 7
+    STYLE,
+) = range(8)
+JOB = 8
+
+LINES, TUPLES = range(2)
 
 #: Room that any value needs whose length does not depend on the data.
 _FIXED = 64
@@ -75,7 +82,11 @@ _BELOW = np.uint64(0x2020202020202020)
 _ONES = np.uint64(0x0101010101010101)
 _HIGHS = np.uint64(0x8080808080808080)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-_TAB, _NEWLINE, _RETURN, _BACKSLASH = 9, 10, 13, 92
+_TAB, _NEWLINE, _RETURN, _QUOTE, _BACKSLASH = 9, 10, 13, 39, 92
+# pieces of text as little-endian words
+_BINARY, _UTF8MB4, _INFINITY = (int.from_bytes(t, "little") for t in (b"_binary'", b"_utf8mb4", b"infinity"))
+#: What stands for PostgreSQL's infinite dates and moments: the least and the greatest number.
+_LAST_DAY, _LAST_MOMENT = (1 << 31) - 1, (1 << 63) - 1
 
 
 @inline
@@ -117,6 +128,23 @@ def _write_text(to, source, length):
         else:
             st8(to, byte)
             to += 1
+    return to
+
+
+@inline
+def _write_quoted(to, source, length):
+    """Bytes as they stand in a literal of MySQL: 2 * length bytes at most."""
+    for i in range(length):
+        byte = ld8(source + i)
+        if byte == _BACKSLASH or byte == _QUOTE:
+            st8(to, _BACKSLASH)
+            to += 1
+        elif byte == 0:
+            st8(to, _BACKSLASH)
+            to += 1
+            byte = np.int64(48)
+        st8(to, byte)
+        to += 1
     return to
 
 
@@ -169,6 +197,16 @@ def _write_special(to, negative, nan):
         st8(to, 45)
         to += 1
     st64(to, 0x7974696E69666E49)
+    return to + 8
+
+
+@inline
+def _write_infinity(to, negative):
+    """Infinity or -infinity: 9 bytes."""
+    if negative:
+        st8(to, 45)
+        to += 1
+    st64(to, _INFINITY)
     return to + 8
 
 
@@ -328,10 +366,16 @@ def _write_fixed(to, kind, column, at, tables):
         return _write_float(to, ld32(values + 4 * at), tables)
     if kind == DATE or kind == MYSQL_DATE:
         day = lds32(values + 4 * at)
+        if kind == DATE and (day == _LAST_DAY or day == -_LAST_DAY - 1):
+            return _write_infinity(to, day < 0)
         return _write_era(_write_day(to, day, kind == MYSQL_DATE, tables), day, kind == MYSQL_DATE)
     if kind == MOMENT or kind == MYSQL_MOMENT:
-        fraction = ld64(column + 8 * DETAIL)
-        return _write_moment(to, ld64(values + 8 * at), fraction, kind == MYSQL_MOMENT, tables)
+        us = ld64(values + 8 * at)
+        if kind == MOMENT and (us == _LAST_MOMENT or us == -_LAST_MOMENT - 1):
+            return _write_infinity(to, us < 0)
+        return _write_moment(to, us, ld64(column + 8 * DETAIL), kind == MYSQL_MOMENT, tables)
+    if kind == YEAR:
+        return write_padded(to, lds32(values + 4 * at), 4)
     if kind == TIME:
         return _write_time(to, ld64(values + 8 * at), ld64(column + 8 * DETAIL), tables)
     bit = (ld8(values + (at >> 3)) >> (at & 7)) & 1
@@ -340,7 +384,7 @@ def _write_fixed(to, kind, column, at, tables):
 
 
 @inline
-def _write_variable(to, end, kind, column, at, tables):
+def _write_variable(to, end, kind, column, at, style, tables):
     """A value with offsets; NO_ROOM beyond `end`."""
     offsets = ld64(column + 8 * VALUES) + 4 * at
     start = lds32(offsets)
@@ -349,6 +393,8 @@ def _write_variable(to, end, kind, column, at, tables):
     if kind == TEXT:
         if to + 2 * length > end:
             return np.int64(NO_ROOM)
+        if style == TUPLES:
+            return _write_quoted(to, source + start, length)
         return _write_text(to, source + start, length)
     if kind == FLOATS:
         if to + _FLOAT * length + 2 > end:
@@ -365,31 +411,67 @@ def _write_variable(to, end, kind, column, at, tables):
 
 
 @inline
-def _write_row(to, end, job, row, tables):
-    """One line; NO_ROOM beyond `end`."""
-    column = ld64(job + 8 * COLUMNS)
-    for i in range(ld64(job + 8 * COUNT)):
-        if to + _FIXED + 2 > end:
-            return np.int64(NO_ROOM)
-        if i > 0:
-            st8(to, _TAB)
-            to += 1
-        kind = ld64(column + 8 * KIND)
-        at = row + ld64(column + 8 * OFFSET)
-        validity = ld64(column + 8 * VALIDITY)
-        if validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0:
-            st16(to, 0x4E5C)
+def _write_value(to, end, column, row, style, tables):
+    """One value; NO_ROOM beyond `end`."""
+    kind = ld64(column + 8 * KIND)
+    at = row + ld64(column + 8 * OFFSET)
+    validity = ld64(column + 8 * VALIDITY)
+    if validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0:
+        if style == TUPLES:
+            st32(to, 0x4C4C554E)
+            return to + 4
+        st16(to, 0x4E5C)
+        return to + 2
+    if style == TUPLES:
+        if kind == TEXT and ld64(column + 8 * DETAIL) != 0:
+            st64(to, _UTF8MB4)
+            st8(to + 8, _QUOTE)
+            to += 9
+        else:
+            st64(to, _BINARY)
+            to += 8
+        if kind == BIT and (ld8(ld64(column + 8 * VALUES) + (at >> 3)) >> (at & 7)) & 1 == 0:
+            st16(to, 0x305C)
             to += 2
         elif kind >= TEXT:
-            to = _write_variable(to, end, kind, column, at, tables)
+            to = _write_variable(to, end, kind, column, at, style, tables)
             if to < 0:
                 return np.int64(NO_ROOM)
         else:
             to = _write_fixed(to, kind, column, at, tables)
+        st8(to, _QUOTE)
+        return to + 1
+    if kind >= TEXT:
+        return _write_variable(to, end, kind, column, at, style, tables)
+    return _write_fixed(to, kind, column, at, tables)
+
+
+@inline
+def _write_row(to, end, job, row, tables):
+    """One row; NO_ROOM beyond `end`."""
+    style = ld64(job + 8 * STYLE)
+    column = ld64(job + 8 * COLUMNS)
+    if to + 2 > end:
+        return np.int64(NO_ROOM)
+    if style == TUPLES:
+        if to > ld64(job + 8 * OUT):
+            st8(to, 44)
+            to += 1
+        st8(to, 40)
+        to += 1
+    for i in range(ld64(job + 8 * COUNT)):
+        if to + _FIXED + 16 > end:
+            return np.int64(NO_ROOM)
+        if i > 0:
+            st8(to, 44 if style == TUPLES else _TAB)
+            to += 1
+        to = _write_value(to, end, column, row, style, tables)
+        if to < 0:
+            return np.int64(NO_ROOM)
         column += 8 * WORDS
     if to + 1 > end:
         return np.int64(NO_ROOM)
-    st8(to, _NEWLINE)
+    st8(to, 41 if style == TUPLES else _NEWLINE)
     return to + 1
 
 

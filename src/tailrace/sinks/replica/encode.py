@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,12 +50,15 @@ def plain_writer(type_: pa.DataType) -> Writer:
     return Writer(_BY_ARROW_TYPE[type_])
 
 
-def encode(rows: pa.RecordBatch, writers: Sequence[Writer]) -> Iterator[memoryview]:
+def encode(
+    rows: pa.RecordBatch, writers: Sequence[Writer], *, style: int = lines.LINES
+) -> Iterator[memoryview]:
     """The lines of `rows`, in pieces of whole lines; a piece is good until the next one is asked for.
 
     Args:
         rows: what is written.
         writers: one for each column.
+        style: LINES or TUPLES of `kernels.lines`.
     """
     if not rows.num_rows:
         return
@@ -68,15 +71,36 @@ def encode(rows: pa.RecordBatch, writers: Sequence[Writer]) -> Iterator[memoryvi
     job[lines.ROWS] = rows.num_rows
     job[lines.COLUMNS] = columns.ctypes.data
     job[lines.COUNT] = rows.num_columns
+    job[lines.STYLE] = style
     while job[lines.ROW] < rows.num_rows:
         job[lines.OUT], job[lines.CAPACITY], job[lines.USED] = out.ctypes.data, capacity, 0
         lines.write_lines(job.ctypes.data, TABLES)
         used = int(job[lines.USED])
         if used:
-            yield memoryview(out)[:used]
+            yield out.data[:used]
         else:  # a row of its own size
             capacity *= 2
             out = np.empty(capacity + SLACK, np.uint8)
+
+
+def encode_table(
+    rows: pa.Table,
+    writers: Sequence[Writer],
+    written: Callable[[int, pa.Array], pa.Array],
+    *,
+    style: int = lines.LINES,
+) -> Iterator[memoryview]:
+    """The lines of a table, see `encode`.
+
+    Args:
+        rows: what is written.
+        writers: one for each column.
+        written: the array that is written for one of a column of that number.
+        style: LINES or TUPLES of `kernels.lines`.
+    """
+    for batch in rows.to_batches():
+        arrays = [written(i, array) for i, array in enumerate(batch.columns)]
+        yield from encode(pa.RecordBatch.from_arrays(arrays, batch.schema.names), writers, style=style)
 
 
 def _words(array: pa.Array, writer: Writer) -> list[int]:

@@ -135,7 +135,7 @@ def connect(options: SourceOptions, *, purpose: str) -> pymysql.Connection[Any]:
         ConfigError: the password or a TLS file is not where it should be.
     """
     doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
-    context = _tls_context(options.tls)
+    context = tls_context(options.tls)
     password = options.password.resolve()
     try:
         try:
@@ -234,7 +234,12 @@ def is_mariadb(connection: pymysql.Connection[Any]) -> bool:
     return "mariadb" in str(connection.server_version).lower()  # type: ignore[attr-defined]
 
 
-def _tls_context(tls: TlsOptions) -> ssl.SSLContext | None:
+def tls_context(tls: TlsOptions) -> ssl.SSLContext | None:
+    """What `tls` asks for, None for no TLS.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
     if tls.mode == "disabled":
         return None
     try:
