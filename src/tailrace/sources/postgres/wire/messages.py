@@ -21,6 +21,8 @@ Source: PostgreSQL manual, "Logical Streaming Replication Protocol", "Logical Re
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 
 from tailrace.kernels.memory import be32, be64, entry, inline, ld8, ld64, st64
@@ -53,6 +55,18 @@ TX_WORDS = 4
 
 #: Microseconds from 1970 to 2000.
 EPOCH_US = 946_684_800_000_000
+
+
+def place(message: bytes) -> str:
+    """What and where a CopyData message is, for errors."""
+    letter = message[FRAME + XLOG : FRAME + XLOG + 1]
+    (lsn,) = struct.unpack_from(">Q", message.ljust(FRAME + XLOG, b"\0"), FRAME + 1)
+    return f"type {letter.decode('latin1')!r} at {lsn_text(lsn)}"
+
+
+def lsn_text(lsn: int) -> str:
+    """An LSN as PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 @inline

@@ -207,7 +207,7 @@ class LogDecoder:
             try:
                 yield from self._ask(message, streamed)
             except (struct.error, IndexError, UnicodeDecodeError) as error:
-                raise DecodeError("a message of the log is malformed", _where(message)) from error
+                raise DecodeError("a message of the log is malformed", ms.place(message)) from error
             at += size
 
     def _ask(self, message: bytes, streamed: bool) -> Iterator[ChangeBatch]:
@@ -258,7 +258,7 @@ class LogDecoder:
                 if held is not None:
                     self._forget(held[0])
             case _:
-                raise DecodeError("the log has a message of an unknown type", _where(message))
+                raise DecodeError("the log has a message of an unknown type", ms.place(message))
 
     def _relation(self, body: bytes) -> Iterator[ChangeBatch]:
         """Learn a relation; decode what is pending first if its table had another shape."""
@@ -419,7 +419,7 @@ class LogDecoder:
         self, status: int, schema: TableSchema, cursor: np.ndarray, chosen: np.ndarray
     ) -> NoReturn:
         event = self._events[chosen[cursor[tp.CU_EVENT]]]
-        where = f"at {lsn_text(int(event[ms.EV_LSN]))}, change {event[ms.EV_NUMBER]} of its transaction"
+        where = f"at {ms.lsn_text(int(event[ms.EV_LSN]))}, change {event[ms.EV_NUMBER]} of its transaction"
         column = int(cursor[tp.CU_COLUMN])
         if status != tp.BAD_VALUE or column < 0:
             raise DecodeError(f'a change of table "{schema.id}" is malformed', where)
@@ -458,20 +458,9 @@ def _marked(batch: ChangeBatch, relation: Relation, cursor: np.ndarray, scratch:
     return replace(batch, absent_before=before, absent_after=after)
 
 
-def lsn_text(lsn: int) -> str:
-    """An LSN as PostgreSQL writes it."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
 def _name(body: bytes, at: int) -> bytes:
     """The name of a prepared transaction."""
     return body[at : body.index(0, at)]
-
-
-def _where(message: bytes) -> str:
-    letter = message[ms.FRAME + ms.XLOG : ms.FRAME + ms.XLOG + 1]
-    (lsn,) = struct.unpack_from(">Q", message.ljust(ms.FRAME + ms.XLOG, b"\0"), ms.FRAME + 1)
-    return f"type {letter!r} at {lsn_text(lsn)}"
 
 
 def _refuse(result: int, message: bytes) -> NoReturn:
@@ -479,4 +468,4 @@ def _refuse(result: int, message: bytes) -> NoReturn:
         ms.NO_RELATION: "a change of the log comes before its relation is described",
         ms.NO_TRANSACTION: "a change of the log comes outside a transaction",
     }.get(result, "a message of the log is malformed")
-    raise DecodeError(what, _where(message))
+    raise DecodeError(what, ms.place(message))

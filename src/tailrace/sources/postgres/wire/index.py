@@ -1,0 +1,275 @@
+"""Transactions of a replication stream, piece after piece, without a Python object for any of them.
+
+The kernel in `boundaries` finds them; here is what it cannot decide: which tables are wanted, what has
+another shape than before, and what becomes of transactions that come in blocks while they are under way, or
+are prepared. Such a one ends where its commit is, and FROM is where its first block begins, so transactions that
+began earlier may end behind it.
+
+The server describes a relation once for each connection, and again once it has changed. So whoever reads the
+stream from its middle on needs what was described before: `preamble` gives it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+
+from tailrace.errors import DecodeError
+from tailrace.model.table import TableId
+from tailrace.sources.postgres.wire import boundaries as bd
+from tailrace.sources.postgres.wire import messages as ms
+from tailrace.sources.postgres.wire.relation import Relation
+from tailrace.sources.postgres.wire.relations import Relations
+
+_MAX_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Described:
+    """A Relation message of a wanted table.
+
+    Args:
+        offset: of the message in the stream.
+        relation: what it says.
+        changed: whether the table had another shape before, as far as this index knows.
+    """
+
+    offset: int
+    relation: Relation
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """What a piece of the stream holds.
+
+    Args:
+        used: bytes of whole messages from the piece's start on.
+        transactions: int64 array of shape (n, COLUMNS) of those that ended in it (FROM ... FLAGS of
+            `boundaries`), in the order of their commits.
+        relations: relations described in it.
+        truncated: per TRUNCATE its offset in the stream and the wanted tables among those truncated.
+        wal_end: the server's end of log, as far as a keepalive told; 0: none did yet.
+        reply_requested: whether the server wants an answer.
+    """
+
+    used: int
+    transactions: np.ndarray
+    relations: list[Described] = field(default_factory=list)
+    truncated: list[tuple[int, tuple[TableId, ...]]] = field(default_factory=list)
+    wal_end: int = 0
+    reply_requested: bool = False
+
+
+@dataclass
+class _Held:
+    """A transaction that has not committed: its row so far, and the relations described in it."""
+
+    row: np.ndarray
+    relations: dict[int, bytes] = field(default_factory=dict)
+
+
+class LogIndex:
+    """Indexes a stream, piece after piece; open transactions are carried over.
+
+    Args:
+        wanted: whether a table is captured; asked when a relation is described.
+    """
+
+    def __init__(self, wanted: Callable[[TableId], bool]) -> None:
+        self._wanted = wanted
+        self._relations = Relations()
+        #: By oid the descriptions so far, with the offset from which on they count.
+        self._described: dict[int, list[tuple[int, bytes]]] = {}
+        self._state = np.zeros(bd.STATE_WORDS, np.int64)
+        self._out = np.zeros((_MAX_ROWS, bd.COLUMNS), np.int64)
+        self._held: dict[int | bytes, _Held] = {}
+        self._holding: int | bytes | None = None
+
+    def feed(self, buffer: np.ndarray, start: int, end: int, base: int) -> Indexed:
+        """Index a piece; pieces come in the stream's order, each begins where the last one's `used` ended.
+
+        Args:
+            buffer: uint8 array with SLACK readable bytes behind `end`.
+            start: offset in `buffer` of a message's start.
+            end: offset behind the last byte, which may lie within a message.
+            base: offset in the stream of what is at `start`.
+
+        Raises:
+            DecodeError: malformed bytes.
+        """
+        state = self._state
+        address = buffer.ctypes.data + start
+        done: list[np.ndarray] = []
+        found = Indexed(0, done_rows(done))
+        state[bd.S_AT], state[bd.S_REPLY] = base, 0
+        while True:
+            status = bd.index(
+                address,
+                buffer.ctypes.data + end,
+                base,
+                self._relations.address,
+                self._relations.mask,
+                self._out.ctypes.data,
+                _MAX_ROWS,
+                state.ctypes.data,
+            )
+            done.append(self._out[: state[bd.S_COUNT]].copy())
+            if status == bd.DONE:
+                break
+            if status == bd.FULL:
+                continue
+            offset = int(state[bd.S_AT])
+            at = start + offset - base
+            size = 1 + int.from_bytes(buffer[at + 1 : at + 5].tobytes(), "big")
+            message = buffer[at : at + size].tobytes()
+            if status != bd.ASK or message[:1] != b"d":
+                _refuse(status, message)
+            try:
+                ended = self._ask(message, offset, found)
+            except (struct.error, IndexError, ValueError) as error:
+                raise DecodeError("a message of the log is malformed", ms.place(message)) from error
+            if ended is not None:
+                done.append(ended)
+            state[bd.S_AT] = offset + size
+        return Indexed(
+            int(state[bd.S_AT]) - base,
+            done_rows(done),
+            found.relations,
+            found.truncated,
+            int(state[bd.S_WAL_END]),
+            bool(state[bd.S_REPLY]),
+        )
+
+    def preamble(self, offset: int) -> bytes:
+        """The Relation messages that count at an offset of the stream, to go in front of what follows."""
+        current = []
+        for described in self._described.values():
+            before = [message for at, message in described if at < offset]
+            current += before[-1:]
+        return b"".join(current)
+
+    def forget(self, offset: int) -> None:
+        """No preamble will be asked for below `offset`."""
+        for described in self._described.values():
+            while len(described) > 1 and described[1][0] < offset:
+                del described[0]
+
+    def _ask(self, message: bytes, offset: int, found: Indexed) -> np.ndarray | None:
+        """A message that the kernel leaves to Python: the row of a transaction that it ends."""
+        state = self._state
+        what = message[ms.FRAME + ms.XLOG]
+        body = message[ms.FRAME + ms.XLOG + 1 :]
+        if state[bd.S_STREAMED] and what in (ms.RELATION, ms.TYPE, ms.TRUNCATE, ms.MESSAGE):
+            body = body[4:]
+        match what:
+            case ms.RELATION:
+                self._describe(message, body, offset, found)
+            case ms.TYPE | ms.ORIGIN:
+                pass
+            case ms.TRUNCATE:
+                (count,) = struct.unpack_from(">I", body)
+                tables = [self._relations.table(oid) for oid in struct.unpack_from(f">{count}I", body, 5)]
+                truncated = tuple(t for t in tables if t is not None and self._wanted(t))
+                if truncated:
+                    found.truncated.append((offset, truncated))
+                    state[bd.FLAGS] |= bd.HAS_TRUNCATE | bd.HAS_WANTED
+            case ms.MESSAGE:
+                if body[0]:
+                    state[bd.FLAGS] |= bd.HAS_MESSAGE
+            case ms.STREAM_START:
+                self._enter(struct.unpack_from(">I", body)[0], offset, streamed=True)
+            case ms.BEGIN_PREPARE:
+                self._enter(_name(body, 28), offset, streamed=False)
+            case ms.STREAM_STOP | ms.PREPARE:
+                self._leave()
+            case ms.STREAM_PREPARE:
+                self._held[_name(body, 29)] = self._held.pop(struct.unpack_from(">I", body, 25)[0])
+            case ms.STREAM_COMMIT:
+                xid, _, lsn, end, ts = struct.unpack_from(">IBQQq", body)
+                return self._commit(xid, offset + len(message), (lsn, end, ts, xid))
+            case ms.COMMIT_PREPARED:
+                _, lsn, end, ts, xid = struct.unpack_from(">BQQqI", body)
+                return self._commit(_name(body, 29), offset + len(message), (lsn, end, ts, xid))
+            case ms.STREAM_ABORT:
+                xid, subxid = struct.unpack_from(">II", body)
+                if xid == subxid:
+                    self._held.pop(xid, None)
+            case ms.ROLLBACK_PREPARED:
+                self._held.pop(_name(body, 37), None)
+            case _:
+                raise DecodeError("the log has a message of an unknown type", ms.place(message))
+        return None
+
+    def _enter(self, key: int | bytes, offset: int, *, streamed: bool) -> None:
+        """A block of a transaction that is held begins."""
+        state = self._state
+        if state[bd.S_OPEN]:
+            raise ValueError
+        held = self._held.get(key)
+        if held is None:
+            row = np.zeros(bd.COLUMNS, np.int64)
+            row[bd.FROM], row[bd.FLAGS] = offset, bd.HELD
+            held = self._held[key] = _Held(row)
+        state[: bd.COLUMNS] = held.row
+        state[bd.S_OPEN], state[bd.S_STREAMED] = 1, int(streamed)
+        self._holding = key
+
+    def _leave(self) -> None:
+        state = self._state
+        if self._holding is None:
+            raise ValueError
+        self._held[self._holding].row = state[: bd.COLUMNS].copy()
+        state[bd.S_OPEN] = state[bd.S_STREAMED] = 0
+        self._holding = None
+
+    def _commit(self, key: int | bytes, to: int, values: tuple[int, int, int, int]) -> np.ndarray | None:
+        """The row of a held transaction, None if it was sent before this stream began."""
+        held = self._held.pop(key, None)
+        if held is None:
+            return None
+        for oid, message in held.relations.items():
+            self._described.setdefault(oid, []).append((to, message))
+        row = held.row.copy()
+        row[bd.TO] = to
+        row[bd.COMMIT_LSN], row[bd.END_LSN], row[bd.TS_US], row[bd.XID] = values
+        row[bd.TS_US] += ms.EPOCH_US
+        return row.reshape(1, -1)
+
+    def _describe(self, message: bytes, body: bytes, offset: int, found: Indexed) -> None:
+        relation = Relation.parse(body)
+        wanted = self._wanted(relation.id)
+        self._relations.add(relation.oid, 0 if wanted else -1, relation.id)
+        plain = message[: ms.FRAME + ms.XLOG + 1] + body
+        plain = plain[:1] + struct.pack(">I", len(plain) - 1) + plain[5:]
+        described = self._described.setdefault(relation.oid, [])
+        front = ms.FRAME + ms.XLOG
+        changed = bool(described) and described[-1][1][front:] != plain[front:]
+        if self._holding is not None:
+            self._held[self._holding].relations[relation.oid] = plain
+        elif changed or not described:
+            described.append((offset, plain))
+        if wanted:
+            found.relations.append(Described(offset, relation, changed))
+            if changed:
+                self._state[bd.FLAGS] |= bd.HAS_RELATION
+
+
+def done_rows(done: list[np.ndarray]) -> np.ndarray:
+    """The rows of several arrays as one."""
+    return np.concatenate([np.zeros((0, bd.COLUMNS), np.int64), *done])
+
+
+def _name(body: bytes, at: int) -> bytes:
+    return body[at : body.index(0, at)]
+
+
+def _refuse(status: int, message: bytes) -> NoReturn:
+    what = "a message of the log is malformed"
+    if status == bd.NO_RELATION:
+        what = "a change of the log comes before its relation is described"
+    raise DecodeError(what, ms.place(message))
