@@ -109,9 +109,10 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
         for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
             batch = ChangeBatch.from_cell(cell.as_buffer())
             for writer, piece in _cut(share, batch):
-                # its own piece is the cell itself
-                data = cell if piece is batch else pa.scalar(piece.to_cell(), pa.binary())
-                arrays = [pa.array([writer], pa.int32()), pa.array([seq]), pa.array([data])]
+                data = cell.as_buffer() if piece is batch else piece.to_cell()
+                ends = pa.py_buffer(np.array([0, data.size], np.int32))
+                one = pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
+                arrays = [pa.array([writer], pa.int32()), pa.array([seq], pa.string()), one]
                 yield pa.RecordBatch.from_arrays(arrays, schema=_SHARES)
 
 

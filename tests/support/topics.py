@@ -1,0 +1,55 @@
+"""What stands in Kafka's topics, as consumers see it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from tailrace.devservers import KafkaServer
+
+
+@dataclass(frozen=True)
+class Message:
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def messages(
+    broker: KafkaServer, *topics: str, isolation: str = "read_committed", timeout_s: float = 60
+) -> list[Message]:
+    """Every message of some topics up to their ends, each partition in its order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "test",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        listed = consumer.list_topics(timeout=timeout_s).topics
+        left = {(t, p) for t in topics if t in listed for p in listed[t].partitions}
+        consumer.assign([TopicPartition(t, p, 0) for t, p in left])
+        found: list[Message] = []
+        deadline = time.monotonic() + timeout_s
+        while left:
+            assert time.monotonic() < deadline, f"no end of {left}"
+            for m in consumer.consume(10_000, 0.2):
+                if m.error() is None:
+                    headers = tuple((k, v) for k, v in m.headers() or ())
+                    found.append(Message(m.topic(), m.partition(), m.offset(), m.key(), m.value(), headers))
+                elif m.error().code() == KafkaError._PARTITION_EOF:
+                    left.discard((m.topic(), m.partition()))
+                else:
+                    assert m.error().retriable(), m.error()
+        return sorted(found, key=lambda m: (m.topic, m.partition, m.offset))
+    finally:
+        consumer.close()
