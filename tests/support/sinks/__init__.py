@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.sinks import delta, files
+from tests.support.sinks import delta, files, kafka
 from tests.support.sinks.case import SinkCase
 
 CASES: dict[str, Callable[[Any], SinkCase]] = {
@@ -17,4 +17,6 @@ CASES: dict[str, Callable[[Any], SinkCase]] = {
     "delta-changelog": delta.changelog,
     "parquet": files.parquet,
     "json": files.json_lines,
+    "kafka": kafka.exactly_once,
+    "kafka-at-least-once": kafka.at_least_once,
 }
