@@ -23,7 +23,8 @@ class PipelineProcess:
         directory: where file, checkpoint and targets go.
         server: the dev server that is captured.
         tables: patterns of the tables.
-        mode: `upsert` or `changelog`.
+        mode: `upsert` or `changelog`, of Delta tables.
+        sink: another sink instead.
         pipeline: further settings of the pipeline.
         source: further options of the source.
     """
@@ -34,7 +35,8 @@ class PipelineProcess:
         server,
         tables: str,
         *,
-        mode: str,
+        mode: str = "upsert",
+        sink: Mapping[str, Any] | None = None,
         pipeline: Mapping[str, Any] | None = None,
         **source: Any,
     ) -> None:
@@ -55,9 +57,10 @@ class PipelineProcess:
                         "tables": tables,
                         **source,
                     },
-                    "sink": {"type": "delta", "path": str(self.targets), "mode": mode},
+                    "sink": dict(sink or {"type": "delta", "path": str(self.targets), "mode": mode}),
                     "pipeline": {
                         "name": "test",
+                        "checkpoint": str(self.targets / "_tailrace" / "checkpoint"),
                         "trigger": "available-now",
                         "parallelism": 2,
                         **(pipeline or {}),
