@@ -13,12 +13,14 @@ from tailrace.errors import SinkError
 from tailrace.formats.assemble import KeyValueFormat
 from tailrace.formats.avro import AvroEncoding
 from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.protobuf import ProtobufEncoding
 from tailrace.formats.topics import Topics
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.schema_registry import RegistryAccess, SchemaRegistry
+from tests.support.proto import as_dict, message_class
 from tests.unit.formats.changes import ID, NAME, batch, change
-from tests.unit.formats.test_debezium import EVERYTHING
+from tests.unit.formats.samples import TYPES_TABLE
 
 
 def ask(registry, path, method="GET", **body):
@@ -38,6 +40,11 @@ def avro(prefix):
     return KeyValueFormat(Topics(prefix), of, of)
 
 
+def protobuf(prefix):
+    of = ProtobufEncoding(Envelopes(Topics(prefix)))
+    return KeyValueFormat(Topics(prefix), of, of)
+
+
 def test_consumer_reads_avro_messages_with_the_schemas_of_the_registry(registry):
     form, orders = avro("avro"), table("orders")
     ids = SchemaRegistry(RegistryAccess(registry.url)).ids(form.schemas(orders))
@@ -53,9 +60,25 @@ def test_consumer_reads_avro_messages_with_the_schemas_of_the_registry(registry)
     assert (read["value"]["after"], read["value"]["op"]) == ({"id": 1, "name": "a"}, "c")
 
 
-def test_schemas_of_every_type_are_taken(registry):
-    form = avro("types")
-    ids = SchemaRegistry(RegistryAccess(registry.url)).ids(form.schemas(EVERYTHING))
+def test_consumer_reads_protobuf_messages_with_the_schemas_of_the_registry(registry):
+    form, orders = protobuf("proto"), table("orders")
+    ids = SchemaRegistry(RegistryAccess(registry.url)).ids(form.schemas(orders))
+    made = form.messages(batch(orders, [change("c", None, {"id": 1, "name": "a"})]), 5, ids).to_pylist()
+    read = {}
+    for part in ("key", "value"):
+        data = made[0][part]
+        schema = ask(registry, f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}")
+        assert schema["schemaType"] == "PROTOBUF"
+        assert data[5:6] == b"\0"
+        read[part] = as_dict(message_class(schema["schema"]).FromString(data[6:]))
+    assert read["key"] == {"id": 1}
+    assert (read["value"]["after"], read["value"]["op"]) == ({"id": 1, "name": "a"}, "c")
+
+
+@pytest.mark.parametrize("make", [avro, protobuf])
+def test_schemas_of_every_type_are_taken(registry, make):
+    form = make(f"types-{make.__name__}")
+    ids = SchemaRegistry(RegistryAccess(registry.url)).ids(form.schemas(TYPES_TABLE))
     assert len(ids) == 2
 
 

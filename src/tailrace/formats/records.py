@@ -40,7 +40,8 @@ class Field:
         kind: how they are written, a constant of the kernel.
         absent: bytes of a NULL; None: it must not be NULL.
         detail: the kernel's DETAIL.
-        tags: a spatial value's tags: the kernel's TAGS.
+        tags: a spatial value's tags: the kernel's TAGS. A decimal's: how many bytes close its message, and
+            those.
     """
 
     name: str

@@ -13,7 +13,8 @@ A field is a block of WORDS int64, the same as in `kernels.documents` but for wh
     VALIDITY, VALUES, DATA, OFFSET   its array
     PRESENT    address and length of the bytes before a value
     ABSENT     address and length of the bytes that stand for NULL; length -1: it must not be NULL
-    DETAIL     INSTANT: digits of the fraction. GEOMETRY, POINT: address of their tags
+    DETAIL     INSTANT: digits of the fraction. GEOMETRY, POINT: address of their tags. Decimals: address of
+               what follows their bytes in a message of their own, 0: they are bytes
 
 A part of a message is PART_WORDS int64: when it is written (always, if the change has the image before or
 after, for deletes, for all others), its fields, the bytes before them, whether a length follows those, and
@@ -118,6 +119,8 @@ _SPATIAL, _POINT_BYTES = 128, 25
 #: x, y, wkb and srid one byte each where it is not 0; what stands for a missing srid: one byte, -1: none.
 TAG_X, TAG_Y, TAG_WKB, TAG_SRID, NO_SRID, TAGS = range(6)
 _NULL_VALUE = -2
+#: Protobuf's tag of the bytes in a decimal's message: field 1 with a length.
+DECIMAL_VALUE = 0x0A
 
 
 @inline
@@ -159,6 +162,21 @@ def _write_bytes(to, source, length, zigzag):
 
 
 @inline
+def _write_decimal(to, field, digits, length, zigzag):
+    """A decimal's bytes; in a message of their own, with precision and scale, where the field says so."""
+    closing = ld64(field + 8 * DETAIL)
+    if closing == 0:
+        return _write_bytes(to, digits, length, zigzag)
+    count = ld64(closing)
+    st8(to, 2 + length + count)
+    st8(to + 1, DECIMAL_VALUE)
+    to = _write_bytes(to + 2, digits, length, zigzag)
+    for i in range(count):
+        st8(to + i, ld64(closing + 8 + 8 * i))
+    return to + count
+
+
+@inline
 def _write_fixed(to, kind, field, at, zigzag, scratch, tables):
     """A value whose length does not depend on the data: _FIXED bytes at most."""
     values = ld64(field + 8 * VALUES)
@@ -170,7 +188,7 @@ def _write_fixed(to, kind, field, at, zigzag, scratch, tables):
         value = values + 16 * at
         length = 8 if ld64(value + 8) == ld64(value) >> 63 else 16
         length = shortest_bytes(scratch, value, length)
-        return _write_bytes(to, scratch, length, zigzag)
+        return _write_decimal(to, field, scratch, length, zigzag)
     if kind == MILLIS:
         return _write_integer(to, ld64(values + 8 * at) // 1000, zigzag)
     if kind == NANOS:
@@ -296,9 +314,8 @@ def _write_variable(to, end, kind, field, at, zigzag, scratch, tables):
         return _write_geometry(to, kind, ld64(field + 8 * DETAIL), source, length, zigzag)
     if kind == DECIMAL_TEXT:
         decimal_limbs(scratch, source, length)
-        limbs = scratch
-        length = shortest_bytes(scratch + 32, limbs, 32)
-        return _write_bytes(to, scratch + 32, length, zigzag)
+        length = shortest_bytes(scratch + 32, scratch, 32)
+        return _write_decimal(to, field, scratch + 32, length, zigzag)
     if kind == BITS:
         length = min(length, np.int64(32))
         for i in range(length):

@@ -1,0 +1,163 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.errors import SinkError
+from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.modes import Modes
+from tailrace.formats.protobuf import ProtobufEncoding, encode, proto_text
+from tailrace.formats.topics import Topics
+from tailrace.model.table import Column, TableId, TableSchema
+from tailrace.model.types import ColumnType, Kind
+from tests.support.proto import as_dict, message_class
+
+from .changes import ID, NAME, ORDERS, batch, change
+from .decoded import as_connect, json_messages
+from .samples import TYPES_ROWS, TYPES_TABLE
+from .test_avro import MODES, ROWS
+from .test_debezium import EVERYTHING
+
+A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+def encoding(modes=None):
+    return ProtobufEncoding(Envelopes(Topics("app"), modes=modes or Modes()))
+
+
+def registered(of, table):
+    schemas = [s for s in (of.key_schema(table), of.value_schema(table)) if s]
+    return {s.reference: 7 + i for i, s in enumerate(schemas)}
+
+
+def read(schema, message, id_):
+    """A message as Google's library reads it by the registered schema."""
+    assert message[:6] == b"\0" + id_.to_bytes(4, "big") + b"\0"
+    return as_dict(message_class(schema.text).FromString(message[6:]))
+
+
+def as_protobuf(schema, value):
+    """What can be said in Protobuf of a Connect value: no null lists, decimals as messages."""
+    if schema["type"] == "array":
+        return [] if value is None else [as_protobuf(schema["items"], v) for v in value]
+    if value is None:
+        return None
+    if schema["type"] == "struct":
+        return {f["field"]: as_protobuf(f, value[f["field"]]) for f in schema["fields"]}
+    if schema.get("name") == DECIMAL:
+        parameters = schema["parameters"]
+        precision, scale = (int(parameters[p]) for p in ("connect.decimal.precision", "scale"))
+        return {"value": value, "precision": precision, "scale": scale}
+    return value
+
+
+def check(changes, modes=None):
+    """Every key and value says what the JSON messages of the same batch say."""
+    of, table = encoding(modes), changes.table
+    ids = registered(of, table)
+    keys, values = json_messages(changes, 1_800_000_000_000, modes=modes or Modes())
+    key, value = of.envelopes.key(table), of.envelopes.value(table)
+    made = of.values(changes, 1_800_000_000_000, ids)
+    made.validate(full=True)
+    for message, expected in zip(of.keys(changes, ids).to_pylist(), keys, strict=True):
+        assert read(of.key_schema(table), message, 7) == as_protobuf(key, as_connect(key, expected))
+    for message, expected in zip(made.to_pylist(), values, strict=True):
+        assert read(of.value_schema(table), message, 8) == as_protobuf(value, as_connect(value, expected))
+
+
+@pytest.mark.parametrize("modes", MODES, ids=lambda m: m.time)
+@given(rows=ROWS, skipped=st.integers(0, 2))
+@settings(max_examples=25)
+def test_messages_say_what_the_json_messages_say(modes, rows, skipped):
+    changes = [change(op, b if op in "ud" else None, None if op == "d" else a) for op, b, a in rows]
+    whole = batch(EVERYTHING, changes).slice(min(skipped, len(changes)))
+    try:
+        json_messages(whole, 0, modes=modes)
+    except SinkError:
+        return  # a time beyond a day has no form in some modes
+    check(whole, modes)
+
+
+def test_not_null_columns_of_every_type_hold_their_values():
+    first, second, third = TYPES_ROWS
+    changes = [change("r", None, first), change("u", first, second), change("d", third)]
+    check(batch(TYPES_TABLE, changes))
+
+
+def test_table_without_a_key_has_null_keys():
+    table = TableSchema(ORDERS.id, (ID, NAME))
+    assert encoding().key_schema(table) is None
+    assert encoding().keys(batch(table, [change("c", None, A)]), {}).to_pylist() == [None]
+
+
+def test_missing_value_of_a_not_null_column_is_refused():
+    changes = batch(ORDERS, [change("c", None, {"id": None, "name": "a"})])
+    of = encoding()
+    with pytest.raises(SinkError, match=r"column `id` of table `shop.orders` is NOT NULL"):
+        of.values(changes, 0, registered(of, ORDERS))
+
+
+def test_schema_is_proto3_with_messages_where_they_are_needed_first():
+    text = encoding().value_schema(ORDERS).text
+    assert text.startswith('syntax = "proto3";\npackage app.shop.orders;\n\nmessage Envelope {\n')
+    assert "  optional Value before = 1;\n  optional Value after = 2;\n  Source source = 3;\n" in text
+    assert "  message Value {\n    int64 id = 1;\n    optional string name = 2;\n  }\n" in text
+    assert "import" not in text
+
+
+def test_decimals_are_confluents_and_small_integers_keep_their_connect_type():
+    text = encoding().value_schema(TYPES_TABLE).text
+    assert 'import "confluent/type/decimal.proto";' in text
+    assert '{ key: "precision", value: "10" }, { key: "scale", value: "2" }' in text
+    descriptor = message_class(text).DESCRIPTOR.nested_types_by_name["Value"]
+    options = descriptor.fields_by_name["i8"].GetOptions().SerializeToString()
+    assert options.endswith(b"\n\x0cconnect.type\x12\x05int16")
+
+
+def test_message_is_not_called_like_a_field_beside_it():
+    columns = (
+        ID,
+        Column("Point", ColumnType(Kind.GEOMETRY, "point")),
+        Column("p", ColumnType(Kind.GEOMETRY, "point")),
+    )
+    table = TableSchema(TableId("2shop", "places"), columns, ("id",))
+    text = encoding().value_schema(table).text
+    assert "optional PointMessage Point = 2;" in text
+    assert "optional PointMessage p = 3;" in text
+    assert "package app._2shop.places;" in text
+    message_class(text)
+
+
+def test_dates_of_connect_are_refused():
+    table = TableSchema(TableId("shop", "days"), (Column("day", ColumnType(Kind.DATE, "date")),))
+    with pytest.raises(SinkError, match="not written in Protobuf") as error:
+        encoding(Modes(time="connect")).value_schema(table)
+    assert "adaptive_time_microseconds" in error.value.hint
+
+
+def test_single_messages_are_encoded_as_protobuf_reads_them():
+    item = {
+        "type": "struct",
+        "name": "x.Item",
+        "optional": True,
+        "fields": [{"type": "string", "optional": False, "field": "n"}],
+    }
+    schema = {
+        "type": "struct",
+        "name": "x.Y",
+        "optional": False,
+        "fields": [
+            {"type": "array", "items": item, "optional": True, "field": "a"},
+            {"type": "boolean", "optional": False, "field": "b"},
+            {"type": "double", "optional": True, "field": "c"},
+            {"type": "int64", "optional": False, "field": "d"},
+        ],
+    }
+    read_by = message_class(proto_text(schema))
+    for value in (
+        {"a": [{"n": "x"}, {"n": ""}], "b": True, "c": 1.5, "d": -(2**63)},
+        {"a": [], "b": False, "c": None, "d": 300},
+    ):
+        message = encode(schema, value)
+        assert message[:1] == b"\0"
+        assert as_dict(read_by.FromString(message[1:])) == value
