@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from tailrace.devservers import start_mysql
+from tailrace.enumerator import enumerator
 from tailrace.enumerator.enumerator import Limits
 from tailrace.errors import PositionLostError, PreflightError
 from tailrace.model.split import LogSplit
@@ -18,6 +20,7 @@ from tailrace.sources.mysql import source as mysql_source
 from tests.recovery.test_exactness import ROWS, now, verify_run
 from tests.recovery.test_failover import catch_up, promote, replica_of
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
+from tests.support.replica import SlowReplica
 from tests.support.switch import Switch
 from tests.support.workload import SUBJECTS, fill
 from tests.support.xa import XaWriters, end, end_all, prepare
@@ -66,22 +69,73 @@ def listed(engine):
     return list(engine.offset.log.get("prepared", {}))
 
 
+class Forgetful:
+    """A session that does not know what is prepared and open where its ranges of the log begin."""
+
+    def __init__(self, options):
+        self._session = registry.session(options)
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
+
+    def changes(self, split):
+        start = {name: value for name, value in split.start.items() if name != "prepared"}
+        return self._session.changes(replace(split, start=start))
+
+
+def verify_xa_run(server, database, subject=SUBJECTS[0], **given):
+    """`verify_run` with XA writers; batches must have begun between a prepare and its commit."""
+    writers = []
+
+    def make(*args, **more):
+        writers.append(XaWriters(*args, **more))
+        return writers[0]
+
+    try:
+        wrong = verify_run(server, database, subject, chunk_rows=100, min_batches=20, writers=make, **given)
+        assert writers[0].ended > 5, "too few were ended by another connection than prepared them"
+        return wrong
+    finally:
+        end_all(server)
+
+
+@pytest.fixture
+def late_commits(mysql):
+    """What is logged is not visible for another 20 ms."""
+    mysql.execute("SET GLOBAL binlog_group_commit_sync_delay = 20000", "SET GLOBAL sync_binlog = 1")
+    yield
+    mysql.execute("SET GLOBAL binlog_group_commit_sync_delay = 0", "SET GLOBAL sync_binlog = 0")
+
+
+@pytest.mark.usefixtures("late_commits")
 @pytest.mark.parametrize("subject", [SUBJECTS[0], SUBJECTS[2]], ids=lambda s: s.name)
 def test_every_batch_is_exact_while_xa_writers_write(mysql, database, subject):
-    try:
-        assert verify_run(mysql, database, subject, chunk_rows=100, min_batches=20, writers=XaWriters) == 0
-    finally:
-        end_all(mysql)
+    assert verify_xa_run(mysql, database, subject) == 0
 
 
 def test_every_batch_of_mariadb_is_exact_while_xa_writers_write(mariadb, mariadb_database):
-    try:
-        found = verify_run(
-            mariadb, mariadb_database, SUBJECTS[0], chunk_rows=100, min_batches=20, writers=XaWriters
-        )
-        assert found == 0
-    finally:
-        end_all(mariadb)
+    assert verify_xa_run(mariadb, mariadb_database) == 0
+
+
+def test_every_batch_of_mariadb_is_exact_while_a_semi_synchronous_replica_answers_late(
+    mariadb, mariadb_database
+):
+    with SlowReplica(mariadb, 0.02):
+        assert verify_xa_run(mariadb, mariadb_database) == 0
+
+
+@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+def test_chunks_read_in_pages_are_exact(request, monkeypatch, product):
+    """What is prepared up to one page's end of the log may be committed before the next one's."""
+    monkeypatch.setattr(enumerator, "PAGE_ROWS", 30)
+    database = "database" if product == "mysql" else "mariadb_database"
+    server, name = request.getfixturevalue(product), request.getfixturevalue(database)
+    assert verify_xa_run(server, name) == 0
+
+
+def test_without_what_is_prepared_batches_are_wrong(mysql, database):
+    """The test of the test."""
+    assert verify_xa_run(mysql, database, session=Forgetful) > 0
 
 
 def test_rows_come_with_the_commit_and_not_with_the_prepare(any_server, place):
@@ -320,18 +374,18 @@ def test_list_is_bounded_by_what_is_open(mysql, database):
     try:
         with following(mysql, table) as engine:
             start = engine.offset
-            for number in range(200):
+            for number in range(60):
                 prepare(mysql, f"'{number}'", f"INSERT INTO {table} VALUES ({number}, 1)")
-            end(mysql, "COMMIT", *(f"'{number}'" for number in range(0, 200, 2)))
+            end(mysql, "COMMIT", *(f"'{number}'" for number in range(0, 60, 2)))
             mysql.execute(f"INSERT INTO {table} VALUES (1000, 1)")
             target = []
             while ("c", 1000) not in target:
                 target += ids(batch(engine)[1])
-            assert target == [*(("c", number) for number in range(0, 200, 2)), ("c", 1000)]
-            assert len(listed(engine)) == 100
-            assert len(str(engine.offset.to_json())) < 100 * 80 + 1000
+            assert target == [*(("c", number) for number in range(0, 60, 2)), ("c", 1000)]
+            assert len(listed(engine)) == 30
+            assert len(str(engine.offset.to_json())) < 30 * 80 + 1000
             session = registry.session(engine.options)
-            assert len(changes_of(list(read_log(LogSplit(start.log, engine.offset.log), session)))) == 101
+            assert len(changes_of(list(read_log(LogSplit(start.log, engine.offset.log), session)))) == 31
             session.close()
     finally:
         end_all(mysql)
