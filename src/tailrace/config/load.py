@@ -27,6 +27,7 @@ from tailrace.config.model import (
     SinkSettings,
     TransformRule,
     TriggerMode,
+    WriteMode,
 )
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret
@@ -41,6 +42,13 @@ _SECTIONS = ("source", "transform", "route", "sink", "pipeline")
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options a pipeline decides itself.
 _FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable"})
+_POSITIVE = (
+    "parallelism",
+    "rows",
+    "optimize_interval",
+    "vacuum_interval",
+    "vacuum_retention_hours",
+)
 _TYPE_NAMES = {dict: "object", list: "array", type(None): "null"}
 
 
@@ -189,9 +197,17 @@ def _sink(given: Mapping[str, Any], path: str) -> SinkSettings:
         )
     rest = {k: v for k, v in given.items() if k != "type"}
     sink = _dataclass(SINKS[kind], rest, path, also=("type",))
-    for name in ("parallelism", "rows"):
-        if getattr(sink, name, 1) <= 0:
-            raise ConfigError(f"`{path}.{name}` must be > 0", f"found {getattr(sink, name)}")
+    for name in _POSITIVE:
+        value = getattr(sink, name, None)
+        if value is not None and value <= 0:
+            raise ConfigError(f"`{path}.{_kebab(name)}` must be > 0", f"found {value}")
+    interval = getattr(sink, "merge_interval", None)
+    if interval is not None and (interval < 0 or getattr(sink, "mode", None) is WriteMode.CHANGELOG):
+        raise ConfigError(
+            f"`{path}.merge-interval` must be >= 0, in a mode that merges",
+            f"found {interval}",
+            "0 merges each batch; mode changelog merges nothing: leave it out there",
+        )
     return sink
 
 

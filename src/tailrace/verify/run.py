@@ -35,7 +35,7 @@ from tailrace.model.table import TableId
 from tailrace.sinks.columns import stored_schema
 from tailrace.sources import registry
 from tailrace.sources.base import Source
-from tailrace.spark.checkpoint import Checkpoint
+from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.transform.route import Router
 from tailrace.transform.rules import Transforms
 from tailrace.verify.checksum import Checksums
@@ -127,8 +127,9 @@ class _Comparison:
         cls, spark: SparkSession, sink: DeltaSettings, name: str, tables: list[SourceTable], batch: int
     ) -> _Comparison:
         """What is compared of target `name`: the columns that both sides have."""
-        path = f"{sink.path.rstrip('/')}/{name}"
-        target = target_after(spark, path, sink.mode, tables[0].schema.key, batch)
+        target = target_after(
+            spark, absolute(sink.path), name, mode=sink.mode, key=tables[0].schema.key, batch=batch
+        )
         found = pa.unify_schemas([stored_schema(t.schema) for t in tables], promote_options="permissive")
         held = found if target is None else target.columns
         names = {field.name.lower() for field in found}

@@ -4,7 +4,11 @@ The version of a table that shows the state after batch n is the one right befor
 batch (`sinks.delta` writes a commit's batch into `userMetadata`), else the newest one: so what others have
 done to the table is seen too. It is read by time travel and stays the same while the pipeline writes on.
 
-A change log is brought to the form of a table first: per key the last change by `_seq`, deletes left out.
+A change log is brought to the form of a table first: per key the last change by `_seq`, deletes left out. Of
+versions of rows those count that are current. Changes that the sink has received and not merged yet lie in a
+table beside the target, whose version after batch n is found in the same way; they are brought in. That
+table is looked at before the target: changes that are merged in between are then in both, which changes
+nothing, and never in neither.
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tailrace.config.model import WriteMode
 from tailrace.errors import StateError
-from tailrace.sinks.unpack import log_fields
+from tailrace.sinks.delta.form import Form
+from tailrace.sinks.delta.pending import BATCH, changes_path, overlay
+from tailrace.sinks.unpack import MERGE_FIELDS, log_fields
 from tailrace.spark.jvm import delta_state, map_in_arrow
 from tailrace.verify.checksum import Checksums, bucket_of
 
@@ -78,28 +84,47 @@ class Target:
 
 
 def target_after(
-    spark: SparkSession, path: str, mode: WriteMode, key: Sequence[str], batch: int
+    spark: SparkSession, root: str, name: str, *, mode: WriteMode, key: Sequence[str], batch: int
 ) -> Target | None:
-    """The Delta table at `path` as batch `batch` left it, None if it was not there yet.
+    """The target as batch `batch` left it, None if it was not there yet.
 
     Args:
         spark: a session with Delta.
-        path: the table's directory.
+        root: the sink's path.
+        name: the target's name.
         mode: how the sink writes it.
-        key: the columns that a change log is collapsed by.
+        key: the columns that tell rows apart.
         batch: number of a batch that is wholly written.
     """
+    waiting = _frame_after(spark, changes_path(root, name), batch)
+    found = _frame_after(spark, f"{root}/{name}", batch)
+    if found is None:
+        return None
+    frame, version = found
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    if mode is WriteMode.CHANGELOG:
+        schema = pa.schema([field for field in schema if field.name not in _CHANGELOG_FIELDS])
+        return Target(_collapse(frame, key), version, schema)
+    if mode is WriteMode.SCD2:
+        schema = Form(mode).columns(schema)
+        frame = frame.where("_is_current").select(*(f.col(_quote(name)) for name in schema.names))
+    if waiting is not None:
+        changes = waiting[0].drop(BATCH.name)
+        columns = [*schema.names, *(field.name for field in MERGE_FIELDS)]
+        held = {name for name in columns if name in changes.columns}
+        changes = changes.select(*(f.col(_quote(n)) if n in held else f.lit(None).alias(n) for n in columns))
+        frame = overlay(frame, changes, key)
+    return Target(frame, version, schema)
+
+
+def _frame_after(spark: SparkSession, path: str, batch: int) -> tuple[DataFrame, int] | None:
+    """The rows of a table as `batch` left it and their version, None if it was not there yet."""
     if delta_state(spark, path) is None:
         return None
     version = _version_after(spark, path, batch)
     if version < 0:
         return None
-    frame = spark.read.format("delta").option("versionAsOf", version).load(path)
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
-    if mode is WriteMode.CHANGELOG:
-        schema = pa.schema([field for field in schema if field.name not in _CHANGELOG_FIELDS])
-        frame = _collapse(frame, key)
-    return Target(frame, version, schema)
+    return spark.read.format("delta").option("versionAsOf", version).load(path), version
 
 
 def version_of(history: Sequence[tuple[int, str | None]], batch: int) -> int | None:

@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.sinks import delta, files, kafka
+from tests.support.sinks import delta, files, kafka, replica
 from tests.support.sinks.case import SinkCase
 
 CASES: dict[str, Callable[[Any], SinkCase]] = {
     "delta-upsert": delta.upsert,
+    "delta-upsert-waiting": delta.upsert_with_changes_that_wait,
+    "delta-scd2": delta.scd2,
     "delta-changelog": delta.changelog,
     "parquet": files.parquet,
     "json": files.json_lines,
     "kafka": kafka.exactly_once,
     "kafka-at-least-once": kafka.at_least_once,
+    "mysql": replica.mysql,
+    "mariadb-whole-batch": replica.mariadb,
+    "postgresql": replica.postgres,
+    "postgresql-whole-batch": replica.postgres_whole_batch,
 }

@@ -6,16 +6,32 @@ from typing import Any
 
 from tailrace.config.model import DeltaSettings, WriteMode
 from tailrace.sinks.delta import DeltaSink
+from tailrace.verify.target import target_after
 from tests.support.sinks.case import Change, Row, SinkCase, as_change
 
 
 def upsert(request: Any) -> SinkCase:
+    return _rows_case(request, WriteMode.UPSERT, merge_interval=0)
+
+
+def upsert_with_changes_that_wait(request: Any) -> SinkCase:
+    return _rows_case(request, WriteMode.UPSERT, merge_interval=3600)
+
+
+def scd2(request: Any) -> SinkCase:
+    return _rows_case(request, WriteMode.SCD2, merge_interval=0)
+
+
+def _rows_case(request: Any, mode: WriteMode, merge_interval: int) -> SinkCase:
     spark, path = request.getfixturevalue("spark"), request.getfixturevalue("tmp_path")
+    settings = DeltaSettings(str(path), mode, merge_interval=merge_interval)
 
     def rows(name: str) -> list[Row]:
-        return [r.asDict() for r in spark.read.format("delta").load(str(path / name)).collect()]
+        target = target_after(spark, str(path), name, mode=mode, key=("id",), batch=1_000_000)
+        assert target is not None
+        return [r.asDict() for r in target.frame.collect()]
 
-    return SinkCase(lambda router: DeltaSink(DeltaSettings(str(path)), router), rows=rows)
+    return SinkCase(lambda router: DeltaSink(settings, router), rows=rows)
 
 
 def changelog(request: Any) -> SinkCase:
