@@ -8,12 +8,15 @@ from typing import Any, cast
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
 from tailrace.sources.base import Session, Source
+from tailrace.sources.preflight import Finding
 
-#: URL scheme -> package whose modules `source` and `session` make the two sides, each imported when first
-#: used: the driver does not load what decodes rows, nor does a task load what follows the log.
+#: URL scheme -> package with the modules `source` and `session`, which make the two sides, `preflight` and
+#: `cleanup`, each imported when first used: the driver does not load what decodes rows, nor does a task
+#: load what follows the log.
 _PACKAGES = {
     "mysql": "tailrace.sources.mysql",
     "mariadb": "tailrace.sources.mysql",  # the server says which it is, whatever the URL
+    "postgresql": "tailrace.sources.postgres",
 }
 
 
@@ -25,6 +28,16 @@ def source(options: SourceOptions) -> Source:
 def session(options: SourceOptions) -> Session:
     """A task's side of it."""
     return cast("Session", _module(options, "session").session(options))
+
+
+def check(options: SourceOptions) -> list[Finding]:
+    """Every precondition of capture on the server: what was found, what is needed."""
+    return cast("list[Finding]", _module(options, "preflight").check(options))
+
+
+def drop(options: SourceOptions) -> list[str]:
+    """Remove what streams with these options have made on the server; a line for each thing."""
+    return cast("list[str]", _module(options, "cleanup").drop(options))
 
 
 def _module(options: SourceOptions, side: str) -> Any:

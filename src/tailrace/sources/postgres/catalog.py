@@ -1,0 +1,215 @@
+"""The catalog: which tables there are, and their shapes, equal to those of the log's Relation messages.
+
+A shape holds the columns that the publication carries: generated columns are in it where the publication has
+them (18 and later), columns left out by a column list are not.
+
+A table's key is what the log carries of a deleted row: the primary key, the index that is its REPLICA
+IDENTITY,
+or with FULL the primary key or else a UNIQUE index over NOT NULL columns; a table may have none. A
+partitioned
+table counts as one table under its own name where the publication has publish_via_partition_root (ours has),
+else each partition counts by itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pg8000.exceptions import DatabaseError, InterfaceError
+
+from tailrace.config.options import SourceOptions
+from tailrace.model.table import Column, TableId, TableSchema
+from tailrace.sources.postgres import publication
+from tailrace.sources.postgres.connection import Connection, translate
+from tailrace.sources.postgres.literal import identifier
+from tailrace.sources.postgres.types import TYPES_QUERY, PostgresType, PostgresTypes
+
+KeyKind = Literal["primary", "identity", "unique", "none"]
+#: REPLICA IDENTITY by its letter in the catalog.
+IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
+
+_TABLES_QUERY = """\
+SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, c.relispartition,
+       c.relpersistence::text,
+       ARRAY(SELECT a.relid::oid::int8 FROM pg_catalog.pg_partition_ancestors(c.oid) a WHERE a.relid <>
+       c.oid),
+       CASE WHEN c.relkind = 'p'
+            THEN (SELECT coalesce(sum(greatest(l.reltuples, 0)), 0) FROM pg_catalog.pg_partition_tree(c.oid) p
+                  JOIN pg_catalog.pg_class l ON l.oid = p.relid WHERE p.isleaf)
+            ELSE greatest(c.reltuples, 0) END::int8,
+       CASE WHEN c.relkind = 'p'
+            THEN (SELECT coalesce(string_agg(DISTINCT l.relreplident::text, ''), '')
+                  FROM pg_catalog.pg_partition_tree(c.oid) p
+                  JOIN pg_catalog.pg_class l ON l.oid = p.relid WHERE p.isleaf)
+            ELSE c.relreplident::text END
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname !~ '^pg_'
+  AND n.nspname <> 'information_schema'
+"""
+_COLUMNS_QUERY = """\
+SELECT a.attrelid::oid::int8, a.attnum::int4, a.attname::text, a.atttypid::int8, a.atttypmod, a.attnotnull,
+       a.attgenerated::text,
+       CASE WHEN a.attcollation <> 0 AND a.attcollation <> t.typcollation
+            THEN (SELECT n.nspname::text || '.' || c.collname::text FROM pg_catalog.pg_collation c
+                  JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation) END
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = ANY ($1) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum
+"""
+_INDEXES_QUERY = """\
+SELECT i.indrelid::oid::int8, i.indisprimary, i.indisreplident, i.indnkeyatts::int4, i.indkey::text
+FROM pg_catalog.pg_index i
+WHERE i.indrelid = ANY ($1) AND i.indisunique AND i.indisvalid AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL
+ORDER BY i.indrelid, i.indexrelid
+"""
+
+
+@dataclass(frozen=True)
+class CapturedTable:
+    """A table of the catalog.
+
+    Args:
+        schema: its shape.
+        estimated_rows: the planner's guess at its number of rows.
+        oid: its object id.
+        identity: the letters of its REPLICA IDENTITY: of a partitioned table those of its partitions.
+        key_kind: where the shape's key comes from.
+        unlogged: whether its changes are not logged at all.
+        left_out: generated columns that the log does not carry.
+    """
+
+    schema: TableSchema
+    estimated_rows: int
+    oid: int
+    identity: str
+    key_kind: KeyKind
+    unlogged: bool = False
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def has_whole_images(self) -> bool:
+        """Whether the log carries the whole row before each change."""
+        return self.identity == "f"
+
+
+def tables(
+    connection: Connection,
+    captures: Callable[[str], bool],
+    published: publication.Publication,
+    as_text: Callable[[str], bool] = lambda _: False,
+) -> list[CapturedTable]:
+    """The tables that are captured, ordered by name.
+
+    Args:
+        connection: an ordinary one.
+        captures: whether the table `schema.table` is wanted.
+        published: the publication, or the one that would be made.
+        as_text: whether the column `schema.table.column` is to be text.
+
+    Raises:
+        TransientSourceError: the connection is lost.
+        SourceError: the server refuses.
+    """
+    try:
+        return list(_tables(connection, captures, published, as_text))
+    except (DatabaseError, InterfaceError, OSError) as error:
+        raise translate(error, "reading the catalog") from error
+
+
+def captured(
+    connection: Connection, options: SourceOptions, only: TableId | None = None
+) -> list[CapturedTable]:
+    """The tables that a stream captures, or `only` one of them. Raises as `tables`, and pg8000's errors."""
+    name = options.publication
+    published = publication.read(connection, name) or publication.planned(name, connection.version)
+    captures = options.captures if only is None else lambda name: name == str(only)
+    return tables(connection, captures, published, options.is_text)
+
+
+def types(connection: Connection, captures: Callable[[str], bool]) -> PostgresTypes:
+    """The types of the captured tables' columns. Raises pg8000's errors."""
+    return _types(
+        connection, [row[0] for row in connection.rows(_TABLES_QUERY) if captures(f"{row[1]}.{row[2]}")]
+    )
+
+
+def _types(connection: Connection, oids: list[int]) -> PostgresTypes:
+    found = [
+        PostgresType(oid, schema, name, form, element, base, modifier, tuple(labels or ()))
+        for oid, schema, name, form, element, base, modifier, labels in connection.rows(TYPES_QUERY, oids)
+    ]
+    return PostgresTypes(found)
+
+
+def _tables(
+    connection: Connection,
+    captures: Callable[[str], bool],
+    published: publication.Publication,
+    as_text: Callable[[str], bool],
+) -> Iterator[CapturedTable]:
+    wanted = _wanted(connection.rows(_TABLES_QUERY), captures, published.via_root)
+    oids = [row[0] for row in wanted]
+    if not oids:
+        return
+    known = _types(connection, oids)
+    columns, indexes = defaultdict(list), defaultdict(list)
+    for row in connection.rows(_COLUMNS_QUERY, oids):
+        columns[row[0]].append(row)
+    for row in connection.rows(_INDEXES_QUERY, oids):
+        indexes[row[0]].append(row)
+    listed = dict(published.columns)
+    for oid, schema, name, _, _, persistence, _, rows, identity in sorted(wanted, key=lambda r: (r[1], r[2])):
+        id_ = TableId(schema, name)
+        chosen, left_out = [], []
+        for column in columns[oid]:
+            if id_ in listed and column[1] not in listed[id_]:
+                continue
+            if column[6] and not (column[6] == "s" and published.generated):
+                left_out.append(column[2])
+                continue
+            chosen.append(column)
+        key, kind = _key(indexes[oid], {c[1]: c for c in chosen}, identity)
+        shape = tuple(_column(id_, c, known, as_text) for c in chosen)
+        yield CapturedTable(
+            TableSchema(id_, shape, key), rows, oid, identity, kind, persistence == "u", tuple(left_out)
+        )
+
+
+def _wanted(rows: list[list[Any]], captures: Callable[[str], bool], via_root: bool) -> list[list[Any]]:
+    found = {row[0]: row for row in rows if captures(f"{row[1]}.{row[2]}")}
+    if via_root:  # a partition counts by itself only where no table above it is captured
+        return [row for row in found.values() if not any(above in found for above in row[6])]
+    return [row for row in found.values() if row[3] != "p"]
+
+
+def _column(id_: TableId, row: list[Any], types: PostgresTypes, as_text: Callable[[str], bool]) -> Column:
+    _, _, name, type_oid, modifier, not_null, _, collation = row
+    type_ = types.column_type(type_oid, modifier, as_text=as_text(f"{id_}.{name}"))
+    if collation is not None:
+        schema, _, collname = collation.partition(".")
+        type_ = replace(type_, collation=f"{identifier(schema)}.{identifier(collname)}")
+    return Column(name, type_, not not_null)
+
+
+def _key(
+    indexes: list[list[Any]], columns: dict[int, list[Any]], identity: str
+) -> tuple[tuple[str, ...], KeyKind]:
+    usable: list[tuple[bool, bool, tuple[str, ...]]] = []
+    for _, primary, chosen, count, numbers in indexes:
+        parts = [columns.get(int(n)) for n in numbers.split()[:count]]
+        if all(part is not None and part[5] for part in parts):
+            usable.append((primary, chosen, tuple(part[2] for part in parts if part is not None)))
+    if identity == "i":
+        for _, chosen, key in usable:
+            if chosen:
+                return key, "identity"
+    for primary, _, key in usable:
+        if primary:
+            return key, "primary"
+    if identity == "f" and usable:
+        return min((key for *_, key in usable), key=lambda key: (len(key), key)), "unique"
+    return (), "none"

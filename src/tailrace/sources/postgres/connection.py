@@ -1,0 +1,435 @@
+"""Connections to PostgreSQL: TLS, session set-up, errors told apart, retries.
+
+pg8000 signs on (SCRAM) and asks; rows in bulk and the log are read from its socket directly. Every connection
+of Tailrace is made by `connect`: each reads under the same settings (`types.SESSION_SETTINGS`, without any
+time limit that a server set for impatient applications), be it an ordinary one or a walsender.
+
+Errors are told apart by SQLSTATE, never by text. `translate` is the one place that does so:
+
+    lost, refused, shutting down, too many connections, slot in use   TransientSourceError
+    no such table or column                                           SchemaMismatchError
+    wrong password, missing privilege, bad certificate, the rest      SourceError, with what to do
+
+The server's text is shown only for states whose text is known to quote no values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pg8000.core import CoreConnection
+from pg8000.exceptions import DatabaseError, InterfaceError
+
+from tailrace.config.options import SourceOptions, TlsOptions
+from tailrace.errors import (
+    ConfigError,
+    SchemaMismatchError,
+    SourceError,
+    TailraceError,
+    TransientSourceError,
+)
+from tailrace.sources.postgres.types import SESSION_SETTINGS
+
+T = TypeVar("T")
+
+#: Message number that asks for TLS before anything else. Source: PostgreSQL manual, "Message Formats".
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+_LENGTH = struct.Struct("!i")
+_NO_LIMITS = (
+    "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 "
+    "-c idle_session_timeout=0 -c default_transaction_read_only=off "
+    "-c default_transaction_isolation=read\\ committed"
+)
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
+
+#: Classes and states that pass without anybody mending anything.
+_TRANSIENT = ("08", "40", "57P", "53300", "57014", "55006", "55P03", "25P03", "72000")
+#: The table is not what it was.
+_CHANGED_SHAPE = frozenset({"42P01", "42703", "3F000"})
+_DENIED = frozenset({"28000", "28P01"})
+_MISSING_PRIVILEGE = "42501"
+#: Classes and states of definite errors that name an object or a setting, and no value.
+_TEXT_IS_SAFE = (*_TRANSIENT, *_CHANGED_SHAPE, *_DENIED, _MISSING_PRIVILEGE)
+_TEXT_IS_SAFE += ("3D000", "42704", "42710", "42P17", "53", "54", "55", "58", "0A000", "22023", "42601")
+
+
+class Connection:
+    """A signed-on session; used by one thread at a time.
+
+    Args:
+        core: pg8000's side of it.
+        sock: its socket, TLS or plain.
+    """
+
+    def __init__(self, core: CoreConnection, sock: socket.socket) -> None:
+        self._core = core
+        self.socket = sock
+        self.is_open = True
+
+    def rows(self, sql: str, *values: Any) -> list[list[Any]]:
+        """The rows of a statement with `$1`... for `values`; a walsender takes none.
+
+        Raises:
+            TailraceError: see `translate`. A connection that was lost is closed by then.
+        """
+        try:
+            if values:
+                return self._core.execute_unnamed(sql, values).rows or []
+            return self._core.execute_simple(sql).rows or []
+        except DatabaseError:
+            raise
+        except (InterfaceError, OSError):
+            self.break_off()
+            raise
+
+    def value(self, sql: str, *values: Any) -> Any:
+        """The first column of the first row, None without a row."""
+        found = self.rows(sql, *values)
+        return found[0][0] if found else None
+
+    def begin_copy(self, sql: str) -> None:
+        """Send a statement or command whose answer is a stream of bytes, which the caller reads off `socket`.
+
+        Raises pg8000's errors.
+        """
+        body = sql.encode() + b"\0"
+        self.socket.sendall(b"Q" + _LENGTH.pack(len(body) + 4) + body)
+        while True:
+            kind, payload = self._message()
+            if kind in b"HW":
+                return
+            if kind == b"E":
+                self.end_copy(b"")
+                raise DatabaseError(error_fields(payload))
+
+    def end_copy(self, rest: bytes) -> None:
+        """Read the answer to its end, after which the connection is free for other use.
+
+        Args:
+            rest: what was received already, from the message on that ended the stream.
+
+        Raises pg8000's errors: also what the server says of why it ended the stream.
+        """
+        failure: DatabaseError | None = None
+        while True:
+            kind, payload = self._message(rest)
+            rest = rest[5 + len(payload) :]
+            if kind == b"E":
+                failure = DatabaseError(error_fields(payload))
+            if kind == b"Z":
+                break
+        if failure is not None:
+            raise failure
+
+    def _message(self, held: bytes = b"") -> tuple[bytes, bytes]:
+        """Type and payload of the next message, of which `held` is the beginning or more."""
+        head = held[:5]
+        head += self._exactly(5 - len(head))
+        size = _LENGTH.unpack_from(head, 1)[0] - 4
+        payload = held[5 : 5 + size]
+        return head[:1], payload + self._exactly(size - len(payload))
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            if not piece:
+                self.break_off()
+                raise InterfaceError("the server has closed the connection")
+            data += piece
+        return bytes(data)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it runs over TLS."""
+        return isinstance(self.socket, ssl.SSLSocket)
+
+    @property
+    def version(self) -> int:
+        """The server's major version, e.g. 16."""
+        return int(self._core.parameter_statuses["server_version"].split(".")[0].split()[0])
+
+    def parameter(self, name: str) -> str:
+        """A parameter that the server reported, "" if it did not."""
+        return str(self._core.parameter_statuses.get(name, ""))
+
+    def close(self) -> None:
+        """Say goodbye, if that is still possible."""
+        if self.is_open:
+            self.is_open = False
+            try:
+                self._core.close()
+            except (InterfaceError, OSError, ValueError):
+                self.socket.close()
+
+    def break_off(self) -> None:
+        """End it at once, whatever the server is sending; wakes up who reads from it."""
+        if self.is_open:
+            self.is_open = False
+            with contextlib.suppress(OSError):  # it may be lost already
+                self.socket.shutdown(socket.SHUT_RDWR)
+            self.socket.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(options: SourceOptions, *, purpose: str, replication: bool = False) -> Connection:
+    """A new connection with the session every reader expects.
+
+    Args:
+        options: server, database, user and TLS; a password given as a reference is resolved here.
+        purpose: what it is for, as in "reading the catalog": named in errors.
+        replication: whether a walsender is to answer; it takes replication commands, and SQL without
+            parameters.
+
+    Raises:
+        TransientSourceError: nobody answers, or the server takes no more connections.
+        SourceError: the server refuses the user, or TLS cannot be had as demanded.
+        ConfigError: the password or a TLS file is not where it should be.
+    """
+    doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
+    context = _tls_context(options.tls)
+    password = options.password.resolve()
+    sock: socket.socket | None = None
+    try:
+        sock = _open_socket(options, context, doing)
+        core = CoreConnection(
+            options.user,
+            database=options.database,
+            password=password,
+            sock=sock,
+            ssl_context=False,
+            application_name="tailrace",
+            replication="database" if replication else None,
+            startup_params={**SESSION_SETTINGS, "options": _NO_LIMITS},
+        )
+        sock.settimeout(None)
+    except (DatabaseError, InterfaceError, OSError) as error:
+        if sock is not None:
+            sock.close()
+        raise translate(error, doing) from error
+    return Connection(core, sock)
+
+
+def _open_socket(options: SourceOptions, context: ssl.SSLContext | None, doing: str) -> socket.socket:
+    sock = socket.create_connection((options.host, options.port), options.connect_timeout_ms / 1000)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # a peer that vanished without a word is noticed after two minutes instead of two hours
+        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
+            if hasattr(socket, name):  # not on every system
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        if context is None:
+            return sock
+        sock.sendall(_SSL_REQUEST)
+        if sock.recv(1) == b"S":
+            return context.wrap_socket(sock, server_hostname=options.host)
+        if options.tls.mode == "preferred":
+            return sock
+        raise SourceError(
+            f"{doing} failed: the server offers no TLS",
+            None,
+            "give the server a certificate (ssl = on), or set tlsMode to preferred or disabled",
+        )
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _tls_context(tls: TlsOptions) -> ssl.SSLContext | None:
+    if tls.mode == "disabled":
+        return None
+    try:
+        verified = tls.mode in ("verify-ca", "verify-identity")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if tls.ca:
+            context.load_verify_locations(tls.ca)
+        elif verified:  # reading the system's authorities takes longer than the rest of a connection
+            context.load_default_certs()
+        context.check_hostname = tls.mode == "verify-identity"
+        context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
+        if tls.cert:
+            context.load_cert_chain(tls.cert, tls.key)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(
+            "the TLS files cannot be read",
+            f"tlsCa `{tls.ca}`, tlsCert `{tls.cert}`, tlsKey `{tls.key}`: {error.strerror or error}",
+            "give PEM files that every executor can read",
+        ) from error
+    return context
+
+
+def error_fields(payload: bytes) -> dict[str, str]:
+    """The fields of an ErrorResponse, as pg8000 has them."""
+    return {f[:1].decode(): f[1:].decode("utf-8", "replace") for f in payload.split(b"\0") if f}
+
+
+def sqlstate(error: BaseException) -> str:
+    """The SQLSTATE of pg8000's error, "" for others; of one of ours that of its cause."""
+    if isinstance(error, TailraceError) and error.__cause__ is not None:
+        return sqlstate(error.__cause__)
+    said = error.args[0] if isinstance(error, DatabaseError) and error.args else None
+    return str(said.get("C", "")) if isinstance(said, dict) else ""
+
+
+def translate(error: Exception, doing: str) -> TailraceError:
+    """The error of ours that `error` means.
+
+    Args:
+        error: from pg8000 or from a socket; one of ours is given back as it is.
+        doing: what was being done, as in "reading the table".
+
+    Returns:
+        TransientSourceError when another try may succeed, SchemaMismatchError when a DDL took the table
+        or a column away, else SourceError; to be raised by the caller.
+    """
+    if isinstance(error, TailraceError):
+        return error
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return SourceError(
+            f"{doing} failed: the server's certificate is not trusted",
+            error.verify_message,
+            "set tlsCa to the authority that signed it, or tlsMode to what the server can prove",
+        )
+    if isinstance(error, OSError):
+        unknown = isinstance(error, socket.gaierror)
+        return TransientSourceError(
+            f"{doing} failed: {'the host is unknown' if unknown else 'no connection'}",
+            str(error.strerror or error),
+            "check that the server runs and that host and port can be reached from here",
+        )
+    if not isinstance(error, DatabaseError):
+        text = str(error)
+        if "uthentication method" in text or "password" in text:
+            return SourceError(f"{doing} failed: the server wants another authentication", text)
+        return TransientSourceError(f"{doing} failed: the connection was lost", text)
+    return _of_server(error, doing)
+
+
+def _of_server(error: DatabaseError, doing: str) -> TailraceError:
+    state = sqlstate(error)
+    said = error.args[0]
+    detail = f"SQLSTATE {state}"
+    if state.startswith(_TEXT_IS_SAFE):
+        detail += f": {said.get('M', '')}"
+    if state.startswith(_TRANSIENT):
+        return TransientSourceError(f"{doing} failed: {_why_transient(state)}", detail)
+    if state in _CHANGED_SHAPE:
+        return SchemaMismatchError(f"{doing} failed: the table is not what it was", detail)
+    if state in _DENIED:
+        return SourceError(
+            f"{doing} failed: the server refuses the user, the password or the host",
+            detail,
+            "check user and password, and that pg_hba.conf lets this host in",
+        )
+    if state == _MISSING_PRIVILEGE:
+        return SourceError(
+            f"{doing} failed: a privilege is missing", detail, "`tailrace check` tells the statement to run"
+        )
+    if state == "3D000":
+        return SourceError(f"{doing} failed", detail, "name the database in url: postgresql://HOST/DATABASE")
+    if state == "53400":
+        return SourceError(
+            f"{doing} failed: the server has no free replication slot",
+            detail,
+            "ALTER SYSTEM SET max_replication_slots = 20; -- then restart the server",
+        )
+    return SourceError(f"{doing} failed", detail)
+
+
+def _why_transient(state: str) -> str:
+    if state == "53300":
+        return "the server takes no more connections"
+    if state == "55006":
+        return "somebody else uses it"
+    if state.startswith(("57P01", "57P02", "57P03")):
+        return "the server is shutting down or starting"
+    if state.startswith(("40", "55", "57014")):
+        return "the statement did not get through"
+    return "the connection was lost"
+
+
+def retrying(
+    options: SourceOptions,
+    operation: Callable[[], T],
+    doing: str,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """What `operation` returns, tried again while it fails in a way that passes.
+
+    Waits 0.1 s, 0.2 s, ... up to 10 s between tries, each shortened by up to half at random so that the
+    tasks of a cluster do not return all at once.
+
+    Args:
+        options: `retry_timeout_ms` bounds the time from the first try to the last.
+        operation: makes its own connection; it is called anew for every try.
+        doing: what it does, for errors.
+        sleep: waits so many seconds.
+        clock: seconds of a clock that never goes back.
+
+    Raises:
+        TransientSourceError: it still fails when the time is over; the last error.
+        TailraceError: any other failure, at once.
+    """
+    deadline = clock() + options.retry_timeout_ms / 1000
+    delay = _FIRST_DELAY_S
+    while True:
+        try:
+            return operation()
+        except (TailraceError, DatabaseError, InterfaceError, OSError) as error:
+            failure = translate(error, doing)
+            pause = delay * random.uniform(0.5, 1)  # noqa: S311
+            if not failure.retryable or clock() + pause > deadline:
+                if failure is error:
+                    raise
+                raise failure from error
+        sleep(pause)
+        delay = min(2 * delay, _LONGEST_DELAY_S)
+
+
+class Planning:
+    """One connection, made when it is first needed and made anew when it was lost.
+
+    Args:
+        options: the server.
+        purpose: what it is for.
+    """
+
+    def __init__(self, options: SourceOptions, purpose: str) -> None:
+        self._options = options
+        self._purpose = purpose
+        self._connection: Connection | None = None
+
+    def run(self, operation: Callable[[Connection], T], doing: str) -> T:
+        """What `operation` returns, tried again as `retrying` does."""
+
+        def attempt() -> T:
+            if self._connection is None or not self._connection.is_open:
+                self._connection = connect(self._options, purpose=self._purpose)
+            try:
+                return operation(self._connection)
+            except BaseException:
+                self.close()
+                raise
+
+        return retrying(self._options, attempt, doing)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,185 @@
+"""Key ranges of a table: as SQL, as questions to the server, and against keys from the log.
+
+The order of keys is the server's. Integers have one order, which Arrow's is, so such keys are compared here;
+all others (collations, numeric with its NaN, infinite times) the server compares in bulk: distinct keys go
+there as arrays, cast to the key's types, and the numbers of those in the range come back.
+
+Ranges are row-wise comparisons, `(a, b) > ('1', '2')`, which an index over (a, b) serves; bounds are
+literals of
+no type, which take the column's type and collation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.errors import SchemaMismatchError, SourceError
+from tailrace.model.split import Key
+from tailrace.model.table import Column, TableSchema
+from tailrace.model.types import Kind
+from tailrace.sources.postgres.connection import Connection
+from tailrace.sources.postgres.literal import identifier, string, table_name, type_name
+
+#: A range that holds nothing, as a bound of `within`.
+NOTHING: Key = ()
+#: Keys that one question to the server holds.
+_KEYS_PER_QUERY = 10_000
+_DAY_US = 86_400_000_000
+#: Least and greatest values of Arrow's date32 and timestamp: PostgreSQL's infinities.
+_DATE_INFINITIES = (-(1 << 31), (1 << 31) - 1)
+_TIME_INFINITIES = (-(1 << 63), (1 << 63) - 1)
+
+
+def key_columns(table: TableSchema) -> list[Column]:
+    """The key's columns in key order.
+
+    Raises:
+        SourceError: the table has no key.
+    """
+    if not table.key:
+        raise SourceError(f'table "{table.id}" has no key, so it cannot be read in ranges')
+    return [table.column(name) for name in table.key]
+
+
+def range_condition(table: TableSchema, after: Key | None, upto: Key | None) -> str:
+    """The SQL condition for the keys in `(after, upto]`; TRUE when neither bounds."""
+    bounds = ((">", after), ("<=", upto))
+    conditions = [_compared(table, comparison, bound) for comparison, bound in bounds if bound is not None]
+    return " AND ".join(conditions) or "TRUE"
+
+
+def _compared(table: TableSchema, comparison: str, bound: Key) -> str:
+    names = ", ".join(identifier(c.name) for c in key_columns(table))
+    return f"({names}) {comparison} ({_literals(table, bound)})"
+
+
+def _literals(table: TableSchema, key: Key) -> str:
+    columns = key_columns(table)
+    if len(key) != len(columns):
+        raise SourceError(
+            f'a bound of table "{table.id}" has {len(key)} values, its key has {len(columns)} columns'
+        )
+    return ", ".join(string(str(value)) for value in key)
+
+
+def boundary(connection: Connection, table: TableSchema, after: Key | None, rows: int) -> Key | None:
+    """The key `rows` rows behind `after` (None: the first row's start); None when fewer rows remain.
+
+    Raises pg8000's errors.
+    """
+    columns = key_columns(table)
+    names = ", ".join(identifier(c.name) for c in columns)
+    # printed outside, so that the index serves the order inside
+    printed = ", ".join(f"{identifier(c.name)}::text" for c in columns)
+    found = connection.rows(
+        f"SELECT {printed} FROM (SELECT {names} FROM {table_name(table.id)} "
+        f"WHERE {range_condition(table, after, None)} ORDER BY {names} LIMIT 1 OFFSET {rows - 1}) AS found"
+    )
+    if not found:
+        return None
+    return tuple(
+        int(value) if column.type.kind is Kind.INTEGER else value
+        for column, value in zip(columns, found[0], strict=True)
+    )
+
+
+def within(
+    connection: Connection, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
+) -> pa.BooleanArray:
+    """For each key whether it lies in `(after, upto]`. Raises pg8000's errors."""
+    columns = key_columns(table)
+    if all(pa.types.is_integer(keys.field(i).type) for i in range(len(columns))):
+        inside = pa.array(np.ones(len(keys), bool))
+        if after is not None:
+            inside = pc.and_(inside, pc.invert(_at_or_below(keys, after)))
+        return inside if upto is None else pc.and_(inside, _at_or_below(keys, upto))
+    found = np.zeros(len(keys), bool)
+    for start in range(0, len(keys), _KEYS_PER_QUERY):
+        part = keys.slice(start, _KEYS_PER_QUERY)
+        found[start + _asked(connection, table, part, after, upto)] = True
+    return pa.array(found)
+
+
+def _at_or_below(keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
+    """Row-wise comparison of integers."""
+    result = pc.less_equal(keys.field(len(cursor) - 1), int(cursor[-1]))
+    for i in range(len(cursor) - 2, -1, -1):
+        column, value = keys.field(i), int(cursor[i])
+        result = pc.or_(pc.less(column, value), pc.and_(pc.equal(column, value), result))
+    return result
+
+
+def _asked(
+    connection: Connection, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
+) -> np.ndarray:
+    """Indices of the keys in the range, by the server."""
+    columns = key_columns(table)
+    arrays, values = [], []
+    for i, column in enumerate(columns):
+        array, printed = _printed(table, column, keys.field(i))
+        arrays.append((f"${i + 1}::{array}", _typed(column, f"k.c{i}", array)))
+        values.append(printed)
+    names = ", ".join(f"c{i}" for i in range(len(columns)))
+    compared = ", ".join(expression for _, expression in arrays)
+    conditions = [
+        f"({compared}) {comparison} ({_literals(table, bound)})"
+        for comparison, bound in ((">", after), ("<=", upto))
+        if bound is not None
+    ]
+    rows = connection.rows(
+        f"SELECT k.n::int8 - 1 FROM unnest({', '.join(a for a, _ in arrays)}) WITH ORDINALITY AS "
+        f"k({names}, n) "
+        f"WHERE {' AND '.join(conditions) or 'TRUE'}",
+        *values,
+    )
+    return np.array([row[0] for row in rows], np.int64)
+
+
+def _printed(table: TableSchema, column: Column, values: pa.Array) -> tuple[str, list[object]]:
+    """SQL type of an array of the values, and the values for it."""
+    match column.type.kind:
+        case Kind.DATE:
+            return "int8[]", values.cast(pa.int32()).to_pylist()
+        case Kind.DATETIME | Kind.INSTANT | Kind.TIME:
+            return "int8[]", values.cast(pa.int64()).to_pylist()
+        case Kind.BYTES | Kind.BITS:
+            return "text[]", ["\\x" + v.hex() for v in values.to_pylist()]
+        case Kind.LIST | Kind.VECTOR | Kind.GEOMETRY:
+            raise SchemaMismatchError(
+                f'table "{table.id}" has the key column "{column.name}", over which ranges cannot be cut yet',
+                f"it is of type {column.type.native}",
+                "leave the table out of the captured tables, or give it another primary key",
+            )
+        case _:
+            return "text[]", values.cast(pa.string()).to_pylist()
+
+
+def _typed(column: Column, name: str, array: str) -> str:
+    """The element called `name` as a value of the column's type."""
+    if array == "text[]":
+        collation = f" COLLATE {column.type.collation}" if column.type.collation else ""
+        return f"{name}::{type_name(column.type)}{collation}"
+    if column.type.kind is Kind.DATE:
+        low, high = _DATE_INFINITIES
+        finite = f"date '1970-01-01' + {name}::int4"
+    else:
+        low, high = _TIME_INFINITIES
+        start = {
+            Kind.DATETIME: "timestamp '1970-01-01'",
+            Kind.INSTANT: "timestamptz '1970-01-01 00:00:00+00'",
+            Kind.TIME: "interval '0'",
+        }[column.type.kind]
+        # two factors, each exact as a double
+        finite = (
+            f"{start} + ({name} / {_DAY_US}) * interval '1 day' + ({name} % {_DAY_US}) * "
+            "interval '1 microsecond'"
+        )
+    type_ = type_name(column.type)
+    if column.type.kind is Kind.TIME:  # 24:00:00 is none that an interval casts to
+        return f"CASE WHEN {name} = {_DAY_US} THEN time '24:00' ELSE ({finite})::{type_} END"
+    return (
+        f"CASE {name} WHEN {low} THEN '-infinity'::{type_} WHEN {high} THEN 'infinity'::{type_} "
+        f"ELSE ({finite})::{type_} END"
+    )

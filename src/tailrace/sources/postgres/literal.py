@@ -1,0 +1,28 @@
+"""Names and values as SQL text."""
+
+from __future__ import annotations
+
+from tailrace.model.table import TableId
+from tailrace.model.types import ColumnType
+
+
+def identifier(name: str) -> str:
+    """A quoted name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def table_name(table: TableId) -> str:
+    """A quoted `schema.table`."""
+    return f"{identifier(table.database)}.{identifier(table.table)}"
+
+
+def string(text: str) -> str:
+    """A string literal, the same whatever `standard_conforming_strings` is."""
+    quoted = "'" + text.replace("'", "''") + "'"
+    return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
+
+
+def type_name(type_: ColumnType) -> str:
+    """The quoted name of a column's type, without its modifier."""
+    schema, dot, name = type_.native.partition(".")
+    return f"{identifier(schema)}.{identifier(name)}" if dot else identifier(type_.native)

@@ -1,0 +1,64 @@
+"""A position in PostgreSQL's write-ahead log (WAL), and its place in the order of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PostgresPosition:
+    """A point between two transactions: those whose commit record starts below `lsn` are before it.
+
+    Transactions count by where they commit, never by where their rows stand, so every LSN is a transaction
+    boundary.
+
+    Args:
+        lsn: byte offset in the WAL.
+        server: system identifier of the cluster; replicas and promoted standbys share it.
+        ts_ms: commit time of the last transaction up to here, milliseconds since 1970 UTC; 0: unknown.
+        held_bytes: WAL that the slot holds back, where a position is reported for progress only.
+        left_bytes: WAL that may still be written before `max_slot_wal_keep_size` invalidates the slot;
+            for progress only, None: no limit.
+    """
+
+    lsn: int
+    server: str = ""
+    ts_ms: int = 0
+    held_bytes: int | None = None
+    left_bytes: int | None = None
+
+    @property
+    def order(self) -> tuple[int]:
+        """Sorts positions of one stream in log order."""
+        return (self.lsn,)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values in a fixed key order: Spark compares offsets as text."""
+        value: dict[str, Any] = {"lsn": lsn_text(self.lsn), "server": self.server, "ts_ms": self.ts_ms}
+        for name in ("held_bytes", "left_bytes"):
+            if getattr(self, name) is not None:
+                value[name] = getattr(self, name)
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> PostgresPosition:
+        """The position that `to_json` wrote."""
+        return cls(parse_lsn(value["lsn"]), value["server"], value["ts_ms"])
+
+    def __str__(self) -> str:
+        return lsn_text(self.lsn)
+
+
+def lsn_text(lsn: int) -> str:
+    """An LSN as PostgreSQL writes it, e.g. `0/16B3748`."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def parse_lsn(text: str) -> int:
+    """The LSN written as `text`. Raises ValueError."""
+    high, slash, low = text.partition("/")
+    if not slash:
+        raise ValueError(text)
+    return int(high, 16) << 32 | int(low, 16)

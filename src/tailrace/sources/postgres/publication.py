@@ -1,0 +1,162 @@
+"""The publication: which tables' changes the log carries, made and widened by the pipeline.
+
+PostgreSQL decides by the publication *as it was when a change was written*: a table is in the log from the
+moment it was added. A transaction that was under way then is in the log by halves, so a table's snapshot
+must be
+as of a position at which all those have ended. A slot's consistent point is such a position, if its making
+began after the table was added (`snapshots`).
+
+A publication that exists is respected: tables are added to it, its settings are left alone.
+
+Source: PostgreSQL manual, "CREATE PUBLICATION", "pg_publication".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pg8000.exceptions import DatabaseError
+
+from tailrace.errors import SourceError
+from tailrace.model.table import TableId
+from tailrace.sources.postgres.connection import Connection, sqlstate, translate
+from tailrace.sources.postgres.literal import identifier, string, table_name
+
+#: Marks a publication as ours.
+COMMENT = "made by tailrace"
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A publication as it is.
+
+    Args:
+        name: its name.
+        all_tables: whether it is FOR ALL TABLES.
+        via_root: whether changes of partitions are those of the partitioned table.
+        generated: whether stored generated columns are in it.
+        actions: those of insert, update, delete, truncate that are in it.
+        tables: every table in it, partitioned ones by the root if `via_root`.
+        columns: by table the numbers of the columns in it, where they are listed.
+        filtered: tables with a WHERE.
+    """
+
+    name: str
+    all_tables: bool = False
+    via_root: bool = True
+    generated: bool = False
+    actions: frozenset[str] = frozenset({"insert", "update", "delete", "truncate"})
+    tables: frozenset[TableId] = frozenset()
+    columns: tuple[tuple[TableId, frozenset[int]], ...] = ()
+    filtered: frozenset[TableId] = frozenset()
+
+
+def planned(name: str, version: int) -> Publication:
+    """The publication that `ensure` would make."""
+    return Publication(name, generated=version >= 18)
+
+
+def read(connection: Connection, name: str) -> Publication | None:
+    """The publication called `name`, None if there is none. Raises pg8000's errors."""
+    version = connection.version
+    generated = "pubgencols = 's'" if version >= 18 else "false"
+    found = connection.rows(
+        f"SELECT oid::int8, puballtables, pubviaroot, {generated}, pubinsert, pubupdate, pubdelete, "
+        "pubtruncate "
+        f"FROM pg_catalog.pg_publication WHERE pubname = {string(name)}"
+    )
+    if not found:
+        return None
+    oid, all_tables, via_root, gencols, *acts = found[0]
+    names = ("insert", "update", "delete", "truncate")
+    actions = frozenset(n for n, is_in in zip(names, acts, strict=True) if is_in)
+    tables = connection.rows(
+        "SELECT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables "
+        f"WHERE pubname = {string(name)}"
+    )
+    parts = []
+    if version >= 15:
+        parts = connection.rows(
+            "SELECT n.nspname::text, c.relname::text, r.prattrs::text, r.prqual IS NOT NULL "
+            "FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_class c ON c.oid = r.prrelid "
+            f"JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE r.prpubid = {oid}"
+        )
+    return Publication(
+        name,
+        all_tables,
+        via_root,
+        gencols,
+        actions,
+        frozenset(TableId(*t) for t in tables),
+        tuple((TableId(s, t), frozenset(map(int, attrs.split()))) for s, t, attrs, _ in parts if attrs),
+        frozenset(TableId(s, t) for s, t, _, has_filter in parts if has_filter),
+    )
+
+
+def ensure(connection: Connection, name: str, tables: Sequence[TableId]) -> bool:
+    """Make the publication, or add to it those of `tables` that it lacks; whether anything was done.
+
+    Raises:
+        SourceError: the user may not.
+        TailraceError: see `translate`.
+    """
+    there = read(connection, name)
+    if there is None:
+        if not tables:
+            return False
+        statement = creation(name, tables, connection.version)
+        _execute(connection, statement)
+        connection.rows(f"COMMENT ON PUBLICATION {identifier(name)} IS {string(COMMENT)}")
+        return True
+    missing = [t for t in tables if t not in there.tables]
+    if not missing or there.all_tables:
+        return False
+    _execute(connection, addition(name, missing))
+    return True
+
+
+def creation(name: str, tables: Sequence[TableId], version: int) -> str:
+    """The statement that makes the publication."""
+    settings = "publish_via_partition_root = true"
+    if version >= 18:
+        settings += ", publish_generated_columns = stored"
+    return f"CREATE PUBLICATION {identifier(name)} FOR TABLE {_listed(tables)} WITH ({settings})"
+
+
+def addition(name: str, tables: Sequence[TableId]) -> str:
+    """The statement that adds tables to it."""
+    return f"ALTER PUBLICATION {identifier(name)} ADD TABLE {_listed(tables)}"
+
+
+def drop(connection: Connection, name: str) -> bool:
+    """Remove the publication if it is ours; whether it was. Raises TailraceError."""
+    comment = connection.value(
+        "SELECT pg_catalog.obj_description(oid, 'pg_publication') "
+        f"FROM pg_catalog.pg_publication WHERE pubname = {string(name)}"
+    )
+    if comment != COMMENT:
+        return False
+    _execute(connection, f"DROP PUBLICATION {identifier(name)}")
+    return True
+
+
+def _listed(tables: Sequence[TableId]) -> str:
+    return ", ".join(table_name(t) for t in tables)
+
+
+def _execute(connection: Connection, statement: str) -> None:
+    try:
+        connection.rows(statement)
+    except DatabaseError as error:
+        state = sqlstate(error)
+        if state == "42710":  # another process did the same at the same time
+            return
+        if state != "42501":
+            raise translate(error, "changing the publication") from error
+        raise SourceError(
+            "the publication cannot be made or widened by this user",
+            f"user `{connection.value('SELECT current_user::text')}` owns neither the publication nor all of "
+            "the tables",
+            f"as the owner of the tables: {statement};",
+        ) from error

@@ -1,0 +1,70 @@
+"""Reading a key range under an exported snapshot: one COPY, in pages of bounded size.
+
+Rows come in no order: the snapshot stands still, so nothing has to be read again from where it ended, and the
+server is free to scan as it likes. Only a page's *range* matters, where rows are put back (`reader.rewind`):
+all
+pages are pages of nothing but the last, empty one, which is the whole range's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pg8000.exceptions import DatabaseError
+
+from tailrace.errors import StateError
+from tailrace.model.split import Key, SnapshotSplit
+from tailrace.model.table import TableSchema
+from tailrace.sources.base import Page
+from tailrace.sources.postgres.connection import Connection, sqlstate
+from tailrace.sources.postgres.keys import NOTHING, range_condition
+from tailrace.sources.postgres.literal import string, table_name
+from tailrace.sources.postgres.wire.copy import CopyReader, copy_columns
+
+
+def import_snapshot(connection: Connection, name: str) -> None:
+    """See the database as an exported snapshot does, until the transaction ends.
+
+    Raises:
+        StateError: the snapshot is not kept any more.
+    """
+    connection.rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        connection.rows(f"SET TRANSACTION SNAPSHOT {string(name)}")
+    except DatabaseError as error:
+        if sqlstate(error) not in ("22023", "42704"):
+            raise
+        raise StateError(
+            "the snapshot that the batch reads under is gone",
+            "the process that plans batches has let go of it, or lost its connection",
+            "start the stream again: it makes a new one",
+        ) from error
+
+
+def copy_pages(connection: Connection, split: SnapshotSplit) -> Iterator[Page]:
+    """The rows of the split's range, and its range last.
+
+    Raises pg8000's errors, and DecodeError.
+    """
+    table = split.table
+    reader = CopyReader(table, batch_rows=split.page_rows)
+    connection.begin_copy(copy_statement(table, split.after, split.upto))
+    while not reader.ended:
+        count = connection.socket.recv_into(reader.room())
+        if not count:
+            connection.break_off()
+            raise ConnectionResetError("the server has closed the connection")
+        for rows in reader.received(count):
+            yield Page(rows, NOTHING, NOTHING)
+    connection.end_copy(reader.rest())
+    last = reader.flush()
+    if last is not None:
+        yield Page(last, NOTHING, NOTHING)
+    yield Page(pa.array([], table.arrow), split.after, split.upto)
+
+
+def copy_statement(table: TableSchema, after: Key | None, upto: Key | None) -> str:
+    """The COPY of all columns of the rows in `(after, upto]`."""
+    where = "" if after is None and upto is None else f" WHERE {range_condition(table, after, upto)}"
+    return f"COPY (SELECT {copy_columns(table)} FROM {table_name(table.id)}{where}) TO STDOUT (FORMAT binary)"

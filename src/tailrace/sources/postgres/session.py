@@ -1,0 +1,167 @@
+"""A task's connections to PostgreSQL: rows under a snapshot, changes of a log range, comparisons of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pg8000.exceptions import DatabaseError, InterfaceError
+
+from tailrace.config.options import SourceOptions
+from tailrace.model.change import ORIGIN, ChangeBatch
+from tailrace.model.split import Key, LogSplit, SnapshotSplit
+from tailrace.model.table import TableId, TableSchema
+from tailrace.sources.base import Page, S
+from tailrace.sources.postgres import catalog
+from tailrace.sources.postgres import keys as key_sql
+from tailrace.sources.postgres.connection import Connection, Planning, connect, retrying, translate
+from tailrace.sources.postgres.logreader import LogReader
+from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
+from tailrace.sources.postgres.select import copy_pages, import_snapshot
+from tailrace.sources.postgres.types import PostgresTypes
+from tailrace.sources.postgres.wire.origin import seq_of
+from tailrace.sources.postgres.wire.pgoutput import LogDecoder
+from tailrace.sources.postgres.wire.problems import BinaryFormError
+
+#: What a worker has learned of a database, kept from task to task: types, and shapes of tables.
+_TYPES: dict[str, PostgresTypes] = {}
+_SHAPES: dict[Any, TableSchema | None] = {}
+
+
+class PostgresSession:
+    """See `tailrace.sources.base.Session`."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._place = f"{options.host}:{options.port}/{options.database}"
+        self._asking = Planning(options, "task")
+        #: Where the snapshot of the split that is read stands.
+        self._seen: PostgresPosition | None = None
+
+    def located(self, split: S) -> S:
+        """`split` itself: positions are the same on every server that may answer."""
+        return split
+
+    def wait_visible(self, position: Mapping[str, Any]) -> None:
+        """A snapshot shows all that it is to show."""
+
+    def pages(self, split: SnapshotSplit) -> Iterator[Page]:
+        """The rows of the split's range, under the snapshot that was made for its batch."""
+        doing = f"reading {split.table.id}"
+        self._seen = PostgresPosition(
+            parse_lsn(split.as_of["seen"]), split.as_of["server"], split.as_of["ts_ms"]
+        )
+        connection = retrying(self._options, lambda: self._within_snapshot(split), doing)
+        try:
+            yield from copy_pages(connection, split)
+        except (DatabaseError, InterfaceError, OSError) as error:
+            # what was read was handed on: the whole split is read again, by a new task
+            raise translate(error, doing) from error
+        finally:
+            connection.break_off()
+
+    def _within_snapshot(self, split: SnapshotSplit) -> Connection:
+        connection = connect(self._options, purpose=f"reading {split.table.id}")
+        try:
+            import_snapshot(connection, split.as_of["snapshot"])
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def log_end(self, after: Mapping[str, Any]) -> PostgresPosition:
+        """Where the snapshot stands: it shows what is below, and nothing else."""
+        at = PostgresPosition.from_json(after)
+        return at if self._seen is None or self._seen.lsn <= at.lsn else self._seen
+
+    def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
+        """Every change of captured tables in `split`'s range of the log.
+
+        Without the events at hand they are read by a copy of the slot. So are they when a value came in
+        binary
+        form that is read as text: its column was not there when the driver's stream began.
+        """
+        start, end = PostgresPosition.from_json(split.start), PostgresPosition.from_json(split.end)
+        if split.events is not None:
+            try:
+                batches = list(self._decoder(split, start).feed(split.events))
+            except BinaryFormError:
+                pass
+            else:
+                yield from batches
+                return
+        with closing(LogReader(self._options, start, end, binary=split.events is None)) as reader:
+            decoder = self._decoder(split, start)
+            for piece in reader:
+                yield from decoder.feed(piece)
+
+    def _decoder(self, split: LogSplit, start: PostgresPosition) -> LogDecoder:
+        return LogDecoder(
+            wanted=lambda t: self._options.captures(str(t)) and split.concerns(t),
+            types=_TYPES.get(self._place, PostgresTypes()),
+            learn=self._learn,
+            keys=split.keys,
+            shape_of=self._shape_of,
+            as_text=self._options.is_text,
+            after=start.lsn,
+        )
+
+    def _learn(self) -> PostgresTypes:
+        """The types of the captured tables' columns."""
+        found = self._asking.run(lambda c: catalog.types(c, self._options.captures), "reading the types")
+        _TYPES[self._place] = found
+        return found
+
+    def _shape_of(self, table: TableId) -> TableSchema | None:
+        """A table's shape in the catalog, None if it is not there.
+
+        One that is remembered may be old: it counts only where it has the columns that the log says.
+        """
+        place = (self._place, table, self._options.text_columns)
+        if place not in _SHAPES:
+            found = self._asking.run(lambda c: catalog.captured(c, self._options, table), f"reading {table}")
+            _SHAPES[place] = found[0].schema if found else None
+        return _SHAPES[place]
+
+    def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
+        """For each key whether it is at or below `cursor`."""
+        return self.within(table, keys, None, cursor)
+
+    def within(
+        self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
+    ) -> pa.BooleanArray:
+        """For each key whether it lies in `(after, upto]`."""
+        if not len(keys) or (after is None and upto is None):
+            return pa.array(np.ones(len(keys), bool))
+        if after == key_sql.NOTHING:
+            return pa.array(np.zeros(len(keys), bool))
+        return self._asking.run(lambda c: key_sql.within(c, table, keys, after, upto), "comparing keys")
+
+    def read_origin(self, position: Mapping[str, Any], rows: int) -> pa.RecordBatch:
+        """The origin of `rows` snapshot rows as of `position`."""
+        at = PostgresPosition.from_json(position)
+        zeros = pa.array(np.zeros(rows, np.int32))
+        no_text = pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(seq_of(at.lsn), rows),
+                pa.array(np.full(rows, at.ts_ms * 1000)),
+                no_text,
+                pa.DictionaryArray.from_arrays(zeros, pa.array([""])),
+                pa.array(np.full(rows, at.lsn)),
+                zeros,
+                pa.array(np.zeros(rows, np.int64)),
+                pa.nulls(rows, pa.int64()),
+            ],
+            schema=ORIGIN,
+        )
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._asking.close()
+
+
+session = PostgresSession

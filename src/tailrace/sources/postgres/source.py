@@ -1,0 +1,278 @@
+"""PostgreSQL as a source: the driver's side, put together from the modules beside it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import PositionLostError, SourceError, TransientSourceError
+from tailrace.model.split import Key, LogSplit
+from tailrace.model.table import TableId, TableSchema
+from tailrace.sources.base import LogRange
+from tailrace.sources.postgres import catalog, keys, preflight, publication, slot
+from tailrace.sources.postgres.connection import Connection, Planning
+from tailrace.sources.postgres.follower import LogFollower
+from tailrace.sources.postgres.literal import table_name
+from tailrace.sources.postgres.position import PostgresPosition, lsn_text
+from tailrace.sources.postgres.snapshots import Snapshot, Snapshots
+from tailrace.sources.postgres.starting import log_end_position, starting_position, system_identifier
+from tailrace.sources.postgres.types import has_binary
+
+T = TypeVar("T")
+
+#: Snapshot chunks are planned while the log's end is at most this far ahead.
+CAUGHT_UP_BYTES = 64 << 20
+#: How long a batch waits for a snapshot before it goes on without rows.
+SNAPSHOT_WAIT_S = 0.25
+#: How long a snapshot may serve batches while nothing changes: it holds back vacuum.
+SNAPSHOT_AGE_S = 30.0
+#: How long a batch that is repeated waits for a snapshot: it cannot go on without.
+REPLAY_WAIT_S = 3600.0
+#: A range of this many bytes moves the stream on though nothing in it is captured: WAL can be let go of.
+FAR_BYTES = 16 << 20
+#: An end of the log this near is not worth a word: every commit writes more than it changes.
+IDLE_BYTES = 64 << 10
+STATUS_AGE_S = 1.0
+
+
+class PostgresSource:
+    """See `tailrace.sources.base.Source`. May be used from several threads: one at a time is served."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._planning = Planning(options, "planning")
+        self._snapshots = Snapshots(options)
+        self._server: str | None = None
+        self._found: dict[TableId, catalog.CapturedTable] = {}
+        self._log: PostgresLog | None = None
+        self._confirmed = 0
+
+    def require(self) -> None:
+        """Check every precondition."""
+        preflight.require(self._options)
+
+    def position(self, value: Mapping[str, Any]) -> PostgresPosition:
+        """The position that `to_json` wrote.
+
+        Raises:
+            PositionLostError: the server is not the one it belongs to, nor a standby of that.
+        """
+        position = PostgresPosition.from_json(value)
+        if self._server is None:
+            self._server = system_identifier(self._options)
+        if position.server != self._server:
+            raise PositionLostError(
+                f"another server answers at `{self._options.host}:{self._options.port}`",
+                f"the stream's position is of the system {position.server}, found {self._server}",
+                "point url at that server or a standby of it, or begin a new stream with a new checkpoint",
+            )
+        return position
+
+    def server_changed(self) -> None:
+        """Another server answers: what was found out about the old one is forgotten."""
+        self._server = None
+        self._snapshots.discard()
+        with self._lock:
+            self._planning.close()
+
+    def starting_position(self) -> PostgresPosition:
+        """Where a new stream starts."""
+        return starting_position(self._options, self._snapshots)
+
+    def log_end(self) -> PostgresPosition:
+        """The log's end now."""
+        return log_end_position(self._options)
+
+    def tables(self) -> list[catalog.CapturedTable]:
+        """The captured tables that exist now."""
+        found = self._asking(lambda c: catalog.captured(c, self._options), "reading the catalog")
+        self._found = {t.schema.id: t for t in found}
+        return found
+
+    def publish(self, tables: Sequence[TableSchema]) -> None:
+        """Add to the publication what it lacks. Snapshots that were begun before do not show such tables."""
+        if self._options.starting_position == "snapshot":
+            return
+        for table in tables:
+            _require_identity(self._found[table.id])
+        ids = [t.id for t in tables]
+        changed = self._asking(
+            lambda c: publication.ensure(c, self._options.publication, ids), "publishing the captured tables"
+        )
+        if changed:
+            self._snapshots.discard()
+
+    def shows(self, position: PostgresPosition) -> bool:
+        """Whether a snapshot of that position is kept."""
+        current = self._snapshots.current()
+        return current is not None and current.lsn == position.lsn
+
+    def as_of(self, position: PostgresPosition) -> Mapping[str, Any]:
+        """The position, the snapshot to read under and where that stands.
+
+        They are the same but for a batch that is repeated after a crash: its snapshot is gone, and rows are
+        put
+        back from a later one.
+        """
+        current = self._snapshots.current()
+        if current is None or current.lsn != position.lsn:
+            made = self._snapshots.next(REPLAY_WAIT_S)
+            if made is None:
+                raise TransientSourceError(
+                    "no snapshot could be made within an hour",
+                    "a snapshot waits for all transactions that write",
+                    "end the oldest ones: SELECT pid, xact_start FROM pg_stat_activity ORDER BY xact_start",
+                )
+            current = self._snapshots.use(made)
+        return {**position.to_json(), "snapshot": current.name, "seen": lsn_text(current.lsn)}
+
+    def confirm(self, position: PostgresPosition) -> None:
+        """Let the slot go on to `position`."""
+        self._confirmed = max(self._confirmed, position.lsn)
+        if self._log is not None:
+            self._log.confirm(self._confirmed)
+
+    def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
+        """The key `rows` rows after `after`; a table without a key is one chunk."""
+        if not table.key:
+            return None
+        return self._asking(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
+
+    def follow(self, start: PostgresPosition, knows: Callable[[TableId], bool]) -> PostgresLog:
+        """Follow the log from `start` on."""
+        binary = all(has_binary(c.type) for t in self._found.values() for c in t.schema.columns)
+        follower = LogFollower(self._options, start, knows, binary=binary)
+        self._log = PostgresLog(self._options, follower, self._snapshots)
+        return self._log
+
+    def _asking(self, operation: Callable[[Connection], T], doing: str) -> T:
+        with self._lock:
+            return self._planning.run(operation, doing)
+
+
+class PostgresLog:
+    """See `tailrace.sources.base.Log`."""
+
+    def __init__(self, options: SourceOptions, follower: LogFollower, snapshots: Snapshots) -> None:
+        self._options = options
+        self._follower = follower
+        self._snapshots = snapshots
+        self._status = Planning(options, "asking for the slot")
+        self._status_lock = threading.Lock()
+        self._asked: tuple[float, slot.Slot | None] | None = None
+
+    def range_after(
+        self,
+        start: PostgresPosition,
+        *,
+        upto: PostgresPosition | None,
+        max_bytes: int | None,
+        max_rows: int | None,
+        for_rows: bool = False,
+    ) -> LogRange | None:
+        """The next batch's share of the log after `start`; with `upto`, None only when that is reached."""
+        limit = None if upto is None else upto.lsn
+        snapshot: Snapshot | None = None
+        if for_rows:
+            if self._goes_on_showing(start, limit):
+                return None
+            snapshot = self._next_snapshot(start)
+            if snapshot is not None:
+                limit = snapshot.lsn
+        if limit is not None and start.lsn >= limit:
+            return None
+        if snapshot is not None:
+            self._follower.wait_until(snapshot.lsn, SNAPSHOT_WAIT_S)
+        found = self._follower.end_after(start, upto=limit, max_bytes=max_bytes, max_rows=max_rows)
+        while found is None and upto is not None and limit is not None:
+            self._follower.wait_until(start.lsn + 1, 1.0)
+            found = self._follower.end_after(start, upto=limit, max_bytes=max_bytes, max_rows=max_rows)
+        if found is None:
+            return None
+        if snapshot is not None and found.end.lsn == snapshot.lsn:
+            self._snapshots.use(snapshot)
+        return LogRange(
+            found.end,
+            has_changes=found.changes,
+            ddl_ahead=found.shape_ahead,
+            is_far=found.end.lsn - start.lsn >= FAR_BYTES,
+        )
+
+    def _goes_on_showing(self, start: PostgresPosition, limit: int | None) -> bool:
+        """Whether the batch can read rows as of `start`, where the last one ended, and needs no log."""
+        current = self._snapshots.current()
+        if current is None or current.lsn != start.lsn:
+            return False
+        if limit is not None and start.lsn >= limit:
+            return True
+        young = time.monotonic() - current.made_at < SNAPSHOT_AGE_S
+        return young and not self._follower.has_changes_after(start)
+
+    def _next_snapshot(self, start: PostgresPosition) -> Snapshot | None:
+        """One above `start`, None while it is in the making or the log's end is far ahead."""
+        if not self.is_caught_up(start):
+            return None
+        current = self._snapshots.current()
+        if current is not None and current.lsn > start.lsn:
+            return current
+        found = self._snapshots.next(SNAPSHOT_WAIT_S)
+        if found is not None and found.lsn <= start.lsn:  # the log went on while it was made
+            self._snapshots.discard()
+            found = self._snapshots.next(SNAPSHOT_WAIT_S)
+        return found
+
+    def head(self) -> PostgresPosition:
+        """The last position known to be in the log; what the slot holds back, for progress."""
+        head = self._follower.head()
+        there = self._slot()
+        if there is None:
+            return head
+        far = there.end - head.lsn > IDLE_BYTES  # the follower waits for batches
+        lsn = there.end if far else head.lsn
+        return replace(head, lsn=lsn, held_bytes=there.held_bytes, left_bytes=there.left_bytes)
+
+    def is_caught_up(self, position: PostgresPosition) -> bool:
+        """Whether the log's end is at most CAUGHT_UP_BYTES ahead of `position`."""
+        there = self._slot()
+        return there is not None and there.end - position.lsn <= CAUGHT_UP_BYTES
+
+    def _slot(self) -> slot.Slot | None:
+        """The slot as it was at most STATUS_AGE_S ago."""
+        with self._status_lock:
+            if self._asked is None or time.monotonic() - self._asked[0] > STATUS_AGE_S:
+                found = self._status.run(lambda c: slot.read(c, self._options.slot), "asking for the slot")
+                self._asked = (time.monotonic(), found)
+            return self._asked[1]
+
+    def confirm(self, lsn: int) -> None:
+        """Nothing below `lsn` is needed any more."""
+        self._follower.confirm(lsn)
+
+    def splits(self, split: LogSplit, slices: int) -> list[LogSplit]:  # noqa: ARG002 - slots decode in order
+        """`split` with its events in it if they are held; else its task reads them by a copy of the slot."""
+        start, end = PostgresPosition.from_json(split.start), PostgresPosition.from_json(split.end)
+        return [replace(split, events=self._follower.events(start, end))]
+
+    def close(self) -> None:
+        """Stop following."""
+        self._follower.close()
+        with self._status_lock:
+            self._status.close()
+
+
+def _require_identity(table: catalog.CapturedTable) -> None:
+    """Refuse to publish a table whose updates and deletes would fail for all its writers from then on."""
+    if "n" in table.identity or not (table.schema.key or table.has_whole_images):
+        raise SourceError(
+            f'table "{table.schema.id}" cannot be published: its updates and deletes would fail from then on',
+            "it has no primary key, or REPLICA IDENTITY NOTHING",
+            f"ALTER TABLE {table_name(table.schema.id)} REPLICA IDENTITY FULL; -- or give it a primary key",
+        )
+
+
+source = PostgresSource
