@@ -2,8 +2,8 @@
 
 The kernel in `boundaries` finds them; here is what it cannot decide: which tables are wanted, what has
 another shape than before, and what becomes of transactions that come in blocks while they are under way, or
-are prepared. Such a one ends where its commit is, and FROM is where its first block begins, so transactions that
-began earlier may end behind it.
+are prepared. Such a one ends where its commit is, and FROM is where its first block begins, so that
+transactions of between may end before it.
 
 The server describes a relation once for each connection, and again once it has changed. So whoever reads the
 stream from its middle on needs what was described before: `preamble` gives it.

@@ -298,8 +298,7 @@ class LogDecoder:
         (size,) = struct.unpack_from(">I", body, end + 1)
         content = body[end + 5 : end + 5 + size]
         commit = None
-        if transactional:
-            state[ms.NUMBER] += 1
+        if transactional:  # not counted: whether messages are sent is the session's choice
             if state[ms.SKIP]:
                 return
             commit = int(self._txs[state[ms.TXNS] - 1, ms.TX_LSN])
