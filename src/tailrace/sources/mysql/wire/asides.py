@@ -46,11 +46,9 @@ class Asides:
 
     Args:
         prepared: those open where decoding starts.
-        limit: bytes to hold.
     """
 
-    def __init__(self, prepared: Iterable[Prepared] = (), *, limit: int = LIMIT) -> None:
-        self._limit = limit
+    def __init__(self, prepared: Iterable[Prepared] = ()) -> None:
         self._open = {place.xid: SetAside(place) for place in prepared}
         self._bytes = 0
         self._file = ""
@@ -78,7 +76,7 @@ class Asides:
         if self._taken is None:
             return
         begun = self._start + len(self._taken)
-        if self._bytes + upto - self._start > self._limit:
+        if self._bytes + upto - self._start > LIMIT:
             self._taken = None
         else:
             self._taken += ctypes.string_at(origin + begun, upto - begun)

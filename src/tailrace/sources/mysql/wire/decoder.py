@@ -279,7 +279,7 @@ class EventDecoder:
         state, asides = self._state, self._asides
         xid, one_phase = prepare_of(event.body, event.where)
         if not asides.capturing:
-            _refuse(ev.NO_TRANSACTION, event.where)
+            raise DecodeError("an XA_PREPARE event of the log comes without an XA START", f"at {event.where}")
         self._actions_at = _ACTIONS_AT
         wanted = bool(state[ev.SC_DIRTY])
         if payload < 0:
