@@ -10,6 +10,7 @@ from tailrace.errors import DecodeError, PositionLostError, SchemaMismatchError,
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tailrace.sources.mysql.wire.payload import unpack
 from tests.support.logged import final_rows
 from tests.support.printed import as_comparable, as_printed
 from tests.unit.wire_rows.recording import (
@@ -258,3 +259,9 @@ def test_a_tagged_gtid_whose_tag_is_none_is_refused() -> None:
     at = LOG.index(b"\x06\x06tag")
     with pytest.raises(DecodeError, match="tagged GTID is malformed"):
         decode(block(patched(at + 2, 0xFF)), verify_checksums=False)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xfc", b"\xfc\x00", b"\x02\x01\xfd"])
+def test_a_payload_whose_fields_end_within_a_number_is_malformed(body: bytes) -> None:
+    with pytest.raises(DecodeError, match="a compressed transaction is malformed"):
+        list(unpack(body, "binlog.000001:4"))

@@ -116,7 +116,7 @@ def _payload_fields(body: bytes, where: str) -> tuple[dict[int, int], int]:
     try:
         while True:
             type_, at = _packed(body, at)
-            if type_ == 0:
+            if type_ == 0 and at <= len(body):
                 return fields, at
             size, at = _packed(body, at)
             fields[type_] = _packed(body, at)[0]
