@@ -101,15 +101,12 @@ class AvroEncoding:
         before, after, source, *closing = _schema(of, table, "value")["fields"]
         names = [column.name for column in table.columns]
         parts = [Part(records.ALWAYS, opening=frame(_registered(self, table, "value"), ids))]
-        for when, schema, image in (
-            (records.IF_BEFORE, before, batch.before),
-            (records.IF_AFTER, after, batch.after),
-        ):
+        for schema, image in ((before, batch.before), (after, batch.after)):
             if image is None:
                 parts.append(Part(records.ALWAYS, opening=_FIRST))
             else:
-                columns = image_columns(table, names, schema, image, of.modes)
-                parts.append(Part(when, fields(columns, AVRO), opening=_SECOND, missing=_FIRST))
+                made = fields(image_columns(table, names, schema, image, of.modes), AVRO)
+                parts.append(Part(records.IF_SET, made, opening=_SECOND, missing=_FIRST, image=image))
         columns = source_columns(batch, source, of.version, of.connector, of.topics.prefix)
         columns += closing_columns(batch, closing, now_ms)
         parts.append(Part(records.ALWAYS, fields(columns, AVRO)))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tailrace.errors import SinkError
 from tailrace.formats.kernels import documents
 from tailrace.formats.modes import Modes
+from tailrace.formats.plaintext import plain_decimal
 from tailrace.model.types import ColumnType, Kind
 
 _DAY_US = 86_400_000_000
@@ -38,7 +39,7 @@ def form_of(array: pa.Array, type_: ColumnType, modes: Modes) -> Form | None:
         case Kind.DECIMAL if modes.decimal == "double":
             return _doubles(array), documents.DOUBLE, None
         case Kind.DECIMAL if modes.decimal == "string":
-            return _plain(array, type_.scale or 0), documents.STRING, None
+            return plain_decimal(array, type_.scale or 0), documents.STRING, None
         case Kind.INTEGER if modes.bigint_unsigned == "precise" and pa.types.is_decimal(array.type):
             return array, documents.DECIMAL, None
         case Kind.BYTES if modes.binary == "hex":
@@ -91,23 +92,6 @@ def _require(good: pa.Array, type_: str, mode: str, holds: str) -> None:
             f"that mode holds {holds}",
             "set time.precision.mode to adaptive_time_microseconds",
         )
-
-
-def _plain(array: pa.Array, scale: int) -> pa.StringArray:
-    """Decimals with all their digits, never with an exponent."""
-    if pa.types.is_string(array.type):
-        return array
-    digits = pa.Array.from_buffers(
-        pa.decimal128(38, 0), len(array), array.buffers(), array.null_count, array.offset
-    )
-    text = digits.cast(pa.string())
-    if not scale:
-        return text
-    sign = pc.if_else(pc.starts_with(text, "-"), "-", "")
-    digits = pc.utf8_lpad(pc.utf8_ltrim(text, "-"), scale + 1, "0")
-    whole = pc.utf8_slice_codeunits(digits, 0, -scale)
-    fraction = pc.utf8_slice_codeunits(digits, -scale)
-    return pc.binary_join_element_wise(pc.binary_join_element_wise(sign, whole, ""), fraction, ".")
 
 
 def _doubles(array: pa.Array) -> pa.DoubleArray:

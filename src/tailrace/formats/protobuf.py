@@ -108,15 +108,13 @@ class ProtobufEncoding:
         names = [column.name for column in table.columns]
         opening = frame(_registered(self, table, "value"), ids) + _FIRST_MESSAGE
         parts = [Part(records.ALWAYS, opening=opening)]
-        for number, when, image_schema, image in (
-            (1, records.IF_BEFORE, before, batch.before),
-            (2, records.IF_AFTER, after, batch.after),
-        ):
+        for number, image_schema, image in ((1, before, batch.before), (2, after, batch.after)):
             if image is not None:
-                columns = image_columns(table, names, image_schema, image, of.modes)
-                parts.append(Part(when, fields(columns, PROTOBUF), _tag(number, _LENGTH), nested=True))
+                made = fields(image_columns(table, names, image_schema, image, of.modes), PROTOBUF)
+                tag = _tag(number, _LENGTH)
+                parts.append(Part(records.IF_SET, made, tag, records.LENGTH, image=image))
         columns = source_columns(batch, source, of.version, of.connector, of.topics.prefix)
-        parts.append(Part(records.ALWAYS, fields(columns, PROTOBUF), _tag(3, _LENGTH), nested=True))
+        parts.append(Part(records.ALWAYS, fields(columns, PROTOBUF), _tag(3, _LENGTH), records.LENGTH))
         columns = closing_columns(batch, closing, now_ms)
         parts.append(
             Part(records.ALWAYS, [PROTOBUF.of(column, number) for number, column in enumerate(columns, 4)])

@@ -1,4 +1,4 @@
-"""Runs the record kernel over a batch of changes: what Avro and Protobuf have in common.
+"""Runs the record kernel over a batch of changes, and what Avro and Protobuf have in common.
 
 A format says for each field of a Connect schema which bytes stand before its value and which stand for NULL
 (`Marks`); what the values are, and in which order they come, is found here, from the same schemas and columns
@@ -42,6 +42,7 @@ class Field:
         detail: the kernel's DETAIL.
         tags: a spatial value's tags: the kernel's TAGS. A decimal's: how many bytes close its message, and
             those.
+        skip: for each row whether its message leaves the field out; None: none does.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Field:
     absent: bytes | None = None
     detail: int = 0
     tags: tuple[int, ...] = ()
+    skip: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -61,15 +63,17 @@ class Part:
         when: when they are written: a constant of the kernel.
         fields: the fields.
         opening: bytes before them.
-        nested: whether their length follows `opening`.
+        form: PLAIN, LENGTH or OBJECT: see the kernel.
         missing: bytes that stand for the part where it is not written.
+        image: IF_SET: written where this is not null.
     """
 
     when: int
     fields: Sequence[Field] = ()
     opening: bytes = b""
-    nested: bool = False
+    form: int = records.PLAIN
     missing: bytes = b""
+    image: pa.Array | None = None
 
 
 @dataclass(frozen=True)
@@ -181,20 +185,19 @@ def write(parts: Sequence[Part], batch: ChangeBatch, *, zigzag: bool) -> pa.Arra
     described = np.zeros((len(parts), records.PART_WORDS), np.int64)
     expected = 0
     for words, part in zip(described, parts, strict=True):
-        blocks = np.zeros((max(1, len(part.fields)), documents.WORDS), np.int64)
+        blocks = np.zeros((max(1, len(part.fields)), records.FIELD_WORDS), np.int64)
         for block, f in zip(blocks, part.fields, strict=False):
             _describe(block, f, pool, keep)
             data = f.array.nbytes if f.array is not None else 0
             expected += rows * (len(f.present) + 12) + (data if f.kind >= documents.STRING else 0)
         keep.append(blocks)
-        image = {records.IF_BEFORE: batch.before, records.IF_AFTER: batch.after}.get(part.when)
         words[records.WHEN] = part.when
         words[records.FIELDS], words[records.COUNT] = blocks.ctypes.data, len(part.fields)
         words[records.OPENING : records.OPENING_LENGTH + 1] = pool.place(part.opening)
-        words[records.NESTED] = part.nested
+        words[records.FORM] = part.form
         words[records.MISSING : records.MISSING_LENGTH + 1] = pool.place(part.missing)
-        if image is not None:
-            words[records.IMAGE_VALIDITY], words[records.IMAGE_OFFSET] = validity_of(image), image.offset
+        if part.image is not None:
+            words[records.BITMAP], words[records.BITMAP_OFFSET] = validity_of(part.image), part.image.offset
         expected += rows * (len(part.opening) + 8)
 
     op = operations(batch)
@@ -232,6 +235,10 @@ def _describe(block: np.ndarray, f: Field, pool: TextPool, keep: list[np.ndarray
         tags = np.array(f.tags, np.int64)
         keep.append(tags)
         block[documents.DETAIL] = tags.ctypes.data
+    if f.skip is not None:
+        bits = np.packbits(f.skip, bitorder="little")
+        keep.append(bits)
+        block[records.SKIP] = bits.ctypes.data
     if f.array is None:
         return
     buffers = f.array.buffers()

@@ -1,4 +1,4 @@
-"""Binary records from columns, Avro's and Protobuf's: one message per change.
+"""Records from columns, field by field: Avro's, Protobuf's and JSON's of texts; one message per change.
 
 C-like; the rules are in `kernels.memory`.
 
@@ -7,7 +7,9 @@ union is known when the job is made. They differ in how integers and lengths are
 that Protobuf puts a length before nested messages. So one kernel serves both, and what a message looks like
 is data.
 
-A field is a block of WORDS int64, the same as in `kernels.documents` but for what stands before a value:
+JSON whose values are all text is such a walk too, with one thing of its own: an object may leave fields out.
+
+A field is a block of FIELD_WORDS int64, as in `kernels.documents` but for what stands before a value:
 
     KIND       how its value is written: a constant of `documents`, or one of those below
     VALIDITY, VALUES, DATA, OFFSET   its array
@@ -15,11 +17,13 @@ A field is a block of WORDS int64, the same as in `kernels.documents` but for wh
     ABSENT     address and length of the bytes that stand for NULL; length -1: it must not be NULL
     DETAIL     INSTANT: digits of the fraction. GEOMETRY, POINT: address of their tags. Decimals: address of
                what follows their bytes in a message of their own, 0: they are bytes
+    SKIP       address of a bitmap of the rows whose message leaves the field out, 0: none does
 
-A part of a message is PART_WORDS int64: when it is written (always, if the change has the image before or
-after, for deletes, for all others), its fields, the bytes before them, whether a length follows those, and
-the bytes that stand for the part where it is not written. A message is its parts in order. Messages are
-written until all are done (DONE), the output is full (FULL), or a field is NULL that must not be (IS_NULL).
+A part of a message is PART_WORDS int64: when it is written (always, if a bitmap says so, for deletes, for all
+others), its fields, the bytes before them, how it is closed off (PLAIN; LENGTH: a length follows those bytes;
+OBJECT: its first byte, a comma, becomes a brace), and the bytes that stand for it where it is not written. A
+message is its parts in order. Messages are written until all are done (DONE), the output is full (FULL), or
+a field is NULL that must not be (IS_NULL).
 """
 
 from __future__ import annotations
@@ -52,7 +56,6 @@ from tailrace.formats.kernels.documents import (
     STRING,
     VALIDITY,
     VALUES,
-    WORDS,
 )
 from tailrace.formats.kernels.unscaled import decimal_limbs, shortest_bytes
 from tailrace.kernels.memory import (
@@ -69,25 +72,35 @@ from tailrace.kernels.memory import (
     st32,
     st64,
 )
-from tailrace.kernels.text import NO_ROOM, base64_room, write_base64, write_instant, write_literal
+from tailrace.kernels.text import (
+    NO_ROOM,
+    base64_room,
+    write_base64,
+    write_instant,
+    write_literal,
+    write_string,
+)
 
-#: Kinds beyond those of `documents`: no value at all, and bytes as base64 text.
-LITERAL, BASE64 = 100, 101
+#: Kinds beyond those of `documents`: no value at all, bytes as base64 text, text as JSON, text as it is.
+LITERAL, BASE64, JSON_TEXT, RAW_TEXT = range(100, 104)
 
 PRESENT, PRESENT_LENGTH, ABSENT, ABSENT_LENGTH = range(5, 9)
+SKIP = 10
+FIELD_WORDS = 11
 
-ALWAYS, IF_BEFORE, IF_AFTER, IF_DELETED, IF_KEPT = range(5)
+ALWAYS, IF_SET, IF_DELETED, IF_KEPT = range(4)
+PLAIN, LENGTH, OBJECT = range(3)
 (
     WHEN,
     FIELDS,
     COUNT,
     OPENING,
     OPENING_LENGTH,
-    NESTED,  # a length follows the opening
+    FORM,  # PLAIN, LENGTH or OBJECT
     MISSING,
     MISSING_LENGTH,
-    IMAGE_VALIDITY,
-    IMAGE_OFFSET,
+    BITMAP,  # IF_SET: address of the bitmap, 0: all bits are set
+    BITMAP_OFFSET,
 ) = range(10)
 PART_WORDS = 10
 
@@ -147,8 +160,13 @@ def _write_length(to, length, zigzag):
 
 @inline
 def _write_bytes(to, source, length, zigzag):
-    """Some bytes with their length; they may lie in buffers without SLACK."""
-    to = _write_length(to, length, zigzag)
+    """Some bytes with their length."""
+    return _write_raw(_write_length(to, length, zigzag), source, length)
+
+
+@inline
+def _write_raw(to, source, length):
+    """Some bytes; they may lie in buffers without SLACK."""
     stop = source + length
     while stop - source >= 8:
         st64(to, ld64(source))
@@ -304,8 +322,12 @@ def _write_variable(to, end, kind, field, at, zigzag, scratch, tables):
             return np.int64(NO_ROOM)
         return _write_floats(to, source + 4 * start, length, zigzag)
     source += start
+    if kind == JSON_TEXT:
+        return write_string(to, end, source, length, tables)
     if to + base64_room(length) + _FIXED + _SPATIAL > end:
         return np.int64(NO_ROOM)
+    if kind == RAW_TEXT:
+        return _write_raw(to, source, length)
     if kind == BASE64 or kind == BASE64_URL:
         return _write_base64(to, kind, source, length, zigzag, tables)
     if kind == GEOMETRY or kind == POINT:
@@ -338,6 +360,9 @@ def _write_field(to, end, field, row, zigzag, scratch, tables):
     present_length = ld64(field + 8 * PRESENT_LENGTH)
     if to + present_length + max(np.int64(0), ld64(field + 8 * ABSENT_LENGTH)) + _FIXED > end:
         return np.int64(NO_ROOM)
+    skip = ld64(field + 8 * SKIP)
+    if skip != 0 and (ld8(skip + (row >> 3)) >> (row & 7)) & 1 != 0:
+        return to
     kind = ld64(field + 8 * KIND)
     at = row + ld64(field + 8 * OFFSET)
     validity = ld64(field + 8 * VALIDITY)
@@ -361,9 +386,9 @@ def _is_written(part, row, deleted):
         return deleted
     if when == IF_KEPT:
         return not deleted
-    validity = ld64(part + 8 * IMAGE_VALIDITY)
-    at = row + ld64(part + 8 * IMAGE_OFFSET)
-    return validity == 0 or (ld8(validity + (at >> 3)) >> (at & 7)) & 1 != 0
+    bitmap = ld64(part + 8 * BITMAP)
+    at = row + ld64(part + 8 * BITMAP_OFFSET)
+    return bitmap == 0 or (ld8(bitmap + (at >> 3)) >> (at & 7)) & 1 != 0
 
 
 @inline
@@ -376,17 +401,23 @@ def _write_part(to, end, job, number, row, deleted, tables):
         return write_literal(to, ld64(part + 8 * MISSING), ld64(part + 8 * MISSING_LENGTH))
     to = write_literal(to, ld64(part + 8 * OPENING), ld64(part + 8 * OPENING_LENGTH))
     zigzag, scratch = ld64(job + 8 * ZIGZAG), ld64(job + 8 * SCRATCH_ADDRESS)
-    nested = ld64(part + 8 * NESTED)
+    form = ld64(part + 8 * FORM)
     start = to
-    body = to + VARINT if nested else to
+    body = to + VARINT if form == LENGTH else to
     to = body
     for i in range(ld64(part + 8 * COUNT)):
-        to = _write_field(to, end, ld64(part + 8 * FIELDS) + 8 * WORDS * i, row, zigzag, scratch, tables)
+        field = ld64(part + 8 * FIELDS) + 8 * FIELD_WORDS * i
+        to = _write_field(to, end, field, row, zigzag, scratch, tables)
         if to < 0:
             st64(job + 8 * CULPRIT, number)
             st64(job + 8 * CULPRIT_FIELD, i)
             return to
-    return _close(start, body, to) if nested else to
+    if form == LENGTH:
+        return _close(start, body, to)
+    if form == OBJECT:  # there was room for a length
+        st8(body, 123)
+        return max(to, body + 1)
+    return to
 
 
 @entry("int64(int64,int64)")

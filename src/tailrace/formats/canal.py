@@ -1,0 +1,205 @@
+"""Canal's flat messages in JSON (`canal-json`), one row in each: for readers of Canal's topics.
+
+    data       the row after the change (INSERT, UPDATE) or before it (DELETE), in an array
+    old        UPDATE: what the columns that changed held before; null for all else
+    type       INSERT (also for rows of a snapshot), UPDATE, DELETE
+    es, ts     when it was committed, when it was processed: milliseconds since 1970 UTC
+    mysqlType, sqlType, pkNames   the columns' types as declared, their codes in JDBC, the key
+    gtid, id   the transaction; where the change's event is in the log (Canal: a number of its own)
+
+All values are texts, as MySQL shows them (`formats.plaintext`). An ENUM or SET is its labels; Canal gives
+their numbers. A change of a key is a DELETE and an INSERT, as it is everywhere here; Canal has one UPDATE.
+There are no tombstones. Columns that the log left out (`binlog_row_image`) are left out.
+
+Source: alibaba/canal wiki and `FlatMessage`; Apache Flink documentation, "Canal Format".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.formats.base import SchemaIds
+from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.kernels import records
+from tailrace.formats.layout import dumps
+from tailrace.formats.messages import operations
+from tailrace.formats.plaintext import as_text
+from tailrace.formats.records import Field, Part, write
+from tailrace.formats.row import absent_columns
+from tailrace.model.change import OP_DELETE, OP_UPDATE, ChangeBatch
+from tailrace.model.table import Column, TableSchema
+from tailrace.model.types import ColumnType, Kind
+
+_TYPES = pa.array(["INSERT", "INSERT", "UPDATE", "DELETE"])
+#: `java.sql.Types` by kind; integers, and bytes that are a BLOB, are below.
+_JDBC = {
+    Kind.FLOAT: 7,
+    Kind.DOUBLE: 8,
+    Kind.DECIMAL: 3,
+    Kind.STRING: 12,
+    Kind.BYTES: 2004,
+    Kind.BOOLEAN: -7,
+    Kind.BITS: -7,
+    Kind.DATE: 91,
+    Kind.DATETIME: 93,
+    Kind.INSTANT: 93,
+    Kind.TIME: 92,
+    Kind.YEAR: 12,
+    Kind.JSON: 12,
+    Kind.ENUM: 1,
+    Kind.SET: 1,
+    Kind.GEOMETRY: 2004,
+    Kind.VECTOR: 2004,
+}
+#: Integers by bits; an unsigned one is announced as the next larger.
+_INTEGERS = {8: -6, 16: 5, 24: 4, 32: 4, 64: -5}
+_UNSIGNED = {8: 5, 16: 4, 24: 4, 32: -5, 64: 3}
+_TEXTS = {"char": 1, "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005}
+_WITH_LENGTH = {"char", "varchar", "binary", "varbinary", "vector"}
+
+
+@dataclass(frozen=True)
+class CanalEncoding:
+    """Values as Canal writes them; keys as Debezium's JSON, as Canal has none.
+
+    Args:
+        keys_as: how keys are written.
+    """
+
+    keys_as: DebeziumFormat
+    has_tombstones: bool = False
+
+    def key_schema(self, table: TableSchema) -> None:
+        """See Encoding."""
+
+    def value_schema(self, table: TableSchema) -> None:
+        """See Encoding."""
+
+    def keys(self, batch: ChangeBatch, ids: SchemaIds) -> pa.Array:  # noqa: ARG002 - has no schemas
+        """See Encoding."""
+        return self.keys_as.keys(batch)
+
+    def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:  # noqa: ARG002
+        """See Encoding."""
+        table, origin = batch.table, batch.origin
+        op = operations(batch)
+        before, after = ([as_text(c, t) for c, t in _columns(batch, side)] for side in ("before", "after"))
+        updated = op == OP_UPDATE
+        es = pc.divide(origin.column("ts_us"), 1000).cast(pa.string())
+        types = {c.name: declared(c.type) for c in table.columns}
+        codes = {c.name: _code(c) for c in table.columns}
+        keys = dumps(list(table.key)) if table.key else "null"
+        names = f'"sqlType":{dumps(codes)},"table":{dumps(table.id.table)},"ts":{now_ms},"type":'
+        closing = f',"pkNames":{keys},"sql":"",{names}'
+        data = _data(batch, op, before, after)
+        parts = [
+            Part(records.ALWAYS, data, b'{"data":[', records.OBJECT),
+            Part(
+                records.ALWAYS,
+                [
+                    _raw(f'}}],"database":{dumps(table.id.database)},"es":', es),
+                    _text(',"gtid":', origin.column("txn").dictionary_decode(), '""'),
+                    _raw(',"id":', origin.column("pos").cast(pa.string())),
+                    _literal(f',"isDdl":false,"mysqlType":{dumps(types)},"old":'),
+                ],
+            ),
+            Part(
+                records.IF_SET,
+                _old(batch, updated, before, after),
+                b"[",
+                records.OBJECT,
+                b"null",
+                pa.array(updated, mask=~updated),
+            ),
+            Part(records.IF_SET, [_literal("}]")], image=pa.array(updated, mask=~updated)),
+            Part(records.ALWAYS, [_text(closing, _TYPES.take(batch.op)), _literal("}")]),
+        ]
+        return write(parts, batch, zigzag=False)
+
+
+def declared(type_: ColumnType) -> str:
+    """A type as in CREATE TABLE, without a character set."""
+    text = type_.native
+    if type_.kind is Kind.DECIMAL:
+        text += f"({type_.precision},{type_.scale})"
+    elif type_.kind in (Kind.ENUM, Kind.SET):
+        labels = ",".join("'" + label.replace("'", "''") + "'" for label in type_.labels)
+        text += f"({labels})"
+    elif type_.kind in (Kind.BOOLEAN, Kind.BITS):
+        text += f"({type_.bits or 1})"
+    elif type_.native in _WITH_LENGTH and type_.length is not None:
+        text += f"({type_.length})"
+    elif type_.fraction:
+        text += f"({type_.fraction})"
+    return f"{text} unsigned" if type_.unsigned else text
+
+
+def _code(column: Column) -> int:
+    type_ = column.type
+    if type_.kind is Kind.INTEGER:
+        return (_UNSIGNED if type_.unsigned else _INTEGERS)[type_.bits or 64]
+    return _TEXTS.get(type_.native, _JDBC[type_.kind]) if type_.kind is Kind.STRING else _JDBC[type_.kind]
+
+
+def _columns(batch: ChangeBatch, side: str) -> list[tuple[pa.Array, ColumnType]]:
+    """Columns of an image, null where the image is."""
+    image = batch.image(side).flatten()
+    return [(array, column.type) for array, column in zip(image, batch.table.columns, strict=True)]
+
+
+def _data(batch: ChangeBatch, op: np.ndarray, before: list[pa.Array], after: list[pa.Array]) -> list[Field]:
+    """The row that a change shows; what an update did not change may stand in the row before it only."""
+    lacking = {side: set(absent_columns(batch, side)) for side in ("before", "after")}
+    deleted = op == OP_DELETE
+    made = []
+    for column, old, new in zip(batch.table.columns, before, after, strict=True):
+        from_old, left_out = deleted.copy(), np.zeros(len(batch), bool)
+        if column.name in lacking["before"]:
+            left_out |= deleted
+        if column.name in lacking["after"]:
+            unchanged = op == OP_UPDATE
+            if column.name in lacking["before"]:
+                left_out |= unchanged
+            else:
+                from_old |= unchanged
+            left_out |= ~deleted & ~unchanged
+        shown = new if not from_old.any() else pc.if_else(pa.array(from_old), old, new)
+        skip = left_out if left_out.any() else None
+        made.append(_text(f",{dumps(column.name)}:", shown, skip=skip))
+    return made
+
+
+def _old(
+    batch: ChangeBatch, updated: np.ndarray, before: list[pa.Array], after: list[pa.Array]
+) -> list[Field]:
+    """What updates changed, as it was."""
+    if not updated.any():
+        return []
+    unknown = {*absent_columns(batch, "before"), *absent_columns(batch, "after")}
+    made = []
+    for column, old, new in zip(batch.table.columns, before, after, strict=True):
+        same = pc.fill_null(pc.equal(old, new), False)
+        both_null = pc.and_(old.is_null(), new.is_null())
+        skip = pc.or_(same, both_null).to_numpy(zero_copy_only=False)
+        if column.name in unknown:
+            skip = np.ones(len(batch), bool)
+        if not skip[updated].all():
+            made.append(_text(f",{dumps(column.name)}:", old, skip=skip))
+    return made
+
+
+def _text(label: str, array: pa.Array, null: str = "null", skip: np.ndarray | None = None) -> Field:
+    named = label.encode()
+    return Field(label, named, array, records.JSON_TEXT, named + null.encode(), skip=skip)
+
+
+def _raw(label: str, array: pa.Array) -> Field:
+    return Field(label, label.encode(), array, records.RAW_TEXT, label.encode() + b"null")
+
+
+def _literal(text: str) -> Field:
+    return Field(text, text.encode())
