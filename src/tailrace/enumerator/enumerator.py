@@ -157,10 +157,12 @@ class Enumerator:
         return replace(current, log=head.to_json(), tables={}, done=current.done)
 
     def close(self) -> None:
-        """Stop following the log."""
+        """Stop following the log, drop the connections."""
         if self._log is not None:
             self._log.close()
             self._log = None
+        self._boundary.close()
+        self._source.close()
 
     def _on_one_server(self, planning: Callable[[], T]) -> T:
         """What `planning` finds out; planned anew when another server has taken over meanwhile."""

@@ -58,6 +58,10 @@ class Lookahead:
         )
         self._thread.start()
 
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._settle()
+
     def _settle(self) -> None:
         if self._thread is not None:
             self._thread.join()

@@ -136,6 +136,9 @@ class Source(Protocol):
     def follow(self, start: Any, knows: Callable[[TableId], bool]) -> Log:
         """Follow the log from `start` on."""
 
+    def close(self) -> None:
+        """Drop the connections; they are made anew when they are needed again."""
+
 
 @dataclass(frozen=True)
 class Page:

@@ -95,6 +95,13 @@ class MySqlSource:
         """Follow the log from `start` on."""
         return MySqlLog(LogFollower(self._options, start, knows))
 
+    def close(self) -> None:
+        """Drop the connection."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
     def _retrying(self, operation: Any, doing: str) -> Any:
         def attempt() -> Any:
             if self._connection is None:

@@ -150,6 +150,12 @@ class PostgresSource:
         self._log = PostgresLog(self._options, follower, self._snapshots)
         return self._log
 
+    def close(self) -> None:
+        """Drop the connections, and the snapshots with them."""
+        self._snapshots.discard()
+        with self._lock:
+            self._planning.close()
+
     def _asking(self, operation: Callable[[Connection], T], doing: str) -> T:
         with self._lock:
             return self._planning.run(operation, doing)
