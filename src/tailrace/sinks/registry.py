@@ -5,17 +5,22 @@ from __future__ import annotations
 from tailrace.config.model import (
     ConsoleSettings,
     DeltaSettings,
+    IcebergSettings,
     JsonSettings,
     KafkaSettings,
+    MySqlSettings,
     ParquetSettings,
     Pipeline,
+    PostgresSettings,
     SinkSettings,
 )
 from tailrace.sinks.base import Sink
 from tailrace.sinks.console import ConsoleSink
 from tailrace.sinks.delta import DeltaSink
 from tailrace.sinks.files import FileSink
+from tailrace.sinks.iceberg import iceberg_sink
 from tailrace.sinks.kafka import kafka_sink
+from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.sinks.several import SeveralSinks
 from tailrace.transform.route import Router
 
@@ -32,9 +37,13 @@ def make_sink(settings: SinkSettings, pipeline: Pipeline) -> Sink:
     match settings:
         case DeltaSettings():
             return DeltaSink(settings, router)
+        case IcebergSettings():
+            return iceberg_sink(settings, router)
         case ParquetSettings() | JsonSettings():
             return FileSink(settings, router)
         case KafkaSettings():
             return kafka_sink(settings, router, pipeline.source.dialect)
+        case MySqlSettings() | PostgresSettings():
+            return ReplicaSink(settings, router)
         case ConsoleSettings():
             return ConsoleSink(settings, router)

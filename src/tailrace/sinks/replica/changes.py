@@ -1,0 +1,141 @@
+"""Cells to the rows that a target is brought, in Spark's tasks, column by column.
+
+    snapshot cells    rows as they are                                          -> one portion of inserts
+    log cells         the last change of each key of a cell, by bucket of keys  (`spread`)
+                      the last change of each key of a bucket                   (`last_changes`)
+                                                                                -> deletes, then upserts
+
+Rows of a portion are sorted by key: a database's index takes them twice as fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.errors import SinkError
+from tailrace.formats.row import positions
+from tailrace.kernels.rowhash import hash_rows
+from tailrace.model.change import OP_DELETE, ChangeBatch
+from tailrace.reader.fit import fit_batch
+from tailrace.sinks.replica.dialect import Verb
+from tailrace.sinks.replica.shape import Shape
+from tailrace.sinks.replica.unit import Portion
+
+#: What a change carries beside its row.
+_OP, _SEQ, _SOURCE, _POSITION = "_tailrace_op", "_tailrace_seq", "_tailrace_source", "_tailrace_position"
+_DELETE = pa.scalar(OP_DELETE, pa.int8())
+
+
+def snapshot_portion(batches: Sequence[ChangeBatch], shape: Shape) -> Portion:
+    """Snapshot rows as one portion."""
+    rows = pa.Table.from_batches(
+        [_image(fit_batch(b, shape.schema).image("after"), shape) for b in batches], _schema(shape)
+    )
+
+    def origin(row: int) -> tuple[str, str]:
+        for batch in batches:
+            if row < len(batch):
+                return str(batch.table.id), positions(batch.slice(row, 1))[0].as_py() or ""
+            row -= len(batch)
+        raise IndexError(row)
+
+    return Portion(Verb.INSERT, rows, origin)
+
+
+def spread(batch: ChangeBatch, shape: Shape, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The last change of each key of a cell, by the bucket that the key hashes to.
+
+    Raises:
+        SinkError: the log has parts of rows.
+    """
+    if batch.absent_after:
+        raise SinkError(
+            f"the log holds parts of rows of `{batch.table.id}`, and a replica needs whole ones",
+            f"the columns {', '.join(batch.absent_after)} were left out: "
+            "binlog_row_image was not FULL when the change was logged",
+            "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then begin a new stream",
+        )
+    fitted = fit_batch(batch, shape.schema)
+    keys = [fitted_column(fitted, name) for name in shape.key]
+    last = _last_of_each_key(keys)
+    fitted, keys = fitted.take(last), [key.take(last) for key in keys]
+    rows = _with_origin(fitted, shape)
+    if buckets == 1:
+        yield 0, rows
+        return
+    numbers = (hash_rows([_plain(key) for key in keys], len(last)) >> np.uint64(40)) % np.uint64(buckets)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(buckets + 1))
+    for bucket in range(buckets):
+        if ends[bucket] < ends[bucket + 1]:
+            yield bucket, rows.take(pa.array(order[ends[bucket] : ends[bucket + 1]]))
+
+
+def last_changes(pieces: Sequence[pa.RecordBatch], shape: Shape) -> list[Portion]:
+    """The last change of each key of a bucket, as portions."""
+    rows = pa.Table.from_batches(pieces)
+    if len(pieces) > 1:
+        rows = rows.take(pc.sort_indices(rows.column(_SEQ)))
+        rows = rows.take(_last_of_each_key([rows.column(name).combine_chunks() for name in shape.key]))
+    order = [(name, "ascending") for name in shape.key]
+    plain = pa.Table.from_arrays([_plain(rows.column(n)) for n in shape.key], list(shape.key))
+    rows = rows.take(pc.sort_indices(plain, sort_keys=order))
+    deleted = pc.equal(rows.column(_OP), _DELETE)
+    portions = []
+    # deletes first: another row may need their place in a unique index
+    for verb, mask in ((Verb.DELETE, deleted), (Verb.UPSERT, pc.invert(deleted))):
+        of_verb = rows.filter(mask)
+        if of_verb.num_rows:
+            portions.append(Portion(verb, of_verb.select(shape.arrow.names), _origin(of_verb)))
+    return portions
+
+
+def fitted_column(batch: ChangeBatch, name: str) -> pa.Array:
+    """A column of the rows that changes show: before a delete, after anything else."""
+    at = batch.table.arrow.get_field_index(name)
+    before, after = (None if i is None else i.flatten()[at] for i in (batch.before, batch.after))
+    if before is None or after is None:
+        found = after if before is None else before
+        assert found is not None
+        return found
+    return pc.if_else(pc.equal(batch.op, _DELETE), before, after)
+
+
+def _with_origin(batch: ChangeBatch, shape: Shape) -> pa.RecordBatch:
+    n = len(batch)
+    arrays = [fitted_column(batch, name) for name in shape.arrow.names]
+    arrays += [batch.op, batch.origin.column("seq"), pa.repeat(str(batch.table.id), n), positions(batch)]
+    return pa.RecordBatch.from_arrays(arrays, [*shape.arrow.names, _OP, _SEQ, _SOURCE, _POSITION])
+
+
+def _origin(rows: pa.Table) -> Callable[[int], tuple[str, str]]:
+    def origin(row: int) -> tuple[str, str]:
+        return rows.column(_SOURCE)[row].as_py(), rows.column(_POSITION)[row].as_py() or ""
+
+    return origin
+
+
+def _image(rows: pa.StructArray, shape: Shape) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(rows.flatten(), shape.arrow.names)
+
+
+def _schema(shape: Shape) -> pa.Schema:
+    return pa.schema(list(shape.schema.arrow))
+
+
+def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Durations as numbers: they are neither grouped, sorted nor hashed (seen in Arrow 26)."""
+    return column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
+
+
+def _last_of_each_key(keys: Sequence[pa.Array]) -> pa.Array:
+    """Row numbers of the last row of each key, ascending."""
+    names = [f"k{i}" for i in range(len(keys))]
+    row = pa.array(np.arange(len(keys[0]), dtype="int64"))
+    table = pa.Table.from_arrays([*(_plain(k) for k in keys), row], names=[*names, "row"])
+    last = table.group_by(names, use_threads=False).aggregate([("row", "max")]).column("row_max")
+    return last.combine_chunks().sort()

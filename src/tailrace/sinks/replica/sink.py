@@ -1,0 +1,404 @@
+"""Tables of a database kept equal to the source's, exactly once: MySQL, MariaDB, PostgreSQL.
+
+The driver makes and alters tables, and begins and ends batches; the rows are written by Spark's tasks, each
+with a connection of its own. There are two ways of committing them.
+
+`transaction: parts`. A batch falls into units (`ledger`), each a transaction of its own, with its mark:
+
+    driver   tables as they must be; begin: the batch's number, the run's epoch            commit
+    tasks      a unit's rows, its mark                                                     commit, each
+    driver   end: targets have the batch                                                   commit
+
+A reader of the target sees a batch come in, key by key never older than it was.
+
+`transaction: whole-batch`. A reader sees a batch at once, in all tables: each state of the target is one that
+the source had. Rows wait in tables of their own in the meantime, so they are written twice:
+
+    tasks      a unit's rows into new tables                                               commit, each
+    driver   all of them into their targets, and the batch's number                        commit
+             the tables are dropped, or those of a run that died, by the next run
+
+No foreign keys and no triggers are made: units of a batch are committed in any order. Tables routed to one
+target are merged by key: of two source rows with the same key, the target holds the one that changed last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tailrace.config.model import (
+    ExistingTables,
+    MySqlSettings,
+    PostgresSettings,
+    ReplicaSettings,
+    ReplicaTransaction,
+)
+from tailrace.errors import ConfigError, StateError
+from tailrace.observe.failpoints import failpoint
+from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
+from tailrace.sinks.parts import LOG, SNAPSHOT, Part
+from tailrace.sinks.replica.dialect import Dialect, RefusalError, Session
+from tailrace.sinks.replica.ledger import Entry, Ledger
+from tailrace.sinks.replica.mysql import MySqlDialect
+from tailrace.sinks.replica.shape import Shape, shape_of
+from tailrace.sinks.replica.tasks import (
+    Batches,
+    Job,
+    Outcome,
+    Staging,
+    spread_log,
+    write_log,
+    write_small_log,
+    write_snapshot,
+)
+from tailrace.sinks.replica.unit import Run, Table, refused_error, staged_prefix
+from tailrace.spark.jvm import map_in_arrow
+from tailrace.spark.query import parse_error
+from tailrace.transform.route import Router
+
+_log = logging.getLogger(__name__)
+
+#: Changes of a target that are worth a bucket of their own, and the most that one should have.
+_LEAST_BUCKET, _LARGEST_BUCKET = 5_000, 100_000
+_RESULT = "target string, error string, found string"
+_PIECES = "partition int, target string, unit string, changes binary"
+
+Work = Mapping[str, list[Part]]
+
+
+class ReplicaSink:
+    """Keeps tables of a database equal to the source's.
+
+    Args:
+        settings: where and how.
+        router: names the targets.
+    """
+
+    def __init__(self, settings: MySqlSettings | PostgresSettings, router: Router) -> None:
+        self._settings: ReplicaSettings = settings
+        self._router = router
+        self._dialect: Dialect | None = None
+        self._session: Session | None = None
+        self._shapes: dict[str, Shape] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `Sink.capabilities`."""
+        unit = Unit.BATCH if self._is_whole else Unit.TASK
+        return Capabilities(Delivery.EXACTLY_ONCE, Order.BY_SEQ, unit, holds_rows=True, follows_schema=True)
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._settings.transaction is ReplicaTransaction.WHOLE_BATCH
+
+    def write(self, batch: CellBatch) -> list[Written]:
+        """See `Sink.write`."""
+        work: dict[str, list[Part]] = {}
+        for part in batch.parts:
+            work.setdefault(self._router.target(part.table), []).append(part)
+        if work:
+            try:
+                self._write(batch, work)
+            except BaseException:
+                self.close()  # the session may be in a transaction, or gone
+                raise
+        return [Written.of(part, name) for name, parts in work.items() for part in parts]
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        session, self._session = self._session, None
+        self._shapes = {}
+        if session is not None:
+            session.close()
+
+    def _write(self, batch: CellBatch, work: Work) -> None:
+        dialect, session = self._open(batch.stream)
+        ledger = Ledger(dialect)
+        entries = ledger.entries(session, work)
+        for name, entry in entries.items():
+            if entry.stream != batch.stream.query:
+                raise _not_ours(name, f"a table of stream {entry.stream}", batch.stream)
+        todo = {n: parts for n, parts in work.items() if n not in entries or entries[n].done < batch.id}
+        if not todo:
+            return
+        for name, parts in todo.items():
+            self._follow(session, ledger, parts, entries.get(name), name=name, stream=batch.stream)
+        tables = {name: Table(dialect.place(name), self._shapes[name]) for name in todo}
+        plan = _Plan(batch, todo, self._settings.parallelism)
+        epoch = uuid.uuid4().hex
+        again = ledger.begin(session, batch.id, epoch, plan.layout, plan.units)
+        run = Run(dialect, tables, batch.id, epoch, again, self._settings.on_refused_row)
+        position = None if batch.end is None else json.dumps(batch.end, separators=(",", ":"))
+        if self._is_whole:
+            self._write_whole(session, ledger, plan, run, position)
+            return
+        _raise_first(plan.write(Job(run, plan.routes(self._router), plan.buckets, None)))
+        for name in todo:
+            ledger.finish(session, batch.id, [name], position)
+            failpoint("sink.table")
+
+    def _write_whole(
+        self, session: Session, ledger: Ledger, plan: _Plan, run: Run, position: str | None
+    ) -> None:
+        stream, routes = plan.batch.stream.query, plan.routes(self._router)
+        for rehearse in (False, True):
+            self._drop_staged(session, ledger, stream)
+            job = Job(run, routes, plan.buckets, Staging(stream, rehearse))
+            outcomes = plan.write(job)
+            _raise_first(outcomes)
+            try:
+                self._bring_in(session, ledger, run, outcomes, position)
+                break
+            except _MergeRefusedError as refused:
+                # a constraint: only the tasks' rehearsal can tell which row it is
+                session.run("ROLLBACK")
+                if rehearse:
+                    reason, column = refused.refusal.reason, refused.refusal.column
+                    raise refused_error(refused.target, column, reason, f"batch {run.batch}") from refused
+        failpoint("sink.table")
+        self._drop_staged(session, ledger, stream)
+
+    def _bring_in(
+        self, session: Session, ledger: Ledger, run: Run, outcomes: Iterable[Outcome], position: str | None
+    ) -> None:
+        """All rows that wait into their targets, in one transaction."""
+        session.run("BEGIN")
+        for name in run.tables:
+            ledger.hold(session, name, run.epoch)
+        for outcome in outcomes:
+            table = run.tables[outcome.target]
+            for verb, name in outcome.staged:
+                try:
+                    session.merge(ledger.staged(name), verb, table.place, table.shape)
+                except RefusalError as refusal:
+                    raise _MergeRefusedError(outcome.target, refusal) from refusal
+            ledger.set_aside(session, outcome.refused)
+        ledger.finish(session, run.batch, run.tables, position)
+        session.run("COMMIT")
+
+    def _drop_staged(self, session: Session, ledger: Ledger, stream: str) -> None:
+        dialect = ledger.dialect
+        found = session.run(
+            "SELECT table_name FROM information_schema.tables"
+            f" WHERE table_schema = {dialect.literal(dialect.notes)}"
+            f" AND table_name LIKE {dialect.literal(staged_prefix(stream) + '%')}"
+        )
+        for (name,) in found:
+            session.run(f"DROP TABLE {dialect.name(ledger.staged(str(name)))}")
+
+    # ---- tables --------------------------------------------------------------------------------------
+
+    def _open(self, stream: StreamId) -> tuple[Dialect, Session]:
+        if self._dialect is None:
+            settings = self._settings
+            if isinstance(settings, MySqlSettings):
+                self._dialect = mysql = MySqlDialect.open(settings)
+                if not mysql.reads_files:
+                    _log.warning(
+                        "the target has local_infile=OFF: pipeline %s writes by INSERT, which is slower;"
+                        " SET PERSIST local_infile = ON ends it",
+                        stream.pipeline,
+                    )
+            else:
+                assert isinstance(settings, PostgresSettings)
+                self._dialect = _postgres(settings)
+        if self._session is None:
+            self._session = self._dialect.connect()
+            Ledger(self._dialect).create(self._session)
+        return self._dialect, self._session
+
+    def _follow(
+        self,
+        session: Session,
+        ledger: Ledger,
+        parts: list[Part],
+        entry: Entry | None,
+        *,
+        name: str,
+        stream: StreamId,
+    ) -> None:
+        """Let a table hold rows of all shapes that are to come, and make it if it is not there.
+
+        Raises:
+            StateError: the table is somebody else's, or is gone.
+        """
+        dialect, held = ledger.dialect, None if entry is None else entry.shape
+        wanted = shape_of(name, (shape for part in parts for shape in part.shapes), held)
+        if self._shapes.get(name) == wanted == held:
+            return
+        place = dialect.place(name)
+        there = session.columns(place)
+        if held is None:
+            if there:
+                self._adopt(session, dialect, wanted, there, stream)
+            ledger.own(session, name, stream, wanted)
+            held = wanted
+        elif not there and entry is not None and entry.begun >= 0:
+            raise StateError(
+                f"target `{name}` is gone",
+                f"the stream has written it up to batch {entry.done}, and does not bring those rows again",
+                "begin a new stream: a new checkpoint, and DELETE FROM "
+                f"{ledger.targets} WHERE target = {dialect.literal(name)}",
+            )
+        statements = dialect.alter(place, held, wanted, there) if there else dialect.create(place, wanted)
+        for statement in statements:
+            session.run(statement)
+        if wanted != held:
+            ledger.reshape(session, wanted)
+        self._shapes[name] = wanted
+
+    def _adopt(
+        self, session: Session, dialect: Dialect, wanted: Shape, there: list[str], stream: StreamId
+    ) -> None:
+        """Take a table that is there.
+
+        Raises:
+            StateError: it is not to be taken, or has other columns or another key.
+        """
+        if self._settings.existing_tables is ExistingTables.REFUSE:
+            raise _not_ours(wanted.target, "a table that Tailrace did not make", stream)
+        key = session.key(dialect.place(wanted.target))
+        columns = {name.lower() for name in there} == {c.name.lower() for c in wanted.columns}
+        if columns and [k.lower() for k in key] == [k.lower() for k in wanted.key]:
+            return
+        listed = ", ".join(c.name for c in wanted.columns)
+        raise StateError(
+            f"target `{wanted.target}` cannot be adopted",
+            f"it has the columns ({', '.join(there)}) with the key ({', '.join(key)}), needed are"
+            f" ({listed}) with the key ({', '.join(wanted.key)})",
+            "alter it, route the source's table to another name, or drop it",
+        )
+
+
+def _postgres(settings: PostgresSettings) -> Dialect:
+    if find_spec("pg8000") is None:
+        raise ConfigError(
+            "pg8000 is not installed",
+            "a sink of type postgresql needs it",
+            "pip install 'tailrace[postgres]'",
+        )
+    from tailrace.sinks.replica.postgres import PostgresDialect  # noqa: PLC0415 - an extra
+
+    return PostgresDialect.open(settings)
+
+
+class _MergeRefusedError(Exception):
+    """A target refuses rows that wait for it."""
+
+    def __init__(self, target: str, refusal: RefusalError) -> None:
+        super().__init__(target, refusal)
+        self.target = target
+        self.refusal = refusal
+
+
+class _Plan:
+    """How a batch falls into units.
+
+    Args:
+        batch: the batch.
+        work: targets to write, with their parts.
+        parallelism: units written at the same time.
+    """
+
+    def __init__(self, batch: CellBatch, work: Work, parallelism: int) -> None:
+        self.batch = batch
+        self._work = work
+        self._parallelism = parallelism
+        self._names = {str(part.table): name for name, parts in work.items() for part in parts}
+        changes = {name: sum(p.changes for p in parts if p.kind == LOG) for name, parts in work.items()}
+        counts = {name: _buckets(n, parallelism) for name, n in changes.items() if n}
+        self._partitions = max([min(parallelism, len(counts)), *counts.values()]) if counts else 0
+        #: Each target's number of buckets, and the partition of the first.
+        self.buckets = {
+            name: (count, 0 if count > 1 else zlib.crc32(name.encode()) % self._partitions)
+            for name, count in counts.items()
+        }
+        self._has_snapshot = any(p.kind == SNAPSHOT for parts in work.values() for p in parts)
+        splits = self._splits()
+        self.units: dict[str, list[str]] = {
+            name: [f"b{i}" for i in range(counts.get(name, 0))] for name in work
+        }
+        for split, table, _ in splits:
+            unit = f"s{split}"
+            if unit not in self.units[self._names[table]]:
+                self.units[self._names[table]].append(unit)
+        said = json.dumps([sorted(counts.items()), splits])
+        self.layout = hashlib.sha256(said.encode()).hexdigest()[:32]
+
+    def routes(self, router: Router) -> dict[str, str]:
+        """Each source table's target."""
+        return {str(p.table): router.target(p.table) for parts in self._work.values() for p in parts}
+
+    def write(self, job: Job) -> list[Outcome]:
+        """Write everything; what came of it.
+
+        Raises:
+            TailraceError: a task failed.
+        """
+        outcomes = []
+        try:
+            if self._has_snapshot:
+                outcomes += _collect(self._cells(SNAPSHOT), write_snapshot(job))
+            if self.buckets:
+                cells = self._cells(LOG)
+                if self._partitions == 1:
+                    outcomes += _collect(cells.coalesce(1), write_small_log(job))
+                else:
+                    pieces = map_in_arrow(cells, spread_log(job), _PIECES)
+                    placed = pieces.repartitionById(self._partitions, f.col("partition"))
+                    outcomes += _collect(placed, write_log(job))
+        except PySparkException as error:
+            ours = parse_error(str(error))
+            if ours is None:
+                raise
+            raise ours from error
+        return outcomes
+
+    def _cells(self, kind: str) -> DataFrame:
+        listed = f.col("table").isin(sorted(self._names))
+        return self.batch.frame.where((f.col("kind") == kind) & listed).select("table", "cell")
+
+    def _splits(self) -> list[tuple[int, str, int]]:
+        """Partitions of the frame that hold snapshot rows: number, table, rows."""
+        if not self._has_snapshot:
+            return []
+        cells = self.batch.frame.where(f.col("kind") == SNAPSHOT).where(
+            f.col("table").isin(sorted(self._names))
+        )
+        counted = cells.groupBy(f.spark_partition_id().alias("split"), "table").agg(f.sum("changes"))
+        return sorted((int(r[0]), str(r[1]), int(r[2])) for r in counted.collect())
+
+
+def _buckets(changes: int, parallelism: int) -> int:
+    """How many transactions a target's changes are worth."""
+    return max(1, min(parallelism, changes // _LEAST_BUCKET), -(-changes // _LARGEST_BUCKET))
+
+
+def _collect(frame: DataFrame, task: Callable[[Batches], Batches]) -> list[Outcome]:
+    rows = map_in_arrow(frame, task, _RESULT).collect()
+    return [Outcome.from_row(row["target"], row["error"], row["found"]) for row in rows]
+
+
+def _raise_first(outcomes: Iterable[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+
+
+def _not_ours(name: str, found: str, stream: StreamId) -> StateError:
+    return StateError(
+        f"target `{name}` is not this stream's",
+        f"found {found}, this one is {stream.query}",
+        "route the table to another name, go on with that stream's checkpoint, set `existing-tables: adopt`,"
+        " or drop the table",
+    )
