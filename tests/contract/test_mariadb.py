@@ -65,6 +65,16 @@ def test_setting_that_loses_something_is_an_error_with_the_statement_that_mends_
     assert found.remedy.startswith(f"SET GLOBAL {name} = {good};")
 
 
+def test_row_images_without_duplicates_are_exact_but_slow(
+    mariadb: MariaDbServer, mariadb_database: str
+) -> None:
+    mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)")
+    with _global(mariadb, "binlog_row_image", "'FULL_NODUP'"):
+        (found,) = [f for f in check(_options(mariadb, mariadb_database)) if f.severity is not Severity.OK]
+    assert (found.check, found.severity) == ("binlog_row_image", Severity.WARNING)
+    assert found.remedy.startswith("SET GLOBAL binlog_row_image = FULL;")
+
+
 def test_table_with_system_versioning_is_refused_by_name(
     mariadb: MariaDbServer, mariadb_database: str
 ) -> None:

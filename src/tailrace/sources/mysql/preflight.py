@@ -170,8 +170,11 @@ class _Checks:
         """Whole row images: what exactly-once snapshots go back by, and what upsert targets need."""
         name = "binlog_row_image"
         found = self._variables.get(name, "FULL").upper()
-        if found in _WHOLE_BEFORE:
+        if found == "FULL":
             return Finding(name, found, "FULL")
+        if found in _WHOLE_BEFORE:
+            needed = "FULL, or the log is read far slower: an Arrow batch ends where other columns change"
+            return Finding(name, found, needed, self._set(name, "FULL"), Severity.WARNING)
         if self._options.exactly_once and self._options.starting_position in _WITH_SNAPSHOT:
             needed = "FULL: an exactly-once snapshot puts rows back by the rows before each change"
             return Finding(name, found, needed, self._set(name, "FULL"), Severity.ERROR)
