@@ -52,7 +52,7 @@ def test_every_batch_is_exact_with_a_group_commit_delay(mariadb, mariadb_databas
 
 
 def test_every_batch_is_exact_with_row_images_without_duplicates(mariadb, mariadb_database):
-    """With few writers: such rows are read some fifty times slower, as a batch ends with each set of columns."""
+    """With few writers: such rows are read some fifty times slower (docs/guarantees)."""
     few = partial(Writers, count=2, pause_s=0.02)
     mariadb.execute("SET GLOBAL binlog_row_image = FULL_NODUP")
     try:
