@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from tailrace.formats.base import SchemaIds
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.declared import declared, jdbc_code
 from tailrace.formats.kernels import records
 from tailrace.formats.layout import dumps
 from tailrace.formats.messages import operations
@@ -31,35 +32,10 @@ from tailrace.formats.plaintext import as_text
 from tailrace.formats.records import Field, Part, write
 from tailrace.formats.row import absent_columns
 from tailrace.model.change import OP_DELETE, OP_UPDATE, ChangeBatch
-from tailrace.model.table import Column, TableSchema
-from tailrace.model.types import ColumnType, Kind
+from tailrace.model.table import TableSchema
+from tailrace.model.types import ColumnType
 
 _TYPES = pa.array(["INSERT", "INSERT", "UPDATE", "DELETE"])
-#: `java.sql.Types` by kind; integers, and bytes that are a BLOB, are below.
-_JDBC = {
-    Kind.FLOAT: 7,
-    Kind.DOUBLE: 8,
-    Kind.DECIMAL: 3,
-    Kind.STRING: 12,
-    Kind.BYTES: 2004,
-    Kind.BOOLEAN: -7,
-    Kind.BITS: -7,
-    Kind.DATE: 91,
-    Kind.DATETIME: 93,
-    Kind.INSTANT: 93,
-    Kind.TIME: 92,
-    Kind.YEAR: 12,
-    Kind.JSON: 12,
-    Kind.ENUM: 1,
-    Kind.SET: 1,
-    Kind.GEOMETRY: 2004,
-    Kind.VECTOR: 2004,
-}
-#: Integers by bits; an unsigned one is announced as the next larger.
-_INTEGERS = {8: -6, 16: 5, 24: 4, 32: 4, 64: -5}
-_UNSIGNED = {8: 5, 16: 4, 24: 4, 32: -5, 64: 3}
-_TEXTS = {"char": 1, "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005}
-_WITH_LENGTH = {"char", "varchar", "binary", "varbinary", "vector"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +67,7 @@ class CanalEncoding:
         updated = op == OP_UPDATE
         es = pc.divide(origin.column("ts_us"), 1000).cast(pa.string())
         types = {c.name: declared(c.type) for c in table.columns}
-        codes = {c.name: _code(c) for c in table.columns}
+        codes = {c.name: jdbc_code(c.type) for c in table.columns}
         keys = dumps(list(table.key)) if table.key else "null"
         names = f'"sqlType":{dumps(codes)},"table":{dumps(table.id.table)},"ts":{now_ms},"type":'
         closing = f',"pkNames":{keys},"sql":"",{names}'
@@ -119,30 +95,6 @@ class CanalEncoding:
             Part(records.ALWAYS, [_text(closing, _TYPES.take(batch.op)), _literal("}")]),
         ]
         return write(parts, batch, zigzag=False)
-
-
-def declared(type_: ColumnType) -> str:
-    """A type as in CREATE TABLE, without a character set."""
-    text = type_.native
-    if type_.kind is Kind.DECIMAL:
-        text += f"({type_.precision},{type_.scale})"
-    elif type_.kind in (Kind.ENUM, Kind.SET):
-        labels = ",".join("'" + label.replace("'", "''") + "'" for label in type_.labels)
-        text += f"({labels})"
-    elif type_.kind in (Kind.BOOLEAN, Kind.BITS):
-        text += f"({type_.bits or 1})"
-    elif type_.native in _WITH_LENGTH and type_.length is not None:
-        text += f"({type_.length})"
-    elif type_.fraction:
-        text += f"({type_.fraction})"
-    return f"{text} unsigned" if type_.unsigned else text
-
-
-def _code(column: Column) -> int:
-    type_ = column.type
-    if type_.kind is Kind.INTEGER:
-        return (_UNSIGNED if type_.unsigned else _INTEGERS)[type_.bits or 64]
-    return _TEXTS.get(type_.native, _JDBC[type_.kind]) if type_.kind is Kind.STRING else _JDBC[type_.kind]
 
 
 def _columns(batch: ChangeBatch, side: str) -> list[tuple[pa.Array, ColumnType]]:

@@ -38,7 +38,7 @@ def envelope_schema(table: TableSchema, name: str, connector: str, modes: Modes)
         [
             {**image, "field": "before"},
             {**image, "field": "after"},
-            {**_source(connector), "field": "source"},
+            {**source_schema(connector), "field": "source"},
             {**_TRANSACTION, "field": "transaction"},
             _primitive("string", "op"),
             *(_primitive("int64", name, optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
@@ -170,7 +170,8 @@ def _struct(fields: Sequence[Schema], *, optional: bool, name: str, version: int
     return schema if version is None else {**schema, "version": version}
 
 
-def _source(connector: str) -> Schema:
+def source_schema(connector: str) -> Schema:
+    """Schema of where a change comes from."""
     fields = [
         _primitive("string", "version"),
         _primitive("string", "connector"),

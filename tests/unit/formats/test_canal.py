@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.formats.assemble import JsonEncoding, KeyValueFormat
-from tailrace.formats.canal import CanalEncoding, declared
+from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.declared import declared
 from tailrace.formats.topics import Topics
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
