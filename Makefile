@@ -87,7 +87,7 @@ fuzz: setup ## Broken bytes for an hour (FUZZ_SECONDS), each subject in its own 
 .PHONY: lock
 lock: | machine ## Make requirements.lock anew from pyproject.toml
 	@test -x $(BIN)/uv || { "$(PYTHON)" -m venv $(VENV); $(BIN)/python -m pip install --quiet uv; }
-	$(BIN)/uv pip compile pyproject.toml --group dev --extra delta --extra kafka --extra postgres --universal --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --group dev --extra delta --extra iceberg --extra kafka --extra postgres --universal --generate-hashes \
 		--no-header --quiet --output-file requirements.lock
 
 .PHONY: clean

@@ -21,6 +21,7 @@ import yaml
 
 from tailrace.config.model import (
     SINKS,
+    IcebergSettings,
     Pipeline,
     PipelineSettings,
     RouteRule,
@@ -201,6 +202,12 @@ def _sink(given: Mapping[str, Any], path: str) -> SinkSettings:
         value = getattr(sink, name, None)
         if value is not None and value <= 0:
             raise ConfigError(f"`{path}.{_kebab(name)}` must be > 0", f"found {value}")
+    if isinstance(sink, IcebergSettings) and sink.mode is WriteMode.SCD2:
+        raise ConfigError(
+            f"mode scd2 at `{path}.mode` is none of Iceberg's",
+            "allowed: upsert, changelog",
+            "use `type: delta`",
+        )
     interval = getattr(sink, "merge_interval", None)
     if interval is not None and (interval < 0 or getattr(sink, "mode", None) is WriteMode.CHANGELOG):
         raise ConfigError(

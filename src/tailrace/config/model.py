@@ -88,6 +88,25 @@ class DeltaSettings:
 
 
 @dataclass(frozen=True)
+class IcebergSettings:
+    """One Iceberg table per target, below `path`.
+
+    Args:
+        path: their directory.
+        mode: what they hold: upsert or changelog.
+        parallelism: tables written at the same time.
+        catalog: pyiceberg's properties of the catalog (`type`, `uri`, ...; values may be `${env:NAME}`);
+            default: a SQLite file below the path.
+    """
+
+    type: ClassVar[str] = "iceberg"
+    path: str
+    mode: WriteMode = WriteMode.UPSERT
+    parallelism: int = 4
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
 class ParquetSettings:
     """Change log as Parquet files: one directory per target, one directory in it per batch."""
 
@@ -254,6 +273,7 @@ class ConsoleSettings:
 
 SinkSettings = (
     DeltaSettings
+    | IcebergSettings
     | ParquetSettings
     | JsonSettings
     | KafkaSettings
@@ -267,6 +287,7 @@ SINKS: Mapping[str, type[SinkSettings]] = {
     s.type: s
     for s in (
         DeltaSettings,
+        IcebergSettings,
         ParquetSettings,
         JsonSettings,
         KafkaSettings,
