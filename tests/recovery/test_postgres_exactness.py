@@ -7,8 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tailrace.enumerator.offset import StreamOffset
-from tests.support.engine import Engine, changes_of, multiset, rows_of
+from tests.support.engine import Engine, changes_of, rows_of
 from tests.support.postgres import SUBJECTS, Writers, fill, options_for
 
 ROWS = 900

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -91,13 +91,25 @@ class PostgresServer(DevServer):
                 rows = list(cursor.fetchall()) if cursor.description else []
         return rows
 
+    def wait_until(
+        self, query: str, met: Callable[[Any], bool], database: str = "postgres", timeout_s: float = 30
+    ) -> None:
+        """Returns once the first value of a query is as wanted.
+
+        Raises:
+            TailraceError: it is not in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not met(found := self.execute(query, database=database)[0][0]):
+            if time.monotonic() > deadline:
+                raise TailraceError(f"`{query}` still gives `{found}`", f"after {timeout_s} s")
+            time.sleep(0.02)
+
     def drop_database(self, name: str) -> None:
         """Removes a database with the slots and sessions that are of it."""
         slots = f"FROM pg_replication_slots WHERE database = '{name}'"
         self.execute(f"SELECT pg_terminate_backend(active_pid) {slots} AND active_pid IS NOT NULL")
-        deadline = time.monotonic() + 10
-        while self.execute(f"SELECT 1 {slots} AND active") and time.monotonic() < deadline:
-            time.sleep(0.02)
+        self.wait_until(f"SELECT count(*) {slots} AND active", lambda used: used == 0)
         self.execute(
             f"SELECT pg_drop_replication_slot(slot_name) {slots}",
             f"DROP DATABASE IF EXISTS {name} WITH (FORCE)",

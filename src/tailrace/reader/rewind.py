@@ -10,6 +10,10 @@ and the result does not depend on when the SELECT ran, nor on whether it saw a g
 by their bytes, never by collation: an update of 'a' to 'A' is a delete of one key and an insert of the other,
 and each is undone by itself.
 
+Some logs hold just the key of the row before a change (PostgreSQL without REPLICA IDENTITY FULL). What such a
+row was at P is not known: it stays as it was selected, which is newer. A row that was inserted is left out all
+the same, so nothing comes twice but in the shape of an update.
+
 Pure: no server, no clock. The property test rebuilds tables from random histories and compares.
 """
 
@@ -20,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import SchemaMismatchError
-from tailrace.model.change import ChangeBatch
+from tailrace.model.change import OP_CREATE, ChangeBatch
 from tailrace.model.table import TableSchema
 from tailrace.reader.fit import fit_keys, fit_rows
-from tailrace.reader.log import key_columns, keys_of, split_key_updates
+from tailrace.reader.log import key_columns, keys_of, split_key_updates, without
 
 #: Changes that may wait before those of the same key are put together.
 _PENDING = 65_536
@@ -34,13 +38,17 @@ class Rewind:
 
     Args:
         table: shape of the rows to restore; images of another shape are fitted by column name.
+        keys_only: whether the log may hold just the key of a row before its change.
     """
 
-    def __init__(self, table: TableSchema) -> None:
+    def __init__(self, table: TableSchema, *, keys_only: bool = False) -> None:
         self._table = table
+        self._keys_only = keys_only
         key_type = pa.struct([table.arrow.field(name) for name in table.key])
         self._keys = [pa.array([], key_type)]
         self._rows = [pa.array([], table.arrow)]
+        #: Whether it is known what the row was, or that there was none.
+        self._known = [pa.array([], pa.bool_())]
         self._pending = 0
 
     @property
@@ -55,7 +63,7 @@ class Rewind:
         Raises:
             SchemaMismatchError: its before images are not whole rows, or do not fit the table's shape.
         """
-        if batch.absent_before:
+        if batch.absent_before and not self._keys_only:
             raise SchemaMismatchError(
                 f"rows of `{self._table.id}` cannot be put back: the log holds parts of rows",
                 f"at {_place(batch)} without the columns {', '.join(batch.absent_before)}: "
@@ -65,20 +73,24 @@ class Rewind:
             )
         changes = split_key_updates(batch)
         keys = fit_keys(keys_of(changes), self._keys[0].type, self._table)
+        known = _known(changes)
         rows = changes.image("before")
+        if not pc.all(known).as_py():
+            rows = without(rows, ~known.to_numpy(zero_copy_only=False))
         try:
             rows = fit_rows(rows, self._table)
         except SchemaMismatchError:
             # a value of a wider type that came with a schema change: it counts only in a key's first event
             self._compact()
             first = _first_of_each(keys)
-            keys, rows = keys.take(first), rows.take(first)
+            keys, rows, known = keys.take(first), rows.take(first), known.take(first)
             unknown = _not_in(keys, self._keys[0])
             if unknown is not None:
-                keys, rows = keys.take(unknown), rows.take(unknown)
+                keys, rows, known = keys.take(unknown), rows.take(unknown), known.take(unknown)
             rows = fit_rows(rows, self._table)
         self._keys.append(keys)
         self._rows.append(rows)
+        self._known.append(known)
         self._pending += len(keys)
         if self._pending > max(_PENDING, len(self._keys[0])):
             self._compact()
@@ -100,7 +112,8 @@ class Rewind:
         if not len(keys):
             return fit_rows(selected, self._table)
         there = fit_keys(key_columns(selected, self._table.key), keys.type, self._table)
-        untouched = _not_in(there, keys)
+        known = self._known[0]
+        untouched = _not_in(there, keys if pc.all(known).as_py() else keys.filter(known))
         kept = fit_rows(selected if untouched is None else selected.take(untouched), self._table)
         existed = pc.and_(in_range, self._rows[0].is_valid())
         restored = self._rows[0].filter(existed)
@@ -113,7 +126,16 @@ class Rewind:
         first = _first_of_each(keys)
         # one row image per key: what a later event says of it does not matter
         self._keys, self._rows = [keys.take(first)], [pa.concat_arrays(self._rows).take(first)]
+        self._known = [pa.concat_arrays(self._known).take(first)]
         self._pending = 0
+
+
+def _known(changes: ChangeBatch) -> pa.BooleanArray:
+    """For each change whether it tells what the row was before: all of it, or that there was none."""
+    created = pc.equal(changes.op, pa.scalar(OP_CREATE, pa.int8()))
+    if changes.before is None or changes.absent_before:
+        return created
+    return pc.or_(created, changes.before.is_valid())
 
 
 def _place(batch: ChangeBatch) -> str:

@@ -35,7 +35,7 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
     """
     if exact:
         session.wait_visible(split.as_of)
-    rewind = Rewind(split.table)
+    rewind = Rewind(split.table, keys_only=session.keys_only)
     read_to = split.as_of
     for page in session.pages(split):
         if not exact:

@@ -152,6 +152,10 @@ class Page:
 class Session(Protocol):
     """A task's connections to the database; made lazily, used by one task."""
 
+    @property
+    def keys_only(self) -> bool:
+        """Whether the log may hold just the key of a row before its change: such rows cannot be put back."""
+
     def located(self, split: S) -> S:
         """`split` with its positions on the server that answers; the session then reads no other.
 

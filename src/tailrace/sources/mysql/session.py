@@ -36,6 +36,9 @@ _POSITIONS: dict[type, tuple[str, ...]] = {SnapshotSplit: ("as_of",), LogSplit: 
 class MySqlSession:
     """See `tailrace.sources.base.Session`."""
 
+    #: A log of parts of rows is refused.
+    keys_only = False
+
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._connection: pymysql.Connection[Any] | None = None

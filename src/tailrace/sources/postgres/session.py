@@ -34,6 +34,9 @@ _SHAPES: dict[Any, TableSchema | None] = {}
 class PostgresSession:
     """See `tailrace.sources.base.Session`."""
 
+    #: Unless a table has REPLICA IDENTITY FULL.
+    keys_only = True
+
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._place = f"{options.host}:{options.port}/{options.database}"
