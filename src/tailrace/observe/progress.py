@@ -139,15 +139,15 @@ class StreamView:
                 table.rows, table.done = rows, True
 
     def _log(self, end: Mapping[str, Any], head: Mapping[str, Any] | None, clock_ms: int) -> None:
-        at_head = head is None or (head["file"], head["pos"]) == (end["file"], end["pos"])
+        at_head = head is None or _place(head) == _place(end)
         self.complete_ts_ms = clock_ms if at_head else end.get("ts_ms") or None
         if at_head or head is None:
             self.lag_ms, self.lag_bytes, self.lag_files = 0, 0, 0
             return
         self.lag_ms = max(clock_ms - end["ts_ms"], 0) if end.get("ts_ms") else None
-        files = _number(head["file"]) - _number(end["file"])
-        self.lag_files = max(files, 0)
-        self.lag_bytes = max(head["pos"] - end["pos"], 0) if files == 0 else None
+        (head_file, head_pos), (end_file, end_pos) = _place(head), _place(end)
+        self.lag_files = max(head_file - end_file, 0)
+        self.lag_bytes = max(head_pos - end_pos, 0) if head_file == end_file else None
 
     @property
     def snapshot_done(self) -> bool:
@@ -162,5 +162,9 @@ def _offset(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _number(file: str) -> int:
-    return int(file.rpartition(".")[2] or 0)
+def _place(log: Mapping[str, Any]) -> tuple[int, int]:
+    """Number of the log file, and bytes: in that file, or in a log that is one."""
+    if "lsn" in log:
+        high, low = log["lsn"].split("/")
+        return 0, int(high, 16) << 32 | int(low, 16)
+    return int(log["file"].rpartition(".")[2] or 0), log["pos"]
