@@ -20,6 +20,7 @@ from tailrace.sources.mysql import source as mysql_source
 from tests.recovery.test_exactness import ROWS, now, verify_run
 from tests.recovery.test_failover import catch_up, promote, replica_of
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
+from tests.support.logged import end_of_log
 from tests.support.replica import SlowReplica
 from tests.support.switch import Switch
 from tests.support.workload import SUBJECTS, fill
@@ -124,7 +125,7 @@ def test_every_batch_of_mariadb_is_exact_while_a_semi_synchronous_replica_answer
         assert verify_xa_run(mariadb, mariadb_database) == 0
 
 
-@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+@pytest.mark.parametrize("product", ["mysql", pytest.param("mariadb", marks=pytest.mark.slow)])
 def test_chunks_read_in_pages_are_exact(request, monkeypatch, product):
     """What is prepared up to one page's end of the log may be committed before the next one's."""
     monkeypatch.setattr(enumerator, "PAGE_ROWS", 30)
@@ -191,6 +192,98 @@ def test_commit_whose_prepare_is_files_back_brings_its_rows(any_server, place, m
         assert ids(changes) == expected
         # in one range, prepared and committed within it, they are told by the same places
         assert whole_log(engine.options, first[0].log, engine.offset.log) == changes
+
+
+#: What a session sets, and what its XA transaction then does to t (id, v), w (id, doc, big) and to m, which
+#: is MyISAM.
+FORMS = {
+    "plain": ([], ["INSERT INTO {d}.w VALUES (2, '{{}}', 'b')"]),
+    "savepoint": ([], ["SAVEPOINT s", "DELETE FROM {d}.w", "ROLLBACK TO s", "DELETE FROM {d}.t"]),
+    "mixed engines": ([], ["INSERT INTO {d}.m VALUES (1)", "UPDATE {d}.t SET v = 9"]),
+    "mixed engines, the other way": ([], ["UPDATE {d}.t SET v = 9", "INSERT INTO {d}.m VALUES (1)"]),
+    "one statement for both": ([], ["INSERT INTO {d}.both_ VALUES (1)"]),
+    "large": ([], [f"UPDATE {{d}}.w SET big = REPEAT('{letter}', 12 << 20)" for letter in "xy"]),
+    "many rows": (
+        [],
+        [
+            """INSERT INTO {d}.t WITH RECURSIVE n AS
+            (SELECT 10 i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT i, 1 FROM n""",
+            "UPDATE {d}.t SET v = 2",
+        ],
+    ),
+    "compressed": (["SET binlog_transaction_compression = ON"], ["UPDATE {d}.t SET v = 3, id = id + 5"]),
+    "large and compressed": (
+        ["SET binlog_transaction_compression = ON"],
+        ["UPDATE {d}.w SET big = REPEAT('x', 9 << 20)", "DELETE FROM {d}.t"],
+    ),
+    "parts of JSON": (
+        ["SET binlog_row_value_options = PARTIAL_JSON"],
+        ["UPDATE {d}.w SET doc = JSON_SET(doc, '$.a', 7)"],
+    ),
+    "tagged": (["SET gtid_next = 'AUTOMATIC:tailrace'"], ["UPDATE {d}.t SET v = 4"]),
+    "packed": (
+        ["SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress_min_len = 10"],
+        ["INSERT INTO {d}.t SELECT seq, 1 FROM seq_10_to_300", "UPDATE {d}.t SET v = 5, id = id + 1000"],
+    ),
+}
+ONLY_MYSQL = {"compressed", "large and compressed", "parts of JSON", "tagged"}
+ONLY_MARIADB = {"packed", "mixed engines, the other way", "one statement for both"}
+STEPS = [
+    *((form, "COMMIT") for form in FORMS),
+    *((form, "ONE PHASE") for form in ("plain", "large", "compressed", "large and compressed")),
+]
+
+
+@pytest.mark.parametrize(("form", "step"), STEPS)
+def test_every_form_of_an_xa_transaction_is_decoded(any_server, place, form, step):
+    mariadb = any_server.product == "mariadb"
+    if form in (ONLY_MYSQL if mariadb else ONLY_MARIADB):
+        pytest.skip("the other product's")
+    database = place.partition(".")[0]
+    any_server.execute(
+        f"USE {database}",
+        "CREATE TABLE w (id INT PRIMARY KEY, doc JSON, big LONGTEXT)",
+        "CREATE TABLE m (id INT PRIMARY KEY) ENGINE = MyISAM",
+        "CREATE TABLE both_ (id INT PRIMARY KEY)",
+        "CREATE TRIGGER too AFTER INSERT ON both_ FOR EACH ROW INSERT INTO m VALUES (NEW.id)",
+        "INSERT INTO t VALUES (1, 1), (2, 2)",
+        f'INSERT INTO w VALUES (1, \'{{"a": 1, "b": "{"y" * 300}"}}\', \'a\')',
+    )
+    tables = ("t", "w", "m", "both_")
+    target = {name: now(any_server, f"{database}.{name}", ("id",)) for name in tables}
+    first, statements = FORMS[form]
+    statements = [statement.format(d=database) for statement in statements]
+    with following(any_server, f"{database}[.].*") as engine:
+        if step == "COMMIT":
+            prepare(any_server, "'x','y'", *statements, first=(f"USE {database}", *first))
+            if form in ("large", "compressed"):
+                any_server.execute("FLUSH BINARY LOGS")
+            end(any_server, "COMMIT", "'x','y'")
+        else:
+            any_server.execute(
+                f"USE {database}",
+                *first,
+                "XA START 'x'",
+                *statements,
+                "XA END 'x'",
+                "XA COMMIT 'x' ONE PHASE",
+            )
+        if form == "packed":
+            any_server.execute("SET GLOBAL log_bin_compress = OFF")
+        expected = {name: now(any_server, f"{database}.{name}", ("id",)) for name in tables}
+        deadline = time.monotonic() + 60
+        seqs = []
+        while target != expected:
+            assert time.monotonic() < deadline
+            if (found := engine.next()) is not None:
+                log = engine.read(*found)[1]
+                for piece in log:
+                    seqs += piece.origin.column("seq").to_pylist()
+                    apply(target[piece.table.id.table], changes_of([piece]), ("id",))
+                with Engine(engine.options) as other:
+                    assert multiset(other.read(*found)[1]) == multiset(log)
+        assert len(set(seqs)) == len(seqs)
+        assert listed(engine) == []
 
 
 @pytest.mark.parametrize("partitioner", ["forward", "hash"])
@@ -366,6 +459,38 @@ def test_failover_finds_what_is_prepared_in_the_other_servers_log():
                 changes += batch(engine)[1]
             assert ids(changes) == [("c", 3), ("c", 1), ("c", 4)]
             assert listed(engine) == []
+
+
+def test_rows_count_for_the_limit_where_they_are_committed(mysql, database):
+    table = f"{database}.t"
+    mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
+    with following(mysql, table, maxRowsPerTrigger=5) as engine:
+        for first in (10, 20, 30):
+            rows = ", ".join(f"({first + i}, 0)" for i in range(3))
+            prepare(mysql, f"'{first}'", f"INSERT INTO {table} VALUES {rows}")
+        mysql.execute(*(f"INSERT INTO {table} VALUES ({i}, 0)" for i in range(5)))
+        sizes = [len(batch(engine, Limits(5, None))[1])]
+        end(mysql, "COMMIT", "'20'", "'10'", "'30'")
+        mysql.execute(f"INSERT INTO {table} VALUES (6, 0)")
+        while engine.plan.head().log["pos"] < end_of_log(mysql).pos:
+            time.sleep(0.01)
+        while sum(sizes) < 15:
+            sizes.append(len(batch(engine, Limits(5, None))[1]))
+    assert sizes == [5, 3, 3, 4]
+
+
+def test_commit_behind_a_prepare_larger_than_a_batch_is_not_waited_for(mysql, database):
+    table = f"{database}.t"
+    mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v LONGTEXT)")
+    with following(mysql, table) as engine:
+        prepare(mysql, "'big'", f"INSERT INTO {table} VALUES (1, REPEAT('x', 3 << 20))")
+        end(mysql, "COMMIT", "'big'")
+        begun = time.monotonic()
+        _, changes = batch(engine, Limits(None, 1 << 20))
+        while not changes:
+            changes = batch(engine, Limits(None, 1 << 20))[1]
+    assert ids(changes) == [("c", 1)]
+    assert time.monotonic() < begun + enumerator.QUIET_ADVANCE_S
 
 
 def test_list_is_bounded_by_what_is_open(mysql, database):

@@ -71,6 +71,7 @@ class LogRange:
         ddl: schema changes in it; all of them in its first transaction.
         ddl_ahead: schema changes that are known to come behind it, in log order: the tables may
             already look as they will after them.
+        is_cut: whether a limit ended it: more is known behind it.
     """
 
     end: MySqlPosition
@@ -79,6 +80,7 @@ class LogRange:
     rows: int
     ddl: tuple[SchemaChange, ...] = ()
     ddl_ahead: tuple[SchemaChange, ...] = ()
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -265,6 +267,7 @@ class LogFollower:
             int(everything[:, ROWS].sum()) + sum(p.rows for p in committed),
             tuple(change for segment in taken for change in segment.ddl),
             tuple(change for segment in behind if segment is not None for change in segment.ddl),
+            rest < min((self._head.file_number, self._head.pos), limit),
         )
 
     def _position(self, start: MySqlPosition, taken: list[_Segment]) -> MySqlPosition:

@@ -144,6 +144,7 @@ class MySqlLog:
             has_changes=found.wanted_bytes > 0 or bool(found.ddl),
             ddl_ahead=bool(found.ddl_ahead),
             created=tuple(t for change in (*found.ddl, *found.ddl_ahead) for t in created_by(change)),
+            is_far=found.is_cut,
         )
 
     def head(self) -> MySqlPosition:
