@@ -58,6 +58,7 @@ _REFUSALS = {
     1118: "the row is too long for the target",
     1216: "a foreign key of the target",
     1217: "a foreign key of the target",
+    1263: "NULL where the target has NOT NULL",
     1264: "out of the target type's range",
     1265: "not a value of the target type",
     1292: "not a value of the target type",
