@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.sinks import delta, files, kafka, replica
+from tests.support.sinks import delta, files, iceberg, kafka, replica
 from tests.support.sinks.case import SinkCase
 
 CASES: dict[str, Callable[[Any], SinkCase]] = {
@@ -17,6 +17,8 @@ CASES: dict[str, Callable[[Any], SinkCase]] = {
     "delta-upsert-waiting": delta.upsert_with_changes_that_wait,
     "delta-scd2": delta.scd2,
     "delta-changelog": delta.changelog,
+    "iceberg-upsert": iceberg.upsert,
+    "iceberg-changelog": iceberg.changelog,
     "parquet": files.parquet,
     "json": files.json_lines,
     "kafka": kafka.exactly_once,
