@@ -1,22 +1,31 @@
-"""Messages from encoded keys and values: tombstones, headers of key updates, topics.
+"""Messages from encoded keys and values: which encoding, tombstones, headers of key updates, topics.
 
-The same whatever the encodings are, as in Debezium, where converters know nothing of it.
+All but the first is the same whatever the encodings are, as in Debezium, where converters know nothing of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from tailrace.formats.avro import AvroEncoding
 from tailrace.formats.base import NO_IDS, Encoding, SchemaIds, SchemaText
+from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.debezium import DebeziumFormat, debezium_schema
+from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.headers import headers_of
 from tailrace.formats.messages import operations
+from tailrace.formats.protobuf import ProtobufEncoding
 from tailrace.formats.topics import Topics
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.table import TableId, TableSchema
+
+KeyEncoding = Literal["json", "avro", "protobuf"]
+ValueEncoding = Literal["debezium-json", "canal-json", "avro", "protobuf"]
 
 
 @dataclass(frozen=True)
@@ -54,12 +63,16 @@ class KeyValueFormat:
         key: how keys are encoded.
         value: how values are encoded.
         tombstones: Debezium's `tombstones.on.delete`; only for values that have them.
+        json_schemas: whether headers carry their Connect schema.
+        context: Debezium's context headers by the end of their names.
     """
 
     topics: Topics
     key: Encoding
     value: Encoding
     tombstones: bool = True
+    json_schemas: bool = False
+    context: Mapping[str, str] | None = None
 
     def topic(self, table: TableId) -> str:
         """See MessageFormat."""
@@ -73,10 +86,11 @@ class KeyValueFormat:
     def messages(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds = NO_IDS) -> pa.RecordBatch:
         """See MessageFormat."""
         keys, values = self.key.keys(batch, ids), self.value.values(batch, now_ms, ids)
-        headers = headers_of(batch, keys, np.arange(len(batch)))
+        own = np.arange(len(batch))
+        headers = headers_of(batch, keys, own, schemas=self.json_schemas, context=self.context)
         deletes = operations(batch) == OP_DELETE
         if self.tombstones and self.value.has_tombstones and deletes.any():
-            change_of = np.repeat(np.arange(len(batch)), 1 + deletes)
+            change_of = np.repeat(own, 1 + deletes)
             is_tombstone = np.diff(change_of, prepend=-1) == 0
             keys, headers = (array.take(pa.array(change_of)) for array in (keys, headers))
             values = values.take(pa.array(change_of, mask=is_tombstone))
@@ -84,3 +98,45 @@ class KeyValueFormat:
         n = len(values)
         columns = [pa.repeat(topic, n), keys, values, headers, pa.nulls(n, pa.int32())]
         return pa.RecordBatch.from_arrays(columns, schema=debezium_schema())
+
+
+def key_value_format(
+    envelopes: Envelopes,
+    key: KeyEncoding,
+    value: ValueEncoding,
+    *,
+    schemas: bool = False,
+    tombstones: bool = True,
+    context: Mapping[str, str] | None = None,
+) -> KeyValueFormat:
+    """The format that options name.
+
+    Args:
+        envelopes: what messages look like.
+        key: `key.format`.
+        value: `value.format`.
+        schemas: `schemas.enable`: whether JSON carries its Connect schema.
+        tombstones: `tombstones.on.delete`.
+        context: context headers by the end of their names (`extended.headers.enabled`).
+    """
+    form = DebeziumFormat(
+        envelopes.topics.prefix,
+        schemas,
+        envelopes.connector,
+        envelopes.version,
+        envelopes.modes,
+        envelopes.topics.delimiter,
+    )
+
+    def encoding(name: KeyEncoding | ValueEncoding) -> Encoding:
+        match name:
+            case "avro":
+                return AvroEncoding(envelopes)
+            case "protobuf":
+                return ProtobufEncoding(envelopes)
+            case "canal-json":
+                return CanalEncoding(form)
+            case "json" | "debezium-json":
+                return JsonEncoding(form)
+
+    return KeyValueFormat(envelopes.topics, encoding(key), encoding(value), tombstones, schemas, context)

@@ -28,6 +28,9 @@ from tailrace.kernels.tables import TABLES
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.table import TableSchema
 
+#: What the kernel writes of the kinds of `documents`.
+_KINDS = frozenset(range(documents.BASE64_URL + 1))
+
 
 @dataclass(frozen=True)
 class Field:
@@ -92,10 +95,20 @@ class Column:
 
     @property
     def kind(self) -> int:
-        """How the values are written; text for bytes of a mode that gives text."""
+        """How the values are written; text for bytes of a mode that gives text.
+
+        Raises:
+            SinkError: only JSON knows how.
+        """
         assert self.cell is not None
         if self.cell.kind == documents.BINARY and self.schema["type"] == "string":
             return records.BASE64
+        if self.cell.kind not in _KINDS:
+            raise SinkError(
+                f"column `{self.schema['field']}` has a type that is written in JSON only",
+                "Avro and Protobuf messages have no form for it yet",
+                "leave the column out by a transform, or set `value.format: debezium-json`",
+            )
         return self.cell.kind
 
 

@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from tailrace.formats.assemble import JsonEncoding, KeyValueFormat
+from tailrace.formats.assemble import JsonEncoding, KeyValueFormat, key_value_format
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.topics import Topics
 from tailrace.model.table import TableId, TableSchema
 
@@ -66,3 +67,30 @@ def test_one_topic_for_all_tables_leaves_their_schemas_apart():
     assert topics.schema_prefix(ORDERS.id) == "app.shop.orders"
     made = json_format(topics=topics).messages(batch(ORDERS, CHANGES), 5)
     assert set(made.column("topic").to_pylist()) == {"everything"}
+
+
+def test_options_name_the_format():
+    envelopes = Envelopes(Topics("app", "-"))
+    changes = batch(ORDERS, CHANGES)
+    plain = key_value_format(envelopes, "json", "debezium-json").messages(changes, 5)
+    assert plain.equals(DebeziumFormat("app", schemas=False, delimiter="-").to_messages(changes, 5))
+    canal = key_value_format(envelopes, "json", "canal-json")
+    made = canal.messages(changes, 5).to_pylist()
+    assert [json.loads(m["value"])["type"] for m in made] == [
+        "INSERT",
+        "UPDATE",
+        "DELETE",
+        "INSERT",
+        "DELETE",
+    ]
+    mixed = key_value_format(envelopes, "json", "avro", tombstones=False)
+    assert [s.subject for s in mixed.schemas(ORDERS)] == ["app-shop-orders-value"]
+    ids = {mixed.schemas(ORDERS)[0].reference: 5}
+    made = mixed.messages(changes, 5, ids).to_pylist()
+    assert len(made) == len(CHANGES)
+    assert (made[0]["key"], made[0]["value"][:5]) == (b'{"id":1}', b"\0\0\0\0\5")
+    both = key_value_format(envelopes, "protobuf", "protobuf").schemas(ORDERS)
+    assert [(s.subject, s.type) for s in both] == [
+        ("app-shop-orders-key", "PROTOBUF"),
+        ("app-shop-orders-value", "PROTOBUF"),
+    ]
