@@ -22,11 +22,14 @@ class Topics:
         prefix: Debezium's `topic.prefix`.
         delimiter: what stands between the parts of a name.
         only: the one topic that takes the changes of all tables; None: each table has its own.
+        targets: what a route calls tables: `database.table` and the name behind the prefix, each. Tables
+            with one target have one topic, and one name for their schemas.
     """
 
     prefix: str
     delimiter: str = "."
     only: str | None = None
+    targets: tuple[tuple[str, str], ...] = ()
 
     def topic(self, table: TableId) -> str:
         """The topic of a table's changes."""
@@ -34,7 +37,9 @@ class Topics:
 
     def schema_prefix(self, table: TableId) -> str:
         """What the names of a table's schemas begin with, whichever topic its changes go to."""
-        return _legal(self.delimiter.join((self.prefix, table.database, table.table)))
+        target = dict(self.targets).get(str(table))
+        name = target if target is not None else f"{table.database}{self.delimiter}{table.table}"
+        return _legal(f"{self.prefix}{self.delimiter}{name}")
 
     @property
     def transaction(self) -> str:

@@ -69,6 +69,16 @@ def test_one_topic_for_all_tables_leaves_their_schemas_apart():
     assert set(made.column("topic").to_pylist()) == {"everything"}
 
 
+def test_tables_with_one_target_share_topic_and_schemas():
+    shards = [TableId("shop", f"orders_{i}") for i in range(2)]
+    topics = Topics("app", targets=tuple((str(shard), "all.orders") for shard in shards))
+    form = key_value_format(Envelopes(topics), "avro", "avro")
+    first, second = (form.schemas(TableSchema(shard, (ID, NAME), ("id",))) for shard in shards)
+    assert first == second
+    assert [s.subject for s in first] == ["app.all.orders-key", "app.all.orders-value"]
+    assert topics.topic(ORDERS.id) == "app.shop.orders"
+
+
 def test_options_name_the_format():
     envelopes = Envelopes(Topics("app", "-"))
     changes = batch(ORDERS, CHANGES)
