@@ -45,6 +45,7 @@ class PipelineProcess:
         self.file = directory / "pipeline.yaml"
         self._log = directory / "output.txt"
         self._kills = 0
+        self._running: subprocess.Popen[bytes] | None = None
         self.file.write_text(
             yaml.safe_dump(
                 {
@@ -94,6 +95,7 @@ class PipelineProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            self._running = process
             try:
                 code = process.wait(timeout_s)
             finally:
@@ -103,6 +105,12 @@ class PipelineProcess:
         if failpoint is not None:
             assert token.exists(), f"{failpoint} was not reached\n{self.output()}"
         return code
+
+    def kill(self) -> None:
+        """Kill the run under way; called from another thread than `run`."""
+        assert self._running is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._running.pid, signal.SIGKILL)
 
     def output(self) -> str:
         """The last of what the runs have printed."""
