@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def plain(array: pa.Array) -> list[Any]:
-    """The values; dates, timestamps and durations as numbers in their units, floats as their text."""
+    """The values; dates, timestamps and durations as numbers in their units, numbers with a fraction as text."""
     type_ = array.type
     if pa.types.is_struct(type_):
         columns = {f.name: plain(array.field(i)) for i, f in enumerate(type_)}
@@ -23,8 +23,10 @@ def plain(array: pa.Array) -> list[Any]:
         return list(array.view(pa.int32()).to_pylist())
     if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
         return list(array.view(pa.int64()).to_pylist())
-    if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+    if pa.types.is_floating(type_):
         return [None if value is None else str(value) for value in array.to_pylist()]
+    if pa.types.is_decimal(type_):
+        return [None if value is None else f"{value:f}" for value in array.to_pylist()]
     if pa.types.is_binary(type_):
         return [None if value is None else value.hex() for value in array.to_pylist()]
     return list(array.to_pylist())
