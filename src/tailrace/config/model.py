@@ -208,10 +208,29 @@ class KafkaDelivery(StrEnum):
     AT_LEAST_ONCE = "at-least-once"
 
 
-class MessageEncoding(StrEnum):
-    """How keys and values become bytes."""
+class KeyEncoding(StrEnum):
+    """How keys become bytes."""
+
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class ValueEncoding(StrEnum):
+    """How values become bytes."""
 
     DEBEZIUM_JSON = "debezium-json"
+    CANAL_JSON = "canal-json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class SubjectNames(StrEnum):
+    """How the registry's subjects are named: Confluent's strategies."""
+
+    TOPIC = "TopicNameStrategy"
+    RECORD = "RecordNameStrategy"
+    TOPIC_RECORD = "TopicRecordNameStrategy"
 
 
 @dataclass(frozen=True)
@@ -222,11 +241,23 @@ class KafkaSettings:
         bootstrap_servers: `host:port`, comma-separated.
         topic_prefix: Debezium's `topic.prefix`: begins the names of topics and schemas.
         value_format: how values are encoded.
+        key_format: how keys are encoded; default: as the values, else JSON.
+        schema_registry_url: the registry of Avro and Protobuf: its address, or several with commas between.
+        schema_registry_user: user for basic authentication.
+        schema_registry_password: the user's password.
+        schema_registry_token: bearer token, instead of user and password.
+        schema_registry_ca: certificates to trust instead of the system's, a PEM file.
+        schema_registry_register: whether schemas that the registry does not know are registered.
+        subject_names: how subjects are named.
         schemas_enable: whether JSON carries its Connect schema.
         tombstones: Debezium's `tombstones.on.delete`: whether a message without a value follows a delete.
         delivery: exactly-once by transactions, or at-least-once.
         parallelism: writers, each with a producer of its own; default: as many as Spark has cores.
         on_refused_row: what becomes of a message that is larger than its topic takes.
+        provide_transaction_metadata: Debezium's `provide.transaction.metadata`: BEGIN and END of each
+            transaction in a topic of their own.
+        include_schema_changes: Debezium's `include.schema.changes`: new shapes of tables in a topic.
+        heartbeat_interval_ms: time between heartbeats in a topic of their own; 0: none.
         topic_partitions: partitions of a new topic; -1: the brokers' default.
         topic_replication: replicas of a new topic; -1: the brokers' default.
         topic_config: settings of a new topic, e.g. `cleanup.policy`.
@@ -237,12 +268,23 @@ class KafkaSettings:
     type: ClassVar[str] = "kafka"
     bootstrap_servers: str
     topic_prefix: str
-    value_format: MessageEncoding = MessageEncoding.DEBEZIUM_JSON
+    value_format: ValueEncoding = ValueEncoding.DEBEZIUM_JSON
+    key_format: KeyEncoding | None = None
+    schema_registry_url: str | None = None
+    schema_registry_user: str | None = None
+    schema_registry_password: Secret | None = None
+    schema_registry_token: Secret | None = None
+    schema_registry_ca: str | None = None
+    schema_registry_register: bool = True
+    subject_names: SubjectNames = SubjectNames.TOPIC
     schemas_enable: bool = False
     tombstones: bool = True
     delivery: KafkaDelivery = KafkaDelivery.EXACTLY_ONCE
     parallelism: int | None = None
     on_refused_row: RefusedRow = RefusedRow.FAIL
+    provide_transaction_metadata: bool = False
+    include_schema_changes: bool = False
+    heartbeat_interval_ms: int = 0
     topic_partitions: int = -1
     topic_replication: int = -1
     topic_config: Mapping[str, str] = field(default_factory=dict)
@@ -253,6 +295,11 @@ class KafkaSettings:
     binary_handling_mode: str = MODES["binary.handling.mode"][0]
 
     def __post_init__(self) -> None:
+        needs = {self.value_format.value, self.key_encoding.value} & {"avro", "protobuf"}
+        if needs and self.schema_registry_url is None:
+            raise ConfigError(
+                "`sink.schema-registry-url` is missing", f"{' and '.join(sorted(needs))} need a registry"
+            )
         for mode, allowed in MODES.items():
             name = mode.replace(".", "_")
             if getattr(self, name) not in allowed:
@@ -260,6 +307,14 @@ class KafkaSettings:
                     f"unknown value `{getattr(self, name)}` at `sink.{name.replace('_', '-')}`",
                     f"allowed: {', '.join(allowed)}",
                 )
+
+    @property
+    def key_encoding(self) -> KeyEncoding:
+        """How keys are encoded."""
+        if self.key_format is not None:
+            return self.key_format
+        is_json = self.value_format in (ValueEncoding.DEBEZIUM_JSON, ValueEncoding.CANAL_JSON)
+        return KeyEncoding.JSON if is_json else KeyEncoding(self.value_format.value)
 
 
 @dataclass(frozen=True)
