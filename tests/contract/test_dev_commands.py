@@ -8,12 +8,25 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tailrace.devservers import DevServer, start_kafka, start_mariadb, start_mysql, start_postgres
+from tailrace.devservers import (
+    DevServer,
+    start_kafka,
+    start_mariadb,
+    start_mysql,
+    start_postgres,
+    start_registry,
+)
 from tailrace.devservers.cache import cache_dir
 from tailrace.devservers.commands import dev
 from tailrace.errors import TailraceError
 
-_START = {"mysql": start_mysql, "mariadb": start_mariadb, "postgres": start_postgres, "kafka": start_kafka}
+_START = {
+    "mysql": start_mysql,
+    "mariadb": start_mariadb,
+    "postgres": start_postgres,
+    "kafka": start_kafka,
+    "registry": start_registry,
+}
 
 
 def _run(*arguments: str) -> str:

@@ -173,6 +173,7 @@ def _java() -> tuple[list[str], str]:
     if debian.available():
         root = debian.unpack("sid", _PACKAGES)
         if root is not None:
+            _mend_links(root.path)
             for path in sorted(root.path.glob("usr/lib/jvm/*/bin/java")):
                 return root.command(str(path.relative_to(root.path))), root.version
         seen.append(f"Debian's sid has no {_PACKAGES[0]}")
@@ -181,6 +182,15 @@ def _java() -> tuple[list[str], str]:
         "; ".join(seen),
         f"install one and put it on PATH or under {_JVMS}, or use a registry that runs elsewhere",
     )
+
+
+def _mend_links(root: Path) -> None:
+    """Have the links below a private root's Java that lead to the machine's /etc lead to the root's own."""
+    for link in root.glob("usr/lib/jvm/*/**/*"):
+        target = root / str(link.readlink()).lstrip("/") if link.is_symlink() else link
+        if not link.exists() and target.exists():
+            link.unlink()
+            link.symlink_to(target)
 
 
 def _javas() -> Iterator[str]:
