@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
+import ipaddress
 import json
 import pickle
+import ssl
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tailrace.config.secret import Secret
 from tailrace.devservers.server import free_port
@@ -26,7 +32,7 @@ CONFLICT = {"error_code": 409, "message": "incompatible: READER_FIELD_MISSING_DE
 
 
 @contextmanager
-def registry(*answers):
+def registry(*answers, tls=None):
     """A registry that gives these answers one after the other, and what it was asked."""
     asked = []
     left = list(answers)
@@ -47,14 +53,21 @@ def registry(*answers):
             self.end_headers()
             self.wfile.write(data)
 
+        def handle(self):
+            # a client that does not trust us hangs up
+            with suppress(ssl.SSLError, ConnectionError):
+                super().handle()
+
         def log_message(self, *args):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
+            yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}", asked
         finally:
             server.shutdown()
             thread.join()
@@ -170,3 +183,52 @@ def test_missing_certificate_is_a_setting_that_is_wrong(tmp_path):
     schemas, _ = client("https://127.0.0.1:1", ca_file=str(tmp_path / "none.pem"))
     with pytest.raises(ConfigError, match="certificates for the schema registry"):
         schemas.ids([AVRO])
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """Files of a certificate for 127.0.0.1, signed by itself, and of its key."""
+    directory = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "registry")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(address, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = directory / "registry.pem", directory / "registry.key"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+    return str(certificate), str(private)
+
+
+def test_registry_is_trusted_by_the_certificate_of_its_authority(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    with registry(tls=context) as (url, _):
+        assert client(url, ca_file=certificate[0])[0].ids([AVRO]) == {AVRO.reference: 101}
+        with pytest.raises(SinkError, match="is not trusted") as error:
+            client(url)[0].ids([AVRO])
+    assert "self-signed" in error.value.detail
+    assert not error.value.retryable
+
+
+def test_own_certificate_is_shown_to_a_registry_that_asks_for_it(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    context.load_verify_locations(certificate[0])
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority, key = certificate
+    with registry(tls=context) as (url, _):
+        made, _ = client(url, ca_file=authority, certificate_file=authority, key_file=key)
+        assert made.ids([AVRO]) == {AVRO.reference: 101}
