@@ -8,6 +8,7 @@ nulls      the same with rows that are mostly NULL
 many       the same with 20 tables in every transaction
 peers      Debezium, Flink CDC, mysql-binlog-connector-java, mysql-replication beside Tailrace on all of these
 latency    commit to foreachBatch at two rates
+replicas   snapshot and changes into MySQL, MariaDB and PostgreSQL, which run beside the source
 memory     peak resident sets with a large table and a huge transaction
 """
 

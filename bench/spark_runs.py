@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,21 @@ def tailrace(spark: SparkSession, options: Mapping[str, str]) -> Run:
     return _run(spark, frame.observe("rows", *measures))
 
 
+def into(
+    spark: SparkSession, options: Mapping[str, str], write: Callable[[DataFrame, int], None], checkpoint: Path
+) -> Run:
+    """What there is to be read from `checkpoint` on, given to `write` by batches."""
+    frame = spark.readStream.format("tailrace").options(**options).load()
+    with Sampler([jvm(spark)]) as sampler:
+        begin = time.perf_counter()
+        writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        wall_s = time.perf_counter() - begin
+        progress = [p for p in query.recentProgress if p.numInputRows > 0]
+    return _timed(progress, 0, wall_s, sampler.usage)
+
+
 def premade(spark: SparkSession, file: Path, batches: int) -> Run:
     """`batches` times the batch in `file`."""
     options = {"file": str(file), "batches": str(batches)}
@@ -104,6 +119,13 @@ def _run(spark: SparkSession, frame: DataFrame) -> Run:
         query.awaitTermination()
         wall_s = time.perf_counter() - begin
         progress = [p for p in query.recentProgress if _rows(p)]
+    rows = sum(_rows(p) for p in progress)
+    size = sum(_observed(p, "bytes") for p in progress)
+    return replace(_timed(progress, rows, wall_s, sampler.usage), message_bytes=size)
+
+
+def _timed(progress: list[Any], rows: int, wall_s: float, usage: Usage) -> Run:
+    """A run from the progress of its batches."""
     assert progress, "nothing came through"
     starts = [datetime.fromisoformat(p.timestamp).timestamp() for p in progress]
     end = starts[-1] + progress[-1].durationMs["triggerExecution"] / 1000
@@ -111,9 +133,7 @@ def _run(spark: SparkSession, frame: DataFrame) -> Run:
     for p in progress:
         for name, ms in p.durationMs.items():
             phases[name] = phases.get(name, 0.0) + ms / 1000
-    rows = sum(_rows(p) for p in progress)
-    size = sum(_observed(p, "bytes") for p in progress)
-    return Run(rows, end - starts[0], wall_s, len(progress), sampler.usage, phases, size)
+    return Run(rows, end - starts[0], wall_s, len(progress), usage, phases, 0)
 
 
 def _rows(progress: Any) -> int:

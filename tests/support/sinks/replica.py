@@ -1,8 +1,9 @@
-"""Database replicas in the contract suite."""
+"""Database replicas: the targets of tests, and rows of the contract suite."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from tailrace.config.model import MySqlSettings, PostgresSettings, ReplicaTransaction
@@ -10,56 +11,82 @@ from tailrace.sinks.replica.sink import ReplicaSink
 from tests.support.sinks.case import Row, SinkCase
 
 
-def mysql(request: Any) -> SinkCase:
-    return _mysql(request, request.getfixturevalue("mysql"))
+@dataclass(frozen=True)
+class Target:
+    """A database without Tailrace's tables and without `shop`.
 
+    Args:
+        server: the dev server.
+        settings: of a sink that writes there.
+        notes: the database or schema of what Tailrace notes.
+    """
 
-def mariadb(request: Any) -> SinkCase:
-    return _mysql(request, request.getfixturevalue("mariadb"), ReplicaTransaction.WHOLE_BATCH)
+    server: Any
+    settings: Any
+    notes: str
 
-
-def postgres(request: Any) -> SinkCase:
-    return _postgres(request)
-
-
-def postgres_whole_batch(request: Any) -> SinkCase:
-    return _postgres(request, ReplicaTransaction.WHOLE_BATCH)
-
-
-def _mysql(request: Any, server: Any, transaction: ReplicaTransaction = ReplicaTransaction.PARTS) -> SinkCase:
-    server.execute("DROP DATABASE IF EXISTS tailrace", "DROP DATABASE IF EXISTS shop")
-    settings = MySqlSettings(
-        f"mysql://{server.host}:{server.port}", server.user, transaction=transaction, tls_mode="disabled"
-    )
-
-    def rows(name: str) -> list[Row]:
-        schema, table = name.split(".")
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM `{schema}`.`{table}`")
+    def rows(self, name: str) -> list[Row]:
+        """The rows of a table in the order of its first column."""
+        quote = '"' if isinstance(self.settings, PostgresSettings) else "`"
+        schema, dot, table = name.partition(".")
+        if not dot:
+            schema, table = self.notes, name
+        sql = f"SELECT * FROM {quote}{schema}{quote}.{quote}{table}{quote} ORDER BY 1"
+        with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(sql)
             names = [d[0] for d in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-    return SinkCase(lambda router: ReplicaSink(settings, router), rows=rows)
+    def execute(self, *statements: str) -> None:
+        """Run statements."""
+        with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def staged(self) -> list[str]:
+        """Tables that rows wait in."""
+        with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(
+                "SELECT table_name FROM information_schema.tables"
+                f" WHERE table_schema = '{self.notes}' AND table_name LIKE '\\_tailrace\\_s\\_%'"
+            )
+            return [row[0] for row in cursor.fetchall()]
+
+    def _connect(self) -> Any:
+        if isinstance(self.settings, PostgresSettings):
+            return self.server.connect()
+        names = {row[0] for row in self.server.execute("SHOW DATABASES")}
+        return self.server.connect(database=self.notes if self.notes in names else None)
 
 
-def _postgres(request: Any, transaction: ReplicaTransaction = ReplicaTransaction.PARTS) -> SinkCase:
-    server = request.getfixturevalue("postgres")
-    postgres_rows(server, "DROP SCHEMA IF EXISTS public CASCADE")
-    postgres_rows(server, "DROP SCHEMA IF EXISTS shop CASCADE")
-    settings = PostgresSettings(
-        f"postgresql://{server.host}:{server.port}/postgres", server.user, transaction=transaction
-    )
-
-    def rows(name: str) -> list[Row]:
-        schema, table = name.split(".")
-        return postgres_rows(server, f'SELECT * FROM "{schema}"."{table}"')
-
-    return SinkCase(lambda router: ReplicaSink(settings, router), rows=rows)
+def replica_target(server: Any, transaction: ReplicaTransaction = ReplicaTransaction.PARTS) -> Target:
+    """An empty target on a dev server."""
+    if server.scheme == "postgresql":
+        server.execute("DROP SCHEMA IF EXISTS public CASCADE", "DROP SCHEMA IF EXISTS shop CASCADE")
+        url = f"postgresql://{server.host}:{server.port}/postgres"
+        return Target(server, PostgresSettings(url, server.user, transaction=transaction), "public")
+    server.execute("DROP DATABASE IF EXISTS tailrace", "DROP DATABASE IF EXISTS shop")
+    url = f"mysql://{server.host}:{server.port}"
+    settings = MySqlSettings(url, server.user, transaction=transaction, tls_mode="disabled")
+    return Target(server, settings, "tailrace")
 
 
-def postgres_rows(server: Any, sql: str) -> list[dict[str, Any]]:
-    """The rows of a statement."""
-    with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(sql)
-        names = [d[0] for d in cursor.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in (cursor.fetchall() if names else ())]
+def mysql(request: Any) -> SinkCase:
+    return _case(request, "mysql", ReplicaTransaction.PARTS)
+
+
+def mariadb(request: Any) -> SinkCase:
+    return _case(request, "mariadb", ReplicaTransaction.WHOLE_BATCH)
+
+
+def postgres(request: Any) -> SinkCase:
+    return _case(request, "postgres", ReplicaTransaction.PARTS)
+
+
+def postgres_whole_batch(request: Any) -> SinkCase:
+    return _case(request, "postgres", ReplicaTransaction.WHOLE_BATCH)
+
+
+def _case(request: Any, server: str, transaction: ReplicaTransaction) -> SinkCase:
+    target = replica_target(request.getfixturevalue(server), transaction)
+    return SinkCase(lambda router: ReplicaSink(target.settings, router), rows=target.rows)

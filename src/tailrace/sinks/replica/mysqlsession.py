@@ -60,7 +60,7 @@ _REFUSALS = {
     1217: "a foreign key of the target",
     1263: "NULL where the target has NOT NULL",
     1264: "out of the target type's range",
-    1265: "not a value of the target type",
+    1265: "too long for the target, or not a value of its type",
     1292: "not a value of the target type",
     1364: "a column of the target has no default",
     1366: "not a value of the target type",

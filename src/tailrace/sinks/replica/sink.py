@@ -47,7 +47,7 @@ from tailrace.errors import ConfigError, StateError
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.parts import LOG, SNAPSHOT, Part
-from tailrace.sinks.replica.dialect import Dialect, RefusalError, Session
+from tailrace.sinks.replica.dialect import Dialect, Place, RefusalError, Session, Verb
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.shape import Shape, shape_of
@@ -179,7 +179,7 @@ class ReplicaSink:
             table = run.tables[outcome.target]
             for verb, name in outcome.staged:
                 try:
-                    session.merge(ledger.staged(name), verb, table.place, table.shape)
+                    _merge(session, ledger.staged(name), verb, table)
                 except RefusalError as refusal:
                     raise _MergeRefusedError(outcome.target, refusal) from refusal
             ledger.set_aside(session, outcome.refused)
@@ -278,6 +278,21 @@ class ReplicaSink:
             f" ({listed}) with the key ({', '.join(wanted.key)})",
             "alter it, route the source's table to another name, or drop it",
         )
+
+
+def _merge(session: Session, name: Place, verb: Verb, table: Table) -> None:
+    """Bring rows in; those of a snapshot that are there already are replaced."""
+    if verb is not Verb.INSERT:
+        session.merge(name, verb, table.place, table.shape)
+        return
+    session.run("SAVEPOINT tailrace")
+    try:
+        session.merge(name, verb, table.place, table.shape)
+    except RefusalError as refusal:
+        if not refusal.is_duplicate:
+            raise
+        session.run("ROLLBACK TO SAVEPOINT tailrace")
+        session.merge(name, Verb.UPSERT, table.place, table.shape)
 
 
 def _postgres(settings: PostgresSettings) -> Dialect:

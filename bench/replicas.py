@@ -1,0 +1,134 @@
+"""Snapshot and changes into replicas: MySQL, MariaDB and PostgreSQL beside the source on the same machine.
+
+The snapshot is table `items` as a whole. Then a third as many of its rows are changed, 1000 rows and more a
+transaction: three fifths updates, a fifth inserts, a fifth deletes, each row once. What a batch has of a key
+twice is brought in once, which would flatter. The replica is compared with the source at the end.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench import data, spark_runs
+from bench.report import Figure
+from bench.servers import Server
+from tailrace.config.model import MySqlSettings, PostgresSettings, RouteRule
+from tailrace.devservers import start_mariadb, start_mysql, start_postgres
+from tailrace.sinks.base import CellBatch, StreamId
+from tailrace.sinks.replica.sink import ReplicaSink
+from tailrace.transform.route import Router
+
+#: Least rows and changes per second.
+SNAPSHOT, CHANGES = 150_000, 30_000
+_BUFFER = {"innodb_buffer_pool_size": str(1 << 30), "innodb_redo_log_capacity": str(1 << 30)}
+_MARIADB = {"innodb_buffer_pool_size": str(1 << 30), "innodb_log_file_size": str(1 << 30)}
+_POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+
+
+def measure(source: Server, spark: SparkSession, rows: int) -> Iterator[Figure]:
+    """The figures of each target in turn; `items` has `rows` rows when it begins."""
+    for name, start in (("MySQL", _mysql), ("MariaDB", _mariadb), ("PostgreSQL", _postgres)):
+        with start() as (target, settings), closing(source.connect()) as connection:
+            data.execute(connection, f"USE {data.DATABASE}")
+            pair = (source, connection, target)
+            yield from _one(name, pair, spark, settings, rows)
+
+
+def _one(
+    name: str, servers: tuple[Server, Any, Any], spark: SparkSession, settings: Any, rows: int
+) -> Iterator[Figure]:
+    source, connection, target = servers
+    stream = StreamId("bench", uuid.uuid4().hex)
+    with closing(ReplicaSink(settings, Router([RouteRule(r".*\.items", "replica.items")]))) as sink:
+
+        def write(frame: DataFrame, number: int) -> None:
+            cells = frame.persist()
+            sink.write(CellBatch(stream, number, cells, None))
+            cells.unpersist()
+
+        with tempfile.TemporaryDirectory() as checkpoint:
+            options = source.options("items", "cells")
+            run = spark_runs.into(spark, options, write, Path(checkpoint))
+            yield _figure(name, "snapshot", run, rows, SNAPSHOT)
+            changes = _change(connection, rows)
+            run = spark_runs.into(spark, options, write, Path(checkpoint))
+            yield _figure(name, "changes", run, changes, CHANGES)
+    wanted = _sums(connection, data.DATABASE)
+    with closing(target.connect()) as replica:
+        assert _sums(replica, "replica") == wanted, "the replica is not equal"
+
+
+def _figure(name: str, what: str, run: spark_runs.Run, rows: int, least: int) -> Figure:
+    rate = rows / run.stream_s
+    return Figure(
+        f"replica, {what}, {rows:,}",
+        f"into {name}",
+        rate,
+        "rows/s",
+        target=f"≥ {least:,} rows/s",
+        met=rate >= least,
+        cpu_s=dict(run.usage.cpu_s),
+        peak_rss_mb=dict(run.usage.peak_rss_mb),
+        notes={"batches": run.batches, "phases_s": dict(run.phases_s)},
+    )
+
+
+def _change(connection: Any, rows: int) -> int:
+    """Change a third as many rows as the table has, each once; how many."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT MAX(id) FROM items")
+        top = cursor.fetchone()[0] + 1
+    transactions = max(rows // 3 // 5000, 1)
+    step = rows // transactions // 4
+    for i in range(transactions):
+        # the table's rows from one end to the other, a stretch of them each time
+        first = 1 + 4 * step * i
+        updated = (
+            f"id BETWEEN {first} AND {first + 3 * step - 1} AND id % {max(step // 1000, 1)} = 0 LIMIT 3000"
+        )
+        deleted = f"id BETWEEN {first + 3 * step} AND {first + 4 * step - 1} LIMIT 1000"
+        data.execute(
+            connection,
+            f"UPDATE items SET {data.UPDATE} WHERE {updated}",
+            f"DELETE FROM items WHERE {deleted}",
+            f"INSERT INTO items {data.numbers(data.ROW, top + 1000 * i, top + 1000 * i + 999)}",
+        )
+    return transactions * 5000
+
+
+def _sums(connection: Any, schema: str) -> tuple[str, ...]:
+    """Rows and sums of columns: different where a row is missing, doubled or old."""
+    with closing(connection.cursor()) as cursor:
+        sums = "COUNT(*), SUM(id), SUM(quantity), SUM(price), COUNT(note), MAX(updated)"
+        cursor.execute(f"SELECT {sums} FROM {schema}.items")
+        row = cursor.fetchone()
+    return tuple(str(value).split("+")[0] for value in row)
+
+
+@contextmanager
+def _mysql() -> Iterator[tuple[Any, MySqlSettings]]:
+    with start_mysql(options=_BUFFER) as server:
+        yield server, MySqlSettings(_url(server), server.user, tls_mode="disabled")
+
+
+@contextmanager
+def _mariadb() -> Iterator[tuple[Any, MySqlSettings]]:
+    with start_mariadb(options=_MARIADB) as server:
+        yield server, MySqlSettings(_url(server), server.user, tls_mode="disabled")
+
+
+@contextmanager
+def _postgres() -> Iterator[tuple[Any, PostgresSettings]]:
+    with start_postgres(options=_POSTGRES) as server:
+        yield server, PostgresSettings(_url(server) + "/postgres", server.user)
+
+
+def _url(server: Any) -> str:
+    return f"{server.scheme}://{server.host}:{server.port}"

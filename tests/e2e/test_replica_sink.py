@@ -1,0 +1,200 @@
+"""Database replicas with real Spark and servers, fed with batches made by hand."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.config.model import ExistingTables, RefusedRow, ReplicaTransaction
+from tailrace.errors import SinkError, StateError, TransientSinkError
+from tailrace.observe.failpoints import VARIABLE, InjectedError
+from tailrace.sinks.base import CellBatch
+from tailrace.sinks.replica import sink as module
+from tailrace.sinks.replica.ledger import Ledger
+from tailrace.sinks.replica.mysql import MySqlDialect
+from tailrace.sinks.replica.sink import ReplicaSink
+from tailrace.transform.route import Router
+from tests.support.cells import STREAM, cell_batch
+from tests.support.changes import DECIMAL, INT, TEXT, changes, table
+from tests.support.sinks.replica import Target, replica_target
+
+SHAPE = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
+OTHER = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",), name="shop.u")
+CASES = [(server, t) for server in ("mysql", "postgres") for t in ReplicaTransaction]
+
+
+def row(id_: int, name: str = "x", price: str = "1.50") -> dict[str, Any]:
+    return {"id": id_, "name": name, "price": Decimal(price)}
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> Target:
+    server, transaction = getattr(request, "param", ("mysql", ReplicaTransaction.PARTS))
+    return replica_target(request.getfixturevalue(server), transaction)
+
+
+def write(target: Target, *batches: CellBatch, **settings: Any) -> None:
+    sink = ReplicaSink(replace(target.settings, **settings), Router([]))
+    try:
+        for batch in batches:
+            sink.write(batch)
+    finally:
+        sink.close()
+
+
+def ids(target: Target, name: str = "shop.t") -> list[int]:
+    return sorted(r["id"] for r in target.rows(name))
+
+
+def snapshot(spark: SparkSession) -> CellBatch:
+    cells = [
+        ("snapshot", changes(shape, [("r", None, row(1)), ("r", None, row(2))])) for shape in (SHAPE, OTHER)
+    ]
+    return cell_batch(spark, 0, cells)
+
+
+def with_bad_row(spark: SparkSession) -> CellBatch:
+    """Fifty rows, of which number 33 is refused; some in the other table; a delete."""
+    rows = [("c", None, row(i, "y", "77.00" if i == 33 else "1.00")) for i in range(10, 60)]
+    log = changes(SHAPE, [*rows, ("d", row(1), None)], first=100)
+    return cell_batch(spark, 1, [("log", log), ("log", changes(OTHER, [("c", None, row(3))], first=200))])
+
+
+def constrain(target: Target) -> None:
+    target.execute("ALTER TABLE shop.t ADD CONSTRAINT cheap CHECK (price < 50)")
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_refused_row_ends_the_stream_by_its_position_and_without_its_values(
+    spark: SparkSession, target: Target
+) -> None:
+    write(target, snapshot(spark))
+    constrain(target)
+    with pytest.raises(SinkError) as refused:
+        write(target, with_bad_row(spark))
+    error = refused.value
+    assert "refused by target `shop.t`: a CHECK constraint" in error.message
+    assert error.detail == "the row is of table `shop.t` at binlog.000001:12300"
+    assert "77" not in str(error)
+    assert ids(target) == [1, 2]
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_refused_row_is_set_aside_and_all_others_flow(spark: SparkSession, target: Target) -> None:
+    write(target, snapshot(spark))
+    constrain(target)
+    batch = with_bad_row(spark)
+    write(target, batch, on_refused_row=RefusedRow.QUARANTINE)
+    write(target, batch, on_refused_row=RefusedRow.QUARANTINE)
+    assert ids(target) == [2, *(i for i in range(10, 60) if i != 33)]
+    assert ids(target, "shop.u") == [1, 2, 3]
+    (found,) = target.rows("_tailrace_quarantine")
+    assert (found["target"], found["source"], found["batch"], found["op"]) == ("shop.t", "shop.t", 1, "u")
+    assert (found["position"], json.loads(found["row_key"])) == ("binlog.000001:12300", {"id": 33})
+    assert json.loads(found["change_row"]) == {"id": 33, "name": "y", "price": "77.00"}
+    assert target.staged() == []
+
+
+def test_overlong_snapshot_row_is_set_aside(spark: SparkSession, target: Target) -> None:
+    write(target, snapshot(spark))
+    target.execute("ALTER TABLE shop.t MODIFY name varchar(3)")
+    rows = [("r", None, row(i, "wxyz" if i == 14 else "x")) for i in range(10, 20)]
+    cells = [("snapshot", changes(SHAPE, rows, first=50))]
+    write(target, cell_batch(spark, 1, cells), on_refused_row=RefusedRow.QUARANTINE)
+    assert ids(target) == [1, 2, *(i for i in range(10, 20) if i != 14)]
+    (found,) = target.rows("_tailrace_quarantine")
+    assert found["refused_column"] == "name"
+    assert found["reason"].startswith("too long for the target")
+
+
+def test_table_that_is_there_is_taken_only_if_asked_for(spark: SparkSession, target: Target) -> None:
+    target.execute(
+        "CREATE DATABASE shop", "CREATE TABLE shop.t (id int PRIMARY KEY, name varchar(9), price float)"
+    )
+    target.execute("INSERT INTO shop.t VALUES (1, 'old', 0), (7, 'kept', 0)")
+    with pytest.raises(StateError, match="a table that Tailrace did not make"):
+        write(target, snapshot(spark))
+    write(target, snapshot(spark), existing_tables=ExistingTables.ADOPT)
+    assert [(r["id"], r["name"]) for r in target.rows("shop.t")] == [(1, "x"), (2, "x"), (7, "kept")]
+
+
+def test_table_of_another_shape_is_not_adopted(spark: SparkSession, target: Target) -> None:
+    target.execute(
+        "CREATE DATABASE shop", "CREATE TABLE shop.t (id int, name varchar(9) PRIMARY KEY, price float)"
+    )
+    with pytest.raises(StateError, match="cannot be adopted"):
+        write(target, snapshot(spark), existing_tables=ExistingTables.ADOPT)
+
+
+def test_server_that_is_away_is_a_failure_that_passes(spark: SparkSession, target: Target) -> None:
+    with pytest.raises(TransientSinkError, match="no connection"):
+        write(target, snapshot(spark), url="mysql://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_replay_that_falls_into_other_units_writes_everything_again(
+    spark: SparkSession, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LEAST_BUCKET", 10)
+    rows = [("c", None, row(i)) for i in range(100)]
+    cells = [
+        ("snapshot", changes(SHAPE, [("r", None, row(i)) for i in range(k, k + 50)])) for k in (100, 150)
+    ]
+    batch = cell_batch(spark, 0, [*cells, ("log", changes(SHAPE, rows, first=500))])
+    monkeypatch.setenv(VARIABLE, f"sink.table=raise@{tmp_path / 'token'}")
+    with pytest.raises(InjectedError):
+        write(target, batch, parallelism=4)
+    monkeypatch.delenv(VARIABLE)
+    target.execute("UPDATE _tailrace SET done = -1")  # as if it had died before
+    again = CellBatch(batch.stream, 0, batch.frame.repartition(3), batch.end)
+    write(target, again, parallelism=2)
+    assert ids(target) == list(range(200))
+
+
+def test_task_of_an_earlier_run_can_write_no_more(target: Target, spark: SparkSession) -> None:
+    write(target, snapshot(spark))
+    dialect = MySqlDialect.open(target.settings)
+    ledger = Ledger(dialect)
+    with closing(dialect.connect()) as session:
+        ledger.begin(session, 1, "an earlier run", "layout", {"shop.t": ["b0"]})
+        ledger.begin(session, 1, "this run", "layout", {"shop.t": ["b0"]})
+        session.run("BEGIN")
+        ledger.hold(session, "shop.t", "this run")
+        with pytest.raises(TransientSinkError, match="another run"):
+            ledger.hold(session, "shop.t", "an earlier run")
+
+
+def test_servers_that_read_no_files_are_written_by_inserts(
+    mysql, spark: SparkSession, target: Target
+) -> None:
+    mysql.execute("SET GLOBAL local_infile = OFF")
+    try:
+        write(target, snapshot(spark), with_bad_row(spark))
+    finally:
+        mysql.execute("SET GLOBAL local_infile = ON")
+    assert ids(target) == [2, *range(10, 60)]
+
+
+def test_target_that_was_dropped_is_not_made_anew_without_its_rows(
+    spark: SparkSession, target: Target
+) -> None:
+    write(target, snapshot(spark))
+    target.execute("DROP TABLE shop.t")
+    with pytest.raises(StateError, match=r"target `shop\.t` is gone"):
+        write(target, with_bad_row(spark))
+
+
+def test_target_says_which_batch_and_position_it_holds(spark: SparkSession, target: Target) -> None:
+    write(target, snapshot(spark), with_bad_row(spark))
+    found = {
+        r["target"]: (r["stream"], r["done"], json.loads(r["position"])["log"]["pos"])
+        for r in target.rows("_tailrace")
+    }
+    assert found == dict.fromkeys(("shop.t", "shop.u"), (STREAM.query, 1, 1))
