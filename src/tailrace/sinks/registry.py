@@ -44,6 +44,6 @@ def make_sink(settings: SinkSettings, pipeline: Pipeline) -> Sink:
         case KafkaSettings():
             return kafka_sink(settings, router, pipeline.source.dialect)
         case MySqlSettings() | PostgresSettings():
-            return ReplicaSink(settings, router)
+            return ReplicaSink(settings, router, pipeline.source.dialect)
         case ConsoleSettings():
             return ConsoleSink(settings, router)

@@ -39,16 +39,18 @@ class PostgresDialect:
 
     Args:
         settings: the server, the user with a password that is no reference.
+        is_source: whether the source is PostgreSQL too, whose TIME is one of the day.
     """
 
     settings: PostgresSettings
+    is_source: bool = False
     name_type = "text"
     text_type = "text"
     serial_type = "bigserial PRIMARY KEY"
 
     @classmethod
-    def open(cls, settings: PostgresSettings) -> PostgresDialect:
-        """The dialect of the server that `settings` name.
+    def open(cls, settings: PostgresSettings, source: str = "mysql") -> PostgresDialect:
+        """The dialect of the server that `settings` name, for rows of a source of dialect `source`.
 
         Raises:
             ConfigError: they name no database.
@@ -58,7 +60,7 @@ class PostgresDialect:
                 "`sink.url` names no database",
                 f"found `{settings.url}`, needed postgresql://HOST[:PORT]/DATABASE",
             )
-        return cls(replace(settings, password=Secret(settings.password.resolve())))
+        return cls(replace(settings, password=Secret(settings.password.resolve())), source == "postgresql")
 
     @property
     def notes(self) -> str:
@@ -106,7 +108,7 @@ class PostgresDialect:
     def create(self, place: Place, shape: Shape) -> list[str]:
         """See `Dialect.create`."""
         listed = ", ".join(
-            f"{self.quote(c.name)} {column_type(c.type)}{'' if c.nullable else ' NOT NULL'}"
+            f"{self.quote(c.name)} {self.column_type(c.type)}{'' if c.nullable else ' NOT NULL'}"
             for c in shape.columns
         )
         for column in shape.columns:
@@ -121,7 +123,7 @@ class PostgresDialect:
         """See `Dialect.alter`."""
         changes = []
         for i, column in enumerate(wanted.columns):
-            name, type_ = self.quote(column.name), column_type(column.type)
+            name, type_ = self.quote(column.name), self.column_type(column.type)
             if column.name not in there:
                 self._require_short(column.name)
                 changes.append(f"ADD COLUMN {name} {type_}")
@@ -129,7 +131,7 @@ class PostgresDialect:
             if i >= len(held.columns):
                 continue
             before = held.columns[i]
-            if column_type(before.type) != type_:
+            if self.column_type(before.type) != type_:
                 bits = column.type.kind is Kind.BITS
                 using = f" USING lpad({name}::text, {column.type.bits}, '0')::{type_}" if bits else ""
                 changes.append(f"ALTER COLUMN {name} TYPE {type_}{using}")
@@ -141,6 +143,14 @@ class PostgresDialect:
         """See `Dialect.connect`."""
         return PostgresSession(self, connect(self.settings))
 
+    def column_type(self, type_: ColumnType) -> str:
+        """The SQL type that holds values of `type_`."""
+        if type_.kind is Kind.LIST and type_.element is not None:
+            return f"{self.column_type(type_.element)}[]"
+        if type_.kind is Kind.TIME and self.is_source:
+            return f"time({6 if type_.fraction is None else type_.fraction})"
+        return _column_type(type_)
+
     def _require_short(self, name: str) -> None:
         if len(name.encode()) > _NAME_BYTES:
             raise SinkError(
@@ -150,8 +160,7 @@ class PostgresDialect:
             )
 
 
-def column_type(type_: ColumnType) -> str:
-    """The SQL type that holds values of `type_`."""
+def _column_type(type_: ColumnType) -> str:
     fraction = f"({type_.fraction})" if type_.fraction is not None else ""
     match type_.kind:
         case _ if type_.zero_dates == "text":
@@ -193,9 +202,7 @@ def column_type(type_: ColumnType) -> str:
             return "text"
         case Kind.VECTOR:
             return "real[]"
-        case Kind.LIST:
-            assert type_.element is not None
-            return f"{column_type(type_.element)}[]"
+    raise AssertionError(type_.kind)  # a list is its elements' matter
 
 
 _INTEGERS = ((16, "smallint"), (32, "integer"), (64, "bigint"))

@@ -82,10 +82,14 @@ class ReplicaSink:
     Args:
         settings: where and how.
         router: names the targets.
+        source: the source's dialect.
     """
 
-    def __init__(self, settings: MySqlSettings | PostgresSettings, router: Router) -> None:
+    def __init__(
+        self, settings: MySqlSettings | PostgresSettings, router: Router, source: str = "mysql"
+    ) -> None:
         self._settings: ReplicaSettings = settings
+        self._source = source
         self._router = router
         self._dialect: Dialect | None = None
         self._session: Session | None = None
@@ -211,7 +215,7 @@ class ReplicaSink:
                     )
             else:
                 assert isinstance(settings, PostgresSettings)
-                self._dialect = _postgres(settings)
+                self._dialect = _postgres(settings, self._source)
         if self._session is None:
             self._session = self._dialect.connect()
             Ledger(self._dialect).create(self._session)
@@ -295,7 +299,7 @@ def _merge(session: Session, name: Place, verb: Verb, table: Table) -> None:
         session.merge(name, Verb.UPSERT, table.place, table.shape)
 
 
-def _postgres(settings: PostgresSettings) -> Dialect:
+def _postgres(settings: PostgresSettings, source: str) -> Dialect:
     if find_spec("pg8000") is None:
         raise ConfigError(
             "pg8000 is not installed",
@@ -304,7 +308,7 @@ def _postgres(settings: PostgresSettings) -> Dialect:
         )
     from tailrace.sinks.replica.postgres import PostgresDialect  # noqa: PLC0415 - an extra
 
-    return PostgresDialect.open(settings)
+    return PostgresDialect.open(settings, source)
 
 
 class _MergeRefusedError(Exception):
