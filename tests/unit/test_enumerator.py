@@ -9,7 +9,7 @@ import pytest
 from tailrace.config.options import parse_options
 from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, PositionLostError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
 from tailrace.sources.base import LogRange
 from tests.support.changes import INT, table
@@ -44,6 +44,7 @@ class FakeSource:
         self.end = At(100)
         self.caught_up = True
         self.ranges = []
+        self.published = []
 
     def require(self):
         pass
@@ -67,7 +68,7 @@ class FakeSource:
         return self
 
     def publish(self, tables):
-        pass
+        return self.published
 
     def shows(self, position):
         return True
@@ -256,3 +257,12 @@ def test_dropped_table_is_finished_and_its_range_reads_nothing():
     assert ranges(replay.splits(first, second)) == []
     third = replay.latest(replace(second), Limits())
     assert "shop.a" in third.done
+
+
+def test_stream_stops_when_a_table_it_follows_was_not_in_the_log_for_a_time():
+    source = FakeSource(a=5)
+    plan = enumerator(source)
+    end = plan.latest(StreamOffset(), Limits())
+    source.published = [A.id]
+    with pytest.raises(PositionLostError, match=r"`shop\.a` are missing from the log"):
+        enumerator(source).latest(end, Limits())

@@ -23,7 +23,7 @@ from tailrace.enumerator.lookahead import Lookahead
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.pace import Pace
 from tailrace.enumerator.snapshot import KeyRange, advance
-from tailrace.errors import ConfigError, ServerChangedError
+from tailrace.errors import ConfigError, PositionLostError, ServerChangedError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, LogRange, Position, Source
@@ -73,6 +73,8 @@ class Enumerator:
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
         self._schemas_read_at: float | None = None
+        #: Tables that the log has begun to carry.
+        self._published: set[str] = set()
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
         self._moved_at = clock()
         self._target: Position | None = None
@@ -185,6 +187,7 @@ class Enumerator:
     def _begin(self) -> StreamOffset:
         mode = self._options.starting_position
         tables = self._tables()  # before the position: the log holds their changes from it on
+        self._published.clear()
         position = self._source.starting_position()
         offset = StreamOffset(mode=mode, log=position.to_json())
         if mode not in ("initial", "snapshot"):
@@ -223,17 +226,29 @@ class Enumerator:
             for table in log_range.created:
                 if not offset.knows(str(table)):
                     offset = offset.with_done(str(table), None)
-        if offset.mode not in ("initial", "snapshot"):
-            return offset
         due = self._schemas_read_at is None or (self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S)
         if due or (log_range is not None and log_range.ddl_ahead):
             self._read_catalog()
+        self._refuse_gaps(offset)
+        if offset.mode not in ("initial", "snapshot"):
+            return offset
         if offset.mode == "snapshot" and not self._is_first(offset):
             return offset
         for name in self._schemas:
             if not offset.knows(name):
                 offset = offset.with_table(name, TableProgress(estimated=self._estimates[name]))
         return offset
+
+    def _refuse_gaps(self, offset: StreamOffset) -> None:
+        """Stop where a table that the stream has followed was not in the log for a time."""
+        lost = sorted(name for name in self._published if offset.knows(name))
+        self._published.clear()
+        if lost:
+            raise PositionLostError(
+                f"changes of {', '.join(f'`{name}`' for name in lost)} are missing from the log",
+                "the stream followed it before: it was dropped and made anew, or taken out of the log",
+                "begin a new stream with a new checkpoint",
+            )
 
     @staticmethod
     def _is_first(offset: StreamOffset) -> bool:
@@ -335,4 +350,4 @@ class Enumerator:
         self._schemas = {str(t.schema.id): t.schema for t in found}
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()
-        self._source.publish([t.schema for t in found])
+        self._published.update(map(str, self._source.publish([t.schema for t in found])))

@@ -118,8 +118,8 @@ class Source(Protocol):
     def tables(self) -> list[CapturedTable]:
         """The captured tables that exist now."""
 
-    def publish(self, tables: Sequence[TableSchema]) -> None:
-        """Let the log carry the changes of `tables` from now on, where it has to be told to."""
+    def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:
+        """Let the log carry the changes of `tables` from now on; those that it did not carry before."""
 
     def shows(self, position: Any) -> bool:
         """Whether rows can be read as of `position` now."""

@@ -94,8 +94,8 @@ def read(connection: Connection, name: str) -> Publication | None:
     )
 
 
-def ensure(connection: Connection, name: str, tables: Sequence[TableId]) -> bool:
-    """Make the publication, or add to it those of `tables` that it lacks; whether anything was done.
+def ensure(connection: Connection, name: str, tables: Sequence[TableId]) -> list[TableId]:
+    """Make the publication, or add to it those of `tables` that it lacks; which they were.
 
     Raises:
         SourceError: the user may not.
@@ -104,16 +104,16 @@ def ensure(connection: Connection, name: str, tables: Sequence[TableId]) -> bool
     there = read(connection, name)
     if there is None:
         if not tables:
-            return False
+            return []
         statement = creation(name, tables, connection.version)
         _execute(connection, statement)
         connection.rows(f"COMMENT ON PUBLICATION {identifier(name)} IS {string(COMMENT)}")
-        return True
+        return list(tables)
     missing = [t for t in tables if t not in there.tables]
     if not missing or there.all_tables:
-        return False
+        return []
     _execute(connection, addition(name, missing))
-    return True
+    return missing
 
 
 def creation(name: str, tables: Sequence[TableId], version: int) -> str:

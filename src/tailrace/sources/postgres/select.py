@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pg8000.exceptions import DatabaseError
 
-from tailrace.errors import StateError
+from tailrace.errors import StateError, TransientSourceError
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
@@ -42,12 +42,42 @@ def import_snapshot(connection: Connection, name: str) -> None:
         ) from error
 
 
-def copy_pages(connection: Connection, split: SnapshotSplit) -> Iterator[Page]:
+def hold_still(connection: Connection, table: TableSchema) -> None:
+    """Let nobody alter the table until the transaction ends.
+
+    A snapshot does not cover what rewrites a table: after a TRUNCATE or an ALTER TABLE that changes a type,
+    an
+    older snapshot finds it empty. The table's file as the snapshot has it and as it is now tell.
+
+    Raises:
+        TransientSourceError: the table was rewritten since the snapshot was made; the batch has to be read
+            again under a new one.
+    """
+    connection.rows(f"LOCK TABLE {table_name(table.id)} IN ACCESS SHARE MODE")
+    name = f"{string(table_name(table.id))}::regclass"
+    rewritten = connection.value(
+        "SELECT count(*)::int4 FROM pg_catalog.pg_class c WHERE c.relkind = 'r' "
+        f"AND (c.oid = {name} OR c.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree({name}))) "
+        "AND pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode"
+    )
+    if rewritten:
+        raise TransientSourceError(
+            f"table `{table.id}` was rewritten while its snapshot was read",
+            "by TRUNCATE, VACUUM FULL or an ALTER TABLE: the snapshot does not show its rows any more",
+            "the batch is read again under a new snapshot",
+        )
+
+
+def copy_pages(connection: Connection, split: SnapshotSplit, table: TableSchema) -> Iterator[Page]:
     """The rows of the split's range, and its range last.
+
+    Args:
+        connection: within a transaction that has imported a snapshot.
+        split: what to read.
+        table: the table's shape now.
 
     Raises pg8000's errors, and DecodeError.
     """
-    table = split.table
     reader = CopyReader(table, batch_rows=split.page_rows)
     connection.begin_copy(copy_statement(table, split.after, split.upto))
     while not reader.ended:

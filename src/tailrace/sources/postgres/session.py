@@ -17,10 +17,10 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres import keys as key_sql
-from tailrace.sources.postgres.connection import Connection, Planning, connect, retrying, translate
+from tailrace.sources.postgres.connection import Connection, Planning, connect, retrying, sqlstate, translate
 from tailrace.sources.postgres.logreader import LogReader
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
-from tailrace.sources.postgres.select import copy_pages, import_snapshot
+from tailrace.sources.postgres.select import copy_pages, hold_still, import_snapshot
 from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.origin import seq_of
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
@@ -59,14 +59,26 @@ class PostgresSession:
         )
         connection = retrying(self._options, lambda: self._within_snapshot(split), doing)
         try:
-            yield from copy_pages(connection, split)
+            hold_still(connection, split.table)
+            yield from copy_pages(connection, split, self._shape_now(split.table))
         except (DatabaseError, InterfaceError, OSError) as error:
+            if sqlstate(error) == "42P01":
+                return  # the table is gone
             # what was read was handed on: the whole split is read again, by a new task
             raise translate(error, doing) from error
         finally:
             connection.break_off()
 
+    def _shape_now(self, planned: TableSchema) -> TableSchema:
+        """The planned shape, unless the table has lost columns of it since."""
+        found = self._asking.run(
+            lambda c: catalog.captured(c, self._options, planned.id), f"reading {planned.id}"
+        )
+        names = {column.name for column in found[0].schema.columns} if found else set()
+        return planned if names.issuperset(c.name for c in planned.columns) else found[0].schema
+
     def _within_snapshot(self, split: SnapshotSplit) -> Connection:
+        """A connection that sees what the snapshot shows."""
         connection = connect(self._options, purpose=f"reading {split.table.id}")
         try:
             import_snapshot(connection, split.as_of["snapshot"])

@@ -94,18 +94,19 @@ class PostgresSource:
         self._found = {t.schema.id: t for t in found}
         return found
 
-    def publish(self, tables: Sequence[TableSchema]) -> None:
+    def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:
         """Add to the publication what it lacks. Snapshots that were begun before do not show such tables."""
         if self._options.starting_position == "snapshot":
-            return
+            return ()
         for table in tables:
             _require_identity(self._found[table.id])
         ids = [t.id for t in tables]
-        changed = self._asking(
+        added = self._asking(
             lambda c: publication.ensure(c, self._options.publication, ids), "publishing the captured tables"
         )
-        if changed:
+        if added:
             self._snapshots.discard()
+        return added
 
     def shows(self, position: PostgresPosition) -> bool:
         """Whether a snapshot of that position is kept."""

@@ -1,0 +1,58 @@
+"""Whatever is killed, and wherever, the Delta tables of a PostgreSQL database are exact afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.recovery.test_kill import KILLS, replayed
+from tests.recovery.test_postgres_exactness import now
+from tests.support.pipelines import PipelineProcess, delta_rows
+from tests.support.postgres import SUBJECTS, Writers, fill
+
+ROWS = 3000
+NUMBERS = SUBJECTS[0]
+#: A changelog shows every loss and every repeat, which takes whole row images; an upsert table needs none.
+CHAINS = (
+    ("changelog", "FULL", (("snapshot.batch", "jvm"), ("log.batch", "jvm"), ("sink.committed", "self"))),
+    ("upsert", "DEFAULT", (("snapshot.batch", "self"), ("batch.planned", "jvm"))),
+)
+
+
+def assert_exact_after(postgres, database, spark, directory, chain):
+    mode, identity, kills = chain
+    fill(postgres, database, NUMBERS, ROWS, identity=identity)
+    run = PipelineProcess(
+        directory,
+        postgres,
+        "public.numbers",
+        mode=mode,
+        **{
+            "type": "postgresql",
+            "database": database,
+            "slot-name": f"slot_{database}",
+            "snapshot-chunk-rows": 500,
+            "snapshot-parallelism": 2,
+        },
+    )
+    for failpoint, victim in kills:
+        with Writers(postgres, database, NUMBERS, count=2, keys=2 * ROWS, pause_s=0.05):
+            run.run(failpoint=failpoint, victim=victim)
+    assert run.run() == 0, run.output()
+    held = delta_rows(spark, run.targets / "public.numbers")
+    if mode == "changelog":
+        held = replayed(held, NUMBERS.key)
+    truth = now(postgres, database, NUMBERS)
+    assert {(row["id"],): row for row in held} == truth
+    assert len(held) == len(truth)
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=[mode for mode, *_ in CHAINS])
+def test_tables_are_exact_after_kills_at_failpoints(postgres, postgres_database, spark, tmp_path, chain):
+    assert_exact_after(postgres, postgres_database, spark, tmp_path, chain)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("chain", CHAINS, ids=[mode for mode, *_ in CHAINS])
+def test_tables_are_exact_after_kills_at_every_failpoint(postgres, postgres_database, spark, tmp_path, chain):
+    assert_exact_after(postgres, postgres_database, spark, tmp_path, (*chain[:2], KILLS))
