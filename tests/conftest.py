@@ -21,6 +21,7 @@ from tailrace.devservers import (
     start_postgres,
     start_registry,
 )
+from tests.support.databases import fresh_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,10 +52,8 @@ def mysql() -> Iterator[MySqlServer]:
 @pytest.fixture
 def database(mysql: MySqlServer) -> Iterator[str]:
     """The name of a fresh, empty database, dropped after the test."""
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    mysql.execute(f"CREATE DATABASE `{name}`")
-    yield name
-    mysql.execute(f"DROP DATABASE IF EXISTS `{name}`")
+    with fresh_database(mysql) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")
@@ -67,10 +66,8 @@ def mariadb() -> Iterator[MariaDbServer]:
 @pytest.fixture
 def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
     """The name of a fresh, empty database of the MariaDB server, dropped after the test."""
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    mariadb.execute(f"CREATE DATABASE `{name}`")
-    yield name
-    mariadb.execute(f"DROP DATABASE IF EXISTS `{name}`")
+    with fresh_database(mariadb) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""Every batch is exact under load: snapshot rows are those at P(n), changes come once, replays are equal."""
+"""Every batch is exact under load: snapshot rows are those at P(n), changes come once, replays are equal.
+
+Over MySQL and MariaDB; what only one of them has is tested in `test_mariadb_exactness` and below.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import time
 import pytest
 
 from tailrace.sources import registry
+from tests.support.databases import fresh_database, group_commit_delay
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
 from tests.support.logged import end_of_log
 from tests.support.workload import SUBJECTS, Writers, fill
@@ -27,19 +31,16 @@ class Blind:
         pass
 
 
-@pytest.fixture
-def group_commit(mysql, request):
-    """Delay group commits: (microseconds, sync_binlog).
+@pytest.fixture(params=["mysql", "mariadb"])
+def server(request):
+    return request.getfixturevalue(request.param)
 
-    With sync_binlog=0 replicas see a transaction before the delay and SELECTs after it; with 1 the log's
-    status counts it before the delay, and replicas see it after that.
-    """
-    delay, sync = request.param
-    mysql.execute(f"SET GLOBAL binlog_group_commit_sync_delay = {delay}")
-    mysql.execute(f"SET GLOBAL sync_binlog = {sync}")
-    yield
-    mysql.execute("SET GLOBAL binlog_group_commit_sync_delay = 0")
-    mysql.execute("SET GLOBAL sync_binlog = 0")
+
+@pytest.fixture
+def place(server):
+    """A fresh database of the server."""
+    with fresh_database(server) as name:
+        yield name
 
 
 def verify_run(
@@ -127,28 +128,33 @@ def state_at(mysql, table, key, *, options, position, end):
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)
-@pytest.mark.parametrize("group_commit", [(20_000, 0)], indirect=True)
-def test_every_batch_is_exact_while_eight_writers_write(mysql, database, subject, group_commit):
-    assert verify_run(mysql, database, subject, chunk_rows=100, min_batches=20) == 0
+def test_every_batch_is_exact_while_eight_writers_write(server, place, subject):
+    with group_commit_delay(server, 20_000):
+        assert verify_run(server, place, subject.on(server), chunk_rows=100, min_batches=20) == 0
 
 
-@pytest.mark.parametrize("group_commit", [(1_000_000, 0), (1_000_000, 1)], indirect=True)
-def test_every_batch_is_exact_with_a_group_commit_delay_of_one_second(mysql, database, group_commit):
-    assert verify_run(mysql, database, SUBJECTS[0], chunk_rows=200, min_batches=6) == 0
+@pytest.mark.parametrize(
+    ("server", "delay_us", "sync"),
+    [("mysql", 1_000_000, 0), ("mysql", 1_000_000, 1), ("mariadb", 200_000, 0)],
+    indirect=["server"],
+)
+def test_every_batch_is_exact_with_a_long_group_commit_delay(server, place, delay_us, sync):
+    with group_commit_delay(server, delay_us, sync=sync):
+        assert verify_run(server, place, SUBJECTS[0], chunk_rows=200, min_batches=6) == 0
 
 
-@pytest.mark.parametrize("group_commit", [(1_000_000, 0)], indirect=True)
-def test_without_the_wait_for_visibility_batches_are_wrong(mysql, database, group_commit):
+def test_without_the_wait_for_visibility_batches_are_wrong(mysql, database):
     """The test of the test: it must see what the wait prevents."""
-    assert verify_run(mysql, database, SUBJECTS[0], chunk_rows=100, min_batches=6, session=Blind) > 0
+    with group_commit_delay(mysql, 1_000_000):
+        assert verify_run(mysql, database, SUBJECTS[0], chunk_rows=100, min_batches=6, session=Blind) > 0
 
 
-def test_batch_read_twice_with_writes_between_gives_the_same_rows(mysql, database):
+def test_batch_read_twice_with_writes_between_gives_the_same_rows(server, place):
     subject = SUBJECTS[0]
-    table = f"{database}.{subject.name}"
-    fill(mysql, table, subject, ROWS)
-    options = options_for(mysql, table, snapshotChunkRows=150)
-    with Engine(options) as engine, Writers(mysql, table, subject, count=4, keys=2 * ROWS):
+    table = f"{place}.{subject.name}"
+    fill(server, table, subject, ROWS)
+    options = options_for(server, table, snapshotChunkRows=150)
+    with Engine(options) as engine, Writers(server, table, subject, count=4, keys=2 * ROWS):
         batches = []
         while engine.offset.is_new or engine.offset.tables:
             batch = engine.next()
@@ -160,19 +166,19 @@ def test_batch_read_twice_with_writes_between_gives_the_same_rows(mysql, databas
                 assert multiset([b for part in other.read(*batch) for b in part]) == first
 
 
-def test_at_least_once_ends_in_the_right_state_though_rows_may_come_again(mysql, database):
+def test_at_least_once_ends_in_the_right_state_though_rows_may_come_again(server, place):
     subject = SUBJECTS[0]
-    table = f"{database}.{subject.name}"
-    fill(mysql, table, subject, ROWS)
-    options = options_for(mysql, table, snapshotChunkRows=150, delivery="at-least-once")
+    table = f"{place}.{subject.name}"
+    fill(server, table, subject, ROWS)
+    options = options_for(server, table, snapshotChunkRows=150, delivery="at-least-once")
     target = {}
     with Engine(options) as engine:
-        with Writers(mysql, table, subject, count=4, keys=2 * ROWS):
+        with Writers(server, table, subject, count=4, keys=2 * ROWS):
             while engine.offset.is_new or engine.offset.tables:
                 follow(engine, target)
-        while not caught_up(mysql, engine):
+        while not caught_up(server, engine):
             follow(engine, target)
-    assert target == now(mysql, table, subject.key)
+    assert target == now(server, table, subject.key)
 
 
 def follow(engine, target):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pymysql
 
@@ -26,6 +26,12 @@ class Subject:
     name: str
     columns: str
     key: tuple[str, ...]
+
+    def on(self, server) -> Subject:
+        """The same with a collation that the server has."""
+        if server.product != "mariadb":
+            return self
+        return replace(self, columns=self.columns.replace("utf8mb4_0900_ai_ci", "utf8mb4_uca1400_ai_ci"))
 
     def values(self, i: int) -> tuple[object, ...]:
         """The i-th key."""

@@ -1,0 +1,41 @@
+"""What tests of MySQL and MariaDB need of a server, whichever of the two it is."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tailrace.devservers import MariaDbServer, MySqlServer
+
+
+@contextmanager
+def fresh_database(server: MySqlServer | MariaDbServer) -> Iterator[str]:
+    """The name of a fresh, empty database, dropped in the end."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    server.execute(f"CREATE DATABASE `{name}`")
+    yield name
+    server.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+
+@contextmanager
+def group_commit_delay(
+    server: MySqlServer | MariaDbServer, delay_us: int, *, sync: int = 0
+) -> Iterator[None]:
+    """Delay group commits.
+
+    Args:
+        server: whose.
+        delay_us: how long, microseconds.
+        sync: MySQL's `sync_binlog`. With 0 replicas see a transaction before the delay and SELECTs after it;
+            with 1 the log's status counts it before the delay, and replicas see it after that.
+    """
+    if server.product == "mariadb":
+        settings = {"binlog_commit_wait_usec": (delay_us, 100_000), "binlog_commit_wait_count": (1000, 0)}
+    else:
+        settings = {"binlog_group_commit_sync_delay": (delay_us, 0), "sync_binlog": (sync, 0)}
+    server.execute(*(f"SET GLOBAL {name} = {value}" for name, (value, _) in settings.items()))
+    try:
+        yield
+    finally:
+        server.execute(*(f"SET GLOBAL {name} = {value}" for name, (_, value) in settings.items()))
