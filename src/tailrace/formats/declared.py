@@ -23,6 +23,7 @@ _JDBC = {
     Kind.SET: 1,
     Kind.GEOMETRY: 2004,
     Kind.VECTOR: 2004,
+    Kind.LIST: 2003,
 }
 #: Integers by bits; an unsigned one is announced as the next larger.
 _INTEGERS = {8: -6, 16: 5, 24: 4, 32: 4, 64: -5}

@@ -33,7 +33,7 @@ def as_text(array: pa.Array, type_: ColumnType) -> pa.StringArray:
             return pc.utf8_slice_codeunits(text, 0, _SECONDS + (digits + 1 if digits else 0))
         case Kind.TIME:
             return _times(array, type_.fraction or 0)
-        case Kind.VECTOR:
+        case Kind.VECTOR | Kind.LIST:
             return _lists(array)
         case Kind.BYTES | Kind.GEOMETRY:
             return _latin(array)
@@ -87,9 +87,9 @@ def _padded(numbers: np.ndarray, digits: int) -> pa.StringArray:
 
 
 def _lists(array: pa.ListArray) -> pa.StringArray:
-    """Numbers in brackets."""
+    """Elements in brackets."""
     start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-    items = array.values.slice(start, end - start).cast(pa.string())
+    items = pc.fill_null(array.values.slice(start, end - start).cast(pa.string()), "null")
     texts = pa.ListArray.from_arrays(pc.subtract(array.offsets, start), items)
     joined = pc.binary_join_element_wise("[", pc.binary_join(texts, ","), "]", "")
     return _with_nulls(joined, array)

@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 from tailrace.formats.assemble import JsonEncoding, KeyValueFormat
 from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.declared import declared
+from tailrace.formats.declared import declared, jdbc_code
+from tailrace.formats.plaintext import as_text
 from tailrace.formats.topics import Topics
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
@@ -174,3 +176,15 @@ def test_deletes_have_no_tombstones_and_keys_are_json():
 def test_table_without_a_key_has_no_names_of_one():
     [message] = values(batch(replace(ORDERS, key=()), [change("c", None, A)]))
     assert message["pkNames"] is None
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_has_a_code_of_jdbc(kind):
+    assert isinstance(jdbc_code(ColumnType(kind, "x")), int)
+
+
+def test_lists_are_texts_in_brackets():
+    array = pa.array([[1, None], [], None, [2]], pa.list_(pa.int32())).slice(1)
+    made = as_text(array, ColumnType(Kind.LIST, "_int4"))
+    assert made.to_pylist() == ["[]", None, "[2]"]
+    assert as_text(pa.array([[1, None]]), ColumnType(Kind.LIST, "_int4")).to_pylist() == ["[1,null]"]
