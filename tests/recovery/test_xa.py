@@ -18,10 +18,10 @@ from tailrace.sources import registry
 from tailrace.sources.mysql import prepared as prepared_module
 from tailrace.sources.mysql import source as mysql_source
 from tests.recovery.test_exactness import ROWS, now, verify_run
-from tests.recovery.test_failover import catch_up, promote, replica_of
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
 from tests.support.logged import end_of_log
 from tests.support.replica import SlowReplica
+from tests.support.replication import catch_up, primary_of, promote, replica_of
 from tests.support.switch import Switch
 from tests.support.workload import SUBJECTS, fill
 from tests.support.xa import XaWriters, end, end_all, prepare
@@ -435,10 +435,11 @@ def test_who_may_not_see_prepared_transactions_is_told_the_grant(mysql, database
         mysql.execute(f"DROP USER {user}")
 
 
-def test_failover_finds_what_is_prepared_in_the_other_servers_log():
+@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+def test_failover_finds_what_is_prepared_in_the_other_servers_log(product):
     table = "shop.t"
-    with start_mysql(options={"server_id": "101"}) as primary:
-        primary.execute("CREATE DATABASE shop", f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
+    with primary_of(product) as primary:
+        primary.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
         with (
             replica_of(primary) as other,
             Switch(primary) as address,

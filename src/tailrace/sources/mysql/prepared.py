@@ -33,8 +33,10 @@ from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.mysql.wire.xa import XaMark, XaStep, xid_of
 
-#: How long transactions that the log does not hold are waited for to end.
+#: How long transactions that the log does not hold are waited for to end, seconds.
 _WAIT_S = 10.0
+#: How long before the log is read back beyond the file that the place is in.
+_SHORT_S = 1.0
 _POLL_S = 0.1
 #: XA PREPARE is listed an instant after its GTID counts as executed.
 _LISTED_S = 0.05
@@ -57,16 +59,22 @@ def prepared_at(options: SourceOptions, position: MySqlPosition) -> tuple[Prepar
         TransientSourceError: the server stayed away.
     """
     found: dict[str, Prepared | None] = {}
-    absent: set[str] = set()
-    deadline = time.monotonic() + _WAIT_S
+    #: What is not in the file of `position`; what is not in any before it either.
+    absent: tuple[set[str], set[str]] = set(), set()
+    begun = time.monotonic()
+    listed: set[str] | None = None
     while True:
-        wanted = _open_at(options, position)
-        if sought := wanted - found.keys() - absent:
-            found |= _read_back(options, position, sought)
-            absent |= sought - found.keys()
-        if not (missing := wanted & absent):
+        listed, ended = _open_at(options, position, listed)
+        wanted = listed | ended
+        # what only reads ends soon, as a rule: the whole log is not read for it
+        waited = time.monotonic() - begun
+        everywhere = waited > _SHORT_S
+        if sought := wanted - found.keys() - absent[everywhere]:
+            found |= _read_back(options, position, sought, everywhere=everywhere)
+            absent[everywhere].update(sought - found.keys())
+        if not (missing := wanted - found.keys()):
             return _in_order(found[xid] for xid in wanted)
-        if time.monotonic() > deadline:
+        if everywhere and waited > _WAIT_S:
             raise _not_found(
                 missing,
                 f"they are open at `{position}`, and no log file before it holds an XA PREPARE of them",
@@ -85,7 +93,7 @@ def prepared_again(
         TransientSourceError: the server stayed away.
     """
     xids = {place.xid for place in prepared}
-    found = _read_back(options, position, xids) if xids else {}
+    found = _read_back(options, position, xids, everywhere=True) if xids else {}
     if missing := xids - found.keys():
         raise _not_found(
             missing, f"the log of the server that took over does not hold them before `{position}`"
@@ -98,14 +106,23 @@ def _in_order(found: Iterable[Prepared | None]) -> tuple[Prepared, ...]:
     return tuple(sorted(places, key=lambda place: (number_of(place.file), place.start)))
 
 
-def _open_at(options: SourceOptions, position: MySqlPosition) -> set[str]:
-    """The xids of all that are open at `position`, whatever they change."""
+def _open_at(
+    options: SourceOptions, position: MySqlPosition, among: set[str] | None
+) -> tuple[set[str], set[str]]:
+    """The xids that may be open at `position`, whatever they change: those open still, those ended since.
+
+    Args:
+        options: the server.
+        position: the place.
+        among: those that were open still when this was asked before; what has come since came too late.
+    """
 
     def ask() -> tuple[set[str], MySqlPosition]:
         with closing(connect(options, purpose=_DOING)) as connection:
             listed = _listed(connection)
-            time.sleep(_LISTED_S)
-            listed |= _listed(connection)
+            if among is None:
+                time.sleep(_LISTED_S)
+                listed |= _listed(connection)
             file, pos = end_of_log(connection)
             return listed, replace(position, file=file, pos=pos)
 
@@ -116,7 +133,7 @@ def _open_at(options: SourceOptions, position: MySqlPosition) -> set[str]:
         for mark in index.feed(block).xa:
             first.setdefault(mark.xid, mark.step)
     ended = {xid for xid, step in first.items() if step is not XaStep.PREPARES}
-    return (listed - first.keys()) | ended
+    return (listed if among is None else listed & among) - first.keys(), ended
 
 
 def _listed(connection: pymysql.Connection[Any]) -> set[str]:
@@ -159,13 +176,20 @@ def require_unused(connection: pymysql.Connection[Any]) -> None:
     )
 
 
-def _read_back(options: SourceOptions, position: MySqlPosition, xids: set[str]) -> dict[str, Prepared | None]:
-    """What transactions open at `position` prepared; None for one without rows of captured tables."""
+def _read_back(
+    options: SourceOptions, position: MySqlPosition, xids: set[str], *, everywhere: bool
+) -> dict[str, Prepared | None]:
+    """What transactions open at `position` prepared; None for one without rows of captured tables.
+
+    Only the file of `position` is looked through, unless `everywhere`.
+    """
     files = retrying(options, lambda: _files(options), _DOING)
     found: dict[str, Prepared | None] = {}
     for file in reversed(files):
         if number_of(file) > position.file_number or not xids - found.keys():
             continue
+        if file != position.file and not everywhere:
+            break
         upto = position.pos if file == position.file else None
         for mark in _marks(options, file, upto, position.server):
             if mark.xid not in xids or mark.xid in found:
