@@ -131,7 +131,7 @@ class LogIndex:
                 _refuse(status, message)
             try:
                 ended = self._ask(message, offset, found)
-            except (struct.error, IndexError, ValueError) as error:
+            except (struct.error, LookupError, ValueError, OverflowError) as error:
                 raise DecodeError("a message of the log is malformed", ms.place(message)) from error
             if ended is not None:
                 done.append(ended)
@@ -190,10 +190,10 @@ class LogIndex:
             case ms.STREAM_PREPARE:
                 self._held[_name(body, 29)] = self._held.pop(struct.unpack_from(">I", body, 25)[0])
             case ms.STREAM_COMMIT:
-                xid, _, lsn, end, ts = struct.unpack_from(">IBQQq", body)
+                xid, _, lsn, end, ts = struct.unpack_from(">IBqqq", body)
                 return self._commit(xid, offset + len(message), (lsn, end, ts, xid))
             case ms.COMMIT_PREPARED:
-                _, lsn, end, ts, xid = struct.unpack_from(">BQQqI", body)
+                _, lsn, end, ts, xid = struct.unpack_from(">BqqqI", body)
                 return self._commit(_name(body, 29), offset + len(message), (lsn, end, ts, xid))
             case ms.STREAM_ABORT:
                 xid, subxid = struct.unpack_from(">II", body)

@@ -206,7 +206,7 @@ class LogDecoder:
                 _refuse(int(result), message)
             try:
                 yield from self._ask(message, streamed)
-            except (struct.error, IndexError, UnicodeDecodeError) as error:
+            except (struct.error, IndexError, ValueError, OverflowError) as error:
                 raise DecodeError("a message of the log is malformed", ms.place(message)) from error
             at += size
 
@@ -231,7 +231,7 @@ class LogDecoder:
             case ms.STREAM_START:
                 self._holding = struct.unpack_from(">I", body)[0], ms.STREAM_STOP
             case ms.STREAM_COMMIT:
-                xid, _, lsn, _, ts = struct.unpack_from(">IBQQq", body)
+                xid, _, lsn, _, ts = struct.unpack_from(">IBqqq", body)
                 yield from self._replay(xid, xid, lsn, ts)
             case ms.STREAM_ABORT:
                 self._abort(*struct.unpack_from(">II", body))
@@ -243,7 +243,7 @@ class LogDecoder:
             case ms.STREAM_PREPARE:
                 self._prepared[_name(body, 29)] = struct.unpack_from(">I", body, 25)[0], True
             case ms.COMMIT_PREPARED:
-                _, lsn, _, ts, xid = struct.unpack_from(">BQQqI", body)
+                _, lsn, _, ts, xid = struct.unpack_from(">BqqqI", body)
                 name = _name(body, 29)
                 held = self._prepared.pop(name, None)
                 if held is None:
