@@ -1,16 +1,20 @@
-"""Which batches are in Kafka already: one small record per writer, in the same transaction as its messages.
+"""What is in Kafka already: small records, in the same transactions as the messages they speak of.
 
-    topic   __tailrace.<pipeline>         one partition, compacted
-    key     <writer's number>, or `owner`
-    value   {"v": 1, "stream": Spark's id of the checkpoint, "batch": 7, "writers": 2}
+    topic   __tailrace.<pipeline>.<topic prefix>      one partition, compacted
 
-A record of its own and not a consumer group's offset (`send_offsets_to_transaction`): brokers forget the
+    key                value                                 written by
+    <writer's number>  {"v", "stream", "batch", "writers"}   each writer, with its share of a batch
+    beside             the same                              the driver, with what goes with a batch
+    owner              the same, batch -1                    the driver, before anything else
+    shape:<table>      {"v", "stream", "shape"}              the driver, with a schema change
+
+`stream` is Spark's id of the checkpoint. The owner says which stream writes under the pipeline's name and
+with how many writers.
+
+Records of their own and not a consumer group's offsets (`send_offsets_to_transaction`): brokers forget the
 offsets of a group that has been idle for a week (`offsets.retention.minutes`), and a pipeline that was
 stopped half way through a batch may well be idle for longer. A compacted topic keeps the last record of a
 key for ever.
-
-The owner's record says which stream writes under the pipeline's name, and with how many writers; it is
-written before any of them writes.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -26,7 +30,8 @@ from tailrace.errors import StateError, TransientSinkError
 from tailrace.sinks.kafka.client import Client, legal
 from tailrace.sinks.kafka.failure import sink_error
 
-OWNER = "owner"
+OWNER, BESIDE = "owner", "beside"
+_SHAPE = "shape:"
 _VERSION = 1
 _TIMEOUT_S = 60.0
 #: How many records are taken at once.
@@ -35,7 +40,7 @@ _RECORDS = 10_000
 
 @dataclass(frozen=True)
 class Marker:
-    """What a writer, or the owner, has written last.
+    """What a writer, or the driver, has written last.
 
     Args:
         stream: Spark's id of the stream's checkpoint.
@@ -47,31 +52,65 @@ class Marker:
     batch: int
     writers: int
 
-    def value(self) -> bytes:
-        """The record's value."""
-        return json.dumps({"v": _VERSION, **asdict(self)}, separators=(",", ":")).encode()
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a table that was announced last.
+
+    Args:
+        stream: Spark's id of the stream's checkpoint.
+        shape: its fingerprint.
+    """
+
+    stream: str
+    shape: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of the topic.
+
+    Args:
+        key: its key.
+        value: what it says.
+    """
+
+    key: str
+    value: Marker | Shape
+
+    @classmethod
+    def of_shape(cls, table: str, shape: Shape) -> Record:
+        """That a table's shape was announced."""
+        return cls(_SHAPE + table, shape)
+
+    def pair(self) -> tuple[bytes, bytes]:
+        """Key and value as bytes."""
+        said = {"v": _VERSION, **asdict(self.value)}
+        return self.key.encode(), json.dumps(said, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
 class Markers:
-    """The last marker of each key, and where the next one will stand.
+    """The last record of each key, and where the next one will stand.
 
     Args:
-        last: by key.
+        last: markers by key.
+        shapes: fingerprints by table.
         end: offset of the next record.
     """
 
-    last: Mapping[str, Marker]
-    end: int
+    last: Mapping[str, Marker] = field(default_factory=dict)
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    end: int = 0
 
 
-def marker_topic(pipeline: str) -> str:
-    """The topic of a pipeline's markers."""
-    return f"__tailrace.{legal(pipeline)}"[:249]
+def marker_topic(name: str) -> str:
+    """The topic of the records of the sink called `name`."""
+    return f"__tailrace.{legal(name)}"[:249]
 
 
 def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
-    """The committed markers from offset `start` on.
+    """The committed records from offset `start` on.
 
     Who wants to know what its own predecessor has committed calls `init_transactions` first: a transaction
     that is still open is not seen.
@@ -92,6 +131,7 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
         }
     )
     last: dict[str, Marker] = {}
+    shapes: dict[str, str] = {}
     end, deadline = start, time.monotonic() + _TIMEOUT_S
     try:
         consumer.assign([TopicPartition(topic, 0, start)])
@@ -99,10 +139,15 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
             for message in consumer.consume(_RECORDS, 0.2):
                 error = message.error()
                 if error is None:
-                    last[message.key().decode()] = _parsed(topic, message.value())
+                    key = message.key().decode()
+                    said = _parsed(topic, message.value())
+                    if isinstance(said, Marker):
+                        last[key] = said
+                    else:
+                        shapes[key.removeprefix(_SHAPE)] = said.shape
                     end = message.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                    return Markers(last, max(end, message.offset()))
+                    return Markers(last, shapes, max(end, message.offset()))
                 elif not error.retriable():
                     raise sink_error(error.name(), error.str(), topic)
             if time.monotonic() > deadline:
@@ -115,12 +160,12 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
         consumer.close()
 
 
-def _parsed(topic: str, value: bytes) -> Marker:
+def _parsed(topic: str, value: bytes) -> Marker | Shape:
     said = json.loads(value)
-    if said.get("v") != _VERSION:
+    if said.pop("v") != _VERSION:
         raise StateError(
             f"topic `{topic}` was written by another version of Tailrace",
-            f"found version {said.get('v')}, needed {_VERSION}",
+            f"version {_VERSION} is needed",
             "go on with the version that wrote it",
         )
-    return Marker(said["stream"], said["batch"], said["writers"])
+    return Shape(**said) if "shape" in said else Marker(**said)

@@ -18,6 +18,7 @@ is there twice.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,9 +27,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from tailrace.config.model import KafkaDelivery, KafkaSettings
+from tailrace.config.model import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import SinkError, TransientSinkError
-from tailrace.formats.base import NO_IDS
+from tailrace.formats.base import NO_IDS, SchemaIds
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import (
     Capabilities,
@@ -38,16 +39,23 @@ from tailrace.sinks.base import (
     Unit,
     Written,
 )
+from tailrace.sinks.kafka.beside import Beside
 from tailrace.sinks.kafka.client import Client, legal
 from tailrace.sinks.kafka.cluster import Cluster, Topic
-from tailrace.sinks.kafka.formats import message_format
-from tailrace.sinks.kafka.markers import Marker
-from tailrace.sinks.kafka.stream import Stream
+from tailrace.sinks.kafka.failure import sink_error
+from tailrace.sinks.kafka.formats import message_format, schema_registry, side_streams
+from tailrace.sinks.kafka.librdkafka import KafkaError
+from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.writer import REPORT, SHARES, Share, cut_cells, write_share
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.query import parse_error
 from tailrace.transform.route import Router
 
+_log = logging.getLogger(__name__)
+
+#: Settings of the topic of refused messages: as large as a request may be by default, and a little less.
+_REFUSED = {"max.message.bytes": "100000000"}
+#: Settings of the marker topic.
 _MARKERS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
 
 
@@ -69,8 +77,11 @@ class KafkaSink:
         self._client = Client(settings.bootstrap_servers, settings.properties)
         self._format = message_format(settings, connector)
         self._exactly_once = settings.delivery is KafkaDelivery.EXACTLY_ONCE
+        self._registry = schema_registry(settings)
         self._cluster = Cluster(self._client)
-        self._stream: Stream | None = None
+        streams = side_streams(settings, connector)
+        self._beside = Beside(settings, self._client, self._cluster, streams, self._registry)
+        self._stream: KafkaStream | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,32 +96,49 @@ class KafkaSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        targets = {str(part.table): self._router.target(part.table) for part in batch.parts}
         stream = self._open(batch)
+        targets = {str(part.table): self._router.target(part.table) for part in batch.parts}
         written = [Written.of(part, targets[str(part.table)]) for part in batch.parts]
         writers, missing = stream.missing(batch.id)
-        if not missing or not targets:
+        if not targets:
             return written
-        share = self._share(batch, stream, writers, self._topics(targets))
-        reports = _run(batch, share, missing)
-        stream.tokens |= {r["writer"]: r["token"] for r in reports}
-        failpoint("sink.table")
-        if self._exactly_once:
+        try:
+            self._beside.write(batch, stream)
+        except KafkaError as error:
+            raise sink_error(error.name, error.said, error.topic) from error
+        if missing:
+            share = self._share(batch, stream, writers, self._topics(targets))
+            reports = _run(batch, share, missing)
+            stream.tokens |= {r["writer"]: r["token"] for r in reports}
+            if refused := sum(r["refused"] for r in reports):
+                _log.warning(
+                    "batch %d: %d messages refused, now in `%s`", batch.id, refused, self._quarantine
+                )
+            failpoint("sink.table")
             stream.done(batch.id, writers)
         return written
 
     def close(self) -> None:
         """See `Sink.close`."""
+        self._beside.close()
 
-    def _open(self, batch: CellBatch) -> Stream:
+    @property
+    def _quarantine(self) -> str:
+        return legal(f"{self._settings.topic_prefix}.__quarantine")[:249]
+
+    def _open(self, batch: CellBatch) -> KafkaStream:
         if self._stream is not None:
             return self._stream
-        writers = self._settings.parallelism or batch.spark.sparkContext.defaultParallelism
+        settings = self._settings
+        writers = settings.parallelism or batch.spark.sparkContext.defaultParallelism
         self._cluster.connect()
-        stream = Stream(self._client, batch.stream, writers)
+        stream = KafkaStream(
+            self._client, batch.stream, settings.topic_prefix, writers, is_transactional=self._exactly_once
+        )
         if self._exactly_once:
-            self._cluster.topics([stream.topic], 1, self._settings.topic_replication, _MARKERS)
-            stream.open()
+            self._cluster.topics([stream.topic], 1, settings.topic_replication, _MARKERS)
+        stream.open()
+        self._beside.start()
         self._stream = stream
         return stream
 
@@ -123,26 +151,40 @@ class KafkaSink:
         )
         return {table: topics[name] for table, name in names.items()}
 
-    def _share(self, batch: CellBatch, stream: Stream, writers: int, topics: Mapping[str, Topic]) -> Share:
-        shapes: dict[str, set[Any]] = {}
+    def _share(
+        self, batch: CellBatch, stream: KafkaStream, writers: int, topics: Mapping[str, Topic]
+    ) -> Share:
+        forms: dict[str, set[str]] = {}
         for part in batch.parts:
-            keys = ([(c, s.column(c).type.arrow) for c in s.key] for s in part.shapes)
-            shapes.setdefault(str(part.table), set()).update(map(str, keys))
+            keys = [[(c, str(s.column(c).type.arrow)) for c in s.key] for s in part.shapes]
+            forms.setdefault(str(part.table), set()).update(map(str, keys))
+        quarantine = None
+        if self._settings.on_refused_row is RefusedRow.QUARANTINE:
+            name, replication = self._quarantine, self._settings.topic_replication
+            quarantine = self._cluster.topics([name], 1, replication, _REFUSED)[name]
         return Share(
-            self._client,
-            self._format,
-            NO_IDS,
-            topics,
-            writers,
-            frozenset(table for table, forms in shapes.items() if len(forms) > 1),
-            time.time_ns() // 1_000_000,
-            self._settings.tombstones,
-            batch.stream.pipeline if self._exactly_once else None,
-            Marker(batch.stream.query, batch.id, writers),
-            stream.topic,
-            stream.end,
-            dict(stream.tokens),
+            client=self._client,
+            format=self._format,
+            ids=self._ids(batch),
+            topics=topics,
+            writers=writers,
+            whole=frozenset(table for table, keys in forms.items() if len(keys) > 1),
+            now_ms=time.time_ns() // 1_000_000,
+            tombstones=self._settings.tombstones,
+            quarantine=quarantine,
+            name=stream.name if self._exactly_once else None,
+            marker=stream.marker(batch.id, writers),
+            marker_topic=stream.topic,
+            marker_end=stream.end,
+            tokens=dict(stream.tokens),
         )
+
+    def _ids(self, batch: CellBatch) -> SchemaIds:
+        """The registry's ids of all schemas in the batch."""
+        if self._registry is None:
+            return NO_IDS
+        shapes = [shape for part in batch.parts for shape in part.shapes]
+        return self._registry.ids(schema for shape in shapes for schema in self._format.schemas(shape))
 
 
 def _run(batch: CellBatch, share: Share, missing: list[int]) -> list[Any]:

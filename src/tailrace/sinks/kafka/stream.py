@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +13,15 @@ from tailrace.sinks.base import StreamId
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer
-from tailrace.sinks.kafka.markers import OWNER, Marker, marker_topic, read_markers
+from tailrace.sinks.kafka.markers import (
+    BESIDE,
+    OWNER,
+    Marker,
+    Record,
+    Shape,
+    marker_topic,
+    read_markers,
+)
 
 _TIMEOUT_S = 90.0
 #: Producers of former writers that are shut out at the same time.
@@ -21,40 +30,52 @@ _AT_ONCE = 8
 _READ_EVERY = 1000
 
 
-class Stream:
+class KafkaStream:
     """The state of a stream's batches, kept in the marker topic and read from there when a run begins.
 
     Args:
         client: how to reach the cluster.
         stream: the stream.
+        prefix: the topics' prefix: a pipeline may have several Kafka sinks.
         writers: how many writers new batches have.
+        is_transactional: whether there are transactions and markers at all.
     """
 
-    def __init__(self, client: Client, stream: StreamId, writers: int) -> None:
+    def __init__(
+        self, client: Client, stream: StreamId, prefix: str, writers: int, *, is_transactional: bool
+    ) -> None:
         self._client = client
         self._id = stream
         self._writers = writers
         self._last: dict[str, Marker] = {}
         self._batches = 0
-        self.topic = marker_topic(stream.pipeline)
-        #: Markers from this offset on are not known.
+        self.is_transactional = is_transactional
+        #: Begins transactional ids.
+        self.name = f"{stream.pipeline}.{prefix}"
+        self.topic = marker_topic(self.name)
+        #: Records from this offset on are not known.
         self.end = 0
         #: The producer that wrote last, by writer.
         self.tokens: dict[int, str] = {}
+        #: The shapes that were announced, by table.
+        self.shapes: dict[str, str] = {}
 
     def open(self) -> None:
         """Find out what is written, and shut out those who might still write.
 
-        A writer that this stream will have again shuts out its predecessor itself. Others, of a run with
-        more of them, are shut out here, so that a batch begun by them is found begun or never will be.
+        A writer that this run will have again shuts out its predecessor itself. Others, of a run with more
+        of them, are shut out here, so that a batch begun by them is found begun or never will be.
 
         Raises:
             StateError: another stream writes under the pipeline's name.
             SinkError: Kafka does not let us.
         """
+        if not self.is_transactional:
+            return
         try:
             producer = self._producer(OWNER)
             try:
+                self._producer(BESIDE).close()
                 self._own(producer)
             finally:
                 producer.close()
@@ -76,27 +97,61 @@ class Stream:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 for shut_out in pool.map(self._producer, map(str, range(former))):
                     shut_out.close()
-            self._note(producer, Marker(self._id.query, -1, self._writers))
+            self._note(producer, Record(OWNER, Marker(self._id.query, -1, self._writers)))
             known = read_markers(self._client, self.topic)
-        self._last, self.end = dict(known.last), known.end
+        self._last, self.shapes, self.end = dict(known.last), dict(known.shapes), known.end
 
     def missing(self, batch: int) -> tuple[int, list[int]]:
         """How many writers batch number `batch` has, and those that have not written it."""
-        begun = [m.writers for key, m in self._last.items() if key != OWNER and m.batch == batch]
+        of_writers = {key: marker for key, marker in self._last.items() if key not in (OWNER, BESIDE)}
+        begun = [marker.writers for marker in of_writers.values() if marker.batch == batch]
         writers = begun[0] if begun else self._writers
-        last = [self._last.get(str(writer)) for writer in range(writers)]
+        last = [of_writers.get(str(writer)) for writer in range(writers)]
         return writers, [w for w, marker in enumerate(last) if marker is None or marker.batch < batch]
+
+    def marker(self, batch: int, writers: int) -> Marker:
+        """What a writer of batch number `batch` writes with its share."""
+        return Marker(self._id.query, batch, writers)
 
     def done(self, batch: int, writers: int) -> None:
         """All writers have written batch number `batch`."""
-        self._last |= {str(w): Marker(self._id.query, batch, writers) for w in range(writers)}
+        if not self.is_transactional:
+            return
+        self._last |= {str(w): self.marker(batch, writers) for w in range(writers)}
         self._batches += 1
         if self._batches % _READ_EVERY == 0:
             self.end = read_markers(self._client, self.topic, self.end).end
 
+    # ---- beside the data -----------------------------------------------------------------------------
+
+    def has_beside(self, batch: int) -> bool:
+        """Whether what goes with batch number `batch` is written."""
+        marker = self._last.get(BESIDE)
+        return marker is not None and marker.batch >= batch
+
+    def beside_records(self, batch: int, shapes: Mapping[str, str]) -> list[Record]:
+        """What the driver writes with what goes with a batch, which announces `shapes`."""
+        announced = [Record.of_shape(t, Shape(self._id.query, shape)) for t, shape in shapes.items()]
+        return [*announced, Record(BESIDE, self.marker(batch, 0))]
+
+    def beside_done(self, batch: int, shapes: Mapping[str, str]) -> None:
+        """What goes with batch number `batch` is written."""
+        self._last[BESIDE] = self.marker(batch, 0)
+        self.shapes |= shapes
+
+    def producer_beside(self) -> Producer:
+        """The driver's producer; shuts out its predecessor.
+
+        Raises:
+            KafkaError: Kafka does not let us.
+        """
+        if not self.is_transactional:
+            return Producer(self._client.producer_settings(None))
+        return self._producer(BESIDE)
+
     def _producer(self, name: str) -> Producer:
         """The one producer of that name from now on."""
-        producer = Producer(self._client.producer_settings(f"tailrace.{self._id.pipeline}.{name}"))
+        producer = Producer(self._client.producer_settings(f"tailrace.{self.name}.{name}"))
         try:
             producer.init_transactions(_TIMEOUT_S)
         except BaseException:
@@ -104,8 +159,8 @@ class Stream:
             raise
         return producer
 
-    def _note(self, producer: Producer, marker: Marker) -> None:
-        key, value = pa.array([OWNER.encode()]), pa.array([marker.value()])
+    def _note(self, producer: Producer, record: Record) -> None:
+        key, value = (pa.array([side]) for side in record.pair())
         partition, wanted = np.zeros(1, np.int32), np.ones(1, np.uint8)
         producer.begin()
         producer.produce(self.topic, Messages(key, value, None, partition, wanted), _TIMEOUT_S)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.formats.base import MessageFormat, SchemaIds
@@ -38,18 +39,18 @@ from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.failure import FENCED, sink_error
 from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer
-from tailrace.sinks.kafka.markers import Marker, read_markers
+from tailrace.sinks.kafka.markers import Marker, Record, read_markers
 
 #: Columns of what `cut_cells` gives.
 SHARES = "writer int, seq string, cell binary"
 _SHARES = pa.schema([("writer", pa.int32()), ("seq", pa.string()), ("cell", pa.binary())])
 #: Columns of what `write_share` gives.
-REPORT = "writer int, token string, messages bigint, failure string, detail string, hint string"
+REPORT = "writer int, token string, refused bigint, failure string, detail string, hint string"
 _REPORT = pa.schema(
     [
         ("writer", pa.int32()),
         ("token", pa.string()),
-        ("messages", pa.int64()),
+        ("refused", pa.int64()),
         ("failure", pa.string()),
         ("detail", pa.string()),
         ("hint", pa.string()),
@@ -74,7 +75,8 @@ class Share:
         whole: tables that go to one writer as they are: the batch holds several forms of their key.
         now_ms: processing time, milliseconds since 1970 UTC.
         tombstones: whether messages without a value are written.
-        pipeline: begins transactional ids; None: no transactions.
+        quarantine: where messages go that their topic does not take; None: they are an error.
+        name: begins transactional ids; None: no transactions.
         marker: what is written with the messages.
         marker_topic: where to.
         marker_end: markers from there on are not known to the driver.
@@ -89,7 +91,8 @@ class Share:
     whole: frozenset[str]
     now_ms: int
     tombstones: bool
-    pipeline: str | None
+    quarantine: Topic | None
+    name: str | None
     marker: Marker
     marker_topic: str
     marker_end: int
@@ -97,7 +100,7 @@ class Share:
 
     def transactional_id(self, writer: int) -> str:
         """The id that only one producer at a time may have."""
-        return f"tailrace.{self.pipeline}.{writer}"
+        return f"tailrace.{self.name}.{writer}"
 
 
 # ---- cells by writer ---------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
                 transaction.write(ChangeBatch.from_cell(cell.as_buffer()))
         if transaction is not None:
             transaction.finish()
-            report = [transaction.writer, transaction.token, transaction.messages, None, None, None]
+            report = [transaction.writer, transaction.token, transaction.refused, None, None, None]
             yield _row(report)
     except KafkaError as error:
         _drop(transaction)
@@ -213,11 +216,11 @@ class _Writing:
 
     def __init__(self, share: Share, writer: int, kept: _Kept, *, done: bool) -> None:
         self.writer = writer
-        self.messages = 0
+        self.refused = 0
         self._share = share
         self._kept = kept
         self._done = done
-        if share.pipeline is not None and not done:
+        if share.name is not None and not done:
             kept.producer.begin()
 
     @property
@@ -231,29 +234,63 @@ class _Writing:
             return
         share = self._share
         made = share.format.messages(batch, share.now_ms, share.ids)
-        keys, values = made.column("key"), made.column("value")
+        keys, values, headers = (made.column(name) for name in ("key", "value", "headers"))
         topic = share.topics[str(batch.table.id)]
         wanted = self._own(batch, len(values))
         if not share.tombstones:
             wanted &= values.is_valid().to_numpy(zero_copy_only=False)
-        headers = made.column("headers")
-        messages = Messages(
-            keys, values, headers, partitions_of(keys, topic.partitions), wanted.astype(np.uint8)
-        )
+        if (too_large := wanted & (sizes(made) > topic.limit)).any():
+            self._refuse(batch, made, topic, too_large)
+            wanted &= ~too_large
+        partitions = partitions_of(keys, topic.partitions)
+        messages = Messages(keys, values, headers, partitions, wanted.astype(np.uint8))
         self._kept.producer.produce(topic.name, messages, _PATIENCE_S)
-        self.messages += int(wanted.sum())
+
+    def _refuse(self, batch: ChangeBatch, made: pa.RecordBatch, topic: Topic, too_large: np.ndarray) -> None:
+        """Put aside messages that `topic` does not take, with the reason in headers.
+
+        Raises:
+            SinkError: they are not to be put aside.
+        """
+        rows = np.flatnonzero(too_large)
+        change = int(change_of(batch, made.num_rows)[rows[0]])
+        (origin,) = batch.origin.slice(change, 1).to_pylist()
+        place = self._share.quarantine
+        if place is None:
+            raise SinkError(
+                f"a message of table `{batch.table.id}` is larger than topic `{topic.name}` takes",
+                f"{sizes(made)[rows[0]]} bytes with what Kafka adds, the topic's `max.message.bytes` is "
+                f"{topic.limit}; the change stands at {origin['file']}:{origin['pos']} of the log",
+                f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config "
+                "max.message.bytes=...; or set `sink.on-refused-row: quarantine`",
+            )
+        refused = made.take(pa.array(rows))
+        fits = pa.array(sizes(refused) <= place.limit)
+        said = {
+            "__tailrace.refused.topic": topic.name,
+            "__tailrace.refused.reason": f"larger than the topic's max.message.bytes ({topic.limit})",
+        }
+        entries = [list(said.items())] * len(rows)
+        headers = pa.array(
+            [[(k, v.encode()) for k, v in entry] for entry in entries], made.column("headers").type
+        )
+        keys = refused.column("key")
+        values = pc.if_else(fits, refused.column("value"), pa.scalar(None, pa.binary()))
+        partitions, wanted = partitions_of(keys, place.partitions), np.ones(len(rows), np.uint8)
+        messages = Messages(keys, values, headers, partitions, wanted)
+        self._kept.producer.produce(place.name, messages, _PATIENCE_S)
+        self.refused += len(rows)
 
     def finish(self) -> None:
         """Make it durable."""
         if self._done:
             return
         producer, share = self._kept.producer, self._share
-        if share.pipeline is None:
+        if share.name is None:
             producer.deliver(_PATIENCE_S)
             failpoint("sink.task")
             return
-        key = pa.array([str(self.writer).encode()])
-        value = pa.array([share.marker.value()])
+        key, value = (pa.array([side]) for side in Record(str(self.writer), share.marker).pair())
         partition, wanted = np.zeros(1, np.int32), np.ones(1, np.uint8)
         producer.produce(share.marker_topic, Messages(key, value, None, partition, wanted), _PATIENCE_S)
         failpoint("sink.produced")
@@ -266,29 +303,49 @@ class _Writing:
         if self._share.writers == 1 or not len(key_updates(batch)):
             return np.ones(messages, bool)
         own = _writers(self._share, batch) == self.writer
-        if messages == len(batch):
-            return np.asarray(own)
-        return np.repeat(own, 1 + (operations(batch) == OP_DELETE))
+        return np.asarray(own[change_of(batch, messages)])
 
     def drop(self) -> None:
         """Let go of the producer: its transaction is aborted by its successor, or by Kafka in time."""
         self._kept.producer.close()
 
 
+def change_of(batch: ChangeBatch, messages: int) -> np.ndarray:
+    """The number of the change that each of a batch's messages is of."""
+    rows = np.arange(len(batch))
+    return rows if messages == len(batch) else np.repeat(rows, 1 + (operations(batch) == OP_DELETE))
+
+
+def sizes(made: pa.RecordBatch) -> np.ndarray:
+    """Bytes of each message as a batch of its own, at most."""
+    total = np.full(made.num_rows, _OVERHEAD, np.int64)
+    for name in ("key", "value"):
+        total += pc.fill_null(pc.binary_length(made.column(name)), 0).to_numpy()
+    headers = made.column("headers")
+    if headers.null_count < len(headers):
+        entries = headers.values
+        each = np.zeros(len(entries) + 1, np.int64)
+        lengths = [pc.fill_null(pc.binary_length(entries.field(i)), 0).to_numpy() for i in (0, 1)]
+        np.cumsum(lengths[0] + lengths[1] + 10, out=each[1:])
+        starts = headers.offsets.to_numpy()
+        total += np.where(headers.is_valid().to_numpy(zero_copy_only=False), np.diff(each[starts]), 0)
+    return total
+
+
 def _open(share: Share, writer: int) -> _Writing:
-    name = share.client.bootstrap_servers if share.pipeline is None else share.transactional_id(writer)
+    name = share.client.bootstrap_servers if share.name is None else share.transactional_id(writer)
     kept = _producers.pop(name, None)
-    if kept is not None and share.pipeline is not None and kept.token != share.tokens.get(writer):
+    if kept is not None and share.name is not None and kept.token != share.tokens.get(writer):
         kept.producer.close()
         kept = None
     if kept is not None:
-        done = share.pipeline is not None and kept.batch == share.marker.batch
+        done = share.name is not None and kept.batch == share.marker.batch
     else:
         smallest = min((topic.limit for topic in share.topics.values()), default=1_000_000)
-        id_ = None if share.pipeline is None else share.transactional_id(writer)
+        id_ = None if share.name is None else share.transactional_id(writer)
         producer = Producer(share.client.producer_settings(id_, min(smallest, 1_000_000)))
         kept, done = _Kept(producer, uuid.uuid4().hex, -1), False
-        if share.pipeline is not None:
+        if share.name is not None:
             done = _take_over(share, writer, producer)
     writing = _Writing(share, writer, kept, done=done)
     _producers[name] = kept

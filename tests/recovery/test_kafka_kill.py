@@ -1,0 +1,135 @@
+"""Whatever is killed, and wherever, a consumer of the topics meets each change once and keys in order."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+
+import pytest
+
+from tailrace.devservers.server import wait_until
+from tests.recovery.test_kill import LOAD, ROWS, SMALL_CHUNKS, in_order, source_rows
+from tests.support.pipelines import PipelineProcess
+from tests.support.topics import messages
+from tests.support.workload import SUBJECTS, Writers, fill
+
+#: (failpoint, who is killed): a worker with its transaction open, the driver between the commits of two
+#: writers, a worker that has committed and not told, the driver when all have.
+KILLS = (
+    ("sink.produced", "self"),
+    ("sink.task", "jvm"),
+    ("sink.produced", "jvm"),
+    ("sink.task", "self"),
+    ("sink.committed", "self"),
+)
+EVERY_KILL = (
+    *KILLS,
+    ("batch.planned", "jvm"),
+    ("snapshot.batch", "self"),
+    ("sink.table", "self"),
+    ("log.batch", "jvm"),
+    ("offset.planned", "self"),
+)
+
+
+@pytest.fixture
+def busy(mysql, database):
+    for subject in SUBJECTS[:2]:
+        fill(mysql, f"{database}.{subject.name}", subject, ROWS)
+    return database
+
+
+@pytest.fixture
+def run(mysql, kafka, busy, tmp_path):
+    sink = {
+        "type": "kafka",
+        "bootstrap-servers": kafka.bootstrap,
+        "topic-prefix": busy,
+        "topic-partitions": 3,
+        "parallelism": 2,
+    }
+    return PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, pipeline={"name": busy}, **SMALL_CHUNKS)
+
+
+def writing(mysql, busy):
+    return [Writers(mysql, f"{busy}.{subject.name}", subject, **LOAD) for subject in SUBJECTS[:2]]
+
+
+def assert_exact(mysql, kafka, busy):
+    for subject in SUBJECTS[:2]:
+        table = f"{busy}.{subject.name}"
+        held = replayed(messages(kafka, f"{busy}.{table}"))
+        assert in_order(held) == in_order(source_rows(mysql, table))
+
+
+def replayed(found):
+    """The rows that a topic's messages add up to; each must fit what is there, and come once."""
+    state, seen, partition_of = {}, set(), {}
+    deleted = None
+    for message in found:
+        assert partition_of.setdefault(message.key, message.partition) == message.partition
+        if message.value is None:
+            assert message.key == deleted, "a tombstone without its delete"
+            deleted = None
+            continue
+        assert deleted is None, "a delete without its tombstone"
+        change = json.loads(message.value)
+        op, before, after, source = (change[name] for name in ("op", "before", "after", "source"))
+        if op != "r":
+            event = (source["file"], source["pos"], source["row"], op)
+            assert event not in seen, f"a change came twice: {event}"
+            seen.add(event)
+        if op in ("r", "c"):
+            assert message.key not in state, f"{op} of a key that is there"
+        else:
+            assert state.pop(message.key) == before
+        if op == "d":
+            deleted = message.key
+        else:
+            state[message.key] = after
+    return list(state.values())
+
+
+def run_through(mysql, busy, run, kills):
+    for failpoint, victim in kills:
+        first, second = writing(mysql, busy)
+        with first, second:
+            run.run(failpoint=failpoint, victim=victim)
+    assert run.run() == 0, run.output()
+
+
+def test_topics_are_exact_after_kills_at_failpoints(mysql, kafka, busy, run):
+    run_through(mysql, busy, run, KILLS)
+    assert_exact(mysql, kafka, busy)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_topics_are_exact_after_kills_at_every_failpoint(mysql, kafka, busy, run):
+    run_through(mysql, busy, run, EVERY_KILL)
+    assert_exact(mysql, kafka, busy)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_topics_are_exact_after_random_kills_of_driver_and_broker(mysql, kafka, busy, run):
+    draw = random.Random(20)
+    for number in range(24):
+        first, second = writing(mysql, busy)
+        with first, second:
+            if number % 3:
+                run.run_for(draw.uniform(6, 20))
+            else:
+                breaking = threading.Thread(target=_break_soon, args=(kafka, draw.uniform(4, 12)))
+                breaking.start()
+                run.run_for(40)
+                breaking.join()
+    assert run.run() == 0, run.output()
+    assert_exact(mysql, kafka, busy)
+
+
+def _break_soon(kafka, after_s):
+    wait_until(lambda: False, after_s)
+    kafka.kill()
+    kafka.start()

@@ -1,0 +1,158 @@
+"""What the Kafka sink's tasks make of cells, without a broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace.config.model import KafkaSettings
+from tailrace.errors import ConfigError, SinkError, TransientSinkError
+from tailrace.kernels.murmur import partitions_of
+from tailrace.model.change import ChangeBatch
+from tests.support.changes import INT, TEXT, changes, table
+
+pytest.importorskip("confluent_kafka")
+
+from tailrace.sinks.kafka.client import Client
+from tailrace.sinks.kafka.cluster import Topic
+from tailrace.sinks.kafka.failure import sink_error
+from tailrace.sinks.kafka.formats import message_format
+from tailrace.sinks.kafka.markers import Marker, Record, _parsed
+from tailrace.sinks.kafka.writer import Share, _cut, _Writing, sizes
+
+SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SETTINGS = KafkaSettings("nowhere:1", "p")
+
+
+def share(**given: Any) -> Share:
+    return replace(
+        Share(
+            client=Client("nowhere:1", {}),
+            format=message_format(SETTINGS, "mysql"),
+            ids={},
+            topics={"shop.t": Topic("p.shop.t", 3, 1000)},
+            writers=3,
+            whole=frozenset(),
+            now_ms=0,
+            tombstones=True,
+            quarantine=None,
+            name=None,
+            marker=Marker("s", 0, 3),
+            marker_topic="m",
+            marker_end=0,
+            tokens={},
+        ),
+        **given,
+    )
+
+
+def key_update(old: int, new: int, first: int) -> ChangeBatch:
+    """A delete and a create that are the halves of one update."""
+    batch = changes(SHAPE, [("d", row(old), None), ("c", None, row(new))], first=first)
+    seq = f"{2 * first:032x}"
+    halves = pa.array([seq, seq[:-1] + format(int(seq[-1], 16) + 1, "x")])
+    return replace(batch, origin=batch.origin.set_column(0, "seq", halves))
+
+
+def row(i: int) -> dict[str, Any]:
+    return {"id": i, "name": f"n{i}"}
+
+
+# murmur2 of these texts as Kafka's own tests have it (UtilsTest): 32-bit hashes, signed
+VECTORS = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 100])
+def test_partition_of_a_key_is_that_of_kafkas_java_producer(partitions: int) -> None:
+    found = partitions_of(pa.array([*VECTORS, None]), partitions)
+    assert found.tolist() == [(h & 0x7FFFFFFF) % partitions for h in VECTORS.values()] + [0]
+    assert (partitions_of(pa.array([b"x", *VECTORS]).slice(1), partitions) == found[:-1]).all()
+
+
+def test_changes_of_a_key_stay_with_one_writer_in_their_order() -> None:
+    rows = [("u", row(i % 10), {"id": i % 10, "name": str(i)}) for i in range(200)]
+    pieces = dict(_cut(share(), changes(SHAPE, rows)))
+    assert sorted(pieces) == [0, 1, 2]
+    owners: dict[int, int] = {}
+    for writer, piece in pieces.items():
+        seqs = piece.origin.column("seq").to_pylist()
+        assert seqs == sorted(seqs)
+        for image in piece.image("after").to_pylist():
+            assert owners.setdefault(image["id"], writer) == writer
+    assert sum(map(len, pieces.values())) == 200
+
+
+def test_halves_of_a_key_update_reach_their_writers_and_keep_their_headers() -> None:
+    made = share()
+    for first, (old, new) in enumerate([(1, 2), (2, 9), (3, 4), (5, 11)]):
+        whole = key_update(old, new, first)
+        written = []
+        for writer, piece in _cut(made, whole):
+            messages = made.format.messages(piece, 0, {})
+            writing = _Writing(made, writer, None, done=False)  # type: ignore[arg-type]
+            own = writing._own(piece, messages.num_rows)
+            written += messages.filter(pa.array(own)).to_pylist()
+        expected = made.format.messages(whole, 0, {}).to_pylist()
+        assert sorted(map(repr, written)) == sorted(map(repr, expected))
+
+
+def test_table_with_two_forms_of_its_key_is_not_cut() -> None:
+    batch = changes(SHAPE, [("c", None, row(i)) for i in range(50)])
+    pieces = list(_cut(share(whole=frozenset({"shop.t"})), batch))
+    assert [len(piece) for _, piece in pieces] == [50]
+
+
+def test_table_without_a_key_is_not_cut() -> None:
+    batch = changes(table(("id", INT), ("name", TEXT), key=()), [("c", None, row(i)) for i in range(50)])
+    assert [len(piece) for _, piece in _cut(share(), batch)] == [50]
+
+
+def test_size_of_a_message_counts_its_headers() -> None:
+    plain = share().format.messages(changes(SHAPE, [("c", None, row(1))]), 0, {})
+    pair = share().format.messages(key_update(1, 2, 0), 0, {})
+    assert sizes(plain)[0] == 128 + sum(len(plain.column(c)[0].as_py()) for c in ("key", "value"))
+    header = len("__debezium.newkey") + len(b'{"id":2}') + 10
+    assert sizes(pair)[1] == 128 + len(b'{"id":1}') + header
+
+
+def test_message_that_its_topic_does_not_take_is_refused_with_its_place_in_the_log() -> None:
+    made = share(topics={"shop.t": Topic("p.shop.t", 3, 300)})
+    batch = changes(SHAPE, [("c", None, row(1))], first=7)
+    writing = _Writing(made, 0, None, done=False)  # type: ignore[arg-type]
+    with pytest.raises(SinkError, match=r"larger than topic `p\.shop\.t` takes") as error:
+        writing.write(batch)
+    assert "binlog.000001:700" in str(error.value)
+
+
+def test_marker_is_read_as_it_was_written() -> None:
+    key, value = Record("2", Marker("stream", 7, 3)).pair()
+    assert (key, _parsed("t", value)) == (b"2", Marker("stream", 7, 3))
+
+
+def test_settings_of_the_sink_itself_cannot_be_set() -> None:
+    with pytest.raises(ConfigError, match="transactional"):
+        Client("b:1", {"transactional.id": "mine"})
+
+
+def test_secrets_are_resolved_late_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client("b:1", {"sasl.password": "${env:KAFKA_SECRET}"})
+    monkeypatch.setenv("KAFKA_SECRET", "hush")
+    assert client.settings()["sasl.password"] == "hush"
+    assert "KAFKA_SECRET" not in repr(client)
+    assert "sasl" not in repr(KafkaSettings("b:1", "p", properties={"sasl.password": "hush"}))
+
+
+def test_error_that_waiting_does_not_mend_is_definite() -> None:
+    assert not sink_error("_AUTHENTICATION", "x").retryable
+    assert sink_error("_TRANSPORT", "x").retryable
+    assert isinstance(sink_error("_FENCED", "x"), TransientSinkError)
