@@ -9,6 +9,7 @@ many       the same with 20 tables in every transaction
 peers      Debezium, Flink CDC, mysql-binlog-connector-java, mysql-replication beside Tailrace on all of these
 latency    commit to foreachBatch at two rates
 replicas   snapshot and changes into MySQL, MariaDB and PostgreSQL, which run beside the source
+lakes      a change log appended to Delta and Iceberg, a burst brought into a large Delta table
 memory     peak resident sets with a large table and a huge transaction
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from bench import data, drains, latency, memory, replicas, report, spark_runs
+from bench import data, drains, lakes, latency, memory, replicas, report, spark_runs
 from bench.data import LogPart
 from bench.drains import Drain
 from bench.peers.figures import beside
@@ -27,7 +27,7 @@ from tailrace.reader.snapshot import BATCH_ROWS, read_snapshot
 from tailrace.sources import registry
 from tailrace.spark.shapes import Rows
 
-SECTIONS = (*(work.key for work in WORKS), "peers", "latency", "memory", "replicas")
+SECTIONS = (*(work.key for work in WORKS), "peers", "latency", "memory", "replicas", "lakes")
 #: Least share of the yardstick: one and two connections' drain, pre-made batches.
 CELLS_SHARE, CELLS_SHARE_OF_TWO, ROW_SHARE = 1.0, 0.65, 0.8
 #: Least row events per second, by work.
@@ -67,6 +67,9 @@ class Bench:
             self._latency()
         if "replicas" in self._sizes.only:
             for figure in replicas.measure(self._server, self._spark, self._sizes.rows):
+                self._add(figure)
+        if "lakes" in self._sizes.only:
+            for figure in lakes.measure(self._server, self._spark, self._sizes.rows, self._sizes.bulk):
                 self._add(figure)
         if "memory" in self._sizes.only:
             size = self._sizes.megabytes * 1_000_000

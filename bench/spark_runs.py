@@ -57,6 +57,7 @@ def session(scratch: Path) -> SparkSession:
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     spark = spark_session(
         "tailrace-bench",
+        delta=True,
         parallelism=TASKS,
         log_file=scratch / "spark.log",
         extra_conf={**_CONF, "spark.local.dir": str(scratch / "local")},

@@ -1,0 +1,156 @@
+"""Changes into lake tables: a change log appended, a burst brought into a large table.
+
+The change log is that of the work `bulk`, a third each inserts, updates and deletes, into a Delta table of
+mode changelog and an Iceberg one. The burst is 600 updates, 200 deletes and 200 inserts in each transaction,
+all over the keys of `items`, brought into a Delta table of mode upsert: once with merges that adapt, and once
+with each batch merged. It is over when the table is current; then it is compared with the source.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench import data, spark_runs
+from bench.report import Figure
+from bench.servers import Server
+from tailrace.config.model import DeltaSettings, IcebergSettings, WriteMode
+from tailrace.sinks.base import CellBatch, Sink, StreamId
+from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.iceberg import iceberg_sink
+from tailrace.transform.route import Router
+
+#: Least changes per second of an appended change log.
+APPENDED = 400_000
+#: Events of the burst per row of the table.
+_EVENTS_PER_ROW = 0.6
+_UPDATES, _DELETES, _INSERTS = 600, 200, 200
+
+
+def measure(source: Server, spark: SparkSession, rows: int, events: int) -> Iterator[Figure]:
+    """The figures; `items` has `rows` rows when it begins."""
+    with closing(source.connect()) as connection:
+        data.execute(connection, f"USE {data.DATABASE}")
+        yield from _appended(source, connection, spark, events)
+        for interval in (None, 0):
+            yield from _burst(source, connection, spark, rows, interval)
+
+
+def _appended(source: Server, connection: Any, spark: SparkSession, events: int) -> Iterator[Figure]:
+    part = data.bulk_log(connection, events)
+    options = source.options("events", "cells", startingPosition=f"file:{part.file}:{part.start}")
+    for name in ("Delta", "Delta", "Iceberg"):
+        with tempfile.TemporaryDirectory() as path:
+            sink = _changelog(name, path)
+            run, _ = _run(sink, spark, options, Path(path))
+        rate = part.events / run.stream_s
+        least = APPENDED if name == "Delta" else None
+        yield Figure(
+            f"lake, change log, {part.events:,} events",
+            f"appended to {name}",
+            rate,
+            "rows/s",
+            target="" if least is None else f"≥ {least:,} rows/s",
+            met=None if least is None else rate >= least,
+            cpu_s=dict(run.usage.cpu_s),
+            peak_rss_mb=dict(run.usage.peak_rss_mb),
+            notes={"batches": run.batches, "phases_s": dict(run.phases_s)},
+        )
+
+
+def _changelog(name: str, path: str) -> Sink:
+    if name == "Delta":
+        return DeltaSink(DeltaSettings(f"{path}/lake", WriteMode.CHANGELOG), Router([]))
+    return iceberg_sink(IcebergSettings(f"{path}/lake", WriteMode.CHANGELOG), Router([]))
+
+
+def _burst(
+    source: Server, connection: Any, spark: SparkSession, rows: int, interval: int | None
+) -> Iterator[Figure]:
+    options = source.options("items", "cells")
+    how = "merges that adapt" if interval is None else "each batch merged"
+    stream = StreamId("bench", uuid.uuid4().hex)
+    with tempfile.TemporaryDirectory() as path:
+        settings = DeltaSettings(f"{path}/lake", merge_interval=interval)
+        held = _count(connection)
+        run, _ = _run(DeltaSink(settings, Router([])), spark, options, Path(path), stream)
+        yield Figure(
+            f"lake, upsert, {rows:,} rows", "snapshot to Delta", held / run.stream_s, "rows/s",
+            cpu_s=dict(run.usage.cpu_s),
+        )  # fmt: skip
+        events = _change(connection, rows)
+        run, seconds = _run(DeltaSink(settings, Router([])), spark, options, Path(path), stream)
+        yield Figure(
+            f"lake, upsert, burst of {events:,} events into {rows:,} rows",
+            f"until the table is current, {how}",
+            seconds,
+            "s",
+            cpu_s=dict(run.usage.cpu_s),
+            peak_rss_mb=dict(run.usage.peak_rss_mb),
+            notes={"batches": run.batches, "received after, s": run.stream_s, "events/s": events / seconds},
+        )
+        table = f"delta.`{path}/lake/{data.DATABASE}.items`"
+        sums = "COUNT(*), SUM(id), SUM(quantity), SUM(price), COUNT(note)"
+        there = spark.sql(f"SELECT {sums} FROM {table}").collect()[0]
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT {sums} FROM items")
+            assert [int(v) for v in there] == [int(v) for v in cursor.fetchone()], "the table is not equal"
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """What Spark calls for each batch."""
+
+    sink: Sink
+    stream: StreamId
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        cells = frame.persist()
+        self.sink.write(CellBatch(self.stream, number, cells, None))
+        cells.unpersist()
+
+
+def _run(
+    sink: Sink, spark: SparkSession, options: Any, path: Path, stream: StreamId | None = None
+) -> tuple[spark_runs.Run, float]:
+    """A run to the sink's end, and the seconds until it is closed."""
+    begin = time.perf_counter()
+    writer = _Writer(sink, stream or StreamId("bench", uuid.uuid4().hex))
+    with closing(sink):
+        run = spark_runs.into(spark, options, writer, path / "checkpoint")
+    return run, time.perf_counter() - begin
+
+
+def _count(connection: Any) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM items")
+        return int(cursor.fetchone()[0])
+
+
+def _change(connection: Any, rows: int) -> int:
+    """Change rows all over the table; how many events."""
+    events = 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT MAX(id) + 1 FROM items")
+        top = int(cursor.fetchone()[0])
+        each = _UPDATES + _DELETES + _INSERTS
+        for i in range(max(int(rows * _EVENTS_PER_ROW) // each, 1)):
+            first = 1 + i * 7919 * each % max(rows - each, 1)
+            cursor.execute("BEGIN")
+            events += cursor.execute(
+                f"UPDATE items SET {data.UPDATE} WHERE id BETWEEN {first} AND {first + _UPDATES - 1}"
+            )
+            gone = first + _UPDATES
+            events += cursor.execute(f"DELETE FROM items WHERE id BETWEEN {gone} AND {gone + _DELETES - 1}")
+            new = top + i * _INSERTS
+            events += cursor.execute(f"INSERT INTO items {data.numbers(data.ROW, new, new + _INSERTS - 1)}")
+            cursor.execute("COMMIT")
+    return events
