@@ -39,7 +39,7 @@ def changelog(request: Any) -> SinkCase:
 
 def table_rows(path: Any, name: str) -> pa.Table:
     """The rows of a table in the catalog that the sink makes by itself."""
-    catalog = load_catalog("test", type="sql", uri=f"sqlite:///{path}/_tailrace/iceberg.db")
+    catalog = load_catalog("tailrace", type="sql", uri=f"sqlite:///{path}/_tailrace/iceberg.db")
     try:
         return catalog.load_table(tuple(name.split("."))).scan().to_arrow()
     finally:
