@@ -80,7 +80,8 @@ class _Writer:
 
     def _flush(self) -> None:
         if self._held:
-            self._file.write_table(pa.Table.from_batches(self._held).cast(self._schema))
+            rows = pa.Table.from_batches(self._held).select(self._schema.names)
+            self._file.write_table(rows.cast(self._schema))
             self._held, self._held_bytes = [], 0
 
 
