@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tailrace.config.load import parse_pipeline
@@ -150,6 +152,27 @@ def test_wrong_file_says_what_may_be_meant(old: str, new: str, hint: str) -> Non
     with pytest.raises(ConfigError) as caught:
         parse_pipeline(changed(old, new))
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        ("{type: delta, path: /l, mode: changelog, merge-interval: 5}", "`sink.merge-interval` must be >= 0"),
+        ("{type: delta, path: /l, merge-interval: -1}", "`sink.merge-interval` must be >= 0"),
+        ("{type: delta, path: /l, optimize-interval: 0}", "`sink.optimize-interval` must be > 0"),
+        ("{type: delta, path: /l, vacuum-retention-hours: 0}", "`sink.vacuum-retention-hours` must be > 0"),
+        ("{type: iceberg, path: /l, mode: scd2}", "mode scd2 at `sink.mode` is none of Iceberg's"),
+    ],
+)
+def test_setting_of_a_lake_sink_that_makes_no_sense_is_refused(sink: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_pipeline(changed("{type: delta, path: /lake, mode: changelog}", sink))
+
+
+def test_merges_and_maintenance_of_delta_are_set() -> None:
+    text = "{type: delta, path: /l, mode: scd2, merge-interval: 30, optimize-interval: 3600}"
+    (sink,) = parse_pipeline(changed("{type: delta, path: /lake, mode: changelog}", text)).sinks
+    assert sink == DeltaSettings("/l", WriteMode.SCD2, merge_interval=30, optimize_interval=3600)
 
 
 def test_console_sink_needs_a_checkpoint() -> None:
