@@ -48,7 +48,8 @@ def parts_of(frame: DataFrame) -> list[Part]:
         f.sum("changes").alias("changes"),
         f.count("*").alias("cells"),
         f.min("min_seq").alias("seq"),
-        f.first(f.col("cell").substr(f.lit(1), length + 8)).alias("head"),
+        # lengths and labels are no part of a fingerprint: the newest say what a target must hold
+        f.max_by(f.col("cell").substr(f.lit(1), length + 8), "max_seq").alias("head"),
     )
     for row in heads.collect():
         shape = _shape(bytes(row["head"]))

@@ -39,12 +39,14 @@ from tailrace.sinks.replica.dialect import (
 from tailrace.sinks.replica.encode import encode_table
 from tailrace.sinks.replica.shape import Shape
 from tailrace.sinks.replica.written import as_bytes, as_json
-from tailrace.sources.mysql.connection import is_mariadb, tls_context, translate
+from tailrace.sources.mysql.connection import is_encrypted, is_mariadb, keep_alive, tls_context, translate
 
 #: Strict, but for dates that are none, which the source may have, and for 0 in columns that count up.
 _SET_UP = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'",
     "SET SESSION time_zone = '+00:00', wait_timeout = 86400, net_read_timeout = 600, net_write_timeout = 600",
+    # what a dead task still holds is waited for a minute, not a year
+    "SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60",
     # without gap locks, tasks that write beside each other do not wait for each other
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
@@ -124,6 +126,10 @@ def connect(settings: MySqlSettings) -> LoadingConnection:
             if settings.tls_mode != "preferred" or error.args[0] != CR.CR_SSL_CONNECTION_ERROR:
                 raise
             connection = _open(settings, None)
+        if settings.tls_mode not in ("disabled", "preferred") and not is_encrypted(connection):
+            connection.close()
+            raise pymysql.err.OperationalError(CR.CR_SSL_CONNECTION_ERROR, "TLS is not supported")
+        keep_alive(connection)
         with connection.cursor() as cursor:
             for statement in _SET_UP:
                 cursor.execute(statement)

@@ -67,9 +67,12 @@ def connect(settings: PostgresSettings) -> server.Connection:
     )
     doing = f"connecting to `{host}:{port}` as `{settings.user}` to write"
     try:
-        return server.connect(options, purpose="writing")
-    except SourceError as error:
-        raise as_sink_error(error, doing, _GRANTS) from error
+        connection = server.connect(options, purpose="writing")
+        # what a dead task still holds is waited for a minute
+        connection.rows("SET lock_timeout = '60s'")
+    except (SourceError, DatabaseError, InterfaceError, OSError) as error:
+        raise as_sink_error(server.translate(error, doing), doing, _GRANTS) from error
+    return connection
 
 
 class PostgresSession:
