@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tailrace.formats import postgres
 from tailrace.formats.modes import Modes
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import ColumnType, Kind
@@ -60,6 +61,9 @@ def type_schema(type_: ColumnType, modes: Modes, *, optional: bool) -> Schema:
         return {"type": "array", "items": items, "optional": optional}
     if type_.kind is Kind.GEOMETRY:
         return _geometry(type_.native == "point", optional)
+    own = postgres.schema_of(type_, modes.decimal, optional=optional)
+    if own is not None:
+        return own
     connect, name, parameters = _semantic(type_, modes)
     schema: Schema = {"type": connect, "optional": optional}
     if name is not None:
@@ -190,16 +194,28 @@ def source_schema(connector: str) -> Schema:
         _primitive("string", "sequence", optional=True),
         _primitive("int64", "ts_us", optional=True),
         _primitive("int64", "ts_ns", optional=True),
-        _primitive("string", "table", optional=True),
-        _primitive("int64", "server_id"),
-        _primitive("string", "gtid", optional=True),
-        _primitive("string", "file"),
-        _primitive("int64", "pos"),
-        _primitive("int32", "row"),
-        _primitive("int64", "thread", optional=True),
-        _primitive("string", "query", optional=True),
+        *(_POSTGRES_SOURCE if connector == postgres.CONNECTOR else _MYSQL_SOURCE),
     ]
     return _struct(fields, optional=False, name=f"io.debezium.connector.{connector}.Source", version=1)
+
+
+_MYSQL_SOURCE = [
+    _primitive("string", "table", optional=True),
+    _primitive("int64", "server_id"),
+    _primitive("string", "gtid", optional=True),
+    _primitive("string", "file"),
+    _primitive("int64", "pos"),
+    _primitive("int32", "row"),
+    _primitive("int64", "thread", optional=True),
+    _primitive("string", "query", optional=True),
+]
+_POSTGRES_SOURCE = [
+    _primitive("string", "schema"),
+    _primitive("string", "table"),
+    *(_primitive("int64", name, optional=True) for name in ("txId", "lsn", "xmin")),
+    _primitive("string", "origin", optional=True),
+    _primitive("int64", "origin_lsn", optional=True),
+]
 
 
 _TRANSACTION = _struct(

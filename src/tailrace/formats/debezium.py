@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace import __version__
-from tailrace.formats import connect
+from tailrace.formats import connect, postgres
 from tailrace.formats.envelope import snapshot_marks
 from tailrace.formats.headers import HEADERS, headers_of
 from tailrace.formats.kernels import documents
@@ -74,6 +74,7 @@ class DebeziumFormat:
         modes: Debezium's handling modes.
         delimiter: what stands between the parts of topics and schema names.
         run_id: this run's, for the context headers (`extended.headers.enabled`); None for none.
+        database: PostgreSQL's database, for `source.db`; MySQL's is a part of the table's name.
     """
 
     topic_prefix: str
@@ -83,6 +84,7 @@ class DebeziumFormat:
     modes: Modes = DEFAULT_MODES
     delimiter: str = "."
     run_id: str | None = None
+    database: str = ""
 
     def topic(self, table: TableId) -> str:
         """The topic of a table's changes; also the prefix of its schemas' names."""
@@ -150,11 +152,12 @@ class DebeziumFormat:
             closing = "}}"
         now = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}'
         names = [c.name for c in table.columns]
+        unknown = batch.absent_after if self.connector == postgres.CONNECTOR else ()
         return Document(
             head=f'{value_opening}"before":',
             before=_image(table, names, batch.before, "{", self.modes),
             middle=',"after":',
-            after=_image(table, names, batch.after, "{", self.modes),
+            after=_image(table, names, batch.after, "{", self.modes, unknown=unknown),
             source=self._source(batch),
             tail=now + closing,
             key_before=_image(table, table.key, batch.before, key_opening, self.modes),
@@ -164,6 +167,8 @@ class DebeziumFormat:
 
     def _source(self, batch: ChangeBatch) -> list[Cell]:
         """The values from `source` to `op`; constants are part of the labels."""
+        if self.connector == postgres.CONNECTOR:
+            return self._postgres_source(batch)
         table, origin = batch.table.id, batch.origin
         us = origin.column("ts_us")
         start = f',"source":{{"version":{dumps(self.version)},"connector":{dumps(self.connector)}'
@@ -186,11 +191,38 @@ class DebeziumFormat:
             Cell(',"query":null},"transaction":null,"op":', op_letters(batch), documents.STRING),
         ]
 
+    def _postgres_source(self, batch: ChangeBatch) -> list[Cell]:
+        table, origin = batch.table.id, batch.origin
+        us = origin.column("ts_us")
+        start = f',"source":{{"version":{dumps(self.version)},"connector":{dumps(self.connector)}'
+        xid = origin.column("txn").dictionary_decode().cast(pa.int64())
+        where = f',"schema":{dumps(table.database)},"table":{dumps(table.table)},"txId":'
+        end = ',"xmin":null,"origin":null,"origin_lsn":null},"transaction":null,"op":'
+        return [
+            Cell(f'{start},"name":{dumps(self.topic_prefix)},"ts_ms":', us, documents.MILLIS, "0"),
+            Cell(',"snapshot":', snapshot_marks(batch), documents.STRING),
+            Cell(f',"db":{dumps(self.database)},"sequence":', postgres.sequences(batch), documents.STRING),
+            Cell(',"ts_us":', us, documents.INT64, "0"),
+            Cell(',"ts_ns":', us, documents.NANOS, "0"),
+            Cell(where, xid, documents.INT64),
+            Cell(',"lsn":', origin.column("pos"), documents.INT64),
+            Cell(end, op_letters(batch), documents.STRING),
+        ]
+
 
 def _image(
-    table: TableSchema, names: Sequence[str], image: pa.StructArray | None, opening: str, modes: Modes
+    table: TableSchema,
+    names: Sequence[str],
+    image: pa.StructArray | None,
+    opening: str,
+    modes: Modes,
+    *,
+    unknown: Sequence[str] = (),
 ) -> list[Cell]:
-    """The named columns of a row image as the fields of an object; none if there is no image."""
+    """The named columns of a row image as the fields of an object; none if there is no image.
+
+    Of those that are `unknown` a placeholder is shown.
+    """
     if image is None:
         return []
     places = {column.name: i for i, column in enumerate(table.columns)}
@@ -198,5 +230,9 @@ def _image(
     for name in names:
         column = table.columns[places[name]]
         label = f"{',' if cells else opening}{dumps(name)}:"
+        if name in unknown:
+            stands = postgres.placeholder(column.type) or "null"
+            cells.append(Cell(label, pa.nulls(len(image), pa.string()), documents.STRING, stands))
+            continue
         cells.append(cell(label, image.field(places[name]), column.type, modes, nullable=column.nullable))
     return cells

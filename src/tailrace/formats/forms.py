@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import SinkError
+from tailrace.formats import postgres
 from tailrace.formats.kernels import documents
 from tailrace.formats.modes import Modes
 from tailrace.formats.plaintext import plain_decimal
@@ -35,6 +36,9 @@ def form_of(array: pa.Array, type_: ColumnType, modes: Modes) -> Form | None:
     Raises:
         SinkError: a value has no such form.
     """
+    found = postgres.form_of(array, type_, modes.decimal)
+    if found is not None:
+        return found
     match type_.kind:
         case Kind.DECIMAL if modes.decimal == "double":
             return _doubles(array), documents.DOUBLE, None

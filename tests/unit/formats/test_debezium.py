@@ -273,7 +273,7 @@ IMAGES = st.fixed_dictionaries({n: st.none() | values for n, (_, values, _) in T
 
 
 def test_the_property_covers_every_kind():
-    assert {t.kind for t, _, _ in TYPES.values()} == set(Kind)
+    assert {t.kind for t, _, _ in TYPES.values()} == set(Kind) - {Kind.LIST}  # which is PostgreSQL's
 
 
 def decoded(image):

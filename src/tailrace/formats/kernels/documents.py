@@ -77,7 +77,8 @@ from tailrace.kernels.text import (
     POINT,  # likewise, of one point
     FLOATS,  # list of float32
     BASE64_URL,  # binary
-) = range(20)
+    RAW,  # text that is JSON already
+) = range(21)
 
 KIND, VALIDITY, VALUES, DATA, OFFSET, LABEL, LABEL_LENGTH, ABSENT, ABSENT_LENGTH, DETAIL = range(10)
 WORDS = 10
@@ -220,6 +221,12 @@ def _write_variable(to, end, kind, column, at, scratch, tables):
     source += start
     if kind == STRING:
         return write_string(to, end, source, length, tables)
+    if kind == RAW:
+        if to + length > end:
+            return np.int64(NO_ROOM)
+        for i in range(length):
+            st8(to + i, ld8(source + i))
+        return to + length
     if to + base64_room(length) > end:
         return np.int64(NO_ROOM)
     if kind == BINARY:
