@@ -4,11 +4,13 @@ import struct
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from tailrace.errors import ConfigError, PositionLostError, ServerChangedError, StateError
+from tailrace.sources.mysql import prepared
 from tailrace.sources.mysql.connection import connect, raw_socket
 from tailrace.sources.mysql.dump import DumpStream, read_log
 from tailrace.sources.mysql.follower import LogFollower
@@ -16,6 +18,8 @@ from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.starting import log_end_position, position_by_gtids, starting_position
 from tests.support.binlog import all_ranges, file_bytes, first_event, options_of, read_bytes
+from tests.support.xa import end as end_prepared
+from tests.support.xa import end_all, prepare
 
 
 @pytest.fixture
@@ -311,3 +315,29 @@ def test_starting_positions_name_the_same_places(mysql, database, table):
         at(f"file:{here.file}:{here.pos - 10}")
     with pytest.raises(StateError, match="has not executed all GTIDs"):
         at("gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")
+
+
+def test_positions_carry_what_is_prepared_and_open_as_it_is_found_in_the_log(mysql, table, monkeypatch):
+    monkeypatch.setattr(prepared, "_SHORT_S", 0)
+    options = options_of(mysql)
+    insert(mysql, table)
+    start = starting_position(replace(options, starting_position="latest"))
+    try:
+        for number in range(6):
+            prepare(mysql, f"'{number}'", f"INSERT INTO {table} (v) VALUES ('x')")
+            if number == 3:
+                mysql.execute("FLUSH BINARY LOGS")
+            if number % 2:
+                end_prepared(mysql, "COMMIT" if number == 3 else "ROLLBACK", f"'{number - 1}'")
+        insert(mysql, table)
+        with closing(LogFollower(options, start, lambda _: True)) as follower:
+            ends = [
+                found.end for found in all_ranges(follower, start, log_end_position(options), max_bytes=1)
+            ]
+            head = follower.head()
+        assert [len(end.prepared) for end in ends if end.file == ends[0].file][:4] == [1, 2, 1, 2]
+        assert [len(end.prepared) for end in ends][-1] == len(head.prepared) == 3
+        for end in ends:
+            assert prepared.prepared_at(options, end) == end.prepared
+    finally:
+        end_all(mysql)
