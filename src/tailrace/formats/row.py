@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +21,7 @@ ABSENT_TYPE = pa.list_(pa.string())
 #: _seq       sorts in log order for the life of the stream, snapshot rows included
 #: _ts_ms     commit time at the source, milliseconds since 1970 UTC; null if unknown
 #: _txn       the source's transaction id (MySQL: GTID), null if it has none
-#: _position  `file:pos` of the change's event in the log
+#: _position  `file:pos` of the change's event in the log; PostgreSQL: its LSN
 #: _absent    columns of the row that the log left out: not NULL but unknown; null where the row is whole
 ROW_FIELDS = (
     pa.field("_op", pa.string()),
@@ -45,6 +46,7 @@ _DELETE = pa.scalar(OP_DELETE, pa.int8())
 _UNKNOWN = pa.scalar(0, pa.int64())
 _THOUSAND = pa.scalar(1000, pa.int64())
 _NULL = pa.scalar(None, pa.int64())
+_HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
 def row_schema(table: TableSchema) -> pa.Schema:
@@ -105,9 +107,23 @@ def ts_ms(batch: ChangeBatch) -> pa.Array:
 
 
 def positions(batch: ChangeBatch) -> pa.Array:
-    """`file:pos` of each change."""
+    """`file:pos` of each change; where the log is no files (PostgreSQL) the LSN, as `0/16B3748`."""
+    pos = batch.origin.column("pos")
+    if batch.origin.column("file").dictionary.to_pylist() == [""]:
+        lsns = np.asarray(pos.fill_null(0).to_numpy())
+        return pc.binary_join_element_wise(_hexadecimal(lsns >> 32), _hexadecimal(lsns & 0xFFFFFFFF), "/")
     file = batch.origin.column("file").dictionary_decode()
-    return pc.binary_join_element_wise(file, batch.origin.column("pos").cast(pa.string()), ":")
+    return pc.binary_join_element_wise(file, pos.cast(pa.string()), ":")
+
+
+def _hexadecimal(values: np.ndarray) -> pa.StringArray:
+    """Numbers of 32 bits in hexadecimal, without zeros in front."""
+    digits = _HEX[(values[:, None] >> np.arange(28, -1, -4)) & 15]
+    offsets = np.arange(len(values) + 1, dtype=np.int32) * 8
+    text = pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(digits.tobytes()))
+    return pc.binary_join_element_wise(
+        pc.utf8_ltrim(pc.utf8_slice_codeunits(text, 0, 7), "0"), pc.utf8_slice_codeunits(text, 7, 8), ""
+    )
 
 
 def absent(batch: ChangeBatch, sides: Sequence[str | None]) -> pa.ListArray:

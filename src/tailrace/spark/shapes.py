@@ -68,9 +68,12 @@ def shape_of(options: SourceOptions, table: TableSchema | None) -> Shape:
             options.dialect,
             modes,
             str(uuid.uuid4()) if options.extended_headers_enabled else None,
+            options.database,
         )
     assert table is not None
-    return Rows(table) if options.shape == "row" else Envelopes(table, options.topic_prefix or "tailrace")
+    if options.shape == "row":
+        return Rows(table)
+    return Envelopes(table, options.topic_prefix or "tailrace", options.dialect)
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Envelopes:
 
     table: TableSchema
     name: str
+    connector: str
 
     @property
     def schema(self) -> pa.Schema:
@@ -105,7 +109,8 @@ class Envelopes:
     def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
         """See Shape."""
         for batch in changes:
-            yield to_envelopes(fit_batch(batch, self.table), name=self.name, now_ms=_now_ms())
+            fitted = fit_batch(batch, self.table)
+            yield to_envelopes(fitted, name=self.name, now_ms=_now_ms(), connector=self.connector)
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,7 @@ class Messages:
     connector: str
     modes: Modes
     run_id: str | None
+    database: str
 
     @property
     def schema(self) -> pa.Schema:
@@ -130,7 +136,12 @@ class Messages:
         from tailrace.formats.debezium import DebeziumFormat  # noqa: PLC0415 - see the module
 
         format_ = DebeziumFormat(
-            self.topic_prefix, self.schemas, self.connector, modes=self.modes, run_id=self.run_id
+            self.topic_prefix,
+            self.schemas,
+            self.connector,
+            modes=self.modes,
+            run_id=self.run_id,
+            database=self.database,
         )
         for batch in changes:
             yield format_.to_messages(batch, now_ms=_now_ms())
