@@ -118,6 +118,12 @@ def test_commit_in_another_file_sorts_by_that_file() -> None:
     assert seq[4:12] == f"{9:08x}"
 
 
+def test_prepare_without_wanted_rows_replaces_what_was_known_of_its_xid() -> None:
+    found = EventDecoder(wanted=lambda _: False, prepared=[prepared()])
+    assert changes(found, block(*PREPARE)) == []
+    assert found.open == ()
+
+
 def test_commit_of_what_is_not_known_to_be_prepared_brings_nothing() -> None:
     assert changes(decoder(), block(*COMMIT)) == []
 

@@ -89,9 +89,11 @@ class Asides:
         self._taken, self.capturing = None, False
         return SetAside(Prepared(xid, self._file, self._start, end), data, self._checksum, shapes)
 
-    def prepare(self, found: SetAside) -> None:
-        """A transaction with rows of wanted tables is prepared."""
+    def prepare(self, found: SetAside, *, wanted: bool) -> None:
+        """A transaction is prepared; one that is not `wanted` has no rows of wanted tables."""
         self.end(found.place.xid)
+        if not wanted:
+            return
         self._open[found.place.xid] = found
         self._bytes += 0 if found.data is None else len(found.data)
 

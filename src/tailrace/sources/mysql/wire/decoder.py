@@ -12,7 +12,7 @@ table maps and what XA transactions have prepared (`asides`) live on. The latter
 XA COMMIT, and are told apart by the events' offsets within what was prepared, as those of a payload are.
 
 An event that could hold changes but is not understood ends the stream with an error, however often it occurs:
-skipping it would lose rows unseen.
+skipping it would lose rows unseen. All that moves the scan's state is in this one module, hence its length.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class EventDecoder:
         """A statement other than BEGIN."""
         state = self._state
         text = text_of(event).lstrip()
-        if not text[:3].upper() == b"XA ":
+        if text[:3].upper() != b"XA ":
             if check(event, bool(state[ev.SC_DIRTY])):
                 state[ev.SC_OPEN] = 0
             return
@@ -289,8 +289,8 @@ class EventDecoder:
             end = payload + int(ctypes.c_uint32.from_address(self._origin + payload + 9).value)
             asides.take(self._origin, end)
         found = asides.captured(xid, end, self._shapes)
-        if wanted and not one_phase:
-            asides.prepare(found)
+        if not one_phase:
+            asides.prepare(found, wanted=wanted)
         elif wanted:
             self._in_payload = False  # it was the last event of that
             yield from self._recalled(found, -1)
