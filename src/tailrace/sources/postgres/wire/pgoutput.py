@@ -11,9 +11,9 @@ large ones while they are under way, or to send prepared ones when they are prep
 the bytes they came in, by their xid, until their commit comes; what was rolled back (`A`, also of a
 subtransaction alone) is dropped. So whatever was asked for, the batches are the same.
 
-Rows of different tables interleave freely; those of one table stay in log order, which is why all that is
-pending is decoded before a table changes its shape. Between pieces only open and held transactions and the
-known relations live on.
+Rows of different tables interleave freely; those of one table stay in log order, but for updates of different
+rows that lack different columns (`grouping`). So all that is pending is decoded before a table changes its
+shape. Between pieces only open and held transactions and the known relations live on.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire import messages as ms
 from tailrace.sources.postgres.wire import tuples as tp
+from tailrace.sources.postgres.wire.grouping import grouped
 from tailrace.sources.postgres.wire.origin import RowColumns
 from tailrace.sources.postgres.wire.outcome import NO_ROOM
 from tailrace.sources.postgres.wire.plan import Plan
@@ -361,7 +362,8 @@ class LogDecoder:
         slots = self._events[:count, ms.EV_SLOT]
         for slot in np.unique(slots).tolist():
             layout, relation = self._layouts[slot]
-            yield from self._decode(layout, relation, np.flatnonzero(slots == slot))
+            chosen = np.flatnonzero(slots == slot)
+            yield from self._decode(layout, relation, grouped(self._events, chosen, layout.plan.is_key))
         if txns:
             self._txs[0] = self._txs[txns - 1]
         state[ms.EVENTS], state[ms.TXNS] = 0, min(txns, 1)
@@ -434,6 +436,7 @@ class ImagePlan(Plan):
         self.descriptors = np.concatenate((self.descriptors, self.descriptors))
         self.variable = np.flatnonzero(self.is_variable).astype(np.int64)
         self.longest_label = 0
+        self.is_key = np.array([c.name in schema.key for c in schema.columns], np.int64)
 
 
 def _marked(batch: ChangeBatch, relation: Relation, cursor: np.ndarray, scratch: np.ndarray) -> ChangeBatch:
