@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import data, spark_runs
+from bench.processes import cpu_seconds
 from bench.report import Figure
 from bench.servers import Server
 from tailrace.config.model import MySqlSettings, PostgresSettings, RouteRule
@@ -55,17 +56,28 @@ def _one(
 
         with tempfile.TemporaryDirectory() as checkpoint:
             options = source.options("items", "cells")
-            run = spark_runs.into(spark, options, write, Path(checkpoint))
-            yield _figure(name, "snapshot", run, rows, SNAPSHOT)
-            changes = _change(connection, rows)
-            run = spark_runs.into(spark, options, write, Path(checkpoint))
-            yield _figure(name, "changes", run, changes, CHANGES)
+
+            def timed(what: str, rows: int, least: int) -> Figure:
+                processes = {"source server": source.pid, "target server": target.state.pid}
+                before = {role: _cpu(pid) for role, pid in processes.items()}
+                run = spark_runs.into(spark, options, write, Path(checkpoint))
+                used = {role: _cpu(pid) - before[role] for role, pid in processes.items()}
+                return _figure(name, what, run, rows, least, used)
+
+            yield timed("snapshot", rows, SNAPSHOT)
+            yield timed("changes", _change(connection, rows), CHANGES)
     wanted = _sums(connection, data.DATABASE)
     with closing(target.connect()) as replica:
         assert _sums(replica, "replica") == wanted, "the replica is not equal"
 
 
-def _figure(name: str, what: str, run: spark_runs.Run, rows: int, least: int) -> Figure:
+def _cpu(pid: int | None) -> float:
+    return (cpu_seconds(pid) or 0.0) if pid else 0.0
+
+
+def _figure(
+    name: str, what: str, run: spark_runs.Run, rows: int, least: int, servers: dict[str, float]
+) -> Figure:
     rate = rows / run.stream_s
     return Figure(
         f"replica, {what}, {rows:,}",
@@ -74,7 +86,7 @@ def _figure(name: str, what: str, run: spark_runs.Run, rows: int, least: int) ->
         "rows/s",
         target=f"≥ {least:,} rows/s",
         met=rate >= least,
-        cpu_s=dict(run.usage.cpu_s),
+        cpu_s={**run.usage.cpu_s, **servers},
         peak_rss_mb=dict(run.usage.peak_rss_mb),
         notes={"batches": run.batches, "phases_s": dict(run.phases_s)},
     )

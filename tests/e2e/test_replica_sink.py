@@ -27,7 +27,14 @@ from tests.support.sinks.replica import Target, replica_target
 
 SHAPE = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
 OTHER = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",), name="shop.u")
-CASES = [(server, t) for server in ("mysql", "postgres") for t in ReplicaTransaction]
+PARTS, WHOLE = ReplicaTransaction
+CASES = [
+    ("mysql", PARTS),
+    ("postgres", WHOLE),
+    pytest.param(("mysql", WHOLE), marks=pytest.mark.slow),
+    pytest.param(("postgres", PARTS), marks=pytest.mark.slow),
+    pytest.param(("mariadb", WHOLE), marks=pytest.mark.slow),
+]
 
 
 def row(id_: int, name: str = "x", price: str = "1.50") -> dict[str, Any]:

@@ -16,9 +16,10 @@ ROWS = 3000
 SMALL_CHUNKS = {"snapshot-chunk-rows": 500, "snapshot-parallelism": 2}
 LOAD = {"count": 1, "keys": 2 * ROWS, "pause_s": 0.05}
 #: (failpoint, who is killed); `sink.task` kills the Python worker, which Spark replaces.
-FEW = (("sink.task", "jvm"), ("sink.task", "self"), ("sink.table", "self"), ("sink.committed", "jvm"))
+FEW = (("sink.task", "jvm"), ("sink.task", "self"), ("sink.table", "self"))
 KILLS = (
     *FEW,
+    ("sink.committed", "jvm"),
     ("snapshot.batch", "jvm"),
     ("batch.planned", "jvm"),
     ("log.batch", "jvm"),
