@@ -62,7 +62,7 @@ def _one(
                 before = {role: _cpu(pid) for role, pid in processes.items()}
                 run = spark_runs.into(spark, options, write, Path(checkpoint))
                 used = {role: _cpu(pid) - before[role] for role, pid in processes.items()}
-                return _figure(name, what, run, rows, least, used)
+                return _figure(name, what, run, rows, least=least, servers=used)
 
             yield timed("snapshot", rows, SNAPSHOT)
             yield timed("changes", _change(connection, rows), CHANGES)
@@ -76,7 +76,7 @@ def _cpu(pid: int | None) -> float:
 
 
 def _figure(
-    name: str, what: str, run: spark_runs.Run, rows: int, least: int, servers: dict[str, float]
+    name: str, what: str, run: spark_runs.Run, rows: int, *, least: int, servers: dict[str, float]
 ) -> Figure:
     rate = rows / run.stream_s
     return Figure(
