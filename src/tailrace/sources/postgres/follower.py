@@ -38,6 +38,8 @@ HELD_BYTES = 48 << 20
 BATCH_BYTES = 16 << 20
 #: How often the server hears of us while we do not read, seconds.
 _REST_S = 5.0
+#: How long the events of a repeated batch may be on their way before its task reads them by itself, seconds.
+_REPEAT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class LogFollower:
             if start.lsn < self._start.lsn:
                 return None
             # a batch that is repeated was planned by another process: what it holds may be on its way
-            self._changed.wait_for(lambda: self._failure is not None or self._head >= end.lsn, 60)
+            self._changed.wait_for(lambda: self._failure is not None or self._head >= end.lsn, _REPEAT_S)
             if self._head < end.lsn or self._incoming is None:
                 return None
             rows = self._between(start.lsn, end.lsn)
@@ -218,10 +220,10 @@ class LogFollower:
             while not self._is_closed():
                 try:
                     self._follow(start)
-                except (DatabaseError, InterfaceError, OSError) as error:
+                except (TailraceError, DatabaseError, InterfaceError, OSError) as error:
                     failure = translate(error, doing)
                     if not failure.retryable:
-                        raise failure from error
+                        raise failure from None if failure is error else error
                     start = self._begin_again()
         except TailraceError as error:
             self._fail(error)

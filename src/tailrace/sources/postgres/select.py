@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pg8000.exceptions import DatabaseError
 
-from tailrace.errors import StateError, TransientSourceError
+from tailrace.errors import TransientSourceError
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
@@ -27,7 +27,8 @@ def import_snapshot(connection: Connection, name: str) -> None:
     """See the database as an exported snapshot does, until the transaction ends.
 
     Raises:
-        StateError: the snapshot is not kept any more.
+        TransientSourceError: the snapshot is not kept any more; the batch has to be read again under a new
+        one.
     """
     connection.rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
@@ -35,10 +36,10 @@ def import_snapshot(connection: Connection, name: str) -> None:
     except DatabaseError as error:
         if sqlstate(error) not in ("22023", "42704"):
             raise
-        raise StateError(
+        raise TransientSourceError(
             "the snapshot that the batch reads under is gone",
             "the process that plans batches has let go of it, or lost its connection",
-            "start the stream again: it makes a new one",
+            "the batch is read again under a new snapshot",
         ) from error
 
 

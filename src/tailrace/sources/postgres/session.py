@@ -17,7 +17,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres import keys as key_sql
-from tailrace.sources.postgres.connection import Connection, Planning, connect, retrying, sqlstate, translate
+from tailrace.sources.postgres.connection import Planning, connect, retrying, sqlstate, translate
 from tailrace.sources.postgres.logreader import LogReader
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.select import copy_pages, hold_still, import_snapshot
@@ -57,35 +57,29 @@ class PostgresSession:
         self._seen = PostgresPosition(
             parse_lsn(split.as_of["seen"]), split.as_of["server"], split.as_of["ts_ms"]
         )
-        connection = retrying(self._options, lambda: self._within_snapshot(split), doing)
         try:
-            hold_still(connection, split.table)
-            yield from copy_pages(connection, split, self._shape_now(split.table))
+            try:
+                yield from self._read(split, split.table)
+            except DatabaseError as error:
+                if sqlstate(error) != "42703":  # a column is gone: it is told before the first row
+                    raise
+                yield from self._read(split, self._shape_of(split.table.id, remember=False) or split.table)
         except (DatabaseError, InterfaceError, OSError) as error:
             if sqlstate(error) == "42P01":
                 return  # the table is gone
             # what was read was handed on: the whole split is read again, by a new task
             raise translate(error, doing) from error
-        finally:
-            connection.break_off()
 
-    def _shape_now(self, planned: TableSchema) -> TableSchema:
-        """The planned shape, unless the table has lost columns of it since."""
-        found = self._asking.run(
-            lambda c: catalog.captured(c, self._options, planned.id), f"reading {planned.id}"
-        )
-        names = {column.name for column in found[0].schema.columns} if found else set()
-        return planned if names.issuperset(c.name for c in planned.columns) else found[0].schema
-
-    def _within_snapshot(self, split: SnapshotSplit) -> Connection:
-        """A connection that sees what the snapshot shows."""
-        connection = connect(self._options, purpose=f"reading {split.table.id}")
+    def _read(self, split: SnapshotSplit, table: TableSchema) -> Iterator[Page]:
+        """The rows of the split's range in the shape `table`."""
+        doing = f"reading {table.id}"
+        connection = retrying(self._options, lambda: connect(self._options, purpose=doing), doing)
         try:
             import_snapshot(connection, split.as_of["snapshot"])
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            hold_still(connection, table)
+            yield from copy_pages(connection, split, table)
+        finally:
+            connection.break_off()
 
     def log_end(self, after: Mapping[str, Any]) -> PostgresPosition:
         """Where the snapshot stands: it shows what is below, and nothing else."""
@@ -130,13 +124,13 @@ class PostgresSession:
         _TYPES[self._place] = found
         return found
 
-    def _shape_of(self, table: TableId) -> TableSchema | None:
+    def _shape_of(self, table: TableId, *, remember: bool = True) -> TableSchema | None:
         """A table's shape in the catalog, None if it is not there.
 
         One that is remembered may be old: it counts only where it has the columns that the log says.
         """
         place = (self._place, table, self._options.text_columns)
-        if place not in _SHAPES:
+        if place not in _SHAPES or not remember:
             found = self._asking.run(lambda c: catalog.captured(c, self._options, table), f"reading {table}")
             _SHAPES[place] = found[0].schema if found else None
         return _SHAPES[place]
