@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.devservers import start_mysql
+from tailrace.devservers import start_mariadb, start_mysql
 from tailrace.enumerator import enumerator
 from tailrace.enumerator.enumerator import Limits
 from tailrace.errors import PositionLostError, PreflightError
@@ -24,7 +24,7 @@ from tests.support.replica import SlowReplica
 from tests.support.replication import catch_up, primary_of, promote, replica_of
 from tests.support.switch import Switch
 from tests.support.workload import SUBJECTS, fill
-from tests.support.xa import XaWriters, end, end_all, prepare
+from tests.support.xa import KillingXaWriters, XaWriters, end, end_all, prepare
 
 
 @pytest.fixture(params=["mysql", "mariadb"])
@@ -84,12 +84,12 @@ class Forgetful:
         return self._session.changes(replace(split, start=start))
 
 
-def verify_xa_run(server, database, subject=SUBJECTS[0], **given):
+def verify_xa_run(server, database, subject=SUBJECTS[0], *, kind=XaWriters, **given):
     """`verify_run` with XA writers; batches must have begun between a prepare and its commit."""
     writers = []
 
     def make(*args, **more):
-        writers.append(XaWriters(*args, **more))
+        writers.append(kind(*args, **more))
         return writers[0]
 
     try:
@@ -132,6 +132,16 @@ def test_chunks_read_in_pages_are_exact(request, monkeypatch, product):
     database = "database" if product == "mysql" else "mariadb_database"
     server, name = request.getfixturevalue(product), request.getfixturevalue(database)
     assert verify_xa_run(server, name) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+def test_every_batch_is_exact_while_the_server_is_killed(product):
+    """`stop` joins the killer: batches are planned and read while the server goes and comes back."""
+    start = {"mysql": start_mysql, "mariadb": start_mariadb}[product]
+    with start(options={"sync_binlog": "1", "innodb_flush_log_at_trx_commit": "1"}) as server:
+        server.execute("CREATE DATABASE d")
+        assert verify_xa_run(server, "d", kind=KillingXaWriters) == 0
 
 
 def test_without_what_is_prepared_batches_are_wrong(mysql, database):

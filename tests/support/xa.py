@@ -23,6 +23,9 @@ class XaWriters(Writers):
     `end_all` does.
     """
 
+    #: Errors of a connection after which another one is tried.
+    lost: frozenset[int] = frozenset()
+
     def __init__(self, *given: object, **more: object) -> None:
         super().__init__(*given, **more)  # type: ignore[arg-type]
         self._names = count()
@@ -34,7 +37,12 @@ class XaWriters(Writers):
         draw = random.Random(seed)
         try:
             while not self._stopping.is_set():
-                self._connection(draw)
+                try:
+                    self._connection(draw)
+                except pymysql.err.MySQLError as error:
+                    if error.args[0] not in self.lost:
+                        raise
+                    self._stopping.wait(0.1)
         except BaseException as error:  # noqa: BLE001 - told by stop()
             self.errors.append(error)
 
@@ -91,6 +99,35 @@ class XaWriters(Writers):
                 raise
             with self._lock:
                 self._left.append(xid)
+
+
+class KillingXaWriters(XaWriters):
+    """The same over a server that is killed and started again in the midst of it, twice."""
+
+    #: 1053: shutdown, 2003: no connection, 2006 and 2013: lost.
+    lost = frozenset({1053, 2003, 2006, 2013})
+
+    def __enter__(self) -> KillingXaWriters:
+        super().__enter__()
+        self._killer = threading.Thread(target=self._kill, daemon=True)
+        self._killer.start()
+        return self
+
+    def stop(self) -> None:
+        self._killer.join()
+        super().stop()
+
+    def _kill(self) -> None:
+        try:
+            for wanted in (10, 30):
+                deadline = time.monotonic() + 30
+                while self.ended < wanted:
+                    assert time.monotonic() < deadline, "the writers do not end what they prepare"
+                    time.sleep(0.05)
+                self._server.kill()
+                self._server.start()
+        except BaseException as error:  # noqa: BLE001 - told by stop()
+            self.errors.append(error)
 
 
 def prepare(server, xid: str, *statements: str, first: tuple[str, ...] = ()) -> None:
