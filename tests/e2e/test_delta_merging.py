@@ -147,6 +147,17 @@ def test_crash_round_a_merge_of_what_waits_loses_and_repeats_nothing(
     assert {r["id"]: r["name"] for r in rows if r["_is_current"]} == STATES[3]
 
 
+def test_run_without_a_batch_merges_what_a_killed_one_left(
+    spark: SparkSession, tmp_path: Path, batches: list[CellBatch], open_sink: Any
+) -> None:
+    killed = open_sink()
+    for batch in batches:
+        killed.write(batch)
+    open_sink().close()
+    assert held(spark, tmp_path) == STATES[3]
+    assert noted(spark, tmp_path)[-1]["current"]
+
+
 def test_versions_of_a_row_follow_each_other_without_a_gap(
     spark: SparkSession, tmp_path: Path, batches: list[CellBatch], open_sink: Any
 ) -> None:

@@ -68,7 +68,8 @@ class DeltaSink:
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
         if self._keeping is not None and self._keeping.done():
-            self._keeping.result()
+            ended, self._keeping = self._keeping, None
+            ended.result()
         with self._lock:
             self._broken = True
             written = self._write(batch)
