@@ -20,7 +20,7 @@ def hash_rows(columns: Iterable[pa.Array], rows: int) -> np.ndarray:
     Equal arrays have equal hashes wherever their buffers begin; the types must be the same on both sides.
 
     Raises:
-        SchemaMismatchError: a column is neither fixed-width nor text, bytes, boolean or a list of numbers.
+        SchemaMismatchError: a column is neither fixed-width nor text, bytes, boolean or a list of such.
     """
     states = np.zeros(rows, np.uint64)
     if rows:
@@ -52,14 +52,10 @@ def _take_in(states: np.ndarray, column: pa.Array) -> None:
 
 
 def _as_bytes(column: pa.ListArray) -> pa.Array:
-    """Lists of numbers as their bytes."""
-    value_type = column.type.value_type
-    if not pa.types.is_primitive(value_type) or value_type.bit_width % 8 or column.values.null_count:
-        raise SchemaMismatchError(f"a column of {column.type} cannot be hashed")
-    width, first = value_type.bit_width // 8, column.values.offset
-    offsets = (column.offsets.to_numpy().astype(np.int64) + first) * width
-    data = column.values.buffers()[1]
-    buffers = [None, pa.py_buffer(offsets), data]
+    """Lists as the bytes of their elements' hashes."""
+    states = hash_rows([column.values], len(column.values))
+    offsets = column.offsets.to_numpy().astype(np.int64) * states.itemsize
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(states)]
     values = pa.Array.from_buffers(pa.large_binary(), len(column), buffers)
     return pc.if_else(column.is_valid(), values, pa.scalar(None, pa.large_binary()))
 

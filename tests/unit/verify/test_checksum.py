@@ -124,3 +124,17 @@ def _rows(n: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array(range(n), pa.int64()), pa.array([f"text {i}" for i in range(n)])], ["id", "text"]
     )
+
+
+def test_lists_of_anything_are_hashed_by_their_values_wherever_they_stand() -> None:
+    for type_, lists in (
+        (pa.list_(pa.int32()), [[1, None, 3], [], None, [1, None, 3], [4]]),
+        (pa.list_(pa.string()), [["a", "b"], [""], None, ["a", "b"], ["ab"]]),
+        (pa.list_(pa.bool_()), [[True, None], [], None, [True, None], [False]]),
+    ):
+        column = pa.array(lists, type_)
+        whole = hash_rows([column], len(column)).tolist()
+        assert whole[0] == whole[3]
+        assert len(set(whole)) == 4
+        assert hash_rows([column.slice(3)], 2).tolist() == whole[3:]
+        assert hash_rows([pa.array(lists[4:], type_)], 1).tolist() == whole[4:]
