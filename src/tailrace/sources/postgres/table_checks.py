@@ -182,8 +182,9 @@ class TableChecks:
         yield Finding(
             "replays of snapshot batches",
             f"not identical for {len(partly)} tables ({listed})",
-            "REPLICA IDENTITY FULL, if append-only targets must hold no newer row twice after a crash",
-            "",
+            "REPLICA IDENTITY FULL, if append-only targets must hold no newer row twice after a crash, or if upsert "
+            "targets get large values that updates leave alone: the log lacks them",
+            "ALTER TABLE ... REPLICA IDENTITY FULL; -- of those tables",
             Severity.WARNING,
         )
 
