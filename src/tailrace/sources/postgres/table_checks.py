@@ -182,8 +182,8 @@ class TableChecks:
         yield Finding(
             "replays of snapshot batches",
             f"not identical for {len(partly)} tables ({listed})",
-            "REPLICA IDENTITY FULL, if append-only targets must hold no newer row twice after a crash, or upsert "
-            "targets get large values that updates leave alone: the log lacks them",
+            "REPLICA IDENTITY FULL, if append-only targets must hold no newer row twice after a crash, or "
+            "upsert targets get large values that updates leave alone: the log lacks them",
             "ALTER TABLE ... REPLICA IDENTITY FULL; -- of those tables",
             Severity.WARNING,
         )
