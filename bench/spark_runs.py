@@ -23,6 +23,8 @@ _CONF = {
     # every batch's progress is read at the end
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     "spark.driver.host": "127.0.0.1",
+    # a busy machine takes its time to start a worker
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 

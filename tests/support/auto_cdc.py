@@ -51,6 +51,7 @@ def main() -> None:
     example, storage, jar = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     builder = SparkSession.builder.remote("local[2]").config("spark.sql.catalog.lake", CATALOG)
     builder = builder.config("spark.jars", jar).config("spark.driver.extraClassPath", jar)
+    builder = builder.config("spark.python.authenticate.socketTimeout", "120s")
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     try:
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.shop")
