@@ -101,6 +101,7 @@ def test_slot_is_confirmed_up_to_the_last_batch_and_no_further(postgres, postgre
         seen = []
         follow_to_end(postgres, engine, seen)
         last = engine.offset.log["lsn"]
+        assert engine.plan.head().log["held_bytes"] > 0
         engine.plan.commit(engine.offset)
         postgres.wait_until(query, lambda confirmed: confirmed == last)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +64,8 @@ class TailraceDataSource(DataSource):
         options = self._options()
         if options.shape not in ("row", "envelope"):
             return shape_of(options, None)
-        tables = registry.source(options).tables()
+        with closing(registry.source(options)) as source:
+            tables = source.tables()
         if len(tables) != 1:
             names = ", ".join(f"`{t.schema.id}`" for t in tables[:10]) or "none"
             raise ConfigError(

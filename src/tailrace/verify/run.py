@@ -91,7 +91,8 @@ def verify(
     if not by_target:
         raise StateError("there is nothing to compare", "; ".join(f"`{n}`: {why}" for n, why in skipped))
     stopping = threading.Event()
-    reader = Reader(pipeline.source, end.log, stopping, on_rows)
+    assert end.log is not None
+    reader = Reader(pipeline.source, source.as_of(source.position(end.log)), stopping, on_rows)
     with ThreadPoolExecutor(parallelism, "verify") as pool:
         try:
             work = [
@@ -104,7 +105,8 @@ def verify(
             stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    assert end.log is not None
+        finally:
+            source.close()
     position = str(source.position(end.log))
     return Report(batch, position, reports, tuple(skipped), time.monotonic() - started)
 

@@ -1,0 +1,104 @@
+"""PostgreSQL to the end: a pipeline while writers write, verified; typed rows; a quiet database."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tailrace.config.load import parse_pipeline
+from tailrace.sinks.registry import make_sinks
+from tailrace.spark.query import Supervisor, read_cells
+from tailrace.verify.run import verify
+from tests.e2e.test_mariadb import _Quiet
+from tests.support.engine import Engine
+from tests.support.postgres import SUBJECTS, Writers, fill, options_for
+
+NUMBERS = SUBJECTS[0]
+
+
+def test_pipeline_holds_what_the_source_holds_when_the_writers_have_stopped(
+    postgres, postgres_database, spark, tmp_path
+):
+    fill(postgres, postgres_database, NUMBERS, 600)
+    pipeline = parse_pipeline(
+        f"source: {{url: '{postgres.url}/{postgres_database}', user: postgres, tables: 'public.*',"
+        f" snapshot-chunk-rows: 300, slot-name: slot_{postgres_database}}}\n"
+        f"sink: {{type: delta, path: '{tmp_path / 'tables'}', mode: upsert}}\n"
+        f"pipeline: {{trigger: available-now}}\n"
+    )
+
+    def run():
+        sink = make_sinks(pipeline)
+        Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+
+    with Writers(postgres, postgres_database, NUMBERS, count=2, keys=1200, pause_s=0.02):
+        run()
+    run()
+    report = verify(pipeline, spark)
+    assert not report.differs, report
+
+
+def test_stream_of_typed_rows(postgres, postgres_database, spark, tmp_path):
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, amount numeric(10, 2), at timestamptz, tags text[], doc jsonb)",
+        "INSERT INTO t VALUES (1, 12.50, '2026-01-31 12:00:00+01', '{a,b}', '{\"x\": 1}')",
+        database=postgres_database,
+    )
+    options = {
+        "url": f"postgresql://{postgres.host}:{postgres.port}/{postgres_database}",
+        "user": "postgres",
+        "tables": "public.t",
+        "slotName": f"slot_{postgres_database}",
+    }
+    query = (
+        spark.readStream.format("tailrace")
+        .options(**options)
+        .load()
+        .writeStream.format("memory")
+        .queryName("typed")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    (row,) = spark.table("typed").collect()
+    assert (row["_op"], str(row["amount"]), row["tags"], row["doc"]) == ("r", "12.50", ["a", "b"], '{"x": 1}')
+    assert row["at"].timestamp() == 1_769_857_200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_quiet_database_beside_a_busy_one_holds_little_of_the_log(postgres, postgres_database):
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=postgres_database)
+    postgres.execute("DROP TABLE IF EXISTS busy", "CREATE TABLE busy (pad text)")
+    options = options_for(postgres, postgres_database, "public.t")
+    held, stopping = [], threading.Event()
+
+    def write():
+        while not stopping.wait(0.1):
+            postgres.execute("INSERT INTO busy SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
+            postgres.execute("TRUNCATE busy")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with Engine(options) as engine:
+            end = time.monotonic() + 120
+            while time.monotonic() < end:
+                batch = engine.next()
+                if batch is not None:
+                    engine.read(*batch)
+                held.append(
+                    postgres.execute(
+                        "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::int8, "
+                        "pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8 "
+                        f"FROM pg_replication_slots WHERE slot_name = '{options.slot}'"
+                    )[0]
+                )
+                time.sleep(0.2)
+    finally:
+        stopping.set()
+        writer.join()
+    assert max(confirmed for confirmed, _ in held) <= 64 << 20
