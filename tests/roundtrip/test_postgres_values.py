@@ -8,7 +8,7 @@ import re
 import struct
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -111,16 +111,14 @@ class Database:
 
 @pytest.fixture(scope="module", params=["18", "15"])
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    if request.param == "18":
-        server = request.getfixturevalue("postgres")
+    with ExitStack() as stack:
+        shared = request.param == "18"
+        server = request.getfixturevalue("postgres") if shared else stack.enter_context(start_postgres("15"))
         name = _created(server)
+        stack.callback(server.drop_database, name)
         found = Database(server, name)
+        stack.enter_context(found.wire)
         yield found
-        found.wire.socket.close()
-        server.drop_database(name)
-    else:
-        with start_postgres(request.param) as server:
-            yield Database(server, _created(server))
 
 
 def _created(server: PostgresServer) -> str:
