@@ -23,7 +23,7 @@ class Message:
 def messages(
     broker: KafkaServer, *topics: str, isolation: str = "read_committed", timeout_s: float = 60
 ) -> list[Message]:
-    """Every message of some topics up to their ends, each partition in its order."""
+    """Every message of some topics up to the ends they have now, each partition in its order."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -36,14 +36,18 @@ def messages(
     )
     try:
         listed = consumer.list_topics(timeout=timeout_s).topics
-        left = {(t, p) for t in topics if t in listed for p in listed[t].partitions}
-        consumer.assign([TopicPartition(t, p, 0) for t, p in left])
+        places = [TopicPartition(t, p, 0) for t in topics if t in listed for p in listed[t].partitions]
+        ends = {(p.topic, p.partition): consumer.get_watermark_offsets(p)[1] for p in places}
+        left = {place for place, end in ends.items() if end}
+        consumer.assign(places)
         found: list[Message] = []
         deadline = time.monotonic() + timeout_s
         while left:
             assert time.monotonic() < deadline, f"no end of {left}"
             for m in consumer.consume(10_000, 0.2):
                 if m.error() is None:
+                    if m.offset() >= ends[m.topic(), m.partition()] - 1:
+                        left.discard((m.topic(), m.partition()))
                     headers = tuple((k, v) for k, v in m.headers() or ())
                     found.append(Message(m.topic(), m.partition(), m.offset(), m.key(), m.value(), headers))
                 elif m.error().code() == KafkaError._PARTITION_EOF:

@@ -52,6 +52,7 @@ class Cluster:
         self._said: list[Any] = []
         self._topics: dict[str, Topic] = {}
         self._looked = -_FRESH_S
+        self._was_there = False
         try:
             self._admin: Any = AdminClient({**client.settings(), "error_cb": self._said.append})
         except KafkaException as error:
@@ -101,11 +102,19 @@ class Cluster:
         while True:
             try:
                 listed = self._admin.list_topics(timeout=2.0).topics
+                self._was_there = True
                 return {name: len(topic.partitions) for name, topic in listed.items()}
             except KafkaException as error:
                 self._admin.poll(0)
                 causes = [e for e in self._said if e.name() != "_ALL_BROKERS_DOWN"] or [error.args[0]]
                 hopeless = [e for e in causes if e.name() in HOPELESS]
+                if not self._was_there and all(e.name() == "_RESOLVE" for e in causes):
+                    # Later on it is a broker that is down and has no address meanwhile.
+                    raise SinkError(
+                        "no host name of the Kafka brokers is known",
+                        causes[-1].str(),
+                        "check `sink.bootstrap-servers`",
+                    ) from error
                 if hopeless or time.monotonic() > deadline:
                     cause = (hopeless or causes)[-1]
                     raise sink_error(cause.name(), cause.str()) from error

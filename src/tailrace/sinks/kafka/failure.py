@@ -17,10 +17,6 @@ _DEFINITE = {
         "no TLS connection to the Kafka brokers can be made",
         "check `security.protocol` and the `ssl.*` settings in `sink.properties`",
     ),
-    "_RESOLVE": (
-        "a Kafka broker's host name is unknown",
-        "check `sink.bootstrap-servers`, and the brokers' `advertised.listeners`",
-    ),
     "_INVALID_ARG": ("a setting of the Kafka client is wrong", "check `sink.properties`"),
     "TOPIC_AUTHORIZATION_FAILED": (
         "the Kafka brokers do not allow writing",

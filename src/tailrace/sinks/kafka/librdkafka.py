@@ -276,7 +276,7 @@ class Producer:
 
 
 #: Errors of connections that no waiting mends.
-HOPELESS = frozenset({"_AUTHENTICATION", "_SSL", "_RESOLVE", "SASL_AUTHENTICATION_FAILED"})
+HOPELESS = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
 
 
 def _name(code: int) -> str:

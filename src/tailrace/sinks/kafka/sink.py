@@ -96,16 +96,24 @@ class KafkaSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
+        try:
+            return self._write(batch)
+        except KafkaError as error:
+            self._stream = None
+            raise sink_error(error.name, error.said, error.topic) from error
+        except BaseException:
+            # What is written is found out anew.
+            self._stream = None
+            raise
+
+    def _write(self, batch: CellBatch) -> list[Written]:
         stream = self._open(batch)
         targets = {str(part.table): self._router.target(part.table) for part in batch.parts}
         written = [Written.of(part, targets[str(part.table)]) for part in batch.parts]
-        writers, missing = stream.missing(batch.id)
         if not targets:
             return written
-        try:
-            self._beside.write(batch, stream)
-        except KafkaError as error:
-            raise sink_error(error.name, error.said, error.topic) from error
+        self._beside.write(batch, stream)
+        writers, missing = stream.missing(batch.id)
         if missing:
             share = self._share(batch, stream, writers, self._topics(targets))
             reports = _run(batch, share, missing)
@@ -197,15 +205,16 @@ def _run(batch: CellBatch, share: Share, missing: list[int]) -> list[Any]:
     def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return cut_cells(share, rows)
 
-    def write(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return write_share(share, rows)
-
     cells = batch.frame.select(f.col("min_seq").alias("seq"), "cell")
     if share.writers == 1:
         shares = cells.select(f.lit(0).alias("writer"), "seq", "cell")
     else:
         shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(missing))
     shares = shares.repartitionById(share.writers, f.col("writer")).sortWithinPartitions("seq")
+
+    def write(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return write_share(share, rows)
+
     try:
         reports = map_in_arrow(shares, write, REPORT).collect()
     except PySparkException as error:

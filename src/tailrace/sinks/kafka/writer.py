@@ -3,7 +3,7 @@
 A batch's cells are cut by key: all changes of a key, of whatever cell, go to one writer, in `seq` order. So
 many producers may write to one partition, and the changes of a key stand in it in their order.
 
-    cells ──cut_cells()──► (writer, order, cell) ──shuffle, sort──► write_share() ──► topics, marker
+    cells ──cut_cells()──► (writer, seq, cell) ──shuffle, sort──► write_share() ──► topics, marker
 
 A key update's halves fall to two writers, and each half's message names the other's key in a header. Then the
 cell of either writer holds both halves, and each writes its own only.
@@ -56,6 +56,8 @@ _REPORT = pa.schema(
         ("hint", pa.string()),
     ]
 )
+#: Most bytes sent at once to a partition, where topics take as many.
+_BATCH_BYTES = 1_000_000
 #: Longest time without any progress, seconds.
 _PATIENCE_S = 90.0
 #: Bytes of a message beside key, value and headers, at most (record batch and record headers).
@@ -151,7 +153,7 @@ def _writers(share: Share, batch: ChangeBatch) -> np.ndarray:
 
 
 def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of SHARES, all of one writer and sorted, to Kafka; a row of REPORT if there was any.
+    """Rows of SHARES to Kafka, each writer's in one go and in order; a row of REPORT for each writer.
 
     What Kafka refuses for good is reported and not raised, as Spark would try the task again at once.
     """
@@ -159,13 +161,14 @@ def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
     try:
         for rows in batches:
             for writer, cell in zip(rows.column(0).to_pylist(), rows.column(2), strict=True):
+                if transaction is not None and transaction.writer != writer:
+                    yield transaction.finish()
+                    transaction = None
                 if transaction is None:
                     transaction = _open(share, writer)
                 transaction.write(ChangeBatch.from_cell(cell.as_buffer()))
         if transaction is not None:
-            transaction.finish()
-            report = [transaction.writer, transaction.token, transaction.refused, None, None, None]
-            yield _row(report)
+            yield transaction.finish()
     except KafkaError as error:
         _drop(transaction)
         ours = sink_error(error.name, error.said, error.topic)
@@ -193,14 +196,15 @@ def _failed(error: SinkError) -> pa.RecordBatch:
 
 @dataclass
 class _Kept:
-    """A producer and the last batch that it committed."""
+    """A producer, the most bytes it sends at once and the last batch that it committed."""
 
     producer: Producer
     token: str
-    batch: int
+    batch_bytes: int
+    batch: int = -1
 
 
-#: This process's producers, by transactional id (or client, where there are no transactions).
+#: This process's producers, by transactional id (or settings, where there are no transactions).
 _producers: dict[str, _Kept] = {}
 
 
@@ -218,15 +222,10 @@ class _Writing:
         self.writer = writer
         self.refused = 0
         self._share = share
-        self._kept = kept
+        self.kept = kept
         self._done = done
         if share.name is not None and not done:
             kept.producer.begin()
-
-    @property
-    def token(self) -> str:
-        """Names the producer."""
-        return self._kept.token
 
     def write(self, batch: ChangeBatch) -> None:
         """Queue the messages of one cell's changes."""
@@ -244,7 +243,7 @@ class _Writing:
             wanted &= ~too_large
         partitions = partitions_of(keys, topic.partitions)
         messages = Messages(keys, values, headers, partitions, wanted.astype(np.uint8))
-        self._kept.producer.produce(topic.name, messages, _PATIENCE_S)
+        self.kept.producer.produce(topic.name, messages, _PATIENCE_S)
 
     def _refuse(self, batch: ChangeBatch, made: pa.RecordBatch, topic: Topic, too_large: np.ndarray) -> None:
         """Put aside messages that `topic` does not take, with the reason in headers.
@@ -278,14 +277,17 @@ class _Writing:
         values = pc.if_else(fits, refused.column("value"), pa.scalar(None, pa.binary()))
         partitions, wanted = partitions_of(keys, place.partitions), np.ones(len(rows), np.uint8)
         messages = Messages(keys, values, headers, partitions, wanted)
-        self._kept.producer.produce(place.name, messages, _PATIENCE_S)
+        self.kept.producer.produce(place.name, messages, _PATIENCE_S)
         self.refused += len(rows)
 
-    def finish(self) -> None:
-        """Make it durable."""
-        if self._done:
-            return
-        producer, share = self._kept.producer, self._share
+    def finish(self) -> pa.RecordBatch:
+        """Make it durable; a row of REPORT."""
+        if not self._done:
+            self._commit()
+        return _row([self.writer, self.kept.token, self.refused, None, None, None])
+
+    def _commit(self) -> None:
+        producer, share = self.kept.producer, self._share
         if share.name is None:
             producer.deliver(_PATIENCE_S)
             failpoint("sink.task")
@@ -295,7 +297,7 @@ class _Writing:
         producer.produce(share.marker_topic, Messages(key, value, None, partition, wanted), _PATIENCE_S)
         failpoint("sink.produced")
         producer.commit(_PATIENCE_S)
-        self._kept.batch = share.marker.batch
+        self.kept.batch = share.marker.batch
         failpoint("sink.task")
 
     def _own(self, batch: ChangeBatch, messages: int) -> np.ndarray:
@@ -307,7 +309,7 @@ class _Writing:
 
     def drop(self) -> None:
         """Let go of the producer: its transaction is aborted by its successor, or by Kafka in time."""
-        self._kept.producer.close()
+        self.kept.producer.close()
 
 
 def change_of(batch: ChangeBatch, messages: int) -> np.ndarray:
@@ -333,23 +335,29 @@ def sizes(made: pa.RecordBatch) -> np.ndarray:
 
 
 def _open(share: Share, writer: int) -> _Writing:
-    name = share.client.bootstrap_servers if share.name is None else share.transactional_id(writer)
+    given = (share.client.bootstrap_servers, sorted(share.client.properties.items()))
+    name = str(given) if share.name is None else share.transactional_id(writer)
+    batch_bytes = min([_BATCH_BYTES, *(topic.limit for topic in share.topics.values())])
     kept = _producers.pop(name, None)
-    if kept is not None and share.name is not None and kept.token != share.tokens.get(writer):
+    if kept is not None and not _may_go_on(share, writer, kept, batch_bytes):
         kept.producer.close()
         kept = None
     if kept is not None:
         done = share.name is not None and kept.batch == share.marker.batch
     else:
-        smallest = min((topic.limit for topic in share.topics.values()), default=1_000_000)
         id_ = None if share.name is None else share.transactional_id(writer)
-        producer = Producer(share.client.producer_settings(id_, min(smallest, 1_000_000)))
-        kept, done = _Kept(producer, uuid.uuid4().hex, -1), False
-        if share.name is not None:
-            done = _take_over(share, writer, producer)
+        producer = Producer(share.client.producer_settings(id_, batch_bytes))
+        kept = _Kept(producer, uuid.uuid4().hex, batch_bytes)
+        done = share.name is not None and _take_over(share, writer, producer)
     writing = _Writing(share, writer, kept, done=done)
     _producers[name] = kept
     return writing
+
+
+def _may_go_on(share: Share, writer: int, kept: _Kept, batch_bytes: int) -> bool:
+    """Whether a producer of an earlier batch may write this one."""
+    is_the_last = share.name is None or kept.token == share.tokens.get(writer)
+    return is_the_last and kept.batch_bytes <= batch_bytes
 
 
 def _take_over(share: Share, writer: int, producer: Producer) -> bool:
@@ -373,6 +381,6 @@ def _take_over(share: Share, writer: int, producer: Producer) -> bool:
 def _drop(writing: _Writing | None) -> None:
     if writing is not None:
         for name, kept in list(_producers.items()):
-            if kept.token == writing.token:
+            if kept is writing.kept:
                 del _producers[name]
         writing.drop()

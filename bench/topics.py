@@ -1,0 +1,107 @@
+"""A table's snapshot and a log into topics of Kafka: the broker beside the source on the same machine.
+
+    python -m bench.topics [events]
+
+Messages are Debezium's in JSON. The log is that of work `bulk`. A first run of some thousand events warms up
+what a running pipeline has warm.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench import data, spark_runs
+from bench.report import Figure
+from bench.servers import Server, running
+from tailrace.config.model import KafkaDelivery, KafkaSettings
+from tailrace.devservers import KafkaServer, start_kafka
+from tailrace.sinks.base import CellBatch, StreamId
+from tailrace.sinks.kafka.sink import KafkaSink
+from tailrace.transform.route import Router
+
+#: Least events per second.
+LEAST = 250_000
+_WARM_UP = 30_000
+
+
+def measure(source: Server, spark: SparkSession, events: int) -> Iterator[Figure]:
+    """The figures of either delivery and with compression; `items` and `events` are there."""
+    with start_kafka(options={"num.partitions": "4"}) as broker, closing(source.connect()) as connection:
+        data.execute(connection, f"USE {data.DATABASE}")
+        first = data.bulk_log(connection, _WARM_UP)
+        _run(source, spark, broker, first, {})
+        part = data.bulk_log(connection, events)
+        for name, given in (
+            ("exactly-once", {}),
+            ("exactly-once, lz4", {"properties": {"compression.type": "lz4"}}),
+            ("at-least-once", {"delivery": KafkaDelivery.AT_LEAST_ONCE}),
+        ):
+            run, broker_s = _run(source, spark, broker, part, given)
+            rate = part.events / run.stream_s
+            yield Figure(
+                f"Kafka, log, {part.events:,} events",
+                name,
+                rate,
+                "events/s",
+                target=f"≥ {LEAST:,} events/s",
+                met=rate >= LEAST,
+                cpu_s={**run.usage.cpu_s, "broker": broker_s},
+                peak_rss_mb=dict(run.usage.peak_rss_mb),
+                notes={"batches": run.batches, "phases_s": dict(run.phases_s)},
+            )
+
+
+def _run(
+    source: Server, spark: SparkSession, broker: KafkaServer, part: data.LogPart, given: Mapping[str, Any]
+) -> tuple[spark_runs.Run, float]:
+    prefix = f"b{uuid.uuid4().hex[:8]}"
+    stream = StreamId(prefix, "bench")
+    settings = KafkaSettings(broker.bootstrap, prefix, **given)
+    options = source.options("events", "cells", startingPosition=f"file:{part.file}:{part.start}")
+    with (
+        closing(KafkaSink(settings, Router([]), "mysql")) as sink,
+        tempfile.TemporaryDirectory() as checkpoint,
+    ):
+        written = 0
+
+        def write(frame: DataFrame, number: int) -> None:
+            nonlocal written
+            cells = frame.persist()
+            written += sum(w.changes for w in sink.write(CellBatch(stream, number, cells, None)))
+            cells.unpersist()
+
+        before = _cpu_s(broker)
+        run = spark_runs.into(spark, options, write, Path(checkpoint))
+        spent = _cpu_s(broker) - before
+    assert written == part.events, f"{written} of {part.events} events were written"
+    return run, spent
+
+
+def _cpu_s(broker: KafkaServer) -> float:
+    """CPU time of the broker so far, seconds."""
+    fields = Path(f"/proc/{broker.state.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def main() -> None:
+    """Measure and print."""
+    events = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    with running(None) as source, tempfile.TemporaryDirectory() as scratch:
+        with closing(source.connect()) as connection:
+            data.prepare(connection)
+        spark = spark_runs.session(Path(scratch))
+        for figure in measure(source, spark, events):
+            print(figure)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""The Kafka sink with a real broker, fed with batches made by hand."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.config.model import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
+from tailrace.devservers import KafkaServer
+from tailrace.errors import SinkError, TransientSinkError
+from tailrace.sinks.base import CellBatch, StreamId
+from tailrace.sinks.kafka import cluster
+from tailrace.sinks.kafka.sink import KafkaSink, _run
+from tailrace.transform.route import Router
+from tests.support.cells import cell_batch
+from tests.support.changes import BIGINT, INT, TEXT, changes, table
+from tests.support.topics import Message, messages
+from tests.unit.test_kafka_writer import key_update
+
+SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+OTHER = table(("id", INT), ("name", TEXT), key=("id",), name="shop.u")
+
+
+def row(i: int, name: str | None = None) -> dict[str, Any]:
+    return {"id": i, "name": name or f"n{i}"}
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def open_sink(kafka: KafkaServer, prefix: str) -> Iterator[Callable[..., KafkaSink]]:
+    opened: list[KafkaSink] = []
+
+    def open_(**given: Any) -> KafkaSink:
+        settings = {"topic_partitions": 2, "parallelism": 2, **given}
+        opened.append(KafkaSink(KafkaSettings(kafka.bootstrap, prefix, **settings), Router([]), "mysql"))
+        return opened[-1]
+
+    yield open_
+    for sink in opened:
+        sink.close()
+
+
+def batch_of(spark: SparkSession, prefix: str, number: int, *cells: tuple[str, Any]) -> CellBatch:
+    return cell_batch(spark, number, cells, StreamId(prefix, "stream"))
+
+
+def snapshot(*ids: int, shape: Any = SHAPE) -> tuple[str, Any]:
+    return "snapshot", changes(shape, [("r", None, row(i)) for i in ids])
+
+
+def values(found: list[Message]) -> list[Any]:
+    return [None if m.value is None else json.loads(m.value) for m in found]
+
+
+def test_key_update_is_a_delete_a_tombstone_and_a_create_that_name_each_other(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    cells = [("log", key_update(i, i + 100, first=i)) for i in range(4)]
+    open_sink().write(batch_of(spark, prefix, 0, *cells))
+    found = messages(kafka, f"{prefix}.shop.t")
+    for i in range(4):
+        old, new = (f'{{"id":{n}}}'.encode() for n in (i, i + 100))
+        of_old = [m for m in found if m.key == old]
+        assert [m.headers for m in of_old] == [(("__debezium.newkey", new),)] * 2
+        assert [v and v["op"] for v in values(of_old)] == ["d", None]
+        (of_new,) = [m for m in found if m.key == new]
+        assert of_new.headers == (("__debezium.oldkey", old),)
+
+
+def test_batch_begun_by_other_writers_is_completed_by_as_many(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    batch = batch_of(spark, prefix, 0, snapshot(*range(20)), snapshot(*range(20), shape=OTHER))
+    first = open_sink(parallelism=3)
+    stream = first._open(batch)
+    targets = {str(part.table): str(part.table) for part in batch.parts}
+    _run(batch, first._share(batch, stream, 3, first._topics(targets)), [1])
+    open_sink(parallelism=2).write(batch)
+    for name in targets.values():
+        found = messages(kafka, f"{prefix}.{name}")
+        assert sorted(v["after"]["id"] for v in values(found)) == list(range(20))
+
+
+def test_tombstones_can_be_left_out(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    gone = ("log", changes(SHAPE, [("d", row(1), None)]))
+    open_sink(tombstones=False).write(batch_of(spark, prefix, 0, gone))
+    assert [v["op"] for v in values(messages(kafka, f"{prefix}.shop.t"))] == ["d"]
+
+
+LARGE = {"topic_config": {"max.message.bytes": "2000"}}
+
+
+def test_message_too_large_is_a_clear_error_and_nothing_of_its_share_is_seen(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    large = ("log", changes(SHAPE, [("c", None, row(1)), ("c", None, row(2, "x" * 3000))]))
+    with pytest.raises(SinkError, match=r"a message of table `shop\.t` is larger than topic") as error:
+        open_sink(parallelism=1, **LARGE).write(batch_of(spark, prefix, 0, large))
+    assert not error.value.retryable
+    assert messages(kafka, f"{prefix}.shop.t") == []
+
+
+@pytest.mark.parametrize("delivery", list(KafkaDelivery))
+def test_message_too_large_is_put_aside_with_the_reason_while_the_rest_flows(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any, delivery: KafkaDelivery
+) -> None:
+    large = ("log", changes(SHAPE, [("c", None, row(1)), ("c", None, row(2, "x" * 3000))]))
+    sink = open_sink(on_refused_row=RefusedRow.QUARANTINE, delivery=delivery, **LARGE)
+    sink.write(batch_of(spark, prefix, 0, large, snapshot(1, shape=OTHER)))
+    (refused,) = messages(kafka, f"{prefix}.__quarantine")
+    assert dict(refused.headers)["__tailrace.refused.topic"] == f"{prefix}.shop.t".encode()
+    assert b"max.message.bytes (2000)" in (dict(refused.headers)["__tailrace.refused.reason"] or b"")
+    assert refused.key == b'{"id":2}'
+    for name in ("t", "u"):
+        assert [m.key for m in messages(kafka, f"{prefix}.shop.{name}")] == [b'{"id":1}']
+
+
+def test_schema_changes_are_announced_once_over_restarts(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    wider = table(("id", BIGINT), ("name", TEXT), key=("id",))
+    later = ("log", changes(wider, [("c", None, row(9))], first=50))
+    batches = [batch_of(spark, prefix, 0, snapshot(1)), batch_of(spark, prefix, 1, later)]
+    for batch in (batches[0], batches[0], batches[1], batches[1]):
+        open_sink(include_schema_changes=True).write(batch)
+    found = values(messages(kafka, prefix))
+    assert [v["tableChanges"][0]["type"] for v in found] == ["CREATE", "ALTER"]
+    assert found[1]["source"]["pos"] == 5000
+
+
+def test_transactions_are_told_with_their_counts(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    sink = open_sink(provide_transaction_metadata=True)
+    log = changes(SHAPE, [("c", None, row(1)), ("c", None, row(2))])
+    batch = batch_of(spark, prefix, 0, ("log", log), ("log", changes(OTHER, [("c", None, row(1))], first=1)))
+    sink.write(batch)
+    sink.write(batch)
+    found = values(messages(kafka, f"{prefix}.transaction"))
+    assert [(v["status"], v["id"]) for v in found] == [
+        ("BEGIN", "server:0"),
+        ("END", "server:0"),
+        ("BEGIN", "server:1"),
+        ("END", "server:1"),
+    ]
+    assert [c["data_collection"] for c in found[3]["data_collections"]] == ["shop.t", "shop.u"]
+
+
+def test_heartbeats_come_while_nothing_else_does(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    sink = open_sink(heartbeat_interval_ms=50)
+    sink.write(batch_of(spark, prefix, 0, snapshot(1)))
+    deadline = time.monotonic() + 60
+    while len(found := messages(kafka, f"__debezium-heartbeat.{prefix}")) < 3:
+        assert time.monotonic() < deadline
+    assert found[0].key == json.dumps({"serverName": prefix}, separators=(",", ":")).encode()
+    assert list(values(found)[0]) == ["ts_ms"]
+
+
+def test_canal_json_has_no_tombstones(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    gone = ("log", changes(SHAPE, [("c", None, row(1)), ("d", row(1), None)]))
+    open_sink(value_format=ValueEncoding.CANAL_JSON).write(batch_of(spark, prefix, 0, gone))
+    assert [v["type"] for v in values(messages(kafka, f"{prefix}.shop.t"))] == ["INSERT", "DELETE"]
+
+
+def test_brokers_that_do_not_answer_are_an_error_that_may_pass(
+    spark: SparkSession, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_TIMEOUT_S", 1.0)
+    sink = KafkaSink(KafkaSettings("127.0.0.1:1", prefix), Router([]), "mysql")
+    with pytest.raises(TransientSinkError, match="Connection refused"):
+        sink.write(batch_of(spark, prefix, 0, snapshot(1)))
+
+
+def test_host_name_that_is_unknown_is_an_error_for_good(spark: SparkSession, prefix: str) -> None:
+    sink = KafkaSink(KafkaSettings("no-such-host.invalid:9092", prefix), Router([]), "mysql")
+    with pytest.raises(SinkError, match="no host name of the Kafka brokers is known") as error:
+        sink.write(batch_of(spark, prefix, 0, snapshot(1)))
+    assert not error.value.retryable
+
+
+def test_setting_that_librdkafka_does_not_know_is_named(kafka: KafkaServer, prefix: str) -> None:
+    settings = KafkaSettings(kafka.bootstrap, prefix, properties={"no.such.setting": "1"})
+    with pytest.raises(SinkError, match=r"no\.such\.setting"):
+        KafkaSink(settings, Router([]), "mysql")
