@@ -16,7 +16,7 @@ from tailrace.config.model import ExistingTables, RefusedRow, ReplicaTransaction
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.observe.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch
-from tailrace.sinks.replica import sink as module
+from tailrace.sinks.replica import plan
 from tailrace.sinks.replica.ledger import Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.sink import ReplicaSink
@@ -149,7 +149,7 @@ def test_server_that_is_away_is_a_failure_that_passes(spark: SparkSession, targe
 def test_replay_that_falls_into_other_units_writes_everything_again(
     spark: SparkSession, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAST_BUCKET", 10)
+    monkeypatch.setattr(plan, "_LEAST_BUCKET", 10)
     rows = [("c", None, row(i)) for i in range(100)]
     cells = [
         ("snapshot", changes(SHAPE, [("r", None, row(i)) for i in range(k, k + 50)])) for k in (100, 150)
@@ -170,8 +170,8 @@ def test_task_of_an_earlier_run_can_write_no_more(target: Target, spark: SparkSe
     dialect = MySqlDialect.open(target.settings)
     ledger = Ledger(dialect)
     with closing(dialect.connect()) as session:
-        ledger.begin(session, 1, "an earlier run", "layout", {"shop.t": ["b0"]})
-        ledger.begin(session, 1, "this run", "layout", {"shop.t": ["b0"]})
+        ledger.begin(session, 1, "an earlier run", {"shop.t": "layout"}, {"shop.t": ["b0"]})
+        ledger.begin(session, 1, "this run", {"shop.t": "layout"}, {"shop.t": ["b0"]})
         session.run("BEGIN")
         ledger.hold(session, "shop.t", "this run")
         with pytest.raises(TransientSinkError, match="another run"):

@@ -6,8 +6,8 @@
     _tailrace_quarantine  rows that the database refused
 
 A *unit* is what one transaction writes of a batch: a snapshot split's rows of a target (`s3`), or a target's
-changes whose keys hash to one bucket (`b0`). How a batch falls into units is its *layout*: the same for every
-replay, unless settings have changed in between. So:
+changes whose keys hash to one bucket (`b0`). How a target's share of a batch falls into units is its
+*layout*: the same for every replay, unless settings have changed in between. So:
 
     begun       done        layout
     below n     below n     any            the batch is new: units are written with plain inserts and upserts
@@ -163,35 +163,41 @@ class Ledger:
         )
 
     def begin(
-        self, session: Session, batch: int, epoch: str, layout: str, units: Mapping[str, Sequence[str]]
-    ) -> bool:
+        self,
+        session: Session,
+        batch: int,
+        epoch: str,
+        layouts: Mapping[str, str],
+        units: Mapping[str, Sequence[str]],
+    ) -> frozenset[str]:
         """Begin a batch, in a transaction of its own: from here on nothing of an earlier run is written.
 
         Args:
             session: in no transaction.
             batch: its number.
             epoch: tells this run from others.
-            layout: how it falls into units.
+            layouts: how each target's share of it falls into units.
             units: each target's.
 
         Returns:
-            Whether rows may be there without being marked, so that all must be written by upserts.
+            Targets that rows may be in without being marked, so that all must be written by upserts.
         """
         session.run("BEGIN")
-        entries = self.entries(session, units, hold=True)
-        again = any(e.begun == batch and e.layout != layout for e in entries.values())
+        entries = self.entries(session, layouts, hold=True).values()
+        again = frozenset(e.target for e in entries if e.begun == batch and e.layout != layouts[e.target])
         literal = self.dialect.literal
         if again:
             session.run(
                 f"UPDATE {self.units} SET batch = {NEVER}"
-                f" WHERE target IN ({self._listed(units)}) AND batch = {batch}"
+                f" WHERE target IN ({self._listed(again)}) AND batch = {batch}"
             )
+        cases = " ".join(f"WHEN {literal(t)} THEN {literal(layout)}" for t, layout in layouts.items())
         session.run(
-            f"UPDATE {self.targets} SET begun = {batch}, epoch = {literal(epoch)}, layout = {literal(layout)}"
-            f" WHERE target IN ({self._listed(units)})"
+            f"UPDATE {self.targets} SET begun = {batch}, epoch = {literal(epoch)},"
+            f" layout = CASE target {cases} END WHERE target IN ({self._listed(layouts)})"
         )
         there = set(
-            session.run(f"SELECT target, unit FROM {self.units} WHERE target IN ({self._listed(units)})")
+            session.run(f"SELECT target, unit FROM {self.units} WHERE target IN ({self._listed(layouts)})")
         )
         new = [(t, u) for t, names in units.items() for u in names if (t, u) not in there]
         if new:

@@ -24,17 +24,11 @@ target are merged by key: of two source rows with the same key, the target holds
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import uuid
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from importlib.util import find_spec
-
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from tailrace.config.model import (
     ExistingTables,
@@ -46,34 +40,17 @@ from tailrace.config.model import (
 from tailrace.errors import ConfigError, StateError
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
-from tailrace.sinks.parts import LOG, SNAPSHOT, Part
+from tailrace.sinks.parts import Part
 from tailrace.sinks.replica.dialect import Dialect, Place, RefusalError, Session, Verb
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
+from tailrace.sinks.replica.plan import BatchPlan, Work
 from tailrace.sinks.replica.shape import Shape, shape_of
-from tailrace.sinks.replica.tasks import (
-    Batches,
-    Job,
-    Outcome,
-    Staging,
-    spread_log,
-    write_log,
-    write_small_log,
-    write_snapshot,
-)
+from tailrace.sinks.replica.tasks import Job, Outcome, Staging
 from tailrace.sinks.replica.unit import Run, Table, refused_error, staged_prefix
-from tailrace.spark.jvm import map_in_arrow
-from tailrace.spark.query import parse_error
 from tailrace.transform.route import Router
 
 _log = logging.getLogger(__name__)
-
-#: Changes of a target that are worth a bucket of their own, and the most that one should have.
-_LEAST_BUCKET, _LARGEST_BUCKET = 5_000, 100_000
-_RESULT = "target string, error string, found string"
-_PIECES = "partition int, target string, unit string, changes binary"
-
-Work = Mapping[str, list[Part]]
 
 
 class ReplicaSink:
@@ -138,23 +115,23 @@ class ReplicaSink:
         for name, parts in todo.items():
             self._follow(session, ledger, parts, entries.get(name), name=name, stream=batch.stream)
         tables = {name: Table(dialect.place(name), self._shapes[name]) for name in todo}
-        plan = _Plan(batch, todo, self._settings.parallelism)
+        plan = BatchPlan(batch, todo, self._settings.parallelism)
         epoch = uuid.uuid4().hex
-        again = ledger.begin(session, batch.id, epoch, plan.layout, plan.units)
+        again = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units)
         run = Run(dialect, tables, batch.id, epoch, again, self._settings.on_refused_row)
         position = None if batch.end is None else json.dumps(batch.end, separators=(",", ":"))
         if self._is_whole:
             self._write_whole(session, ledger, plan, run, position)
             return
-        _raise_first(plan.write(Job(run, plan.routes(self._router), plan.buckets, None)))
+        _raise_first(plan.write(Job(run, plan.routes, plan.buckets, None)))
         for name in todo:
             ledger.finish(session, batch.id, [name], position)
             failpoint("sink.table")
 
     def _write_whole(
-        self, session: Session, ledger: Ledger, plan: _Plan, run: Run, position: str | None
+        self, session: Session, ledger: Ledger, plan: BatchPlan, run: Run, position: str | None
     ) -> None:
-        stream, routes = plan.batch.stream.query, plan.routes(self._router)
+        stream, routes = plan.batch.stream.query, plan.routes
         for rehearse in (False, True):
             self._drop_staged(session, ledger, stream)
             job = Job(run, routes, plan.buckets, Staging(stream, rehearse))
@@ -318,94 +295,6 @@ class _MergeRefusedError(Exception):
         super().__init__(target, refusal)
         self.target = target
         self.refusal = refusal
-
-
-class _Plan:
-    """How a batch falls into units.
-
-    Args:
-        batch: the batch.
-        work: targets to write, with their parts.
-        parallelism: units written at the same time.
-    """
-
-    def __init__(self, batch: CellBatch, work: Work, parallelism: int) -> None:
-        self.batch = batch
-        self._work = work
-        self._parallelism = parallelism
-        self._names = {str(part.table): name for name, parts in work.items() for part in parts}
-        changes = {name: sum(p.changes for p in parts if p.kind == LOG) for name, parts in work.items()}
-        counts = {name: _buckets(n, parallelism) for name, n in changes.items() if n}
-        self._partitions = max([min(parallelism, len(counts)), *counts.values()]) if counts else 0
-        #: Each target's number of buckets, and the partition of the first.
-        self.buckets = {
-            name: (count, 0 if count > 1 else zlib.crc32(name.encode()) % self._partitions)
-            for name, count in counts.items()
-        }
-        self._has_snapshot = any(p.kind == SNAPSHOT for parts in work.values() for p in parts)
-        splits = self._splits()
-        self.units: dict[str, list[str]] = {
-            name: [f"b{i}" for i in range(counts.get(name, 0))] for name in work
-        }
-        for split, table, _ in splits:
-            unit = f"s{split}"
-            if unit not in self.units[self._names[table]]:
-                self.units[self._names[table]].append(unit)
-        said = json.dumps([sorted(counts.items()), splits])
-        self.layout = hashlib.sha256(said.encode()).hexdigest()[:32]
-
-    def routes(self, router: Router) -> dict[str, str]:
-        """Each source table's target."""
-        return {str(p.table): router.target(p.table) for parts in self._work.values() for p in parts}
-
-    def write(self, job: Job) -> list[Outcome]:
-        """Write everything; what came of it.
-
-        Raises:
-            TailraceError: a task failed.
-        """
-        outcomes = []
-        try:
-            if self._has_snapshot:
-                outcomes += _collect(self._cells(SNAPSHOT), write_snapshot(job))
-            if self.buckets:
-                cells = self._cells(LOG)
-                if self._partitions == 1:
-                    outcomes += _collect(cells.coalesce(1), write_small_log(job))
-                else:
-                    pieces = map_in_arrow(cells, spread_log(job), _PIECES)
-                    placed = pieces.repartitionById(self._partitions, f.col("partition"))
-                    outcomes += _collect(placed, write_log(job))
-        except PySparkException as error:
-            ours = parse_error(str(error))
-            if ours is None:
-                raise
-            raise ours from error
-        return outcomes
-
-    def _cells(self, kind: str) -> DataFrame:
-        listed = f.col("table").isin(sorted(self._names))
-        return self.batch.frame.where((f.col("kind") == kind) & listed).select("table", "cell")
-
-    def _splits(self) -> list[tuple[int, str, int]]:
-        """Partitions of the frame that hold snapshot rows: number, table, rows."""
-        if not self._has_snapshot:
-            return []
-        cells = self.batch.frame.where(f.col("kind") == SNAPSHOT).where(
-            f.col("table").isin(sorted(self._names))
-        )
-        counted = cells.groupBy(f.spark_partition_id().alias("split"), "table").agg(f.sum("changes"))
-        return sorted((int(r[0]), str(r[1]), int(r[2])) for r in counted.collect())
-
-
-def _buckets(changes: int, parallelism: int) -> int:
-    """How many transactions a target's changes are worth."""
-    return max(1, min(parallelism, changes // _LEAST_BUCKET), -(-changes // _LARGEST_BUCKET))
-
-
-def _collect(frame: DataFrame, task: Callable[[Batches], Batches]) -> list[Outcome]:
-    rows = map_in_arrow(frame, task, _RESULT).collect()
-    return [Outcome.from_row(row["target"], row["error"], row["found"]) for row in rows]
 
 
 def _raise_first(outcomes: Iterable[Outcome]) -> None:

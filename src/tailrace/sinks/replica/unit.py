@@ -46,7 +46,7 @@ class Run:
         tables: the targets.
         batch: the batch's number.
         epoch: tells this run from others.
-        again: rows may be there already.
+        again: targets that its rows may be in already.
         policy: what becomes of rows that are refused.
     """
 
@@ -54,7 +54,7 @@ class Run:
     tables: dict[str, Table]
     batch: int
     epoch: str
-    again: bool
+    again: frozenset[str]
     policy: RefusedRow
 
     @property
@@ -117,7 +117,7 @@ class UnitWriter:
 
     def write(self, portion: Portion) -> None:
         """Bring rows into the target."""
-        if portion.verb is Verb.INSERT and self.run.again:
+        if portion.verb is Verb.INSERT and self.target in self.run.again:
             portion = replace(portion, verb=Verb.UPSERT)
         self._write(portion, self.table.place, 0, portion.rows.num_rows)
 
