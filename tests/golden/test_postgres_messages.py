@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 
 from tailrace.errors import SinkError
+from tailrace.formats.assemble import key_value_format
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.forms import form_of
 from tailrace.formats.modes import Modes
-from tailrace.formats.postgres import placeholder
+from tailrace.formats.postgres import placeholder, sequences
+from tailrace.formats.topics import Topics
 from tailrace.model.types import ColumnType, Kind
 from tests.golden.postgres.recorded import SHAPES, decoder, stream
 
@@ -157,3 +160,14 @@ def test_texts_take_debeziums_forms(native: str, values: list[str], expected: li
 def test_a_numeric_that_is_no_number_has_no_precise_form() -> None:
     with pytest.raises(SinkError, match=r"set decimal\.handling\.mode to string or double"):
         form_of(pa.array(["NaN"]), _NUMERIC, Modes())
+
+
+@pytest.mark.parametrize("encoding", ["avro", "protobuf"])
+def test_records_say_where_a_change_comes_from(encoding: Literal["avro", "protobuf"]) -> None:
+    envelopes = Envelopes(Topics("pre"), "postgresql", version="1.0")
+    made = key_value_format(envelopes, encoding, encoding)
+    batch = next(b for b in decoder().feed(stream("binary")) if b.table.id.table == "toast")
+    ids = {schema.reference: number for number, schema in enumerate(made.schemas(batch.table), 1)}
+    value = made.messages(batch, 1000, ids)["value"][0].as_py()
+    assert b"postgresql" in value
+    assert sequences(batch)[0].as_py().encode() in value

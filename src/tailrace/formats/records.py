@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import SinkError
+from tailrace.formats import postgres
 from tailrace.formats.connect import Schema
 from tailrace.formats.envelope import snapshot_marks
 from tailrace.formats.kernels import documents, records
@@ -147,6 +148,7 @@ def source_columns(
         "name": name,
         "db": table.database,
         "table": table.table,
+        "schema": table.database,
     }
     us = origin.column("ts_us")
     cells = {
@@ -161,6 +163,13 @@ def source_columns(
         "row": Cell("", origin.column("row"), documents.INT32, "0"),
         "thread": Cell("", origin.column("thread"), documents.INT64),
     }
+    if connector == postgres.CONNECTOR:
+        xids = origin.column("txn").dictionary_decode().cast(pa.int64())
+        cells |= {
+            "sequence": Cell("", postgres.sequences(batch), documents.STRING),
+            "txId": Cell("", xids, documents.INT64),
+            "lsn": Cell("", origin.column("pos"), documents.INT64),
+        }
     return [Column(f, cells.get(f["field"]), constants.get(f["field"])) for f in schema["fields"]]
 
 
