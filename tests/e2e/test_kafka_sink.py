@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
-from tailrace.devservers import KafkaServer
+from tailrace.devservers import KafkaServer, RegistryServer
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import cluster
@@ -176,6 +176,24 @@ def test_canal_json_has_no_tombstones(
     gone = ("log", changes(SHAPE, [("c", None, row(1)), ("d", row(1), None)]))
     open_sink(value_format=ValueEncoding.CANAL_JSON).write(batch_of(spark, prefix, 0, gone))
     assert [v["type"] for v in values(messages(kafka, f"{prefix}.shop.t"))] == ["INSERT", "DELETE"]
+
+
+@pytest.mark.parametrize("encoding", [ValueEncoding.AVRO, ValueEncoding.PROTOBUF])
+def test_messages_name_the_schemas_that_were_registered(
+    spark: SparkSession,
+    kafka: KafkaServer,
+    registry: RegistryServer,
+    open_sink: Any,
+    encoding: ValueEncoding,
+) -> None:
+    sink = open_sink(value_format=encoding, schema_registry_url=registry.url, include_schema_changes=True)
+    prefix = sink._settings.topic_prefix
+    sink.write(batch_of(spark, prefix, 0, snapshot(1)))
+    (message,) = messages(kafka, f"{prefix}.shop.t")
+    (told,) = messages(kafka, prefix)
+    ids = sink._registry.ids((*sink._format.schemas(SHAPE), *sink._beside._streams.schemas("schema_change")))
+    found = [int.from_bytes(part[1:5]) for m in (message, told) for part in (m.key or b"", m.value or b"")]
+    assert found == list(ids.values())
 
 
 def test_brokers_that_do_not_answer_are_an_error_that_may_pass(
