@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from datetime import date, datetime, timedelta
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from tailrace.kernels import lines
 from tailrace.sinks.replica.encode import Writer, encode
+from tailrace.sinks.replica.written import as_bytes, as_json
 
 _LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
 
@@ -161,3 +163,27 @@ def test_tuples_quote_what_would_end_a_literal() -> None:
     text = written(pa.array([b"a'\\\0\n", None, b""], pa.binary()), Writer(lines.TEXT), style=lines.TUPLES)
     assert text == b"(_binary'a\\'\\\\\\0\n'),(NULL),(_binary'')"
     assert written(pa.array(["{}"]), Writer(lines.TEXT, 1), style=lines.TUPLES) == b"(_utf8mb4'{}')"
+
+
+@given(with_nulls(st.lists(st.none() | st.text(max_size=8), max_size=4)), st.integers(0, 3))
+def test_lists_of_text_are_json_arrays(given_: list[list[str | None] | None], start: int) -> None:
+    array = pa.array(given_, pa.list_(pa.string())).slice(min(start, len(given_)))
+    found = as_json(array).to_pylist()
+    assert [None if v is None else json.loads(v) for v in found] == array.to_pylist()
+
+
+def test_lists_of_other_kinds_are_json_arrays() -> None:
+    for values_, type_, wanted in (
+        ([1, None, -2], pa.int64(), [1, None, -2]),
+        ([True, None], pa.bool_(), [True, None]),
+        ([0.5, math.inf, None], pa.float64(), [0.5, "inf", None]),
+        ([b"\x00\xff", None], pa.binary(), ["00ff", None]),
+        ([date(2024, 2, 29)], pa.date32(), ["2024-02-29"]),
+    ):
+        (found,) = as_json(pa.array([values_], pa.list_(type_))).to_pylist()
+        assert json.loads(found) == wanted
+
+
+def test_vectors_are_their_bytes_wherever_they_begin() -> None:
+    array = pa.array([[9.0], [1.5, -2.0], None, []], pa.list_(pa.float32())).slice(1)
+    assert as_bytes(array).to_pylist() == [struct.pack("<ff", 1.5, -2.0), None, b""]

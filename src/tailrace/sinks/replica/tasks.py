@@ -133,6 +133,7 @@ def write_snapshot(job: Job) -> Callable[[Batches], Batches]:
                     target = job.routes[name.as_py()]
                     if target not in open_:
                         open_[target] = _SnapshotUnit(job, target, unit)
+                        open_[target].begin()
                     open_[target].add(ChangeBatch.from_cell(cell.as_buffer()))
             for written in open_.values():
                 yield written.end().to_row()
@@ -154,7 +155,11 @@ class _SnapshotUnit:
         self._outcome = Outcome(target)
         self._held: list[ChangeBatch] = []
         self._bytes = 0
-        self._wanted = self._staging is not None or self._writer.begin(unit)
+        self._wanted = True
+
+    def begin(self) -> None:
+        """Begin the transaction, if the rows are not there."""
+        self._wanted = self._staging is not None or self._writer.begin(self._unit)
 
     def add(self, batch: ChangeBatch) -> None:
         """Take rows."""
