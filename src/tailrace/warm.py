@@ -25,7 +25,7 @@ def main() -> int:
         Exit code: 0, also where only the development server cannot be had, as one may use another.
     """
     try:
-        _step("kernels compiled", _kernels)
+        _step("kernels compiled", load_kernels)
         _step("Delta's jars fetched", _jars)
     except TailraceError as error:
         _say(str(error))
@@ -43,7 +43,8 @@ def _step(done: str, work: Callable[[], None]) -> None:
     _say(f"{done} ({time.monotonic() - begun:.1f} s)")
 
 
-def _kernels() -> None:
+def load_kernels() -> None:
+    """Import every module with kernels: that compiles their entries into Numba's cache, or loads them."""
     for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
         if _KERNELS & set(module.name.split(".")):
             import_module(module.name)

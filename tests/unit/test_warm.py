@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import tailrace
-from tailrace.sources.mysql.wire.warm import warm
+from tailrace.warm import load_kernels
 
 
 def test_warming_loads_every_module_with_a_kernel_that_python_calls() -> None:
@@ -15,5 +15,5 @@ def test_warming_loads_every_module_with_a_kernel_that_python_calls() -> None:
         if "\n@entry(" in path.read_text()
     }
     assert with_entry
-    warm()
+    load_kernels()
     assert with_entry <= sys.modules.keys()
