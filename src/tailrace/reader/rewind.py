@@ -11,7 +11,7 @@ by their bytes, never by collation: an update of 'a' to 'A' is a delete of one k
 and each is undone by itself.
 
 Some logs hold just the key of the row before a change (PostgreSQL without REPLICA IDENTITY FULL). What such a
-row was at P is not known: it stays as it was selected, which is newer. A row that was inserted is left out all
+row was at P is not known: it stays as it was selected, which is newer. One that was inserted is left out all
 the same, so nothing comes twice but in the shape of an update.
 
 Pure: no server, no clock. The property test rebuilds tables from random histories and compares.
