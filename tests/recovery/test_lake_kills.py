@@ -83,8 +83,8 @@ def own(row):
 
 #: A backlog comes in several batches, so that changes of the later ones wait.
 SMALL_BATCHES = {**SMALL_CHUNKS, "max-bytes-per-trigger": "24k"}
-#: The sink's settings beside its path, what must hold, and the kills at failpoints: the first is met while the
-#: snapshot is read, the next by the log that was written meanwhile.
+#: The sink's settings beside its path, what must hold, and the kills at failpoints: the first is met while
+#: the snapshot is read, the next by the log that was written meanwhile.
 SINKS = {
     "scd2": (
         {"type": "delta", "mode": "scd2", "merge-interval": 3600},
