@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench import data, spark_runs
 from bench.report import Figure
 from bench.servers import Server
-from tailrace.config.model import DeltaSettings, IcebergSettings, WriteMode
+from tailrace.config.sinks import DeltaSettings, IcebergSettings, WriteMode
 from tailrace.sinks.base import CellBatch, Sink, StreamId
 from tailrace.sinks.delta import DeltaSink
 from tailrace.sinks.iceberg import iceberg_sink

@@ -20,7 +20,8 @@ from bench import data, spark_runs
 from bench.processes import cpu_seconds
 from bench.report import Figure
 from bench.servers import Server
-from tailrace.config.model import MySqlSettings, PostgresSettings, RouteRule
+from tailrace.config.model import RouteRule
+from tailrace.config.sinks import MySqlSettings, PostgresSettings
 from tailrace.devservers import start_mariadb, start_mysql, start_postgres
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.replica.sink import ReplicaSink

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench import data, spark_runs
 from bench.report import Figure
 from bench.servers import Server, running
-from tailrace.config.model import KafkaDelivery, KafkaSettings
+from tailrace.config.sinks import KafkaDelivery, KafkaSettings
 from tailrace.devservers import KafkaServer, start_kafka
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka.sink import KafkaSink

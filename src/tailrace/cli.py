@@ -14,7 +14,7 @@ from rich.console import Console
 
 from tailrace import __version__
 from tailrace.config.load import load_pipeline
-from tailrace.config.model import ConsoleSettings
+from tailrace.config.sinks import ConsoleSettings
 from tailrace.errors import (
     ConfigError,
     PositionLostError,

@@ -14,7 +14,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from tailrace.config.model import DeltaSettings, Pipeline
+from tailrace.config.model import Pipeline
+from tailrace.config.sinks import DeltaSettings
 from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
 from tailrace.spark.jars import cache_dir

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.model import DeltaSettings, WriteMode
+from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.observe.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.delta import DeltaSink

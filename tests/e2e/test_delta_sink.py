@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.model import DeltaSettings, RouteRule, WriteMode
+from tailrace.config.model import RouteRule
+from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta import DeltaSink

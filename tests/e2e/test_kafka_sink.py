@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.model import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
+from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
 from tailrace.devservers import KafkaServer, RegistryServer
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.sinks.base import CellBatch, StreamId

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.model import ExistingTables, RefusedRow, ReplicaTransaction
+from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.observe.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch

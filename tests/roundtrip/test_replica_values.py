@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.config.model import MySqlSettings, PostgresSettings
 from tailrace.config.options import parse_options
+from tailrace.config.sinks import MySqlSettings, PostgresSettings
 from tailrace.model.change import ChangeBatch
 from tailrace.model.split import SnapshotSplit
 from tailrace.model.table import Column, TableId, TableSchema

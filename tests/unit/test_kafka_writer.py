@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.config.model import KafkaSettings
+from tailrace.config.sinks import KafkaSettings
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
 from tailrace.kernels.murmur import partitions_of
 from tailrace.model.change import ChangeBatch

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tailrace.config.load import parse_pipeline
-from tailrace.config.model import DeltaSettings, TriggerMode, WriteMode
+from tailrace.config.model import TriggerMode
+from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.errors import ConfigError
 
 FILE = """

@@ -1,4 +1,4 @@
-"""Pipeline files: YAML to `config.model`, strictly.
+"""Pipeline files: YAML to `config.model` and `config.sinks`, strictly.
 
 A key nobody knows, a value of another type, a missing key: each is a ConfigError that names the key's path in
 the file (`sink.pathh`), what is allowed and what may have been meant. Keys are read in kebab-case and
@@ -19,19 +19,10 @@ from typing import Any, TypeVar
 
 import yaml
 
-from tailrace.config.model import (
-    SINKS,
-    IcebergSettings,
-    Pipeline,
-    PipelineSettings,
-    RouteRule,
-    SinkSettings,
-    TransformRule,
-    TriggerMode,
-    WriteMode,
-)
+from tailrace.config.model import Pipeline, PipelineSettings, RouteRule, TransformRule, TriggerMode
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret
+from tailrace.config.sinks import SINKS, IcebergSettings, SinkSettings, WriteMode
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_LETTERS
 

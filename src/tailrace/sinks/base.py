@@ -26,7 +26,7 @@ The sink promises the stream:
 * It touches nothing outside its target and nothing in there that belongs to another stream.
 
 What differs between sinks is data: `Capabilities`. tests/contract/test_sinks.py holds every sink to both.
-A new sink is one file here, one line in `sinks.registry`, its settings in `config.model`, one row in that
+A new sink is one file here, one line in `sinks.registry`, its settings in `config.sinks`, one row in that
 suite.
 """
 

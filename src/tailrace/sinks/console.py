@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
-from tailrace.config.model import ConsoleSettings
+from tailrace.config.sinks import ConsoleSettings
 from tailrace.formats.row import to_rows
 from tailrace.model.change import ChangeBatch
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written

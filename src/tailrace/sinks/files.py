@@ -15,7 +15,7 @@ import json
 
 from pyspark.sql import functions as f
 
-from tailrace.config.model import JsonSettings, ParquetSettings
+from tailrace.config.sinks import JsonSettings, ParquetSettings
 from tailrace.errors import StateError
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.config.model import (
+from tailrace.config.model import Pipeline
+from tailrace.config.sinks import (
     ConsoleSettings,
     DeltaSettings,
     IcebergSettings,
@@ -10,7 +11,6 @@ from tailrace.config.model import (
     KafkaSettings,
     MySqlSettings,
     ParquetSettings,
-    Pipeline,
     PostgresSettings,
     SinkSettings,
 )

@@ -27,7 +27,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.config.model import DeltaSettings, Pipeline
+from tailrace.config.model import Pipeline
+from tailrace.config.sinks import DeltaSettings
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.errors import ConfigError, StateError

@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from tailrace.config.model import WriteMode
+from tailrace.config.sinks import WriteMode
 from tailrace.errors import StateError
 from tailrace.sinks.delta.form import Form
 from tailrace.sinks.delta.pending import BATCH, changes_path, overlay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.config.model import DeltaSettings, WriteMode
+from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.sinks.delta import DeltaSink
 from tailrace.verify.target import target_after
 from tests.support.sinks.case import Change, Row, SinkCase, as_change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tailrace.config.model import JsonSettings, ParquetSettings
+from tailrace.config.sinks import JsonSettings, ParquetSettings
 from tailrace.sinks.files import FileSink
 from tests.support.sinks.case import Change, SinkCase
 from tests.support.sinks.delta import changes_of

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
-from tailrace.config.model import IcebergSettings, WriteMode
+from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.sinks.iceberg import iceberg_sink
 from tests.support.sinks.case import Change, Row, SinkCase, as_change
 from tests.support.sinks.delta import SYSTEM

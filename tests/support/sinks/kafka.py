@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from tailrace.config.model import KafkaDelivery, KafkaSettings
+from tailrace.config.sinks import KafkaDelivery, KafkaSettings
 from tailrace.sinks.kafka.sink import KafkaSink
 from tests.support.sinks.case import Change, Row, SinkCase
 from tests.support.topics import Message, messages

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.config.model import MySqlSettings, PostgresSettings, ReplicaTransaction
+from tailrace.config.sinks import MySqlSettings, PostgresSettings, ReplicaTransaction
 from tailrace.sinks.replica.sink import ReplicaSink
 from tests.support.sinks.case import Row, SinkCase
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from tailrace.config.load import load_pipeline
-from tailrace.config.model import DeltaSettings, WriteMode
+from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.demo.place import Place
 from tailrace.demo.processes import Process, descendants
 from tailrace.demo.screen import Screen

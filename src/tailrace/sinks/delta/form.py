@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.config.model import WriteMode
+from tailrace.config.sinks import WriteMode
 from tailrace.sinks.columns import AddColumn
 from tailrace.sinks.unpack import (
     CHANGE_FIELDS,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as f
 
-from tailrace.config.model import DeltaSettings
+from tailrace.config.sinks import DeltaSettings
 from tailrace.sinks.delta.table import DeltaTable
 
 _UNCHECKED = "spark.databricks.delta.retentionDurationCheck.enabled"

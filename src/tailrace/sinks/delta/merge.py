@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from tailrace.config.model import WriteMode
+from tailrace.config.sinks import WriteMode
 from tailrace.model.change import OP_DELETE
 from tailrace.sinks.delta.table import DeltaTable, quote
 from tailrace.spark.jvm import Mark

@@ -12,7 +12,7 @@ from functools import partial
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from tailrace.config.model import DeltaSettings
+from tailrace.config.sinks import DeltaSettings
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.delta.batches import Batches
 from tailrace.sinks.delta.form import Form

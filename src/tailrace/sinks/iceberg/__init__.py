@@ -22,7 +22,7 @@ delete files of another engine beside them are not rewritten but refused: what t
 
 from __future__ import annotations
 
-from tailrace.config.model import IcebergSettings
+from tailrace.config.sinks import IcebergSettings
 from tailrace.errors import ConfigError
 from tailrace.sinks.base import Sink
 from tailrace.transform.route import Router

@@ -27,8 +27,8 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from tailrace.config.model import IcebergSettings, WriteMode
 from tailrace.config.secret import Secret
+from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written

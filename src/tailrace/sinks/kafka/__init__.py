@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 
-from tailrace.config.model import KafkaSettings
+from tailrace.config.sinks import KafkaSettings
 from tailrace.errors import ConfigError
 from tailrace.sinks.base import Sink
 from tailrace.transform.route import Router

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from tailrace.config.model import KafkaSettings
+from tailrace.config.sinks import KafkaSettings
 from tailrace.formats.base import NO_IDS, SchemaIds
 from tailrace.formats.streams import SchemaChange, SideStreams, Stream
 from tailrace.formats.transactions import COUNTS, Transaction, counts, merged

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.config.model import KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
+from tailrace.config.sinks import KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
 from tailrace.formats.debezium import DebeziumFormat

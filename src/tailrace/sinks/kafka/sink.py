@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from tailrace.config.model import KafkaDelivery, KafkaSettings, RefusedRow
+from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.formats.base import NO_IDS, SchemaIds
 from tailrace.observe.failpoints import failpoint

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tailrace.config.model import MySqlSettings
 from tailrace.config.secret import Secret
+from tailrace.config.sinks import MySqlSettings
 from tailrace.errors import SinkError
 from tailrace.kernels import lines
 from tailrace.model.table import Column

@@ -24,7 +24,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.constants import COMMAND, CR
 
-from tailrace.config.model import MySqlSettings
+from tailrace.config.sinks import MySqlSettings
 from tailrace.kernels import lines
 from tailrace.model.table import Column
 from tailrace.model.types import Kind

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tailrace.config.model import PostgresSettings
 from tailrace.config.secret import Secret
+from tailrace.config.sinks import PostgresSettings
 from tailrace.errors import ConfigError, SinkError
 from tailrace.kernels import lines
 from tailrace.model.table import Column

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from pg8000.exceptions import DatabaseError, InterfaceError
 
-from tailrace.config.model import PostgresSettings
 from tailrace.config.options import SourceOptions
+from tailrace.config.sinks import PostgresSettings
 from tailrace.errors import SourceError
 from tailrace.model.table import Column
 from tailrace.model.types import Kind

@@ -30,7 +30,7 @@ import uuid
 from collections.abc import Iterable
 from importlib.util import find_spec
 
-from tailrace.config.model import (
+from tailrace.config.sinks import (
     ExistingTables,
     MySqlSettings,
     PostgresSettings,

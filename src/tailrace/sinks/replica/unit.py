@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.config.model import RefusedRow
+from tailrace.config.sinks import RefusedRow
 from tailrace.errors import SinkError
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.replica.dialect import Dialect, Place, RefusalError, Session, Verb, columns_of

@@ -1,0 +1,339 @@
+"""The settings of each type of sink: the section `sink` of a pipeline file, read by `config.load`.
+
+A new sink is a dataclass here, in SINKS; a setting is a field. Checks of one setting against another stand in
+`__post_init__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar
+
+from tailrace.config.options import MODES, TLS_MODES, TlsOptions, parse_url
+from tailrace.config.secret import Secret
+from tailrace.errors import ConfigError
+
+
+class WriteMode(StrEnum):
+    """What a table sink holds."""
+
+    UPSERT = "upsert"
+    CHANGELOG = "changelog"
+    SCD2 = "scd2"
+
+
+class ReplicaTransaction(StrEnum):
+    """What a database replica shows all at once."""
+
+    PARTS = "parts"
+    WHOLE_BATCH = "whole-batch"
+
+
+class RefusedRow(StrEnum):
+    """What becomes of a row that a database refuses."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
+
+class ExistingTables(StrEnum):
+    """What becomes of a table that is in the target before the stream is."""
+
+    REFUSE = "refuse"
+    ADOPT = "adopt"
+
+
+@dataclass(frozen=True)
+class DeltaSettings:
+    """One Delta table per target below `path`.
+
+    Args:
+        path: their directory.
+        mode: what they hold.
+        parallelism: tables written at the same time.
+        merge_interval: seconds between merges; 0: each batch is merged; default: it adapts to what merges
+            take. Nothing to mode changelog.
+        cluster_by_key: whether new tables are clustered by their key (OPTIMIZE does it).
+        optimize_interval: seconds between two OPTIMIZE of a table; default: never.
+        vacuum_interval: seconds between two VACUUM of a table; default: never.
+        vacuum_retention_hours: how old a file that no version needs must be to be deleted.
+    """
+
+    type: ClassVar[str] = "delta"
+    path: str
+    mode: WriteMode = WriteMode.UPSERT
+    parallelism: int = 4
+    merge_interval: int | None = None
+    cluster_by_key: bool = False
+    optimize_interval: int | None = None
+    vacuum_interval: int | None = None
+    vacuum_retention_hours: int = 168
+
+
+@dataclass(frozen=True)
+class IcebergSettings:
+    """One Iceberg table per target, below `path`.
+
+    Args:
+        path: their directory.
+        mode: what they hold: upsert or changelog.
+        parallelism: tables written at the same time.
+        catalog: pyiceberg's properties of the catalog (`type`, `uri`, ...; values may be `${env:NAME}`);
+            default: a SQLite file below the path.
+    """
+
+    type: ClassVar[str] = "iceberg"
+    path: str
+    mode: WriteMode = WriteMode.UPSERT
+    parallelism: int = 4
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class ParquetSettings:
+    """Change log as Parquet files: one directory per target, one directory in it per batch."""
+
+    type: ClassVar[str] = "parquet"
+    path: str
+    parallelism: int = 4
+
+
+@dataclass(frozen=True)
+class JsonSettings:
+    """Change log as files of JSON lines, laid out like Parquet's."""
+
+    type: ClassVar[str] = "json"
+    path: str
+    parallelism: int = 4
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """Tables of a database that are kept equal to the source's.
+
+    Args:
+        url: `mysql://HOST[:PORT][/DATABASE]` or `postgresql://HOST[:PORT]/DATABASE`.
+        user: who may make tables there.
+        password: the user's.
+        transaction: whether the shares of a batch are committed as they come, or the batch as a whole.
+        on_refused_row: what becomes of a row that the database refuses.
+        existing_tables: what becomes of a table that is there already.
+        parallelism: connections that write at the same time.
+        tls_mode: as the source's option `tlsMode`.
+        tls_ca: authorities that sign the server's certificate, a PEM file.
+        tls_cert: client certificate, a PEM file.
+        tls_key: its key, a PEM file.
+
+    Raises:
+        ConfigError: the url is not one of this type's.
+    """
+
+    type: ClassVar[str]
+    schemes: ClassVar[tuple[str, ...]]
+    url: str
+    user: str
+    password: Secret = field(default_factory=lambda: Secret(""))
+    transaction: ReplicaTransaction = ReplicaTransaction.PARTS
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    existing_tables: ExistingTables = ExistingTables.REFUSE
+    parallelism: int = 4
+    tls_mode: str = "preferred"
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    def __post_init__(self) -> None:
+        self.address  # noqa: B018 - checked
+        if self.tls_mode not in TLS_MODES:
+            raise ConfigError(
+                "`sink.tls-mode` is wrong", f"found `{self.tls_mode}`, allowed: {', '.join(TLS_MODES)}"
+            )
+
+    @property
+    def address(self) -> tuple[str, str, int, str]:
+        """The url's scheme, host, port and path."""
+        try:
+            address = parse_url(self.url)
+        except ValueError:
+            address = ("", "", 0, "")
+        if address[0] not in self.schemes:
+            allowed = " or ".join(f"{scheme}://HOST[:PORT]/DATABASE" for scheme in self.schemes)
+            raise ConfigError("`sink.url` is wrong", f"found `{self.url}`, needed {allowed}")
+        return address
+
+    @property
+    def tls(self) -> TlsOptions:
+        """How connections are encrypted."""
+        return TlsOptions(self.tls_mode, self.tls_ca, self.tls_cert, self.tls_key)
+
+
+@dataclass(frozen=True)
+class MySqlSettings(ReplicaSettings):
+    """A replica in MySQL or MariaDB; the url's database is for targets without one, and Tailrace's notes."""
+
+    type: ClassVar[str] = "mysql"
+    schemes: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
+
+
+@dataclass(frozen=True)
+class PostgresSettings(ReplicaSettings):
+    """A replica in PostgreSQL; `schema` is for targets without one, and Tailrace's notes."""
+
+    type: ClassVar[str] = "postgresql"
+    schemes: ClassVar[tuple[str, ...]] = ("postgresql",)
+    schema: str = "public"
+
+
+class KafkaDelivery(StrEnum):
+    """What a batch that comes again does to topics."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+class KeyEncoding(StrEnum):
+    """How keys become bytes."""
+
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class ValueEncoding(StrEnum):
+    """How values become bytes."""
+
+    DEBEZIUM_JSON = "debezium-json"
+    CANAL_JSON = "canal-json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class SubjectNames(StrEnum):
+    """How the registry's subjects are named: Confluent's strategies."""
+
+    TOPIC = "TopicNameStrategy"
+    RECORD = "RecordNameStrategy"
+    TOPIC_RECORD = "TopicRecordNameStrategy"
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """Topics of a Kafka cluster, filled as Debezium fills them.
+
+    Args:
+        bootstrap_servers: `host:port`, comma-separated.
+        topic_prefix: Debezium's `topic.prefix`: begins the names of topics and schemas.
+        value_format: how values are encoded.
+        key_format: how keys are encoded; default: as the values, else JSON.
+        schema_registry_url: the registry of Avro and Protobuf: its address, or several with commas between.
+        schema_registry_user: user for basic authentication.
+        schema_registry_password: the user's password.
+        schema_registry_token: bearer token, instead of user and password.
+        schema_registry_ca: certificates to trust instead of the system's, a PEM file.
+        schema_registry_register: whether schemas that the registry does not know are registered.
+        subject_names: how subjects are named.
+        schemas_enable: whether JSON carries its Connect schema.
+        tombstones: Debezium's `tombstones.on.delete`: whether a message without a value follows a delete.
+        delivery: exactly-once by transactions, or at-least-once.
+        parallelism: writers, each with a producer of its own; default: as many as Spark has cores.
+        on_refused_row: what becomes of a message that is larger than its topic takes.
+        provide_transaction_metadata: Debezium's `provide.transaction.metadata`: BEGIN and END of each
+            transaction in a topic of their own.
+        include_schema_changes: Debezium's `include.schema.changes`: new shapes of tables in a topic.
+        heartbeat_interval_ms: time between heartbeats in a topic of their own; 0: none.
+        topic_partitions: partitions of a new topic; -1: the brokers' default.
+        topic_replication: replicas of a new topic; -1: the brokers' default.
+        topic_config: settings of a new topic, e.g. `cleanup.policy`.
+        properties: settings of librdkafka, e.g. `security.protocol`; secrets as references.
+        decimal_handling_mode: Debezium's `decimal.handling.mode`; so the next three.
+    """
+
+    type: ClassVar[str] = "kafka"
+    bootstrap_servers: str
+    topic_prefix: str
+    value_format: ValueEncoding = ValueEncoding.DEBEZIUM_JSON
+    key_format: KeyEncoding | None = None
+    schema_registry_url: str | None = None
+    schema_registry_user: str | None = None
+    schema_registry_password: Secret | None = None
+    schema_registry_token: Secret | None = None
+    schema_registry_ca: str | None = None
+    schema_registry_register: bool = True
+    subject_names: SubjectNames = SubjectNames.TOPIC
+    schemas_enable: bool = False
+    tombstones: bool = True
+    delivery: KafkaDelivery = KafkaDelivery.EXACTLY_ONCE
+    parallelism: int | None = None
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    provide_transaction_metadata: bool = False
+    include_schema_changes: bool = False
+    heartbeat_interval_ms: int = 0
+    topic_partitions: int = -1
+    topic_replication: int = -1
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    decimal_handling_mode: str = MODES["decimal.handling.mode"][0]
+    time_precision_mode: str = MODES["time.precision.mode"][0]
+    bigint_unsigned_handling_mode: str = MODES["bigint.unsigned.handling.mode"][0]
+    binary_handling_mode: str = MODES["binary.handling.mode"][0]
+
+    def __post_init__(self) -> None:
+        needs = {self.value_format.value, self.key_encoding.value} & {"avro", "protobuf"}
+        if needs and self.schema_registry_url is None:
+            raise ConfigError(
+                "`sink.schema-registry-url` is missing", f"{' and '.join(sorted(needs))} need a registry"
+            )
+        for mode, allowed in MODES.items():
+            name = mode.replace(".", "_")
+            if getattr(self, name) not in allowed:
+                raise ConfigError(
+                    f"unknown value `{getattr(self, name)}` at `sink.{name.replace('_', '-')}`",
+                    f"allowed: {', '.join(allowed)}",
+                )
+
+    @property
+    def key_encoding(self) -> KeyEncoding:
+        """How keys are encoded."""
+        if self.key_format is not None:
+            return self.key_format
+        is_json = self.value_format in (ValueEncoding.DEBEZIUM_JSON, ValueEncoding.CANAL_JSON)
+        return KeyEncoding.JSON if is_json else KeyEncoding(self.value_format.value)
+
+
+@dataclass(frozen=True)
+class ConsoleSettings:
+    """Changes printed to the terminal."""
+
+    type: ClassVar[str] = "console"
+    #: Most changes printed of one batch.
+    rows: int = 20
+
+
+SinkSettings = (
+    DeltaSettings
+    | IcebergSettings
+    | ParquetSettings
+    | JsonSettings
+    | KafkaSettings
+    | ConsoleSettings
+    | MySqlSettings
+    | PostgresSettings
+)
+
+
+#: The settings of each sink type.
+SINKS: Mapping[str, type[SinkSettings]] = {
+    s.type: s
+    for s in (
+        DeltaSettings,
+        IcebergSettings,
+        ParquetSettings,
+        JsonSettings,
+        KafkaSettings,
+        ConsoleSettings,
+        MySqlSettings,
+        PostgresSettings,
+    )
+}
