@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, StructType
 
 from tailrace.sinks.columns import AddColumn, WidenColumn
 from tailrace.sinks.parquet import write_cells, write_rows
@@ -58,9 +59,7 @@ class DeltaTable:
         properties = dict(shape.properties)
         if any(_SPECIAL & set(name) for name in all_names(shape.columns)):
             properties["delta.columnMapping.mode"] = "name"
-        listed = ", ".join(
-            f"{quote(c.name)} {c.dataType.simpleString()}" for c in spark_schema(shape.columns)
-        )
+        listed = ", ".join(f"{quote(c.name)} {_ddl(c.dataType)}" for c in spark_schema(shape.columns))
         tags = ", ".join(f"{text(k)} = {text(v)}" for k, v in properties.items())
         laid_out = ""
         if shape.partition_by is not None:
@@ -77,7 +76,7 @@ class DeltaTable:
             within: prefixes of the places that have them: nothing, or `name.` of a struct.
         """
         for change in changes:
-            kind = spark_schema(pa.schema([(change.name, change.type)]))[0].dataType.simpleString()
+            kind = _ddl(spark_schema(pa.schema([(change.name, change.type)]))[0].dataType)
             for prefix in within:
                 name = prefix + quote(change.name)
                 if isinstance(change, AddColumn):
@@ -179,6 +178,15 @@ def all_names(columns: Iterable[pa.Field]) -> Iterator[str]:
         yield column.name
         if pa.types.is_struct(column.type):
             yield from all_names(column.type)
+
+
+def _ddl(type_: DataType) -> str:
+    """A type in SQL, whatever is in the names of its fields."""
+    if isinstance(type_, StructType):
+        return f"struct<{', '.join(f'{quote(c.name)}: {_ddl(c.dataType)}' for c in type_)}>"
+    if isinstance(type_, ArrayType):
+        return f"array<{_ddl(type_.elementType)}>"
+    return type_.simpleString()
 
 
 def quote(name: str) -> str:
