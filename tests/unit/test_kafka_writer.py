@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tailrace.config.sinks import KafkaSettings
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
 from tailrace.kernels.murmur import partitions_of
-from tailrace.model.change import ChangeBatch
+from tailrace.model.change import ORIGIN, ChangeBatch
 from tests.support.changes import INT, TEXT, changes, table
 
 pytest.importorskip("confluent_kafka")
@@ -156,3 +157,12 @@ def test_error_that_waiting_does_not_mend_is_definite() -> None:
     assert not sink_error("_AUTHENTICATION", "x").retryable
     assert sink_error("_TRANSPORT", "x").retryable
     assert isinstance(sink_error("_FENCED", "x"), TransientSinkError)
+
+
+def test_messages_of_postgresql_name_its_database() -> None:
+    batch = changes(SHAPE, [("c", None, {"id": 1, "name": "a"})])
+    xid = pa.array(["7"]).dictionary_encode()
+    batch = replace(batch, origin=batch.origin.set_column(2, ORIGIN.field("txn"), xid))
+    made = message_format(SETTINGS, "postgresql", "app").messages(batch, 0, {})
+    source = json.loads(made.column("value")[0].as_py())["source"]
+    assert (source["connector"], source["db"], source["schema"]) == ("postgresql", "app", "shop")

@@ -42,7 +42,7 @@ def make_sink(settings: SinkSettings, pipeline: Pipeline) -> Sink:
         case ParquetSettings() | JsonSettings():
             return FileSink(settings, router)
         case KafkaSettings():
-            return kafka_sink(settings, router, pipeline.source.dialect)
+            return kafka_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
         case MySqlSettings() | PostgresSettings():
             return ReplicaSink(settings, router, pipeline.source.dialect)
         case ConsoleSettings():

@@ -11,13 +11,14 @@ from tailrace.sinks.base import Sink
 from tailrace.transform.route import Router
 
 
-def kafka_sink(settings: KafkaSettings, router: Router, connector: str) -> Sink:
+def kafka_sink(settings: KafkaSettings, router: Router, connector: str, database: str) -> Sink:
     """The sink that `settings` ask for.
 
     Args:
         settings: where, and how.
         router: names the targets.
         connector: Debezium's name of the source's kind.
+        database: the source's database, where tables are in one (PostgreSQL).
 
     Raises:
         ConfigError: a setting is not allowed, or confluent-kafka is not installed.
@@ -26,5 +27,7 @@ def kafka_sink(settings: KafkaSettings, router: Router, connector: str) -> Sink:
         raise ConfigError(
             "the Kafka sink needs confluent-kafka", "it is not installed", "pip install 'tailrace[kafka]'"
         )
-    sink: Sink = importlib.import_module("tailrace.sinks.kafka.sink").KafkaSink(settings, router, connector)
+    sink: Sink = importlib.import_module("tailrace.sinks.kafka.sink").KafkaSink(
+        settings, router, connector, database
+    )
     return sink

@@ -19,17 +19,20 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.schema_registry import RegistryAccess, SchemaRegistry
 
 
-def message_format(settings: KafkaSettings, connector: str) -> MessageFormat:
+def message_format(settings: KafkaSettings, connector: str, database: str = "") -> MessageFormat:
     """The format that `settings` ask for.
 
     Args:
         settings: the sink's.
         connector: Debezium's name of the source's kind.
+        database: the source's database, where tables are in one (PostgreSQL).
     """
     envelopes = _envelopes(settings, connector)
     if settings.key_encoding is KeyEncoding.JSON and settings.value_format is ValueEncoding.DEBEZIUM_JSON:
         prefix, schemas = settings.topic_prefix, settings.schemas_enable
-        return DebeziumJson(DebeziumFormat(prefix, schemas, connector, modes=envelopes.modes))
+        return DebeziumJson(
+            DebeziumFormat(prefix, schemas, connector, modes=envelopes.modes, database=database)
+        )
     return key_value_format(
         envelopes,
         settings.key_encoding.value,

@@ -66,16 +66,17 @@ class KafkaSink:
         settings: where, and how.
         router: names the targets.
         connector: Debezium's name of the source's kind.
+        database: the source's database, where tables are in one (PostgreSQL).
 
     Raises:
         ConfigError: a setting is not allowed.
     """
 
-    def __init__(self, settings: KafkaSettings, router: Router, connector: str) -> None:
+    def __init__(self, settings: KafkaSettings, router: Router, connector: str, database: str = "") -> None:
         self._settings = settings
         self._router = router
         self._client = Client(settings.bootstrap_servers, settings.properties)
-        self._format = message_format(settings, connector)
+        self._format = message_format(settings, connector, database)
         self._exactly_once = settings.delivery is KafkaDelivery.EXACTLY_ONCE
         self._registry = schema_registry(settings)
         self._cluster = Cluster(self._client)
