@@ -65,7 +65,7 @@ def last_rows(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
     schema = pa.schema([*columns, *MERGE_FIELDS])
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
-        _require_whole_rows(batch)
+        require_whole_rows(batch)
         rows = to_rows(batch)
         last = _last_of_each_key(rows.select(list(key)))
         image = rows.select(batch.table.arrow.names)
@@ -97,7 +97,7 @@ def version_changes(columns: pa.Schema) -> Unpack:
     schema = pa.schema([*columns, *CHANGE_FIELDS])
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
-        _require_whole_rows(batch)
+        require_whole_rows(batch)
         image = to_rows(batch).select(batch.table.arrow.names)
         change = [batch.op, batch.origin.column("seq"), _commit_times(batch)]
         return pa.RecordBatch.from_arrays([*_fit_columns(image, columns), *change], schema=schema)
@@ -150,14 +150,19 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def _require_whole_rows(batch: ChangeBatch) -> None:
+def require_whole_rows(batch: ChangeBatch) -> None:
+    """Refuse changes whose rows lack columns: a target of rows would be wrong with them.
+
+    Raises:
+        SinkError: the log has left columns out.
+    """
     if batch.absent_after:
         raise SinkError(
-            f"the log holds parts of rows of `{batch.table.id}`, and the sink's mode writes whole ones",
-            f"the columns {', '.join(batch.absent_after)} were left out: "
-            "binlog_row_image was not FULL when the change was logged",
-            "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then begin a new stream; "
-            "or use `mode: changelog`",
+            f"the log holds parts of rows of `{batch.table.id}`, and the sink writes whole ones",
+            f"the columns {', '.join(batch.absent_after)} were left out when the change was logged",
+            "MySQL: SET PERSIST binlog_row_image = FULL, let sessions reconnect; PostgreSQL (unchanged TOAST"
+            f" values): ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL; then begin a new stream; or use a"
+            " change log, which names absent columns: sink: {type: delta, mode: changelog}",
         )
 
 

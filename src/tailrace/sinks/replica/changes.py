@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.errors import SinkError
 from tailrace.formats.row import positions
 from tailrace.kernels.rowhash import hash_rows
 from tailrace.model.change import OP_DELETE, ChangeBatch
@@ -24,6 +23,7 @@ from tailrace.reader.fit import fit_batch
 from tailrace.sinks.replica.dialect import Verb
 from tailrace.sinks.replica.shape import Shape
 from tailrace.sinks.replica.unit import Portion
+from tailrace.sinks.unpack import require_whole_rows
 
 #: What a change carries beside its row.
 _OP, _SEQ, _SOURCE, _POSITION = "_tailrace_op", "_tailrace_seq", "_tailrace_source", "_tailrace_position"
@@ -52,13 +52,7 @@ def spread(batch: ChangeBatch, shape: Shape, buckets: int) -> Iterator[tuple[int
     Raises:
         SinkError: the log has parts of rows.
     """
-    if batch.absent_after:
-        raise SinkError(
-            f"the log holds parts of rows of `{batch.table.id}`, and a replica needs whole ones",
-            f"the columns {', '.join(batch.absent_after)} were left out: "
-            "binlog_row_image was not FULL when the change was logged",
-            "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then begin a new stream",
-        )
+    require_whole_rows(batch)
     fitted = fit_batch(batch, shape.schema)
     keys = [fitted_column(fitted, name) for name in shape.key]
     last = _last_of_each_key(keys)
