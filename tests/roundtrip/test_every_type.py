@@ -233,7 +233,8 @@ def shape(mysql: MySqlServer) -> Iterator[TableSchema]:
 
 
 def test_every_kind_is_among_the_columns(shape: TableSchema) -> None:
-    assert {c.type.kind for c in shape.columns} == set(Kind)
+    # lists are PostgreSQL's
+    assert {c.type.kind for c in shape.columns} == set(Kind) - {Kind.LIST}
     assert shape.key == ("my_row_id",)
 
 
