@@ -14,17 +14,17 @@ from tests.support.pipelines import PipelineProcess
 from tests.support.topics import messages
 from tests.support.workload import SUBJECTS, Writers, fill
 
-#: (failpoint, who is killed): a worker with its transaction open, the driver between the commits of two
-#: writers, a worker that has committed and not told, the driver when all have.
+#: (failpoint, who is killed): a worker with its transaction open, the JVM between the commits of two writers,
+#: the driver when all have.
 KILLS = (
     ("sink.produced", "self"),
     ("sink.task", "jvm"),
-    ("sink.produced", "jvm"),
-    ("sink.task", "self"),
     ("sink.committed", "self"),
 )
 EVERY_KILL = (
     *KILLS,
+    ("sink.produced", "jvm"),
+    ("sink.task", "self"),
     ("batch.planned", "jvm"),
     ("snapshot.batch", "self"),
     ("sink.table", "self"),

@@ -343,6 +343,7 @@ def test_slices_of_a_backlog_hold_each_change_once(mysql, database, monkeypatch,
         with following(mysql, table, logParallelism=2, partitioner=partitioner) as engine:
             start = engine.offset
             source = registry.source(engine.options)
+            prepare(mysql, "'held'", f"INSERT INTO {table} VALUES (1000000, 0, '')")
             with XaWriters(mysql, table, SUBJECTS[0], count=4, keys=2 * ROWS):
                 while source.log_end().pos < start.log["pos"] + 200_000:
                     time.sleep(0.05)
@@ -518,6 +519,8 @@ def test_rows_count_for_the_limit_where_they_are_committed(mysql, database):
             rows = ", ".join(f"({first + i}, 0)" for i in range(3))
             prepare(mysql, f"'{first}'", f"INSERT INTO {table} VALUES {rows}")
         mysql.execute(*(f"INSERT INTO {table} VALUES ({i}, 0)" for i in range(5)))
+        while engine.plan.head().log["pos"] < end_of_log(mysql).pos:
+            time.sleep(0.01)
         sizes = [len(batch(engine, Limits(5, None))[1])]
         end(mysql, "COMMIT", "'20'", "'10'", "'30'")
         mysql.execute(f"INSERT INTO {table} VALUES (6, 0)")
