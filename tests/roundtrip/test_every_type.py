@@ -292,9 +292,9 @@ def _replayed(batches: list[ChangeBatch], shape: TableSchema) -> pa.StructArray:
 
 
 def _printed(mysql: MySqlServer, shape: TableSchema) -> list[tuple[Any, ...]]:
-    columns = ", ".join(
-        f"`{c.name}` + 0e0" if c.type.kind is Kind.FLOAT else f"`{c.name}`" for c in shape.columns
-    )
+    # the sum has all digits: a FLOAT alone is printed with six, a DOUBLE(M, D) with D, whatever its value
+    numbers = (Kind.FLOAT, Kind.DOUBLE)
+    columns = ", ".join(f"`{c.name}`{' + 0e0' * (c.type.kind in numbers)}" for c in shape.columns)
     connection: pymysql.Connection[Any]
     with closing(mysql.connect(conv={}, use_unicode=False)) as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00'")
