@@ -104,8 +104,8 @@ def _rows(batches: list[ChangeBatch]) -> list[tuple[Any, ...]]:
     return out
 
 
-# Found by Hypothesis late: `grouped` can hand the decoder changes that it puts into one batch with their seqs out
-# of order (each key's own order holds). Open in issue 6.
+# Found late by Hypothesis: changes may come into one batch with their seqs out of order (each key's own order
+# holds). Open in issue 6.
 @pytest.mark.xfail(strict=False, reason="grouping.grouped: seqs of a batch may be out of order")
 @given(_CHANGES)
 @settings(deadline=None)
