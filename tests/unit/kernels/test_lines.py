@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from datetime import date, datetime, timedelta
 from decimal import Decimal, localcontext
@@ -34,12 +35,7 @@ def values(array: pa.Array, writer: Writer) -> list[bytes | None]:
 
 
 def unescaped(text: bytes) -> bytes:
-    out, rest = b"", text
-    while b"\\" in rest:
-        head, _, rest = rest.partition(b"\\")
-        out += head + _LETTERS[rest[:1]]
-        rest = rest[1:]
-    return out + rest
+    return re.sub(rb"\\(.)", lambda found: _LETTERS[found[1]], text, flags=re.DOTALL)
 
 
 def with_nulls(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
