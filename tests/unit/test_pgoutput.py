@@ -104,9 +104,6 @@ def _rows(batches: list[ChangeBatch]) -> list[tuple[Any, ...]]:
     return out
 
 
-# Found late by Hypothesis: changes may come into one batch with their seqs out of order (each key's own order
-# holds). Open in issue 6.
-@pytest.mark.xfail(strict=False, reason="grouping.grouped: seqs of a batch may be out of order")
 @given(_CHANGES)
 @settings(deadline=None)
 def test_changes_that_are_brought_together_stay_in_order_row_by_row(

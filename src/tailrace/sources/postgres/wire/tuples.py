@@ -182,6 +182,9 @@ def decode_changes(
         if n >= max_rows or (used >= max_bytes and n > 0):
             status = np.int64(BATCH_FULL)
             break
+        if n > 0 and ld64(chosen + 8 * i) < ld64(chosen + 8 * i - 8):
+            status = np.int64(BATCH_FULL)  # brought together with others: a batch is in log order
+            break
         x = events + 8 * EV_WORDS * ld64(chosen + 8 * i)
         p = ld64(x) + 4
         end = ld64(x + 8 * EV_END)
