@@ -16,7 +16,6 @@ the statement, and with it keys).
 
 from __future__ import annotations
 
-import random
 import re
 import socket
 import ssl
@@ -31,13 +30,13 @@ from pymysql.constants import ER as _ER
 
 from tailrace.config.options import SourceOptions, TlsOptions
 from tailrace.errors import (
-    ConfigError,
     SchemaMismatchError,
     ServerChangedError,
     SourceError,
     TailraceError,
     TransientSourceError,
 )
+from tailrace.sources import network
 
 T = TypeVar("T")
 
@@ -49,7 +48,6 @@ GRANTS = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
 
 #: A reader may rest for long between two packets: Spark decides when it reads on.
 _SESSION_TIMEOUT_S = 86_400
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 
 #: Passes without anybody mending anything. Numbers without a name in PyMySQL: 3169 session killed,
 #: 4031 idle for too long, 1927 MariaDB's "connection was killed", 3024 and 1969 (MariaDB) time limit.
@@ -212,11 +210,8 @@ def reconnect(connection: pymysql.Connection[Any]) -> None:
 
 
 def keep_alive(connection: pymysql.Connection[Any]) -> None:
-    """A peer that vanished without a word is noticed after two minutes instead of two hours."""
-    sock = raw_socket(connection)
-    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
-        if hasattr(socket, name):  # not on every system
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    """A server that vanished without a word is noticed after two minutes instead of two hours."""
+    network.keep_alive(raw_socket(connection))
 
 
 def _set_up(connection: pymysql.Connection[Any]) -> None:
@@ -239,33 +234,9 @@ def is_mariadb(connection: pymysql.Connection[Any]) -> bool:
 
 
 def tls_context(tls: TlsOptions) -> ssl.SSLContext | None:
-    """What `tls` asks for, None for no TLS.
-
-    Raises:
-        ConfigError: a file cannot be read.
-    """
-    if tls.mode == "disabled":
-        return None
-    try:
-        verified = tls.mode in ("verify-ca", "verify-identity")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if tls.ca:
-            context.load_verify_locations(tls.ca)
-        elif verified:  # reading the system's authorities takes longer than the rest of a connection
-            context.load_default_certs()
-        # PyMySQL does the same: certificates that MySQL makes for itself are not strict X.509
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        context.check_hostname = tls.mode == "verify-identity"
-        context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
-        if tls.cert:
-            context.load_cert_chain(tls.cert, tls.key)
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigError(
-            "the TLS files cannot be read",
-            f"tlsCa `{tls.ca}`, tlsCert `{tls.cert}`, tlsKey `{tls.key}`: {error.strerror or error}",
-            "give PEM files that every executor can read",
-        ) from error
-    return context
+    """What `tls` asks for, None for no TLS. Raises ConfigError if a file cannot be read."""
+    # PyMySQL does the same: certificates that MySQL makes for itself are not strict X.509
+    return network.tls_context(tls, strict_x509=False)
 
 
 def translate(error: Exception, doing: str) -> TailraceError:
@@ -282,18 +253,8 @@ def translate(error: Exception, doing: str) -> TailraceError:
     if isinstance(error, TailraceError):
         return error
     cause = getattr(error, "original_exception", error)
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return SourceError(
-            f"{doing} failed: the server's certificate is not trusted",
-            cause.verify_message,
-            "set tlsCa to the authority that signed it, or tlsMode to what the server can prove",
-        )
     if isinstance(cause, OSError):
-        return TransientSourceError(
-            f"{doing} failed: {'the host is unknown' if _is_unknown(cause) else 'no connection'}",
-            str(cause.strerror or cause),
-            "check that the server runs and that host and port can be reached from here",
-        )
+        return network.socket_failure(cause, doing)
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else ""
     if isinstance(error, pymysql.err.InterfaceError):  # PyMySQL's word for a closed connection
@@ -330,10 +291,6 @@ def translate(error: Exception, doing: str) -> TailraceError:
     return SourceError(f"{doing} failed", detail)
 
 
-def _is_unknown(cause: OSError) -> bool:
-    return isinstance(cause, socket.gaierror)
-
-
 def _why_transient(number: int) -> str:
     if number in (_ER.CON_COUNT_ERROR, _ER.TOO_MANY_USER_CONNECTIONS, _ER.USER_LIMIT_REACHED):
         return "the server takes no more connections"
@@ -361,36 +318,15 @@ def retrying(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """What `operation` returns, tried again while it fails in a way that passes.
-
-    Waits 0.1 s, 0.2 s, ... up to 10 s between tries, each shortened by up to half at random so that the
-    tasks of a cluster do not return all at once.
-
-    Args:
-        options: `retry_timeout_ms` bounds the time from the first try to the last.
-        operation: makes its own connection; it is called anew for every try.
-        doing: what it does, for errors.
-        sleep: waits so many seconds.
-        clock: seconds of a clock that never goes back.
-
-    Raises:
-        TransientSourceError: it still fails when the time is over; the last error.
-        TailraceError: any other failure, at once.
-    """
-    deadline = clock() + options.retry_timeout_ms / 1000
-    delay = _FIRST_DELAY_S
-    while True:
-        try:
-            return operation()
-        except (TailraceError, pymysql.err.MySQLError, OSError) as error:
-            failure = translate(error, doing)
-            pause = delay * random.uniform(0.5, 1)  # noqa: S311
-            if not failure.retryable or clock() + pause > deadline:
-                if failure is error:
-                    raise
-                raise failure from error
-        sleep(pause)
-        delay = min(2 * delay, _LONGEST_DELAY_S)
+    """What `operation` returns, tried again for `options.retry_timeout_ms`: see `network.retrying`."""
+    return network.retrying(
+        operation,
+        options.retry_timeout_ms,
+        lambda error: translate(error, doing),
+        (pymysql.err.MySQLError,),
+        sleep=sleep,
+        clock=clock,
+    )
 
 
 @dataclass(frozen=True)

@@ -16,25 +16,23 @@ The server's text is shown only for states whose text is known to quote no value
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pg8000.core import CoreConnection
 from pg8000.exceptions import DatabaseError, InterfaceError
 
-from tailrace.config.options import SourceOptions, TlsOptions
+from tailrace.config.options import SourceOptions
 from tailrace.errors import (
-    ConfigError,
     SchemaMismatchError,
     SourceError,
     TailraceError,
     TransientSourceError,
 )
+from tailrace.sources import network
 from tailrace.sources.postgres.types import SESSION_SETTINGS
 
 T = TypeVar("T")
@@ -47,7 +45,6 @@ _NO_LIMITS = (
     "-c idle_session_timeout=0 -c default_transaction_read_only=off "
     "-c default_transaction_isolation=read\\ committed"
 )
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 
 #: Classes and states that pass without anybody mending anything.
 _TRANSIENT = ("08", "40", "57P", "53300", "57014", "55006", "55P03", "25P03", "72000")
@@ -199,7 +196,7 @@ def connect(options: SourceOptions, *, purpose: str, replication: bool = False) 
         ConfigError: the password or a TLS file is not where it should be.
     """
     doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
-    context = _tls_context(options.tls)
+    context = network.tls_context(options.tls)
     password = options.password.resolve()
     sock: socket.socket | None = None
     try:
@@ -226,11 +223,7 @@ def _open_socket(options: SourceOptions, context: ssl.SSLContext | None, doing: 
     sock = socket.create_connection((options.host, options.port), options.connect_timeout_ms / 1000)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # a peer that vanished without a word is noticed after two minutes instead of two hours
-        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
-            if hasattr(socket, name):  # not on every system
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        network.keep_alive(sock)
         if context is None:
             return sock
         sock.sendall(_SSL_REQUEST)
@@ -246,29 +239,6 @@ def _open_socket(options: SourceOptions, context: ssl.SSLContext | None, doing: 
     except BaseException:
         sock.close()
         raise
-
-
-def _tls_context(tls: TlsOptions) -> ssl.SSLContext | None:
-    if tls.mode == "disabled":
-        return None
-    try:
-        verified = tls.mode in ("verify-ca", "verify-identity")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if tls.ca:
-            context.load_verify_locations(tls.ca)
-        elif verified:  # reading the system's authorities takes longer than the rest of a connection
-            context.load_default_certs()
-        context.check_hostname = tls.mode == "verify-identity"
-        context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
-        if tls.cert:
-            context.load_cert_chain(tls.cert, tls.key)
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigError(
-            "the TLS files cannot be read",
-            f"tlsCa `{tls.ca}`, tlsCert `{tls.cert}`, tlsKey `{tls.key}`: {error.strerror or error}",
-            "give PEM files that every executor can read",
-        ) from error
-    return context
 
 
 def error_fields(payload: bytes) -> dict[str, str]:
@@ -297,19 +267,8 @@ def translate(error: Exception, doing: str) -> TailraceError:
     """
     if isinstance(error, TailraceError):
         return error
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return SourceError(
-            f"{doing} failed: the server's certificate is not trusted",
-            error.verify_message,
-            "set tlsCa to the authority that signed it, or tlsMode to what the server can prove",
-        )
     if isinstance(error, OSError):
-        unknown = isinstance(error, socket.gaierror)
-        return TransientSourceError(
-            f"{doing} failed: {'the host is unknown' if unknown else 'no connection'}",
-            str(error.strerror or error),
-            "check that the server runs and that host and port can be reached from here",
-        )
+        return network.socket_failure(error, doing)
     if not isinstance(error, DatabaseError):
         text = str(error)
         if "uthentication method" in text or "password" in text:
@@ -361,44 +320,14 @@ def _why_transient(state: str) -> str:
     return "the connection was lost"
 
 
-def retrying(
-    options: SourceOptions,
-    operation: Callable[[], T],
-    doing: str,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> T:
-    """What `operation` returns, tried again while it fails in a way that passes.
-
-    Waits 0.1 s, 0.2 s, ... up to 10 s between tries, each shortened by up to half at random so that the
-    tasks of a cluster do not return all at once.
-
-    Args:
-        options: `retry_timeout_ms` bounds the time from the first try to the last.
-        operation: makes its own connection; it is called anew for every try.
-        doing: what it does, for errors.
-        sleep: waits so many seconds.
-        clock: seconds of a clock that never goes back.
-
-    Raises:
-        TransientSourceError: it still fails when the time is over; the last error.
-        TailraceError: any other failure, at once.
-    """
-    deadline = clock() + options.retry_timeout_ms / 1000
-    delay = _FIRST_DELAY_S
-    while True:
-        try:
-            return operation()
-        except (TailraceError, DatabaseError, InterfaceError, OSError) as error:
-            failure = translate(error, doing)
-            pause = delay * random.uniform(0.5, 1)  # noqa: S311
-            if not failure.retryable or clock() + pause > deadline:
-                if failure is error:
-                    raise
-                raise failure from error
-        sleep(pause)
-        delay = min(2 * delay, _LONGEST_DELAY_S)
+def retrying(options: SourceOptions, operation: Callable[[], T], doing: str) -> T:
+    """What `operation` returns, tried again for `options.retry_timeout_ms`: see `network.retrying`."""
+    return network.retrying(
+        operation,
+        options.retry_timeout_ms,
+        lambda error: translate(error, doing),
+        (DatabaseError, InterfaceError),
+    )
 
 
 class Planning:

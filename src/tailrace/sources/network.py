@@ -1,0 +1,126 @@
+"""What connections to every database share: TLS, keep-alive, what a socket's failure means, retries."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tailrace.config.options import TlsOptions
+from tailrace.errors import ConfigError, SourceError, TailraceError, TransientSourceError
+
+T = TypeVar("T")
+
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
+
+
+def tls_context(tls: TlsOptions, *, strict_x509: bool = True) -> ssl.SSLContext | None:
+    """What `tls` asks for, None for no TLS.
+
+    Args:
+        tls: the mode and the files.
+        strict_x509: False takes certificates that break rules of RFC 5280 too, where Python would check them.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    if tls.mode == "disabled":
+        return None
+    try:
+        verified = tls.mode in ("verify-ca", "verify-identity")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if tls.ca:
+            context.load_verify_locations(tls.ca)
+        elif verified:  # reading the system's authorities takes longer than the rest of a connection
+            context.load_default_certs()
+        if not strict_x509:
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        context.check_hostname = tls.mode == "verify-identity"
+        context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
+        if tls.cert:
+            context.load_cert_chain(tls.cert, tls.key)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(
+            "the TLS files cannot be read",
+            f"tlsCa `{tls.ca}`, tlsCert `{tls.cert}`, tlsKey `{tls.key}`: {error.strerror or error}",
+            "give PEM files that every executor can read",
+        ) from error
+    return context
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """A peer that vanished without a word is noticed after two minutes instead of two hours."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
+        if hasattr(socket, name):  # not on every system
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def socket_failure(error: OSError, doing: str) -> SourceError:
+    """The error of ours that a socket's error means; to be raised by the caller.
+
+    Args:
+        error: the system's, or that of TLS.
+        doing: what was being done, as in "reading table `a`.`b`".
+
+    Returns:
+        SourceError for a certificate that is not trusted, else TransientSourceError.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return SourceError(
+            f"{doing} failed: the server's certificate is not trusted",
+            error.verify_message,
+            "set tlsCa to the authority that signed it, or tlsMode to what the server can prove",
+        )
+    unknown = isinstance(error, socket.gaierror)
+    return TransientSourceError(
+        f"{doing} failed: {'the host is unknown' if unknown else 'no connection'}",
+        str(error.strerror or error),
+        "check that the server runs and that host and port can be reached from here",
+    )
+
+
+def retrying(
+    operation: Callable[[], T],
+    timeout_ms: int,
+    translated: Callable[[Exception], TailraceError],
+    driver_errors: tuple[type[Exception], ...],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """What `operation` returns, tried again while it fails in a way that passes.
+
+    Waits 0.1 s, 0.2 s, ... up to 10 s between tries, each shortened by up to half at random so that the
+    tasks of a cluster do not return all at once.
+
+    Args:
+        operation: makes its own connection; it is called anew for every try.
+        timeout_ms: bounds the time from the first try to the last.
+        translated: the error of ours that a failure of `operation` means.
+        driver_errors: what the database's driver raises, beside OSError.
+        sleep: waits so many seconds.
+        clock: seconds of a clock that never goes back.
+
+    Raises:
+        TransientSourceError: it still fails when the time is over; the last error.
+        TailraceError: any other failure, at once.
+    """
+    expected: tuple[type[Exception], ...] = (TailraceError, OSError, *driver_errors)
+    deadline = clock() + timeout_ms / 1000
+    delay = _FIRST_DELAY_S
+    while True:
+        try:
+            return operation()
+        except expected as error:
+            failure = translated(error)
+            pause = delay * random.uniform(0.5, 1)  # noqa: S311
+            if not failure.retryable or clock() + pause > deadline:
+                if failure is error:
+                    raise
+                raise failure from error
+        sleep(pause)
+        delay = min(2 * delay, _LONGEST_DELAY_S)
