@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -40,6 +41,14 @@ _SPARK_CONF = {
 settings.register_profile("tests", deadline=None)
 settings.register_profile("fuzz", deadline=None, max_examples=5_000)
 settings.load_profile("tests")
+
+#: How long the process may take to end once all tests have.
+_END_S = 120
+
+
+def pytest_unconfigure() -> None:
+    """A thread that nobody ends would keep the process for ever: its stack is printed, and the run fails."""
+    faulthandler.dump_traceback_later(_END_S, exit=True)
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,10 @@ def test_pipeline_holds_what_the_source_holds_when_the_writers_have_stopped(
 
     def run():
         sink = make_sinks(pipeline)
-        Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+        try:
+            Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+        finally:
+            sink.close()
 
     with Writers(postgres, postgres_database, NUMBERS, count=2, keys=1200, pause_s=0.02):
         run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -51,8 +50,8 @@ class DeltaSink:
         # A batch, a round of merges or a table's maintenance: one at a time.
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._keeper = ThreadPoolExecutor(1, "delta-sink")
-        self._keeping: Future[None] | None = None
+        self._keeper: threading.Thread | None = None
+        self._keeper_failure: Exception | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -67,21 +66,23 @@ class DeltaSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        if self._keeping is not None and self._keeping.done():
-            ended, self._keeping = self._keeping, None
-            ended.result()
+        if self._keeper_failure is not None:
+            self._keeper, failure, self._keeper_failure = None, self._keeper_failure, None
+            raise failure
         with self._lock:
             self._broken = True
             written = self._write(batch)
             self._broken = False
-        if self._keeping is None and (self._form.merges or self._maintenance):
-            self._keeping = self._keeper.submit(self._keep)
+        if self._keeper is None and (self._form.merges or self._maintenance):
+            self._keeper = threading.Thread(target=self._keep, name="delta-sink")
+            self._keeper.start()
         return written
 
     def close(self) -> None:
         """See `Sink.close`. What waits is merged first, unless the last batch came to grief."""
         self._closing.set()
-        self._keeper.shutdown()
+        if self._keeper is not None:
+            self._keeper.join()
         try:
             if not self._broken:
                 self._finish()
@@ -124,14 +125,21 @@ class DeltaSink:
 
     def _keep(self) -> None:
         """Until the sink is closed: merge when the stream rests, look after tables."""
-        # A program that ends without closing its sink is not kept from it.
-        while not self._closing.wait(_LOOK_S) and threading.main_thread().is_alive():
-            tables = self._tables
-            assert tables is not None
-            with self._lock:
-                if not self._broken and tables.waiting() and self._schedule.is_due_at_rest(time.monotonic()):
-                    self._merge_without_batch(tables)
-            self._maintain(tables)
+        # A program that ends without closing its sink is not kept from it. (An executor's thread would keep
+        # it: those are waited for while the main thread still counts as alive.)
+        try:
+            while not self._closing.wait(_LOOK_S) and threading.main_thread().is_alive():
+                tables = self._tables
+                assert tables is not None
+                with self._lock:
+                    if self._may_merge_at_rest(tables):
+                        self._merge_without_batch(tables)
+                self._maintain(tables)
+        except Exception as error:  # noqa: BLE001 - raised where the next batch is written
+            self._keeper_failure = error
+
+    def _may_merge_at_rest(self, tables: _Tables) -> bool:
+        return not self._broken and bool(tables.waiting()) and self._schedule.is_due_at_rest(time.monotonic())
 
     def _merge_without_batch(self, tables: _Tables) -> None:
         touched = self._merge(tables, tables.point())
