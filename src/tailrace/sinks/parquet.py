@@ -21,13 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from tailrace.model.change import ChangeBatch
-from tailrace.sinks.unpack import Unpack
+from tailrace.sinks.rolling import write_rolling
+from tailrace.sinks.unpack import Unpack, changes_of
 from tailrace.spark.jvm import map_in_arrow
 
-#: A row group is written when so much is held.
-_ROW_GROUP_BYTES = 64 << 20
-#: A file is ended when it has so many bytes.
+#: A file is ended when it has so many bytes, uncompressed.
 _FILE_BYTES = 256 << 20
 #: Columns with minimum and maximum, as many as Delta itself looks at.
 _COLUMNS_WITH_STATS = 32
@@ -72,10 +70,7 @@ def write_cells(cells: DataFrame, unpack: Unpack, schema: pa.Schema, directory: 
     """The rows of `cells` (one column `cell`) as files in `directory`, one or more per task."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (
-            unpack(ChangeBatch.from_cell(cell.as_buffer())) for batch in batches for cell in batch.column(0)
-        )
-        files = [asdict(file) for file in write_rows(rows, schema, directory)]
+        files = [asdict(f) for f in write_rows(map(unpack, changes_of(batches)), schema, directory)]
         yield pa.RecordBatch.from_pylist(files, _FILE_SCHEMA)
 
     found = map_in_arrow(cells, run, "name string, size bigint, rows bigint, stats string").collect()
@@ -94,21 +89,10 @@ _FILE_SCHEMA = pa.schema(
 
 def write_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, directory: str) -> list[DataFile]:
     """`batches` as files in `directory`; no file where there is no row."""
-    files: list[DataFile] = []
-    writer: _Writer | None = None
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        writer = writer or _Writer(schema, directory)
-        if writer.add(batch) > _FILE_BYTES:
-            files.append(writer.close())
-            writer = None
-    if writer is not None:
-        files.append(writer.close())
-    return files
+    return write_rolling(batches, lambda: _File(schema, directory), _FILE_BYTES)
 
 
-class _Writer:
+class _File:
     """One file."""
 
     def __init__(self, schema: pa.Schema, directory: str) -> None:
@@ -116,7 +100,7 @@ class _Writer:
         self._path = Path(directory) / f"part-{uuid.uuid4()}.snappy.parquet"
         self._schema = schema
         self._footer: list[Any] = []
-        self._file = pq.ParquetWriter(
+        self._writer = pq.ParquetWriter(
             self._path,
             schema,
             compression="snappy",
@@ -124,31 +108,17 @@ class _Writer:
             store_schema=False,
             metadata_collector=self._footer,
         )
-        self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
-        self._bytes = 0
 
-    def add(self, batch: pa.RecordBatch) -> int:
-        """Take rows; the bytes of all taken, uncompressed."""
-        self._held.append(batch)
-        self._held_bytes += batch.nbytes
-        self._bytes += batch.nbytes
-        if self._held_bytes > _ROW_GROUP_BYTES:
-            self._flush()
-        return self._bytes
+    def write(self, rows: pa.Table) -> None:
+        """See OpenFile."""
+        self._writer.write_table(rows)
 
-    def close(self) -> DataFile:
-        """End the file."""
-        self._flush()
-        self._file.close()
+    def end(self) -> DataFile:
+        """See OpenFile."""
+        self._writer.close()
         (footer,) = self._footer
         stats = json.dumps(_stats(footer, self._schema), separators=(",", ":"))
         return DataFile(self._path.name, self._path.stat().st_size, footer.num_rows, stats)
-
-    def _flush(self) -> None:
-        if self._held:
-            self._file.write_table(pa.Table.from_batches(self._held))
-            self._held, self._held_bytes = [], 0
 
 
 def _stats(footer: Any, schema: pa.Schema) -> dict[str, Any]:

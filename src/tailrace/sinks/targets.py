@@ -1,8 +1,8 @@
-"""A batch to several targets at once: each target by one thread, its tables one after the other."""
+"""A batch by its targets, and to several at once: each by one thread, its tables one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -29,11 +29,9 @@ class TargetPool:
         Raises:
             Exception: the first that `write` raised, after all have ended: none writes on.
         """
-        work: dict[str, list[Part]] = {}
-        for part in batch.parts:
-            work.setdefault(self._router.target(part.table), []).append(part)
+        work = by_target(batch.parts, self._router)
         self.run([partial(write, name, parts) for name, parts in work.items()])
-        return [Written.of(part, name) for name, parts in work.items() for part in parts]
+        return written(work)
 
     def run(self, jobs: Iterable[Callable[[], None]]) -> None:
         """Do something with several targets.
@@ -49,3 +47,16 @@ class TargetPool:
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
+
+
+def by_target(parts: Iterable[Part], router: Router) -> dict[str, list[Part]]:
+    """The parts of a batch that each target is brought, by its name."""
+    work: dict[str, list[Part]] = {}
+    for part in parts:
+        work.setdefault(router.target(part.table), []).append(part)
+    return work
+
+
+def written(work: Mapping[str, list[Part]]) -> list[Written]:
+    """What a sink says when all of `work` is written."""
+    return [Written.of(part, name) for name, parts in work.items() for part in parts]

@@ -13,7 +13,7 @@ shape was: a column the shape does not have is null, a narrower type is widened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from tailrace.errors import SinkError
 from tailrace.formats.row import ABSENT_TYPE, IN_OLD, ROW_FIELDS, absent, to_rows
 from tailrace.model.change import OP_UPDATE, ChangeBatch
 from tailrace.sinks.columns import stored_type
+from tailrace.sinks.keys import last_of_each_key
 from tailrace.spark.jvm import map_in_arrow
 
 #: What a row that is to be merged carries beside its columns.
@@ -67,7 +68,7 @@ def last_rows(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
         require_whole_rows(batch)
         rows = to_rows(batch)
-        last = _last_of_each_key(rows.select(list(key)))
+        last = last_of_each_key(rows.select(list(key)).columns)
         image = rows.select(batch.table.arrow.names)
         arrays = [*_fit_columns(image, columns), batch.op, batch.origin.column("seq")]
         return pa.RecordBatch.from_arrays([a.take(last) for a in arrays], schema=schema)
@@ -132,15 +133,20 @@ def log_rows(columns: pa.Schema) -> Unpack:
     return unpack
 
 
+def changes_of(batches: Iterable[pa.RecordBatch]) -> Iterator[ChangeBatch]:
+    """The changes in a task's cells (one column `cell`)."""
+    for batch in batches:
+        for cell in batch.column(0):
+            yield ChangeBatch.from_cell(cell.as_buffer())
+
+
 def unpacked(cells: DataFrame, unpack: Unpack, schema: pa.Schema) -> DataFrame:
     """The rows of `cells` (one column `cell`)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for cell in batch.column(0):
-                rows = unpack(ChangeBatch.from_cell(cell.as_buffer()))
-                for start in range(0, rows.num_rows, _ROWS_PER_BATCH):
-                    yield rows.slice(start, _ROWS_PER_BATCH)
+        for rows in map(unpack, changes_of(batches)):
+            for start in range(0, rows.num_rows, _ROWS_PER_BATCH):
+                yield rows.slice(start, _ROWS_PER_BATCH)
 
     return map_in_arrow(cells, run, spark_schema(schema))
 
@@ -192,14 +198,3 @@ def _fit_columns(rows: pa.RecordBatch, columns: pa.Schema) -> list[pa.Array]:
             array = array.cast(stored_type(array.type))
         arrays.append(array if array.type == field.type else array.cast(field.type))
     return arrays
-
-
-def _last_of_each_key(keys: pa.RecordBatch) -> pa.Array:
-    """Row numbers of the last row of each key, ascending."""
-    # Durations cannot be grouped by (seen in Arrow 26).
-    columns = [c.cast(pa.int64()) if pa.types.is_duration(c.type) else c for c in keys.columns]
-    names = [f"k{i}" for i in range(len(columns))]
-    row = pa.array(np.arange(keys.num_rows, dtype="int64"))
-    table = pa.Table.from_arrays([*columns, row], names=[*names, "row"])
-    last = table.group_by(names, use_threads=False).aggregate([("row", "max")]).column("row_max")
-    return last.combine_chunks().sort()

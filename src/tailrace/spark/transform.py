@@ -22,11 +22,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tailrace.config.model import RouteRule, TransformRule
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
-from tailrace.model.change import OP_LETTERS, ChangeBatch
+from tailrace.model.change import OP_LETTERS
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.parts import Part, parts_of
-from tailrace.sinks.unpack import spark_schema
+from tailrace.sinks.unpack import changes_of, spark_schema
 from tailrace.spark.jvm import map_in_arrow, select_list
 from tailrace.spark.shapes import CELLS, Cells
 from tailrace.transform.images import (
@@ -109,11 +109,9 @@ class _Images:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = 0
-        for batch in batches:
-            for cell in batch.column(0):
-                changes = ChangeBatch.from_cell(cell.as_buffer())
-                yield to_images(changes, first, self.salt)
-                first += len(changes)
+        for changes in changes_of(batches):
+            yield to_images(changes, first, self.salt)
+            first += len(changes)
 
 
 @dataclass(frozen=True)

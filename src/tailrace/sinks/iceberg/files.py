@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyspark.sql import DataFrame
 
-from tailrace.model.change import ChangeBatch
-from tailrace.sinks.unpack import Unpack
+from tailrace.sinks.rolling import write_rolling
+from tailrace.sinks.unpack import Unpack, changes_of
 from tailrace.spark.jvm import map_in_arrow
 
-#: A row group is written when so much is held, a file is ended when it has so many bytes, uncompressed.
-_ROW_GROUP_BYTES, _FILE_BYTES = 64 << 20, 512 << 20
+#: A file is ended when it has so many bytes, uncompressed.
+_FILE_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -36,63 +36,34 @@ class Place:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[str]:
         """`batches` as files; their paths; no file where there is no row."""
-        paths: list[str] = []
-        writer: _Writer | None = None
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            if writer is None:
-                paths.append(f"{self.directory}/{uuid.uuid4()}.parquet")
-                writer = _Writer(self.io, paths[-1], self.schema)
-            if writer.add(batch) > _FILE_BYTES:
-                writer.close()
-                writer = None
-        if writer is not None:
-            writer.close()
-        return paths
+        return write_rolling(batches, lambda: _File(self), _FILE_BYTES)
 
 
-class _Writer:
+class _File:
     """One file."""
 
-    def __init__(self, io: FileIO, path: str, schema: pa.Schema) -> None:
-        self._stream: Any = io.new_output(path).create()
-        self._file = pq.ParquetWriter(self._stream, schema, compression="zstd", store_schema=False)
-        self._schema = schema
-        self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
-        self._bytes = 0
+    def __init__(self, place: Place) -> None:
+        self._path = f"{place.directory}/{uuid.uuid4()}.parquet"
+        self._schema = place.schema
+        self._stream: Any = place.io.new_output(self._path).create()
+        self._writer = pq.ParquetWriter(self._stream, self._schema, compression="zstd", store_schema=False)
 
-    def add(self, batch: pa.RecordBatch) -> int:
-        """Take rows; the bytes of all taken."""
-        self._held.append(batch)
-        self._held_bytes += batch.nbytes
-        self._bytes += batch.nbytes
-        if self._held_bytes > _ROW_GROUP_BYTES:
-            self._flush()
-        return self._bytes
+    def write(self, rows: pa.Table) -> None:
+        """See OpenFile."""
+        self._writer.write_table(rows.select(self._schema.names).cast(self._schema))
 
-    def close(self) -> None:
-        """End the file."""
-        self._flush()
-        self._file.close()
+    def end(self) -> str:
+        """See OpenFile."""
+        self._writer.close()
         self._stream.close()
-
-    def _flush(self) -> None:
-        if self._held:
-            rows = pa.Table.from_batches(self._held).select(self._schema.names)
-            self._file.write_table(rows.cast(self._schema))
-            self._held, self._held_bytes = [], 0
+        return self._path
 
 
 def write_cells(cells: DataFrame, unpack: Unpack, place: Place) -> list[str]:
     """The rows of `cells` (one column `cell`) as files, one or more per task; their paths."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (
-            unpack(ChangeBatch.from_cell(cell.as_buffer())) for batch in batches for cell in batch.column(0)
-        )
-        yield paths_batch(place.write(rows))
+        yield paths_batch(place.write(map(unpack, changes_of(batches))))
 
     return [row[0] for row in map_in_arrow(cells, run, "path string").collect()]
 

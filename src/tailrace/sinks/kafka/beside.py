@@ -33,7 +33,7 @@ from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer
 from tailrace.sinks.kafka.markers import Record
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.schema_registry import SchemaRegistry
-from tailrace.sinks.unpack import spark_schema
+from tailrace.sinks.unpack import changes_of, spark_schema
 from tailrace.spark.jvm import map_in_arrow
 
 _log = logging.getLogger(__name__)
@@ -208,9 +208,7 @@ def _new_shapes(batch: CellBatch, known: Mapping[str, str]) -> Iterator[SchemaCh
 
 def _transactions(batch: CellBatch) -> list[Transaction]:
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for cells in rows:
-            for cell in cells.column(0):
-                yield counts(ChangeBatch.from_cell(cell.as_buffer()))
+        return map(counts, changes_of(rows))
 
     cells = batch.frame.where("kind = 'log'").select("cell")
     found = map_in_arrow(cells, run, spark_schema(COUNTS)).collect()

@@ -20,6 +20,7 @@ from tailrace.formats.row import positions
 from tailrace.kernels.rowhash import hash_rows
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.reader.fit import fit_batch
+from tailrace.sinks.keys import comparable, last_of_each_key
 from tailrace.sinks.replica.dialect import Verb
 from tailrace.sinks.replica.shape import Shape
 from tailrace.sinks.replica.unit import Portion
@@ -55,13 +56,13 @@ def spread(batch: ChangeBatch, shape: Shape, buckets: int) -> Iterator[tuple[int
     require_whole_rows(batch)
     fitted = fit_batch(batch, shape.schema)
     keys = [fitted_column(fitted, name) for name in shape.key]
-    last = _last_of_each_key(keys)
+    last = last_of_each_key(keys)
     fitted, keys = fitted.take(last), [key.take(last) for key in keys]
     rows = _with_origin(fitted, shape)
     if buckets == 1:
         yield 0, rows
         return
-    numbers = (hash_rows([_plain(key) for key in keys], len(last)) >> np.uint64(40)) % np.uint64(buckets)
+    numbers = (hash_rows([comparable(key) for key in keys], len(last)) >> np.uint64(40)) % np.uint64(buckets)
     order = np.argsort(numbers, kind="stable")
     ends = np.searchsorted(numbers[order], np.arange(buckets + 1))
     for bucket in range(buckets):
@@ -74,9 +75,9 @@ def last_changes(pieces: Sequence[pa.RecordBatch], shape: Shape) -> list[Portion
     rows = pa.Table.from_batches(pieces)
     if len(pieces) > 1:
         rows = rows.take(pc.sort_indices(rows.column(_SEQ)))
-        rows = rows.take(_last_of_each_key([rows.column(name).combine_chunks() for name in shape.key]))
+        rows = rows.take(last_of_each_key([rows.column(name).combine_chunks() for name in shape.key]))
     order = [(name, "ascending") for name in shape.key]
-    plain = pa.Table.from_arrays([_plain(rows.column(n)) for n in shape.key], list(shape.key))
+    plain = pa.Table.from_arrays([comparable(rows.column(n)) for n in shape.key], list(shape.key))
     rows = rows.take(pc.sort_indices(plain, sort_keys=order))
     deleted = pc.equal(rows.column(_OP), _DELETE)
     portions = []
@@ -119,17 +120,3 @@ def _image(rows: pa.StructArray, shape: Shape) -> pa.RecordBatch:
 
 def _schema(shape: Shape) -> pa.Schema:
     return pa.schema(list(shape.schema.arrow))
-
-
-def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Durations as numbers: they are neither grouped, sorted nor hashed (seen in Arrow 26)."""
-    return column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
-
-
-def _last_of_each_key(keys: Sequence[pa.Array]) -> pa.Array:
-    """Row numbers of the last row of each key, ascending."""
-    names = [f"k{i}" for i in range(len(keys))]
-    row = pa.array(np.arange(len(keys[0]), dtype="int64"))
-    table = pa.Table.from_arrays([*(_plain(k) for k in keys), row], names=[*names, "row"])
-    last = table.group_by(names, use_threads=False).aggregate([("row", "max")]).column("row_max")
-    return last.combine_chunks().sort()

@@ -48,6 +48,7 @@ from tailrace.sinks.replica.plan import BatchPlan, Work
 from tailrace.sinks.replica.shape import Shape, shape_of
 from tailrace.sinks.replica.tasks import Job, Outcome, Staging
 from tailrace.sinks.replica.unit import Run, Table, refused_error, staged_prefix
+from tailrace.sinks.targets import by_target, written
 from tailrace.transform.route import Router
 
 _log = logging.getLogger(__name__)
@@ -84,16 +85,14 @@ class ReplicaSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        work: dict[str, list[Part]] = {}
-        for part in batch.parts:
-            work.setdefault(self._router.target(part.table), []).append(part)
+        work = by_target(batch.parts, self._router)
         if work:
             try:
                 self._write(batch, work)
             except BaseException:
                 self.close()  # the session may be in a transaction, or gone
                 raise
-        return [Written.of(part, name) for name, parts in work.items() for part in parts]
+        return written(work)
 
     def close(self) -> None:
         """See `Sink.close`."""
