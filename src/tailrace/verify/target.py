@@ -26,7 +26,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tailrace.config.sinks import WriteMode
 from tailrace.errors import StateError
+from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.form import Form
+from tailrace.sinks.delta.merge import column
 from tailrace.sinks.delta.pending import BATCH, changes_path, overlay
 from tailrace.sinks.unpack import MERGE_FIELDS, log_fields
 from tailrace.spark.jvm import delta_state, map_in_arrow
@@ -80,7 +82,7 @@ class Target:
         return map_in_arrow(self._select(names), keep, spark_schema).toArrow().cast(schema)
 
     def _select(self, names: Sequence[str]) -> DataFrame:
-        return self.frame.select(*(f.col(_quote(name)) for name in names))
+        return self.frame.select(*(column(name) for name in names))
 
 
 def target_after(
@@ -107,12 +109,12 @@ def target_after(
         return Target(_collapse(frame, key), version, schema)
     if mode is WriteMode.SCD2:
         schema = Form(mode).columns(schema)
-        frame = frame.where("_is_current").select(*(f.col(_quote(name)) for name in schema.names))
+        frame = frame.where("_is_current").select(*(column(name) for name in schema.names))
     if waiting is not None:
         changes = waiting[0].drop(BATCH.name)
         columns = [*schema.names, *(field.name for field in MERGE_FIELDS)]
         held = {name for name in columns if name in changes.columns}
-        changes = changes.select(*(f.col(_quote(n)) if n in held else f.lit(None).alias(n) for n in columns))
+        changes = changes.select(*(column(n) if n in held else f.lit(None).alias(n) for n in columns))
         frame = overlay(frame, changes, key)
     return Target(frame, version, schema)
 
@@ -155,7 +157,7 @@ def _batch_of(said: str | None) -> int | None:
 
 def _version_after(spark: SparkSession, path: str, batch: int) -> int:
     for limit in (f" LIMIT {_RECENT}", ""):
-        history = spark.sql(f"DESCRIBE HISTORY delta.{_quote(path)}{limit}")
+        history = spark.sql(f"DESCRIBE HISTORY delta.{identifier(path)}{limit}")
         rows = history.select("version", "userMetadata").orderBy(f.desc("version")).collect()
         version = version_of([(row[0], row[1]) for row in rows], batch)
         if version is not None:
@@ -168,10 +170,6 @@ def _version_after(spark: SparkSession, path: str, batch: int) -> int:
 
 
 def _collapse(log: DataFrame, key: Sequence[str]) -> DataFrame:
-    row = f.struct(*(f.col(_quote(name)) for name in log.columns if name not in _OLD_ROW))
-    last = log.groupBy(*(f.col(_quote(name)) for name in key)).agg(f.max_by(row, "_seq").alias("_last"))
+    row = f.struct(*(column(name) for name in log.columns if name not in _OLD_ROW))
+    last = log.groupBy(*(column(name) for name in key)).agg(f.max_by(row, "_seq").alias("_last"))
     return last.select("_last.*").where("_op <> 'd'")
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

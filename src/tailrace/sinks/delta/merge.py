@@ -23,7 +23,8 @@ from pyspark.sql import functions as f
 
 from tailrace.config.sinks import WriteMode
 from tailrace.model.change import OP_DELETE
-from tailrace.sinks.delta.table import DeltaTable, quote
+from tailrace.model.sparksql import identifier
+from tailrace.sinks.delta.table import DeltaTable
 from tailrace.spark.jvm import Mark
 
 _VIEW = "tailrace_changes"
@@ -53,7 +54,7 @@ def merge(
     else:
         statement, source = _versions, _closing_and_opening(changes, key)
     source.createOrReplaceTempView(_VIEW)
-    on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in key)
+    on = " AND ".join(f"t.{identifier(k)} = s.{identifier(k)}" for k in key)
     on += _bounds(changes, columns.field(key[0]))
     with table.marked(mark):
         table.session.sql(f"MERGE INTO {table.sql} AS t USING {_VIEW} AS s {statement(columns.names, on)}")
@@ -68,11 +69,11 @@ def last_of_each_key(changes: DataFrame, key: Sequence[str]) -> DataFrame:
 
 def column(name: str) -> Column:
     """The column called `name`, whatever is in the name."""
-    return f.col(quote(name))
+    return f.col(identifier(name))
 
 
 def _upsert(columns: Sequence[str], on: str) -> str:
-    names = [quote(name) for name in columns]
+    names = [identifier(name) for name in columns]
     return (
         f"ON {on}"
         f" WHEN MATCHED AND s._op = {OP_DELETE} THEN DELETE"
@@ -83,7 +84,7 @@ def _upsert(columns: Sequence[str], on: str) -> str:
 
 
 def _versions(columns: Sequence[str], on: str) -> str:
-    names = [quote(name) for name in columns]
+    names = [identifier(name) for name in columns]
     return (
         f"ON s._closes AND t._is_current AND {on}"
         " WHEN MATCHED THEN UPDATE SET t._valid_to = s._ts, t._is_current = false"
@@ -116,5 +117,5 @@ def _bounds(changes: DataFrame, field: pa.Field) -> str:
     if not pa.types.is_integer(field.type):
         return ""
     low, high = changes.agg(f.min(column(field.name)), f.max(column(field.name))).collect()[0]
-    name = quote(field.name)
+    name = identifier(field.name)
     return f" AND t.{name} >= {low} AND t.{name} <= {high}"

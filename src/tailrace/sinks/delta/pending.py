@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tailrace.model.change import OP_DELETE
+from tailrace.model.sparksql import identifier
 from tailrace.sinks.columns import follow
 from tailrace.sinks.delta.merge import column, last_of_each_key
-from tailrace.sinks.delta.table import DeltaTable, Shape, quote
+from tailrace.sinks.delta.table import DeltaTable, Shape
 from tailrace.sinks.unpack import Unpack
 from tailrace.spark.jvm import DeltaState, Mark
 
@@ -44,7 +45,7 @@ def changes_path(root: str, target: str) -> str:
 def overlay(rows: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataFrame:
     """`rows` with pending changes brought in; changes that are in them already change nothing."""
     last = last_of_each_key(changes, key)
-    same = [rows[quote(name)].eqNullSafe(last[quote(name)]) for name in key]
+    same = [rows[identifier(name)].eqNullSafe(last[identifier(name)]) for name in key]
     kept = rows.join(last, same, "left_anti")
     return kept.unionByName(
         last.where(f.col("_op") != OP_DELETE).select(*(column(name) for name in rows.columns))

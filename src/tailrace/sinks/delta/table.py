@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StructType
 
+from tailrace.model.sparksql import identifier
 from tailrace.sinks.columns import AddColumn, WidenColumn
 from tailrace.sinks.parquet import write_cells, write_rows
 from tailrace.sinks.unpack import Unpack, spark_schema, unpacked
@@ -38,7 +39,7 @@ class DeltaTable:
     @property
     def sql(self) -> str:
         """Its name in SQL."""
-        return f"delta.{quote(self.path)}"
+        return f"delta.{identifier(self.path)}"
 
     def state(self) -> DeltaState | None:
         """Its newest state, None if it is not there."""
@@ -59,13 +60,13 @@ class DeltaTable:
         properties = dict(shape.properties)
         if any(_SPECIAL & set(name) for name in all_names(shape.columns)):
             properties["delta.columnMapping.mode"] = "name"
-        listed = ", ".join(f"{quote(c.name)} {_ddl(c.dataType)}" for c in spark_schema(shape.columns))
+        listed = ", ".join(f"{identifier(c.name)} {_ddl(c.dataType)}" for c in spark_schema(shape.columns))
         tags = ", ".join(f"{text(k)} = {text(v)}" for k, v in properties.items())
         laid_out = ""
         if shape.partition_by is not None:
-            laid_out = f" PARTITIONED BY ({quote(shape.partition_by)})"
+            laid_out = f" PARTITIONED BY ({identifier(shape.partition_by)})"
         elif shape.cluster_by:
-            laid_out = f" CLUSTER BY ({', '.join(quote(name) for name in shape.cluster_by)})"
+            laid_out = f" CLUSTER BY ({', '.join(identifier(name) for name in shape.cluster_by)})"
         self.session.sql(f"CREATE TABLE {self.sql} ({listed}) USING delta{laid_out} TBLPROPERTIES ({tags})")
 
     def change(self, changes: Iterable[AddColumn | WidenColumn], within: Sequence[str] = ("",)) -> None:
@@ -78,7 +79,7 @@ class DeltaTable:
         for change in changes:
             kind = _ddl(spark_schema(pa.schema([(change.name, change.type)]))[0].dataType)
             for prefix in within:
-                name = prefix + quote(change.name)
+                name = prefix + identifier(change.name)
                 if isinstance(change, AddColumn):
                     self.session.sql(f"ALTER TABLE {self.sql} ADD COLUMN {name} {kind}")
                 else:
@@ -183,15 +184,10 @@ def all_names(columns: Iterable[pa.Field]) -> Iterator[str]:
 def _ddl(type_: DataType) -> str:
     """A type in SQL, whatever is in the names of its fields."""
     if isinstance(type_, StructType):
-        return f"struct<{', '.join(f'{quote(c.name)}: {_ddl(c.dataType)}' for c in type_)}>"
+        return f"struct<{', '.join(f'{identifier(c.name)}: {_ddl(c.dataType)}' for c in type_)}>"
     if isinstance(type_, ArrayType):
         return f"array<{_ddl(type_.elementType)}>"
     return type_.simpleString()
-
-
-def quote(name: str) -> str:
-    """An identifier of SQL."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def text(value: str) -> str:

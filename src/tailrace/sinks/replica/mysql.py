@@ -21,6 +21,7 @@ from tailrace.sinks.replica.encode import Writer, plain_writer
 from tailrace.sinks.replica.mysqlsession import MySqlSession, connect
 from tailrace.sinks.replica.shape import Shape, capacity
 from tailrace.sources.mysql.connection import parse_version
+from tailrace.sources.mysql.literal import identifier
 
 _INTEGERS = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "bigint"}
 #: Most bytes of an index and of a row's columns but texts and blobs, and most bytes of a character.
@@ -98,7 +99,7 @@ class MySqlDialect:
 
     def quote(self, name: str) -> str:
         """See `Dialect.quote`."""
-        return "`" + name.replace("`", "``") + "`"
+        return identifier(name)
 
     def literal(self, value: str | int | None) -> str:
         """See `Dialect.literal`."""

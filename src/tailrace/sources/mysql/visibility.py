@@ -31,6 +31,7 @@ from pymysql.constants import ER
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PreflightError, TransientSourceError
 from tailrace.sources.mysql.connection import is_mariadb, one, server_facts, translate
+from tailrace.sources.mysql.literal import identifier
 from tailrace.sources.mysql.logfiles import end_of_log, no_log
 from tailrace.sources.mysql.position import MySqlPosition
 
@@ -208,7 +209,7 @@ def _wait_until(
 
 
 def _write_heartbeat(connection: pymysql.Connection[Any], table: str) -> None:
-    name = ".".join("`" + part.replace("`", "``") + "`" for part in table.split(".", 1))
+    name = ".".join(identifier(part) for part in table.split(".", 1))
     with connection.cursor() as cursor:
         # an update that changes nothing is not logged: then it is no barrier
         while not cursor.execute(

@@ -1,0 +1,8 @@
+"""How names are written in Spark SQL."""
+
+from __future__ import annotations
+
+
+def identifier(name: str) -> str:
+    """A name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
