@@ -23,6 +23,7 @@ from tailrace.config.model import RouteRule, TransformRule
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_LETTERS
+from tailrace.model.sparksql import identifier
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.parts import Part, parts_of
@@ -38,7 +39,7 @@ from tailrace.transform.images import (
     to_images,
 )
 from tailrace.transform.route import Router
-from tailrace.transform.rules import Transforms, projection_sql, quoted
+from tailrace.transform.rules import Transforms, projection_sql
 
 _VIEW = "tailrace_rows"
 _HASHED = ColumnType(Kind.STRING, "char", length=64)
@@ -135,15 +136,15 @@ class _Plan:
 def _projected(
     images: DataFrame, shape: TableSchema, rule: TransformRule, shard: str | None
 ) -> tuple[DataFrame, _Plan]:
-    system = [quoted(field.name) for field in (*SYSTEM_FIELDS, SALT)]
+    system = [identifier(field.name) for field in (*SYSTEM_FIELDS, SALT)]
     listed = projection_sql(rule, shape)
     if shard is not None:
-        listed += f", concat(__schema_name__, '.', __table_name__) AS {quoted(shard)}"
+        listed += f", concat(__schema_name__, '.', __table_name__) AS {identifier(shard)}"
     kept = "true" if rule.filter is None else f"(\n{rule.filter}\n)"
     images.createOrReplaceTempView(_VIEW)
     try:
         frame = images.sparkSession.sql(
-            f"SELECT {listed}\n, {', '.join(system)}, {kept} AS {quoted(KEEP)} FROM {_VIEW}"
+            f"SELECT {listed}\n, {', '.join(system)}, {kept} AS {identifier(KEEP)} FROM {_VIEW}"
         )
     except PySparkException as error:
         said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -181,14 +182,14 @@ def _masked(
             )
     changed = {}
     for name, length in rule.truncate.items():
-        changed[name] = f.left(f.col(quoted(name)).cast("string"), f.lit(int(length)))
+        changed[name] = f.left(f.col(identifier(name)).cast("string"), f.lit(int(length)))
         columns[by_name[name]] = Column(name, ColumnType(Kind.STRING, "varchar", length=int(length)))
     for name in rule.mask_hash:
-        text = changed.get(name, f.col(quoted(name)).cast("string"))
-        changed[name] = f.sha2(f.concat(f.col(quoted(SALT.name)), text), 256)
+        text = changed.get(name, f.col(identifier(name)).cast("string"))
+        changed[name] = f.sha2(f.concat(f.col(identifier(SALT.name)), text), 256)
         columns[by_name[name]] = Column(name, _HASHED)
     sources.update(dict.fromkeys(changed))
-    listed = [changed[n].alias(n) if n in changed else f.col(quoted(n)) for n in frame.columns]
+    listed = [changed[n].alias(n) if n in changed else f.col(identifier(n)) for n in frame.columns]
     return frame.select(*(c for c, n in zip(listed, frame.columns, strict=True) if n != SALT.name)), columns
 
 
@@ -245,6 +246,6 @@ def _type(shape: TableSchema, field: pa.Field) -> ColumnType:
         raise ConfigError(
             f"the transform of `{shape.id}` makes a column `{field.name}` of type {type_}",
             "targets hold numbers, texts, bytes and times",
-            f"turn it into text: to_json({quoted(field.name)}) AS {quoted(field.name)}",
+            f"turn it into text: to_json({identifier(field.name)}) AS {identifier(field.name)}",
         )
     return plain[type_]

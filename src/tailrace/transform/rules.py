@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tailrace.config.model import TransformRule
+from tailrace.model.sparksql import identifier
 from tailrace.model.table import TableId, TableSchema
 
 #: `*` as an item of a projection, written `\\*` in Flink CDC's files.
@@ -32,12 +33,7 @@ class Transforms:
 
 def projection_sql(rule: TransformRule, table: TableSchema) -> str:
     """The select list that `rule` asks for: every column where it names none."""
-    columns = ", ".join(quoted(c.name) for c in table.columns)
+    columns = ", ".join(identifier(c.name) for c in table.columns)
     if rule.projection is None:
         return columns
     return _STAR.sub(lambda match: f"{match[1]} {columns}", rule.projection.strip())
-
-
-def quoted(name: str) -> str:
-    """`name` as an identifier of Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
