@@ -50,7 +50,7 @@ def test_schemas_and_bytes_are_those_of_the_other_converter():
     changes = batch(TYPES_TABLE, rows)
     lines, ours = [], []
     for modes in (Modes(), Modes(decimal="string", bigint_unsigned="precise", binary="hex")):
-        form = DebeziumFormat("app", schemas=True, version="1", modes=modes)
+        form = DebeziumFormat(Envelopes(Topics("app"), version="1", modes=modes), schemas=True)
         of = AvroEncoding(Envelopes(Topics("app"), version="1", modes=modes))
         schemas = of.key_schema(TYPES_TABLE), of.value_schema(TYPES_TABLE)
         ids = {s.reference: 1 for s in schemas}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.config.model import RouteRule
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
 from tailrace.devservers import KafkaServer, RegistryServer
 from tailrace.errors import SinkError, TransientSinkError
@@ -40,9 +41,9 @@ def prefix() -> str:
 def open_sink(kafka: KafkaServer, prefix: str) -> Iterator[Callable[..., KafkaSink]]:
     opened: list[KafkaSink] = []
 
-    def open_(**given: Any) -> KafkaSink:
+    def open_(*routes: RouteRule, **given: Any) -> KafkaSink:
         settings = {"topic_partitions": 2, "parallelism": 2, **given}
-        opened.append(KafkaSink(KafkaSettings(kafka.bootstrap, prefix, **settings), Router([]), "mysql"))
+        opened.append(KafkaSink(KafkaSettings(kafka.bootstrap, prefix, **settings), Router(routes), "mysql"))
         return opened[-1]
 
     yield open_
@@ -83,11 +84,10 @@ def test_batch_begun_by_other_writers_is_completed_by_as_many(
     batch = batch_of(spark, prefix, 0, snapshot(*range(20)), snapshot(*range(20), shape=OTHER))
     first = open_sink(parallelism=3)
     stream = first._open(batch)
-    targets = {str(part.table): str(part.table) for part in batch.parts}
-    _run(batch, first._share(batch, stream, 3, first._topics(targets)), [1])
+    _run(batch, first._share(batch, stream, 3, first._topics(batch)), [1])
     open_sink(parallelism=2).write(batch)
-    for name in targets.values():
-        found = messages(kafka, f"{prefix}.{name}")
+    for name in ("t", "u"):
+        found = messages(kafka, f"{prefix}.shop.{name}")
         assert sorted(v["after"]["id"] for v in values(found)) == list(range(20))
 
 
@@ -186,12 +186,16 @@ def test_messages_name_the_schemas_that_were_registered(
     open_sink: Any,
     encoding: ValueEncoding,
 ) -> None:
-    sink = open_sink(value_format=encoding, schema_registry_url=registry.url, include_schema_changes=True)
+    route = RouteRule(r"shop\..", "all")
+    settings = {"value_format": encoding, "schema_registry_url": registry.url, "include_schema_changes": True}
+    sink = open_sink(route, **settings)
     prefix = sink._settings.topic_prefix
     sink.write(batch_of(spark, prefix, 0, snapshot(1)))
-    (message,) = messages(kafka, f"{prefix}.shop.t")
+    (message,) = messages(kafka, f"{prefix}.all")
     (told,) = messages(kafka, prefix)
-    ids = sink._registry.ids((*sink._format.schemas(SHAPE), *sink._beside._streams.schemas("schema_change")))
+    schemas = sink._format.schemas(SHAPE)
+    assert [s.subject for s in schemas] == [f"{prefix}.all-key", f"{prefix}.all-value"]
+    ids = sink._registry.ids((*schemas, *sink._beside._streams.schemas("schema_change")))
     found = [int.from_bytes(part[1:5]) for m in (message, told) for part in (m.key or b"", m.value or b"")]
     assert found == list(ids.values())
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.topics import Topics
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.unit.formats.changes import batch, change
@@ -43,7 +45,7 @@ NOW_MS = 1465581029523
     [("create", "c", None, BEFORE), ("update", "u", BEFORE, AFTER), ("delete", "d", AFTER, None)],
 )
 def test_message_equals_the_recorded_one(name, op, before, after, schemas):
-    form = DebeziumFormat("mysql-server-1", schemas, version="3.6.1.Final")
+    form = DebeziumFormat(Envelopes(Topics("mysql-server-1"), version="3.6.1.Final"), schemas)
     messages = form.to_messages(batch(CUSTOMERS, [change(op, before, after, **ORIGIN)]), NOW_MS)
     expected = json.loads((Path(__file__).parent / "debezium" / f"{name}.json").read_text())
     for part in ("key", "value"):

@@ -14,7 +14,9 @@ import pytest
 from tailrace.errors import SinkError
 from tailrace.formats.connect import type_schema
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.modes import Modes
+from tailrace.formats.topics import Topics
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.golden.test_debezium_types import decimal, integer, timed, wall
@@ -28,7 +30,7 @@ def text_of(type_: ColumnType, value: Any, modes: Modes, *, nullable: bool = Tru
     """The JSON text of `value`, between a NULL before it and one behind."""
     table = TableSchema(TableId("d", "t"), (Column("v", type_, nullable),))
     changes = [change("c", None, {"v": v}) for v in (None, value, None)]
-    form = DebeziumFormat("p", schemas=False, modes=modes)
+    form = DebeziumFormat(Envelopes(Topics("p"), modes=modes))
     text = form.to_messages(batch(table, changes), 0).column("value")[1].as_py().decode()
     start = text.index('"after":{"v":') + len('"after":{"v":')
     return text[start : text.index('},"source":')]

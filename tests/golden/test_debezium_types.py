@@ -16,7 +16,9 @@ import pytest
 
 from tailrace.formats.connect import type_schema
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.modes import DEFAULT_MODES
+from tailrace.formats.topics import Topics
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.unit.formats.changes import batch, change
@@ -49,7 +51,7 @@ def wall(*fields: int) -> dt.datetime:
 def text_of(type_: ColumnType, value: Any, *, nullable: bool = True) -> str:
     """The JSON text that stands for `value` in the image after."""
     table = TableSchema(TableId("d", "t"), (Column("v", type_, nullable),))
-    message = DebeziumFormat("p", schemas=False).to_messages(
+    message = DebeziumFormat(Envelopes(Topics("p"))).to_messages(
         batch(table, [change("c", None, {"v": value})]), 0
     )
     text = message.column("value")[0].as_py().decode()

@@ -19,7 +19,9 @@ from tailrace.formats.topics import Topics
 from tailrace.model.types import ColumnType, Kind
 from tests.golden.postgres.recorded import SHAPES, decoder, stream
 
-_FORMAT = DebeziumFormat("pre", False, "postgresql", "1.0", Modes(decimal="string"), database="shop")
+_FORMAT = DebeziumFormat(
+    Envelopes(Topics("pre"), "postgresql", "1.0", Modes(decimal="string"), database="shop")
+)
 _NUMERIC = ColumnType(Kind.STRING, "numeric")
 
 
@@ -164,10 +166,11 @@ def test_a_numeric_that_is_no_number_has_no_precise_form() -> None:
 
 @pytest.mark.parametrize("encoding", ["avro", "protobuf"])
 def test_records_say_where_a_change_comes_from(encoding: Literal["avro", "protobuf"]) -> None:
-    envelopes = Envelopes(Topics("pre"), "postgresql", version="1.0")
+    envelopes = Envelopes(Topics("pre"), "postgresql", version="1.0", database="the shop")
     made = key_value_format(envelopes, encoding, encoding)
     batch = next(b for b in decoder().feed(stream("binary")) if b.table.id.table == "toast")
     ids = {schema.reference: number for number, schema in enumerate(made.schemas(batch.table), 1)}
     value = made.messages(batch, 1000, ids)["value"][0].as_py()
     assert b"postgresql" in value
     assert sequences(batch)[0].as_py().encode() in value
+    assert b"the shop" in value

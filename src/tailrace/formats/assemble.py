@@ -119,14 +119,7 @@ def key_value_format(
         tombstones: `tombstones.on.delete`.
         context: context headers by the end of their names (`extended.headers.enabled`).
     """
-    form = DebeziumFormat(
-        envelopes.topics.prefix,
-        schemas,
-        envelopes.connector,
-        envelopes.version,
-        envelopes.modes,
-        envelopes.topics.delimiter,
-    )
+    form = DebeziumFormat(envelopes, schemas)
 
     def encoding(name: KeyEncoding | ValueEncoding) -> Encoding:
         match name:

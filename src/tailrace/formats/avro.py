@@ -107,7 +107,7 @@ class AvroEncoding:
             else:
                 made = fields(image_columns(table, names, schema, image, of.modes), AVRO)
                 parts.append(Part(records.IF_SET, made, opening=_SECOND, missing=_FIRST, image=image))
-        columns = source_columns(batch, source, of.version, of.connector, of.topics.prefix)
+        columns = source_columns(batch, source, of)
         columns += closing_columns(batch, closing, now_ms)
         parts.append(Part(records.ALWAYS, fields(columns, AVRO)))
         return write(parts, batch, zigzag=True)

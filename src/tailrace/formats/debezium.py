@@ -29,22 +29,21 @@ Source: debezium/debezium v3.6.1 (`Envelope`, `SchemaFactory`, `BinlogSourceInfo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from tailrace import __version__
 from tailrace.formats import connect, postgres
 from tailrace.formats.envelope import snapshot_marks
+from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.headers import HEADERS, headers_of
 from tailrace.formats.kernels import documents
 from tailrace.formats.layout import Cell, cell, dumps
 from tailrace.formats.messages import Document, operations, write
-from tailrace.formats.modes import DEFAULT_MODES, Modes
+from tailrace.formats.modes import Modes
 from tailrace.formats.row import op_letters
-from tailrace.formats.topics import Topics
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 
@@ -67,28 +66,18 @@ class DebeziumFormat:
     """Makes Debezium's messages of changes.
 
     Args:
-        topic_prefix: Debezium's `topic.prefix`: first part of topics and schema names, and `source.name`.
+        envelopes: what they look like.
         schemas: whether keys and values carry their Connect schema (`schemas.enable`).
-        connector: kind of source, for `source.connector` and the name of the source's schema.
-        version: for `source.version`.
-        modes: Debezium's handling modes.
-        delimiter: what stands between the parts of topics and schema names.
-        run_id: this run's, for the context headers (`extended.headers.enabled`); None for none.
-        database: PostgreSQL's database, for `source.db`; MySQL's is a part of the table's name.
+        context: the context headers by the end of their names (`formats.headers.context_of`); None: none.
     """
 
-    topic_prefix: str
-    schemas: bool
-    connector: str = "mysql"
-    version: str = __version__
-    modes: Modes = DEFAULT_MODES
-    delimiter: str = "."
-    run_id: str | None = None
-    database: str = ""
+    envelopes: Envelopes
+    schemas: bool = False
+    context: Mapping[str, str] | None = None
 
     def topic(self, table: TableId) -> str:
         """The topic of a table's changes; also the prefix of its schemas' names."""
-        return Topics(self.topic_prefix, self.delimiter).topic(table)
+        return self.envelopes.topics.topic(table)
 
     def to_messages(self, batch: ChangeBatch, now_ms: int) -> pa.RecordBatch:
         """One message per change, two per delete, in the changes' order.
@@ -108,7 +97,7 @@ class DebeziumFormat:
         deletes = operations(batch) == OP_DELETE
         # each change's own message comes after those of the changes before it and their tombstones
         first_message = np.arange(len(batch)) + np.cumsum(deletes) - deletes
-        headers = headers_of(batch, keys, first_message, schemas=self.schemas, context=self._context())
+        headers = headers_of(batch, keys, first_message, schemas=self.schemas, context=self.context)
         columns = [
             pa.repeat(pa.scalar(topic, pa.string()), len(values)),
             keys,
@@ -131,49 +120,39 @@ class DebeziumFormat:
         _, values = write(replace(whole, key_before=[], key_after=[]), batch)
         return values.drop_null()
 
-    def _context(self) -> dict[str, str] | None:
-        """Debezium's context headers; a MySQL connector has one task."""
-        if self.run_id is None:
-            return None
-        return {
-            "connectorLogicalName": self.topic_prefix,
-            "taskId": "0",
-            "connectorName": self.connector,
-            "runId": self.run_id,
-        }
-
     def _document(self, batch: ChangeBatch, topic: str, now_ms: int) -> Document:
-        table = batch.table
+        of, table = self.envelopes, batch.table
         value_opening, key_opening, closing = "{", "{", "}"
         if self.schemas:
-            schema = dumps(connect.envelope_schema(table, topic, self.connector, self.modes))
+            schema = dumps(connect.envelope_schema(table, topic, of.connector, of.modes))
             value_opening = f'{{"schema":{schema},"payload":{{'
-            key_opening = f'{{"schema":{dumps(connect.key_schema(table, topic, self.modes))},"payload":{{'
+            key_opening = f'{{"schema":{dumps(connect.key_schema(table, topic, of.modes))},"payload":{{'
             closing = "}}"
         now = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}'
         names = [c.name for c in table.columns]
-        unknown = batch.absent_after if self.connector == postgres.CONNECTOR else ()
+        unknown = batch.absent_after if of.connector == postgres.CONNECTOR else ()
         return Document(
             head=f'{value_opening}"before":',
-            before=_image(table, names, batch.before, "{", self.modes),
+            before=_image(table, names, batch.before, "{", of.modes),
             middle=',"after":',
-            after=_image(table, names, batch.after, "{", self.modes, unknown=unknown),
+            after=_image(table, names, batch.after, "{", of.modes, unknown=unknown),
             source=self._source(batch),
             tail=now + closing,
-            key_before=_image(table, table.key, batch.before, key_opening, self.modes),
-            key_after=_image(table, table.key, batch.after, key_opening, self.modes),
+            key_before=_image(table, table.key, batch.before, key_opening, of.modes),
+            key_after=_image(table, table.key, batch.after, key_opening, of.modes),
             key_tail=closing,
         )
 
     def _source(self, batch: ChangeBatch) -> list[Cell]:
         """The values from `source` to `op`; constants are part of the labels."""
-        if self.connector == postgres.CONNECTOR:
+        of = self.envelopes
+        if of.connector == postgres.CONNECTOR:
             return self._postgres_source(batch)
         table, origin = batch.table.id, batch.origin
         us = origin.column("ts_us")
-        start = f',"source":{{"version":{dumps(self.version)},"connector":{dumps(self.connector)}'
+        start = f',"source":{{"version":{dumps(of.version)},"connector":{dumps(of.connector)}'
         return [
-            Cell(f'{start},"name":{dumps(self.topic_prefix)},"ts_ms":', us, documents.MILLIS, "0"),
+            Cell(f'{start},"name":{dumps(of.topics.prefix)},"ts_ms":', us, documents.MILLIS, "0"),
             Cell(',"snapshot":', snapshot_marks(batch), documents.STRING),
             Cell(f',"db":{dumps(table.database)},"sequence":null,"ts_us":', us, documents.INT64, "0"),
             Cell(',"ts_ns":', us, documents.NANOS, "0"),
@@ -192,16 +171,16 @@ class DebeziumFormat:
         ]
 
     def _postgres_source(self, batch: ChangeBatch) -> list[Cell]:
-        table, origin = batch.table.id, batch.origin
+        of, table, origin = self.envelopes, batch.table.id, batch.origin
         us = origin.column("ts_us")
-        start = f',"source":{{"version":{dumps(self.version)},"connector":{dumps(self.connector)}'
+        start = f',"source":{{"version":{dumps(of.version)},"connector":{dumps(of.connector)}'
         xid = origin.column("txn").dictionary_decode().cast(pa.int64())
         where = f',"schema":{dumps(table.database)},"table":{dumps(table.table)},"txId":'
         end = ',"xmin":null,"origin":null,"origin_lsn":null},"transaction":null,"op":'
         return [
-            Cell(f'{start},"name":{dumps(self.topic_prefix)},"ts_ms":', us, documents.MILLIS, "0"),
+            Cell(f'{start},"name":{dumps(of.topics.prefix)},"ts_ms":', us, documents.MILLIS, "0"),
             Cell(',"snapshot":', snapshot_marks(batch), documents.STRING),
-            Cell(f',"db":{dumps(self.database)},"sequence":', postgres.sequences(batch), documents.STRING),
+            Cell(f',"db":{dumps(of.database)},"sequence":', postgres.sequences(batch), documents.STRING),
             Cell(',"ts_us":', us, documents.INT64, "0"),
             Cell(',"ts_ns":', us, documents.NANOS, "0"),
             Cell(where, xid, documents.INT64),

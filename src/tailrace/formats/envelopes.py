@@ -7,7 +7,8 @@ bytes, then what the format writes. The subject is named by one of Confluent's s
     RecordNameStrategy        the schema's full name
     TopicRecordNameStrategy   `<topic>-<the schema's full name>`
 
-Where all tables go to one topic, the first of them would have every table's schemas be versions of one.
+Where tables of several shapes go to one topic, the first of them would have all their schemas be versions of
+one.
 
 Source: confluentinc/schema-registry `AbstractKafkaSchemaSerDe`, `io.confluent.kafka.serializers.subject`.
 """
@@ -40,6 +41,7 @@ class Envelopes:
         version: for `source.version`.
         modes: Debezium's handling modes.
         subjects: how subjects are named.
+        database: PostgreSQL's database, for `source.db`; MySQL's is a part of the table's name.
     """
 
     topics: Topics
@@ -47,14 +49,15 @@ class Envelopes:
     version: str = __version__
     modes: Modes = DEFAULT_MODES
     subjects: SubjectStrategy = "TopicNameStrategy"
+    database: str = ""
 
     def key(self, table: TableSchema) -> Schema:
         """Connect schema of the keys of `table`."""
-        return adjusted(connect.key_schema(table, self.topics.schema_prefix(table.id), self.modes))
+        return adjusted(connect.key_schema(table, self.topics.topic(table.id), self.modes))
 
     def value(self, table: TableSchema) -> Schema:
         """Connect schema of the values of `table`."""
-        prefix = self.topics.schema_prefix(table.id)
+        prefix = self.topics.topic(table.id)
         return adjusted(connect.envelope_schema(table, prefix, self.connector, self.modes))
 
     def subject(self, table: TableId, part: str, record: str) -> str:

@@ -55,6 +55,22 @@ class _Header:
     values: pa.Array
 
 
+def context_of(prefix: str, connector: str, run_id: str) -> dict[str, str]:
+    """Debezium's context headers by the end of their names; a connector that reads one log has one task.
+
+    Args:
+        prefix: Debezium's `topic.prefix`.
+        connector: Debezium's name of the source's kind.
+        run_id: this run's own.
+    """
+    return {
+        "connectorLogicalName": prefix,
+        "taskId": "0",
+        "connectorName": connector,
+        "runId": run_id,
+    }
+
+
 def headers_of(
     batch: ChangeBatch,
     keys: pa.Array,

@@ -113,7 +113,7 @@ class ProtobufEncoding:
                 made = fields(image_columns(table, names, image_schema, image, of.modes), PROTOBUF)
                 tag = _tag(number, _LENGTH)
                 parts.append(Part(records.IF_SET, made, tag, records.LENGTH, image=image))
-        columns = source_columns(batch, source, of.version, of.connector, of.topics.prefix)
+        columns = source_columns(batch, source, of)
         parts.append(Part(records.ALWAYS, fields(columns, PROTOBUF), _tag(3, _LENGTH), records.LENGTH))
         columns = closing_columns(batch, closing, now_ms)
         parts.append(

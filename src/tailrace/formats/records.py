@@ -18,6 +18,7 @@ from tailrace.errors import SinkError
 from tailrace.formats import postgres
 from tailrace.formats.connect import Schema
 from tailrace.formats.envelope import snapshot_marks
+from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.kernels import documents, records
 from tailrace.formats.kernels.unscaled import SCRATCH
 from tailrace.formats.layout import Cell, TextPool, address, cell, validity_of
@@ -137,15 +138,13 @@ def image_columns(
     return columns
 
 
-def source_columns(
-    batch: ChangeBatch, schema: Schema, version: str, connector: str, name: str
-) -> list[Column]:
+def source_columns(batch: ChangeBatch, schema: Schema, of: Envelopes) -> list[Column]:
     """The fields of `source`: what the batch's origin holds, constants, and null for all else."""
     table, origin = batch.table.id, batch.origin
     constants = {
-        "version": version,
-        "connector": connector,
-        "name": name,
+        "version": of.version,
+        "connector": of.connector,
+        "name": of.topics.prefix,
         "db": table.database,
         "table": table.table,
         "schema": table.database,
@@ -163,7 +162,8 @@ def source_columns(
         "row": Cell("", origin.column("row"), documents.INT32, "0"),
         "thread": Cell("", origin.column("thread"), documents.INT64),
     }
-    if connector == postgres.CONNECTOR:
+    if of.connector == postgres.CONNECTOR:
+        constants["db"] = of.database
         xids = origin.column("txn").dictionary_decode().cast(pa.int64())
         cells |= {
             "sequence": Cell("", postgres.sequences(batch), documents.STRING),

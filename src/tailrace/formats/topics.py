@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Protocol
 
 from tailrace.model.table import TableId
 
@@ -14,48 +15,46 @@ from tailrace.model.table import TableId
 _MAX_TOPIC = 249
 
 
+class Targets(Protocol):
+    """What a route calls tables (`transform.route.Router`); hashable, as shapes' schemas are kept by it."""
+
+    def target(self, table: TableId) -> str:
+        """The name behind the prefix, `database.table` where no route says another."""
+
+
 @dataclass(frozen=True)
 class Topics:
-    """Debezium's default naming.
+    """Debezium's default naming, of a table's target where it is routed to one.
 
     Args:
         prefix: Debezium's `topic.prefix`.
-        delimiter: what stands between the parts of a name.
-        only: the one topic that takes the changes of all tables; None: each table has its own.
-        targets: what a route calls tables: `database.table` and the name behind the prefix, each. Tables
-            with one target have one topic, and one name for their schemas.
+        targets: names the tables' targets; None: each is its own. Tables with one target have one topic, and
+            one name for their schemas.
     """
 
     prefix: str
-    delimiter: str = "."
-    only: str | None = None
-    targets: tuple[tuple[str, str], ...] = ()
+    targets: Targets | None = None
 
     def topic(self, table: TableId) -> str:
-        """The topic of a table's changes."""
-        return self.schema_prefix(table) if self.only is None else _legal(self.only)
-
-    def schema_prefix(self, table: TableId) -> str:
-        """What the names of a table's schemas begin with, whichever topic its changes go to."""
-        target = dict(self.targets).get(str(table))
-        name = target if target is not None else f"{table.database}{self.delimiter}{table.table}"
-        return _legal(f"{self.prefix}{self.delimiter}{name}")
+        """The topic of a table's changes, with which the names of its schemas begin too."""
+        return legal(f"{self.prefix}.{table if self.targets is None else self.targets.target(table)}")
 
     @property
     def transaction(self) -> str:
         """The topic of transactions' boundaries."""
-        return _legal(f"{self.prefix}{self.delimiter}transaction")
+        return legal(f"{self.prefix}.transaction")
 
     @property
     def schema_change(self) -> str:
         """The topic of schema changes."""
-        return _legal(self.prefix)
+        return legal(self.prefix)
 
     @property
     def heartbeat(self) -> str:
         """The topic of heartbeats."""
-        return _legal(f"__debezium-heartbeat.{self.prefix}")
+        return legal(f"__debezium-heartbeat.{self.prefix}")
 
 
-def _legal(name: str) -> str:
+def legal(name: str) -> str:
+    """`name` as a topic's: what Kafka does not allow in it replaced, and no longer than Kafka allows."""
     return re.sub(r"[^a-zA-Z0-9._-]", "_", name)[:_MAX_TOPIC]

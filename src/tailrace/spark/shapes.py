@@ -134,15 +134,14 @@ class Messages:
     def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
         """See Shape."""
         from tailrace.formats.debezium import DebeziumFormat  # noqa: PLC0415 - see the module
+        from tailrace.formats.envelopes import Envelopes  # noqa: PLC0415
+        from tailrace.formats.headers import context_of  # noqa: PLC0415
+        from tailrace.formats.topics import Topics  # noqa: PLC0415
 
-        format_ = DebeziumFormat(
-            self.topic_prefix,
-            self.schemas,
-            self.connector,
-            modes=self.modes,
-            run_id=self.run_id,
-            database=self.database,
-        )
+        prefix, connector = self.topic_prefix, self.connector
+        envelopes = Envelopes(Topics(prefix), connector, modes=self.modes, database=self.database)
+        context = None if self.run_id is None else context_of(prefix, connector, self.run_id)
+        format_ = DebeziumFormat(envelopes, self.schemas, context)
         for batch in changes:
             yield format_.to_messages(batch, now_ms=_now_ms())
 

@@ -21,7 +21,7 @@ class Router:
     """
 
     def __init__(self, rules: Sequence[RouteRule]) -> None:
-        self._rules = [(re.compile(rule.source_table), rule) for rule in rules]
+        self._rules = tuple((re.compile(rule.source_table), rule) for rule in rules)
         for i, (pattern, rule) in enumerate(self._rules):
             for number in re.findall(r"\$(\d+)", rule.sink_table):
                 if int(number) > pattern.groups:
@@ -29,6 +29,12 @@ class Router:
                         f"`route[{i}].sink-table` names group ${number}",
                         f"`{rule.source_table}` has {pattern.groups} groups",
                     )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Router) and self._rules == other._rules
+
+    def __hash__(self) -> int:
+        return hash(self._rules)
 
     @property
     def adds_columns(self) -> bool:

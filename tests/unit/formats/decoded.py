@@ -10,12 +10,14 @@ import numpy as np
 
 from tailrace.formats.connect import Schema
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.topics import Topics
 from tailrace.model.change import ChangeBatch
 
 
 def json_messages(batch: ChangeBatch, now_ms: int, **settings: Any) -> tuple[list[Any], list[Any]]:
     """Keys and values of a batch, parsed; one each per change."""
-    form = DebeziumFormat("app", schemas=False, **settings)
+    form = DebeziumFormat(Envelopes(Topics("app"), **settings))
     keys, values = form.keys(batch).to_pylist(), form.values(batch, now_ms).to_pylist()
     return [k and json.loads(k) for k in keys], [json.loads(v) for v in values]
 

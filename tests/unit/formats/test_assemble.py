@@ -2,11 +2,13 @@ import json
 
 import pytest
 
+from tailrace.config.model import RouteRule
 from tailrace.formats.assemble import JsonEncoding, KeyValueFormat, key_value_format
 from tailrace.formats.debezium import DebeziumFormat
 from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.topics import Topics
 from tailrace.model.table import TableId, TableSchema
+from tailrace.transform.route import Router
 
 from .changes import ID, NAME, ORDERS, batch, change
 
@@ -18,7 +20,7 @@ CHANGES = [
     change("c", None, B, seq="0" * 31 + "5"),
     change("d", B),
 ]
-FORM = DebeziumFormat("app", schemas=False)
+FORM = DebeziumFormat(Envelopes(Topics("app")))
 
 
 def json_format(tombstones=True, topics=None):
@@ -58,32 +60,31 @@ def test_topics_are_named_as_debezium_names_them():
     assert topics.topic(TableId("my shop", "größe")) == "app.my_shop.gr__e"
     assert (topics.transaction, topics.schema_change) == ("app.transaction", "app")
     assert topics.heartbeat == "__debezium-heartbeat.app"
-    assert Topics("app", "-").topic(TableId("shop", "orders")) == "app-shop-orders"
-
-
-def test_one_topic_for_all_tables_leaves_their_schemas_apart():
-    topics = Topics("app", only="everything")
-    assert topics.topic(ORDERS.id) == "everything"
-    assert topics.schema_prefix(ORDERS.id) == "app.shop.orders"
-    made = json_format(topics=topics).messages(batch(ORDERS, CHANGES), 5)
-    assert set(made.column("topic").to_pylist()) == {"everything"}
 
 
 def test_tables_with_one_target_share_topic_and_schemas():
-    shards = [TableId("shop", f"orders_{i}") for i in range(2)]
-    topics = Topics("app", targets=tuple((str(shard), "all.orders") for shard in shards))
-    form = key_value_format(Envelopes(topics), "avro", "avro")
-    first, second = (form.schemas(TableSchema(shard, (ID, NAME), ("id",))) for shard in shards)
-    assert first == second
-    assert [s.subject for s in first] == ["app.all.orders-key", "app.all.orders-value"]
+    shards = [TableSchema(TableId("shop", f"orders_{i}"), (ID, NAME), ("id",)) for i in range(2)]
+    topics = Topics("app", Router([RouteRule(r"shop\.orders_\d", "all.orders")]))
     assert topics.topic(ORDERS.id) == "app.shop.orders"
+    for encoding in ("avro", "protobuf"):
+        first, second = (key_value_format(Envelopes(topics), encoding, encoding).schemas(s) for s in shards)
+        assert first == second
+        assert [s.subject for s in first] == ["app.all.orders-key", "app.all.orders-value"]
+        assert "shop" not in "".join(s.text for s in first)
+    form = DebeziumFormat(Envelopes(topics), schemas=True)
+    [made] = form.to_messages(batch(shards[0], [change("c", None, A)]), 5).to_pylist()
+    assert made["topic"] == "app.all.orders"
+    assert json.loads(made["key"])["schema"]["name"] == "app.all.orders.Key"
+    value = json.loads(made["value"])
+    assert value["schema"]["name"] == "app.all.orders.Envelope"
+    assert value["payload"]["source"]["table"] == "orders_0"
 
 
 def test_options_name_the_format():
-    envelopes = Envelopes(Topics("app", "-"))
+    envelopes = Envelopes(Topics("app"))
     changes = batch(ORDERS, CHANGES)
     plain = key_value_format(envelopes, "json", "debezium-json").messages(changes, 5)
-    assert plain.equals(DebeziumFormat("app", schemas=False, delimiter="-").to_messages(changes, 5))
+    assert plain.equals(DebeziumFormat(envelopes).to_messages(changes, 5))
     canal = key_value_format(envelopes, "json", "canal-json")
     made = canal.messages(changes, 5).to_pylist()
     assert [json.loads(m["value"])["type"] for m in made] == [
@@ -94,13 +95,13 @@ def test_options_name_the_format():
         "DELETE",
     ]
     mixed = key_value_format(envelopes, "json", "avro", tombstones=False)
-    assert [s.subject for s in mixed.schemas(ORDERS)] == ["app-shop-orders-value"]
+    assert [s.subject for s in mixed.schemas(ORDERS)] == ["app.shop.orders-value"]
     ids = {mixed.schemas(ORDERS)[0].reference: 5}
     made = mixed.messages(changes, 5, ids).to_pylist()
     assert len(made) == len(CHANGES)
     assert (made[0]["key"], made[0]["value"][:5]) == (b'{"id":1}', b"\0\0\0\0\5")
     both = key_value_format(envelopes, "protobuf", "protobuf").schemas(ORDERS)
     assert [(s.subject, s.type) for s in both] == [
-        ("app-shop-orders-key", "PROTOBUF"),
-        ("app-shop-orders-value", "PROTOBUF"),
+        ("app.shop.orders-key", "PROTOBUF"),
+        ("app.shop.orders-value", "PROTOBUF"),
     ]

@@ -10,6 +10,7 @@ from tailrace.formats.assemble import JsonEncoding, KeyValueFormat
 from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.debezium import DebeziumFormat
 from tailrace.formats.declared import declared, jdbc_code
+from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.plaintext import as_text
 from tailrace.formats.topics import Topics
 from tailrace.model.table import Column, TableId, TableSchema
@@ -18,7 +19,7 @@ from tailrace.model.types import ColumnType, Kind
 from .changes import ORDERS, batch, change
 from .samples import TYPES_ROWS, TYPES_TABLE
 
-KEYS = DebeziumFormat("app", schemas=False)
+KEYS = DebeziumFormat(Envelopes(Topics("app")))
 CANAL = CanalEncoding(KEYS)
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
 PRODUCTS = TableSchema(

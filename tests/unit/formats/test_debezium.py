@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.formats.debezium import DebeziumFormat, debezium_schema
+from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.headers import context_of
+from tailrace.formats.topics import Topics
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
@@ -17,7 +20,7 @@ from tailrace.model.types import ColumnType, Kind
 from .changes import ID, NAME, ORDERS, batch, change
 
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
-PLAIN, WITH_SCHEMA = DebeziumFormat("app", schemas=False), DebeziumFormat("app", schemas=True)
+PLAIN, WITH_SCHEMA = (DebeziumFormat(Envelopes(Topics("app")), schemas) for schemas in (False, True))
 
 
 def messages(changes, form=PLAIN, table=ORDERS):
@@ -89,7 +92,7 @@ def test_headers_name_the_columns_that_the_log_left_out():
 
 
 def test_context_headers_come_between_the_other_key_and_absent_columns():
-    form = DebeziumFormat("app", schemas=False, connector="mariadb", run_id="9")
+    form = DebeziumFormat(Envelopes(Topics("app"), "mariadb"), context=context_of("app", "mariadb", "9"))
     context = [
         ("__debezium.context.connectorLogicalName", "app"),
         ("__debezium.context.taskId", "0"),
@@ -157,7 +160,7 @@ def test_unknown_origins_are_null_only_where_debezium_allows_it():
 
 
 def test_topic_has_only_the_characters_that_kafka_allows():
-    form = DebeziumFormat("app", schemas=False)
+    form = DebeziumFormat(Envelopes(Topics("app")))
     assert form.topic(TableId("my db", "grüße$-.x")) == "app.my_db.gr__e_-.x"
     assert len(form.topic(TableId("d" * 200, "t" * 200))) == 249
 
@@ -300,7 +303,7 @@ def decoded(image):
 def test_every_message_parses_and_holds_the_values_of_the_batch(rows, schemas, skipped):
     changes = [change(op, b if op in "ud" else None, None if op == "d" else a) for op, b, a in rows]
     skipped = min(skipped, len(changes))
-    form = DebeziumFormat("app", schemas)
+    form = DebeziumFormat(Envelopes(Topics("app")), schemas)
     made = form.to_messages(batch(EVERYTHING, changes).slice(skipped), 0).to_pylist()
     at = 0
     for op, before, after, _ in changes[skipped:]:

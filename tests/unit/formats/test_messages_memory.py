@@ -13,6 +13,8 @@ import pytest
 
 from tailrace.formats import messages
 from tailrace.formats.debezium import DebeziumFormat
+from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.topics import Topics
 from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import Column, TableSchema
@@ -72,7 +74,7 @@ class SmallOutput(messages.Output):
 @pytest.mark.parametrize("schemas", [False, True], ids=["payload", "schema"])
 def test_output_is_never_written_beyond_its_room(monkeypatch, schemas):
     changes = batch(TABLE, CHANGES)
-    form = DebeziumFormat("app", schemas)
+    form = DebeziumFormat(Envelopes(Topics("app")), schemas)
     expected = form.to_messages(changes, 0)
     monkeypatch.setattr(SmallOutput, "made", [])
     monkeypatch.setattr(messages, "Output", SmallOutput)
@@ -145,7 +147,7 @@ def test_input_is_never_read_beyond_its_end(rows):
     try:
         before, after = (None if a is None else guarded.array(a) for a in (changes.before, changes.after))
         copy = ChangeBatch(TABLE, guarded.array(changes.op), before, after, changes.origin)
-        form = DebeziumFormat("app", schemas=False)
+        form = DebeziumFormat(Envelopes(Topics("app")))
         assert form.to_messages(copy, 0).equals(form.to_messages(changes, 0))
         del copy, before, after
     finally:

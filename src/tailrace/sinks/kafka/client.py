@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -85,8 +84,3 @@ class Client:
         if transactional_id is not None:
             settings["transactional.id"] = transactional_id
         return settings
-
-
-def legal(name: str) -> str:
-    """`name` as (part of) a topic's name."""
-    return re.sub(r"[^a-zA-Z0-9._-]", "_", name)

@@ -13,38 +13,55 @@ from tailrace.formats.debezium import DebeziumFormat
 from tailrace.formats.envelopes import Envelopes, SubjectStrategy
 from tailrace.formats.modes import Modes
 from tailrace.formats.streams import SideStreams
-from tailrace.formats.topics import Topics
+from tailrace.formats.topics import Targets, Topics
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.schema_registry import RegistryAccess, SchemaRegistry
 
 
-def message_format(settings: KafkaSettings, connector: str, database: str = "") -> MessageFormat:
-    """The format that `settings` ask for.
+def envelopes_of(settings: KafkaSettings, targets: Targets, connector: str, database: str) -> Envelopes:
+    """What the messages look like.
 
     Args:
         settings: the sink's.
+        targets: names the tables' targets.
         connector: Debezium's name of the source's kind.
         database: the source's database, where tables are in one (PostgreSQL).
     """
-    envelopes = _envelopes(settings, connector)
+    modes = Modes(
+        settings.decimal_handling_mode,
+        settings.time_precision_mode,
+        settings.bigint_unsigned_handling_mode,
+        settings.binary_handling_mode,
+    )
+    match settings.subject_names:
+        case SubjectNames.TOPIC:
+            subjects: SubjectStrategy = "TopicNameStrategy"
+        case SubjectNames.RECORD:
+            subjects = "RecordNameStrategy"
+        case SubjectNames.TOPIC_RECORD:
+            subjects = "TopicRecordNameStrategy"
+    topics = Topics(settings.topic_prefix, targets)
+    return Envelopes(topics, connector, modes=modes, subjects=subjects, database=database)
+
+
+def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageFormat:
+    """The format that `settings` ask for."""
+    schemas = settings.schemas_enable
     if settings.key_encoding is KeyEncoding.JSON and settings.value_format is ValueEncoding.DEBEZIUM_JSON:
-        prefix, schemas = settings.topic_prefix, settings.schemas_enable
-        return DebeziumJson(
-            DebeziumFormat(prefix, schemas, connector, modes=envelopes.modes, database=database)
-        )
+        return DebeziumJson(DebeziumFormat(envelopes, schemas))
     return key_value_format(
         envelopes,
         settings.key_encoding.value,
         settings.value_format.value,
-        schemas=settings.schemas_enable,
+        schemas=schemas,
         tombstones=settings.tombstones,
     )
 
 
-def side_streams(settings: KafkaSettings, connector: str) -> SideStreams:
+def side_streams(settings: KafkaSettings, envelopes: Envelopes) -> SideStreams:
     """Makes the messages beside the data, encoded as keys are."""
-    return SideStreams(_envelopes(settings, connector), settings.key_encoding.value, settings.schemas_enable)
+    return SideStreams(envelopes, settings.key_encoding.value, settings.schemas_enable)
 
 
 def schema_registry(settings: KafkaSettings) -> SchemaRegistry | None:
@@ -61,23 +78,6 @@ def schema_registry(settings: KafkaSettings) -> SchemaRegistry | None:
             register=settings.schema_registry_register,
         )
     )
-
-
-def _envelopes(settings: KafkaSettings, connector: str) -> Envelopes:
-    modes = Modes(
-        settings.decimal_handling_mode,
-        settings.time_precision_mode,
-        settings.bigint_unsigned_handling_mode,
-        settings.binary_handling_mode,
-    )
-    match settings.subject_names:
-        case SubjectNames.TOPIC:
-            subjects: SubjectStrategy = "TopicNameStrategy"
-        case SubjectNames.RECORD:
-            subjects = "RecordNameStrategy"
-        case SubjectNames.TOPIC_RECORD:
-            subjects = "TopicRecordNameStrategy"
-    return Envelopes(Topics(settings.topic_prefix), connector, modes=modes, subjects=subjects)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from dataclasses import asdict, dataclass, field
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace.errors import StateError, TransientSinkError
-from tailrace.sinks.kafka.client import Client, legal
+from tailrace.formats.topics import legal
+from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.failure import sink_error
 
 OWNER, BESIDE = "owner", "beside"
@@ -106,7 +107,7 @@ class Markers:
 
 def marker_topic(name: str) -> str:
     """The topic of the records of the sink called `name`."""
-    return f"__tailrace.{legal(name)}"[:249]
+    return legal(f"__tailrace.{name}")
 
 
 def read_markers(client: Client, topic: str, start: int = 0) -> Markers:

@@ -30,6 +30,7 @@ from pyspark.sql import functions as f
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.formats.base import NO_IDS, SchemaIds
+from tailrace.formats.topics import legal
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import (
     Capabilities,
@@ -40,10 +41,10 @@ from tailrace.sinks.base import (
     Written,
 )
 from tailrace.sinks.kafka.beside import Beside
-from tailrace.sinks.kafka.client import Client, legal
+from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
 from tailrace.sinks.kafka.failure import sink_error
-from tailrace.sinks.kafka.formats import message_format, schema_registry, side_streams
+from tailrace.sinks.kafka.formats import envelopes_of, message_format, schema_registry, side_streams
 from tailrace.sinks.kafka.librdkafka import KafkaError
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.writer import REPORT, SHARES, Share, cut_cells, write_share
@@ -76,11 +77,12 @@ class KafkaSink:
         self._settings = settings
         self._router = router
         self._client = Client(settings.bootstrap_servers, settings.properties)
-        self._format = message_format(settings, connector, database)
+        envelopes = envelopes_of(settings, router, connector, database)
+        self._format = message_format(settings, envelopes)
         self._exactly_once = settings.delivery is KafkaDelivery.EXACTLY_ONCE
         self._registry = schema_registry(settings)
         self._cluster = Cluster(self._client)
-        streams = side_streams(settings, connector)
+        streams = side_streams(settings, envelopes)
         self._beside = Beside(settings, self._client, self._cluster, streams, self._registry)
         self._stream: KafkaStream | None = None
 
@@ -109,14 +111,13 @@ class KafkaSink:
 
     def _write(self, batch: CellBatch) -> list[Written]:
         stream = self._open(batch)
-        targets = {str(part.table): self._router.target(part.table) for part in batch.parts}
-        written = [Written.of(part, targets[str(part.table)]) for part in batch.parts]
-        if not targets:
+        written = [Written.of(part, self._router.target(part.table)) for part in batch.parts]
+        if not written:
             return written
         self._beside.write(batch, stream)
         writers, missing = stream.missing(batch.id)
         if missing:
-            share = self._share(batch, stream, writers, self._topics(targets))
+            share = self._share(batch, stream, writers, self._topics(batch))
             reports = _run(batch, share, missing)
             stream.tokens |= {r["writer"]: r["token"] for r in reports}
             if refused := sum(r["refused"] for r in reports):
@@ -133,7 +134,7 @@ class KafkaSink:
 
     @property
     def _quarantine(self) -> str:
-        return legal(f"{self._settings.topic_prefix}.__quarantine")[:249]
+        return legal(f"{self._settings.topic_prefix}.__quarantine")
 
     def _open(self, batch: CellBatch) -> KafkaStream:
         if self._stream is not None:
@@ -151,10 +152,10 @@ class KafkaSink:
         self._stream = stream
         return stream
 
-    def _topics(self, targets: Mapping[str, str]) -> dict[str, Topic]:
+    def _topics(self, batch: CellBatch) -> dict[str, Topic]:
         """The topic of each table."""
         settings = self._settings
-        names = {table: legal(f"{settings.topic_prefix}.{target}")[:249] for table, target in targets.items()}
+        names = {str(part.table): self._format.topic(part.table) for part in batch.parts}
         topics = self._cluster.topics(
             names.values(), settings.topic_partitions, settings.topic_replication, settings.topic_config
         )
