@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pymysql
-
-#: Errors that random writers run into by design: duplicate key, deadlock, lock wait timeout.
-_EXPECTED = {1062, 1213, 1205}
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,13 @@ class Subject:
         name: names it in test ids.
         columns: the columns' definitions with the key.
         key: names of the key columns.
-        literal: SQL literals of the i-th key, in the key's order of columns.
+        values: the i-th key, in the key's order of columns.
     """
 
     name: str
     columns: str
     key: tuple[str, ...]
+    values: Callable[[int], tuple[object, ...]]
 
     def on(self, server) -> Subject:
         """The same with a collation that the server has."""
@@ -33,27 +34,21 @@ class Subject:
             return self
         return replace(self, columns=self.columns.replace("utf8mb4_0900_ai_ci", "utf8mb4_uca1400_ai_ci"))
 
-    def values(self, i: int) -> tuple[object, ...]:
-        """The i-th key."""
-        if self.name == "integer":
-            return (i,)
-        if self.name == "caseless":
-            return (("Ab" if i % 2 else "aB") + "zé"[i % 2] + format(i, "x"),)
-        return (i % 13, f"K{i // 13}" if i % 3 else f"k{i // 13}", i)
-
 
 SUBJECTS = (
-    Subject("integer", "id INT PRIMARY KEY, v INT, pad VARCHAR(40)", ("id",)),
+    Subject("integer", "id INT PRIMARY KEY, v INT, pad VARCHAR(40)", ("id",), lambda i: (i,)),
     Subject(
         "caseless",
         "id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, v INT, pad VARCHAR(40)",
         ("id",),
+        lambda i: (("Ab" if i % 2 else "aB") + "zé"[i % 2] + format(i, "x"),),
     ),
     Subject(
         "composite",
         "a INT, b VARCHAR(20) COLLATE utf8mb4_general_ci, c BIGINT UNSIGNED, v INT, pad VARCHAR(40), "
         "PRIMARY KEY (b, a, c)",
         ("a", "b", "c"),
+        lambda i: (i % 13, f"K{i // 13}" if i % 3 else f"k{i // 13}", i),
     ),
 )
 
@@ -63,12 +58,19 @@ class Writers:
 
     Args:
         server: a dev server.
-        table: database.table, made with `subject.columns`.
+        table: the table as statements name it, made with `subject.columns`.
         subject: what the table looks like.
         count: threads.
         keys: keys are drawn from 0..keys-1.
         pause_s: rest of each thread after a transaction, seconds.
     """
+
+    #: What the database's driver raises, and what random writers run into by design: duplicate key,
+    #: deadlock, lock wait timeout.
+    failure: type[Exception] = pymysql.err.MySQLError
+    expected: frozenset[object] = frozenset({1062, 1213, 1205})
+    #: How statements begin and end whose new key may be there already.
+    insert, unless_there, rekey = "INSERT IGNORE", "", "UPDATE IGNORE"
 
     def __init__(
         self, server, table: str, subject: Subject, *, count: int = 8, keys: int = 2000, pause_s: float = 0
@@ -108,19 +110,27 @@ class Writers:
                 cursor.execute(f"UPDATE {self._table} SET v = v + 1 WHERE {equal}", key)
             elif dice < 0.7:
                 cursor.execute(
-                    f"INSERT IGNORE INTO {self._table} ({names}, v, pad) VALUES ({marks}, %s, %s)",
+                    f"{self.insert} INTO {self._table} ({names}, v, pad) VALUES ({marks}, %s, %s)"
+                    f" {self.unless_there}",
                     (*key, draw.randrange(1000), "x" * draw.randrange(40)),
                 )
             elif dice < 0.85:
                 cursor.execute(f"DELETE FROM {self._table} WHERE {equal}", key)
             else:
                 other = self._subject.values(draw.randrange(self._keys))
-                cursor.execute(f"UPDATE IGNORE {self._table} SET {assign} WHERE {equal}", (*other, *key))
+                cursor.execute(f"{self.rekey} {self._table} SET {assign} WHERE {equal}", (*other, *key))
+
+    def _connect(self) -> AbstractContextManager[Any]:
+        return self._server.connect(autocommit=False)
+
+    def _code(self, error: Exception) -> object:
+        """What `expected` lists of an error."""
+        return error.args[0]
 
     def _run(self, seed: int) -> None:
         draw = random.Random(seed)
         try:
-            with self._server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+            with self._connect() as connection, closing(connection.cursor()) as cursor:
                 while not self._stopping.wait(self._pause_s):
                     try:
                         self._change(cursor, draw)
@@ -128,8 +138,8 @@ class Writers:
                             connection.rollback()
                         else:
                             connection.commit()
-                    except pymysql.err.MySQLError as error:
-                        if error.args[0] not in _EXPECTED:
+                    except self.failure as error:
+                        if self._code(error) not in self.expected:
                             raise
                         connection.rollback()
         except BaseException as error:  # noqa: BLE001 - told by stop()
@@ -140,8 +150,13 @@ def fill(server, table: str, subject: Subject, rows: int) -> None:
     """Create the table with every other key of 0..2 * rows - 1."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {table} ({subject.columns})")
-        marks = ", ".join(["%s"] * (len(subject.key) + 2))
-        cursor.executemany(
-            f"INSERT INTO {table} ({', '.join(subject.key)}, v, pad) VALUES ({marks})",
-            [(*subject.values(2 * i), 0, "pad") for i in range(rows)],
-        )
+        insert_rows(cursor, table, subject, rows)
+
+
+def insert_rows(cursor, table: str, subject: Subject, rows: int) -> None:
+    """Rows with every other key of 0..2 * rows - 1."""
+    marks = ", ".join(["%s"] * (len(subject.key) + 2))
+    cursor.executemany(
+        f"INSERT INTO {table} ({', '.join(subject.key)}, v, pad) VALUES ({marks})",
+        [(*subject.values(2 * i), 0, "pad") for i in range(rows)],
+    )
