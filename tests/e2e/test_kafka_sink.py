@@ -6,8 +6,10 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -15,6 +17,7 @@ from tailrace.config.model import RouteRule
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
 from tailrace.devservers import KafkaServer, RegistryServer
 from tailrace.errors import SinkError, TransientSinkError
+from tailrace.model.change import ORIGIN
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import cluster
 from tailrace.sinks.kafka.sink import KafkaSink, _run
@@ -84,7 +87,7 @@ def test_batch_begun_by_other_writers_is_completed_by_as_many(
     batch = batch_of(spark, prefix, 0, snapshot(*range(20)), snapshot(*range(20), shape=OTHER))
     first = open_sink(parallelism=3)
     stream = first._open(batch)
-    _run(batch, first._share(batch, stream, 3, first._topics(batch)), [1])
+    _run(first._cells(batch), first._share(batch, stream, 3, first._topics(batch)), [1])
     open_sink(parallelism=2).write(batch)
     for name in ("t", "u"):
         found = messages(kafka, f"{prefix}.shop.{name}")
@@ -140,6 +143,18 @@ def test_schema_changes_are_announced_once_over_restarts(
     assert found[1]["source"]["pos"] == 5000
 
 
+@pytest.mark.parametrize("encoding", [ValueEncoding.DEBEZIUM_JSON, ValueEncoding.CANAL_JSON])
+def test_context_headers_name_the_source_and_the_run(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any, encoding: ValueEncoding
+) -> None:
+    sink = open_sink(extended_headers_enabled=True, value_format=encoding)
+    sink.write(batch_of(spark, prefix, 0, snapshot(1)))
+    (message,) = messages(kafka, f"{prefix}.shop.t")
+    said = {name.removeprefix("__debezium.context."): json.loads(v or b"") for name, v in message.headers}
+    assert uuid.UUID(said.pop("runId"))
+    assert said == {"connectorLogicalName": prefix, "taskId": "0", "connectorName": "mysql"}
+
+
 def test_transactions_are_told_with_their_counts(
     spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
 ) -> None:
@@ -156,6 +171,43 @@ def test_transactions_are_told_with_their_counts(
         ("END", "server:1"),
     ]
     assert [c["data_collection"] for c in found[3]["data_collections"]] == ["shop.t", "shop.u"]
+
+
+def logged_as(txn: str | None, seqs: list[int], shape: Any = SHAPE) -> tuple[str, Any]:
+    """Creates of one transaction that stand at `seqs` of the log."""
+    made = changes(shape, [("c", None, row(i)) for i in seqs])
+    columns = {f.name: c for f, c in zip(ORIGIN, made.origin.columns, strict=True)}
+    columns |= {"seq": pa.array([f"{i:032x}" for i in seqs]), "txn": pa.array([txn] * len(seqs))}
+    origin = pa.RecordBatch.from_pylist(pa.RecordBatch.from_pydict(columns).to_pylist(), ORIGIN)
+    return "log", replace(made, origin=origin)
+
+
+def test_envelopes_tell_the_place_in_a_transaction_over_tables_and_cells(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    cells = [
+        logged_as("a", [2, 6]),
+        logged_as("a", [12]),
+        logged_as("a", [4, 8, 10], OTHER),
+        logged_as("b", [14], OTHER),
+        logged_as(None, [16]),
+        snapshot(1, shape=OTHER),
+    ]
+    sink = open_sink(provide_transaction_metadata=True)
+    sink.write(batch_of(spark, prefix, 0, *cells))
+    found = [v for name in ("t", "u") for v in values(messages(kafka, f"{prefix}.shop.{name}"))]
+    told = {v["after"]["id"]: v["transaction"] and tuple(v["transaction"].values()) for v in found}
+    assert told == {
+        2: ("a", 1, 1),
+        4: ("a", 2, 1),
+        6: ("a", 3, 2),
+        8: ("a", 4, 2),
+        10: ("a", 5, 3),
+        12: ("a", 6, 3),
+        14: ("b", 1, 1),
+        16: None,
+        1: None,
+    }
 
 
 def test_heartbeats_come_while_nothing_else_does(

@@ -236,11 +236,13 @@ class KafkaSettings:
         subject_names: how subjects are named.
         schemas_enable: whether JSON carries its Connect schema.
         tombstones: Debezium's `tombstones.on.delete`: whether a message without a value follows a delete.
+        extended_headers_enabled: Debezium's `extended.headers.enabled`: whether messages have its headers
+            `__debezium.context.*`.
         delivery: exactly-once by transactions, or at-least-once.
         parallelism: writers, each with a producer of its own; default: as many as Spark has cores.
         on_refused_row: what becomes of a message that is larger than its topic takes.
         provide_transaction_metadata: Debezium's `provide.transaction.metadata`: BEGIN and END of each
-            transaction in a topic of their own.
+            transaction in a topic of their own, and in envelopes the place in it.
         include_schema_changes: Debezium's `include.schema.changes`: new shapes of tables in a topic.
         heartbeat_interval_ms: time between heartbeats in a topic of their own; 0: none.
         topic_partitions: partitions of a new topic; -1: the brokers' default.
@@ -264,6 +266,7 @@ class KafkaSettings:
     subject_names: SubjectNames = SubjectNames.TOPIC
     schemas_enable: bool = False
     tombstones: bool = True
+    extended_headers_enabled: bool = False
     delivery: KafkaDelivery = KafkaDelivery.EXACTLY_ONCE
     parallelism: int | None = None
     on_refused_row: RefusedRow = RefusedRow.FAIL

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -35,6 +35,7 @@ from tailrace.formats.records import (
     fields,
     image_columns,
     source_columns,
+    transaction_columns,
     write,
 )
 from tailrace.model.change import ChangeBatch
@@ -98,18 +99,15 @@ class AvroEncoding:
     def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:
         """See Encoding."""
         table, of = batch.table, self.envelopes
-        before, after, source, *closing = _schema(of, table, "value")["fields"]
+        before, after, source, transaction, *closing = _schema(of, table, "value")["fields"]
         names = [column.name for column in table.columns]
         parts = [Part(records.ALWAYS, opening=frame(_registered(self, table, "value"), ids))]
         for schema, image in ((before, batch.before), (after, batch.after)):
-            if image is None:
-                parts.append(Part(records.ALWAYS, opening=_FIRST))
-            else:
-                made = fields(image_columns(table, names, schema, image, of.modes), AVRO)
-                parts.append(Part(records.IF_SET, made, opening=_SECOND, missing=_FIRST, image=image))
-        columns = source_columns(batch, source, of)
-        columns += closing_columns(batch, closing, now_ms)
-        parts.append(Part(records.ALWAYS, fields(columns, AVRO)))
+            parts.append(_optional(image, image_columns(table, names, schema, image, of.modes)))
+        parts.append(Part(records.ALWAYS, fields(source_columns(batch, source, of), AVRO)))
+        place = batch.place
+        parts.append(_optional(place, [] if place is None else transaction_columns(batch, transaction)))
+        parts.append(Part(records.ALWAYS, fields(closing_columns(batch, closing, now_ms), AVRO)))
         return write(parts, batch, zigzag=True)
 
 
@@ -135,6 +133,13 @@ class _Avro:
 
 
 AVRO = _Avro()
+
+
+def _optional(image: pa.StructArray | None, columns: Sequence[Column]) -> Part:
+    """A record that is null where `image` is."""
+    if image is None:
+        return Part(records.ALWAYS, opening=_FIRST)
+    return Part(records.IF_SET, fields(columns, AVRO), opening=_SECOND, missing=_FIRST, image=image)
 
 
 def avro_schema(schema: Schema) -> Any:

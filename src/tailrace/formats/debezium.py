@@ -19,7 +19,8 @@ has three digits. What depends on Debezium's own run is filled in thus:
 * `source.snapshot` is "true" for every row read by a SELECT. Debezium also marks the first and the last
   row of a table, which a snapshot that runs beside the log cannot know.
 * `source.version` is Tailrace's version. `source.ts_ms` is 0 where the commit time is unknown.
-* `source.query`, `source.sequence` and `transaction` are null, as with Debezium's defaults.
+* `source.query` and `source.sequence` are null, as with Debezium's defaults, and so is `transaction` but
+  where the changes' places in it were counted (ChangeBatch.place).
 * the three top-level times are `now_ms`, given by the caller: the rest is a pure function of the batch. A
   replay that must give the same bytes passes the same time.
 
@@ -34,6 +35,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.formats import connect, postgres
 from tailrace.formats.envelope import snapshot_marks
@@ -167,7 +169,7 @@ class DebeziumFormat:
             Cell(',"pos":', origin.column("pos"), documents.INT64, "0"),
             Cell(',"row":', origin.column("row"), documents.INT32, "0"),
             Cell(',"thread":', origin.column("thread"), documents.INT64),
-            Cell(',"query":null},"transaction":null,"op":', op_letters(batch), documents.STRING),
+            *_closing(batch, ',"query":null}'),
         ]
 
     def _postgres_source(self, batch: ChangeBatch) -> list[Cell]:
@@ -176,7 +178,6 @@ class DebeziumFormat:
         start = f',"source":{{"version":{dumps(of.version)},"connector":{dumps(of.connector)}'
         xid = origin.column("txn").dictionary_decode().cast(pa.int64())
         where = f',"schema":{dumps(table.database)},"table":{dumps(table.table)},"txId":'
-        end = ',"xmin":null,"origin":null,"origin_lsn":null},"transaction":null,"op":'
         return [
             Cell(f'{start},"name":{dumps(of.topics.prefix)},"ts_ms":', us, documents.MILLIS, "0"),
             Cell(',"snapshot":', snapshot_marks(batch), documents.STRING),
@@ -185,8 +186,24 @@ class DebeziumFormat:
             Cell(',"ts_ns":', us, documents.NANOS, "0"),
             Cell(where, xid, documents.INT64),
             Cell(',"lsn":', origin.column("pos"), documents.INT64),
-            Cell(end, op_letters(batch), documents.STRING),
+            *_closing(batch, ',"xmin":null,"origin":null,"origin_lsn":null}'),
         ]
+
+
+def _closing(batch: ChangeBatch, end: str) -> list[Cell]:
+    """What follows the values of `source`: its `end`, the transaction, the operation."""
+    letters = op_letters(batch)
+    if batch.place is None:
+        return [Cell(f'{end},"transaction":null,"op":', letters, documents.STRING)]
+    total, own = (batch.place.field(i).cast(pa.string()) for i in range(2))
+    # an id is made of letters, digits and signs that JSON does not escape
+    txn = batch.origin.column("txn").dictionary_decode()
+    pieces = ['{"id":"', txn, '","total_order":', total, ',"data_collection_order":', own, "}", ""]
+    block = pc.binary_join_element_wise(*pieces)
+    return [
+        Cell(f'{end},"transaction":', block, documents.RAW),
+        Cell(',"op":', letters, documents.STRING),
+    ]
 
 
 def _image(

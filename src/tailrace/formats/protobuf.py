@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -41,6 +41,7 @@ from tailrace.formats.records import (
     fields,
     image_columns,
     source_columns,
+    transaction_columns,
     write,
 )
 from tailrace.model.change import ChangeBatch
@@ -104,20 +105,20 @@ class ProtobufEncoding:
         """See Encoding."""
         table, of = batch.table, self.envelopes
         schema = _schema(of, table, "value")
-        before, after, source, *closing = schema["fields"]
+        before, after, source, transaction, *closing = schema["fields"]
         names = [column.name for column in table.columns]
         opening = frame(_registered(self, table, "value"), ids) + _FIRST_MESSAGE
         parts = [Part(records.ALWAYS, opening=opening)]
         for number, image_schema, image in ((1, before, batch.before), (2, after, batch.after)):
             if image is not None:
-                made = fields(image_columns(table, names, image_schema, image, of.modes), PROTOBUF)
-                tag = _tag(number, _LENGTH)
-                parts.append(Part(records.IF_SET, made, tag, records.LENGTH, image=image))
+                parts.append(_part(number, image_columns(table, names, image_schema, image, of.modes), image))
         columns = source_columns(batch, source, of)
-        parts.append(Part(records.ALWAYS, fields(columns, PROTOBUF), _tag(3, _LENGTH), records.LENGTH))
+        parts.append(_part(3, columns))
+        if batch.place is not None:
+            parts.append(_part(4, transaction_columns(batch, transaction), batch.place))
         columns = closing_columns(batch, closing, now_ms)
         parts.append(
-            Part(records.ALWAYS, [PROTOBUF.of(column, number) for number, column in enumerate(columns, 4)])
+            Part(records.ALWAYS, [PROTOBUF.of(column, number) for number, column in enumerate(columns, 5)])
         )
         return write(parts, batch, zigzag=False)
 
@@ -148,6 +149,12 @@ class _Protobuf:
 
 
 PROTOBUF = _Protobuf()
+
+
+def _part(number: int, columns: Sequence[Column], image: pa.StructArray | None = None) -> Part:
+    """A message as field `number`, left out where `image` is null."""
+    when = records.ALWAYS if image is None else records.IF_SET
+    return Part(when, fields(columns, PROTOBUF), _tag(number, _LENGTH), records.LENGTH, image=image)
 
 
 def proto_text(schema: Schema) -> str:

@@ -173,8 +173,16 @@ def source_columns(batch: ChangeBatch, schema: Schema, of: Envelopes) -> list[Co
     return [Column(f, cells.get(f["field"]), constants.get(f["field"])) for f in schema["fields"]]
 
 
+def transaction_columns(batch: ChangeBatch, schema: Schema) -> list[Column]:
+    """The fields of `transaction`, for changes whose place in one is known."""
+    assert batch.place is not None
+    ids = Cell("", batch.origin.column("txn").dictionary_decode(), documents.STRING)
+    orders = [Cell("", batch.place.field(i), documents.INT64) for i in range(2)]
+    return [Column(f, cell) for f, cell in zip(schema["fields"], [ids, *orders], strict=True)]
+
+
 def closing_columns(batch: ChangeBatch, fields: Sequence[Schema], now_ms: int) -> list[Column]:
-    """The envelope's fields behind `source`."""
+    """The envelope's fields behind `transaction`."""
     times = {"ts_ms": now_ms, "ts_us": now_ms * 1000, "ts_ns": now_ms * 1_000_000}
     letters = Cell("", op_letters(batch), documents.STRING)
     return [

@@ -50,6 +50,12 @@ ORIGIN = pa.schema(
     ]
 )
 
+#: Where a change stands in its transaction, counted from 1.
+#:
+#: total_order            among all its changes
+#: data_collection_order  among those of the table
+PLACE = pa.struct([pa.field("total_order", pa.int64()), pa.field("data_collection_order", pa.int64())])
+
 _TABLE_KEY = b"tailrace.table"
 #: In a cell of snapshot rows: their one origin, an Arrow IPC stream; op and origin's columns are left out.
 _ORIGIN_KEY = b"tailrace.origin"
@@ -77,6 +83,8 @@ class ChangeBatch:
             not known. Empty where the log holds whole rows.
         absent_after: the same for after images; what an update did not change is not in it if the
             before image has it.
+        place: struct array of n rows of type PLACE, null where a change has no transaction id; None: nobody
+            has counted.
     """
 
     table: TableSchema
@@ -86,6 +94,7 @@ class ChangeBatch:
     origin: pa.RecordBatch
     absent_before: tuple[str, ...] = ()
     absent_after: tuple[str, ...] = ()
+    place: pa.StructArray | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -108,6 +117,7 @@ class ChangeBatch:
             before=None if self.before is None else self.before.take(indices),
             after=None if self.after is None else self.after.take(indices),
             origin=self.origin.take(indices),
+            place=None if self.place is None else self.place.take(indices),
         )
 
     def slice(self, offset: int, length: int | None = None) -> ChangeBatch:
@@ -118,12 +128,15 @@ class ChangeBatch:
             before=None if self.before is None else self.before.slice(offset, length),
             after=None if self.after is None else self.after.slice(offset, length),
             origin=self.origin.slice(offset, length),
+            place=None if self.place is None else self.place.slice(offset, length),
         )
 
     def to_record_batch(self) -> pa.RecordBatch:
-        """op, [before], [after] and ORIGIN's columns side by side."""
+        """op, [before], [after], ORIGIN's columns and [place] side by side."""
         columns = {"op": self.op, **self._images()}
         columns |= {f"origin.{f.name}": c for f, c in zip(ORIGIN, self.origin.columns, strict=True)}
+        if self.place is not None:
+            columns["place"] = self.place
         return pa.RecordBatch.from_pydict(columns)
 
     def to_cell(self) -> pa.Buffer:
@@ -155,9 +168,12 @@ class ChangeBatch:
             origin = pa.RecordBatch.from_arrays(
                 [batch.column(f"origin.{f.name}") for f in ORIGIN], schema=ORIGIN
             )
-        before, after = (batch.column(side) if side in names else None for side in ("before", "after"))
-        absent = (tuple(names) for names in json.loads(metadata.get(_ABSENT_KEY, b"[[], []]")))
-        return cls(_table(metadata[_TABLE_KEY]), op, before, after, origin, *absent)
+        before, after, place = (
+            batch.column(name) if name in names else None for name in ("before", "after", "place")
+        )
+        lacks_before, lacks_after = map(tuple, json.loads(metadata.get(_ABSENT_KEY, b"[[], []]")))
+        table = _table(metadata[_TABLE_KEY])
+        return cls(table, op, before, after, origin, lacks_before, lacks_after, place)
 
 
 def _stream(batch: pa.RecordBatch) -> pa.Buffer:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from tailrace.model.change import OP_LETTERS, ORIGIN, ChangeBatch
+from tailrace.model.change import OP_LETTERS, ORIGIN, PLACE, ChangeBatch
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 
@@ -50,3 +51,8 @@ def batch(table: TableSchema, changes: Sequence[Change]) -> ChangeBatch:
     )
     ops = pa.array([OP_LETTERS.index(c[0]) for c in changes], pa.int8())
     return ChangeBatch(table, ops, image(1), image(2), origin)
+
+
+def placed(changes: ChangeBatch, places: Sequence[tuple[int, int] | None]) -> ChangeBatch:
+    """The changes with their places in transactions; None where there is no transaction."""
+    return replace(changes, place=pa.array(places, PLACE))

@@ -19,7 +19,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 
-from .changes import ID, NAME, ORDERS, batch, change
+from .changes import ID, NAME, ORDERS, batch, change, placed
 from .decoded import as_connect, json_messages
 from .test_debezium import EVERYTHING, IMAGES
 
@@ -251,3 +251,8 @@ def test_single_values_are_encoded_as_avro_reads_them():
     ):
         parsed = fastavro.parse_schema(avro_schema(schema))
         assert fastavro.schemaless_reader(io.BytesIO(encode(schema, value)), parsed) == value
+
+
+def test_place_in_a_transaction_is_told_where_it_is_known():
+    changes = batch(ORDERS, [change("c", None, A), change("u", A, A, txn=None), change("d", A)])
+    check(placed(changes, [(1, 1), None, (300, 2)]))

@@ -17,7 +17,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 
-from .changes import ID, NAME, ORDERS, batch, change
+from .changes import ID, NAME, ORDERS, batch, change, placed
 
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
 PLAIN, WITH_SCHEMA = (DebeziumFormat(Envelopes(Topics("app")), schemas) for schemas in (False, True))
@@ -334,3 +334,13 @@ def test_doubles_are_the_shortest_text_that_reads_back(values):
         significant = lambda t: len(t.lower().partition("e")[0].strip("-").replace(".", "").strip("0"))  # noqa: E731
         # Java shows two digits of the smallest numbers
         assert significant(text) <= max(2, significant(repr(value)))
+
+
+def test_place_in_a_transaction_is_told_where_it_is_known():
+    changes = placed(batch(ORDERS, [change("c", None, A), change("u", A, A, txn=None)]), [(3, 2), None])
+    for copy in (changes, ChangeBatch.from_cell(changes.to_cell()), changes.take(pa.array([0, 1]))):
+        told = [json.loads(m["value"]) for m in PLAIN.to_messages(copy, 5).to_pylist()]
+        id_ = "3e11fa47-71ca-11e1-9e33-c80aa9429562:23"
+        assert told[0]["transaction"] == {"id": id_, "total_order": 3, "data_collection_order": 2}
+        assert told[1]["transaction"] is None
+        assert list(told[0]) == list(told[1])

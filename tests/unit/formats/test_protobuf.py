@@ -11,7 +11,7 @@ from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.support.proto import as_dict, message_class
 
-from .changes import ID, NAME, ORDERS, batch, change
+from .changes import ID, NAME, ORDERS, batch, change, placed
 from .decoded import as_connect, json_messages
 from .samples import TYPES_ROWS, TYPES_TABLE
 from .test_avro import MODES, ROWS
@@ -161,3 +161,8 @@ def test_single_messages_are_encoded_as_protobuf_reads_them():
         message = encode(schema, value)
         assert message[:1] == b"\0"
         assert as_dict(read_by.FromString(message[1:])) == value
+
+
+def test_place_in_a_transaction_is_told_where_it_is_known():
+    changes = batch(ORDERS, [change("c", None, A), change("u", A, A, txn=None), change("d", A)])
+    check(placed(changes, [(1, 1), None, (300, 2)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from tailrace.formats.assemble import key_value_format
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
 from tailrace.formats.debezium import DebeziumFormat
 from tailrace.formats.envelopes import Envelopes, SubjectStrategy
+from tailrace.formats.headers import context_of
 from tailrace.formats.modes import Modes
 from tailrace.formats.streams import SideStreams
 from tailrace.formats.topics import Targets, Topics
@@ -47,15 +49,18 @@ def envelopes_of(settings: KafkaSettings, targets: Targets, connector: str, data
 
 def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageFormat:
     """The format that `settings` ask for."""
-    schemas = settings.schemas_enable
+    schemas, context = settings.schemas_enable, None
+    if settings.extended_headers_enabled:
+        context = context_of(settings.topic_prefix, envelopes.connector, str(uuid.uuid4()))
     if settings.key_encoding is KeyEncoding.JSON and settings.value_format is ValueEncoding.DEBEZIUM_JSON:
-        return DebeziumJson(DebeziumFormat(envelopes, schemas))
+        return DebeziumJson(DebeziumFormat(envelopes, schemas, context))
     return key_value_format(
         envelopes,
         settings.key_encoding.value,
         settings.value_format.value,
         schemas=schemas,
         tombstones=settings.tombstones,
+        context=context,
     )
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
@@ -46,6 +47,7 @@ from tailrace.sinks.kafka.cluster import Cluster, Topic
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.formats import envelopes_of, message_format, schema_registry, side_streams
 from tailrace.sinks.kafka.librdkafka import KafkaError
+from tailrace.sinks.kafka.places import with_places
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.writer import REPORT, SHARES, Share, cut_cells, write_share
 from tailrace.spark.jvm import map_in_arrow
@@ -118,7 +120,7 @@ class KafkaSink:
         writers, missing = stream.missing(batch.id)
         if missing:
             share = self._share(batch, stream, writers, self._topics(batch))
-            reports = _run(batch, share, missing)
+            reports = _run(self._cells(batch), share, missing)
             stream.tokens |= {r["writer"]: r["token"] for r in reports}
             if refused := sum(r["refused"] for r in reports):
                 _log.warning(
@@ -189,6 +191,12 @@ class KafkaSink:
             tokens=dict(stream.tokens),
         )
 
+    def _cells(self, batch: CellBatch) -> DataFrame:
+        """What is written: columns `min_seq` and `cell`."""
+        if self._settings.provide_transaction_metadata:
+            return with_places(batch.frame)
+        return batch.frame.select("min_seq", "cell")
+
     def _ids(self, batch: CellBatch) -> SchemaIds:
         """The registry's ids of all schemas in the batch."""
         if self._registry is None:
@@ -197,8 +205,13 @@ class KafkaSink:
         return self._registry.ids(schema for shape in shapes for schema in self._format.schemas(shape))
 
 
-def _run(batch: CellBatch, share: Share, missing: list[int]) -> list[Any]:
+def _run(cells: DataFrame, share: Share, missing: list[int]) -> list[Any]:
     """Have the writers `missing` write; their reports.
+
+    Args:
+        cells: columns `min_seq` and `cell`.
+        share: what the writers must know.
+        missing: their numbers.
 
     Raises:
         SinkError: one of them could not.
@@ -207,9 +220,8 @@ def _run(batch: CellBatch, share: Share, missing: list[int]) -> list[Any]:
     def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return cut_cells(share, rows)
 
-    cells = batch.frame.select(f.col("min_seq").alias("seq"), "cell")
     if share.writers == 1:
-        shares = cells.select(f.lit(0).alias("writer"), "seq", "cell")
+        shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
     else:
         shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(missing))
     shares = shares.repartitionById(share.writers, f.col("writer")).sortWithinPartitions("seq")
