@@ -1,4 +1,4 @@
-"""The demo's shop and its writers on a real server."""
+"""The demo's shop and its writers on real servers."""
 
 from __future__ import annotations
 
@@ -6,53 +6,79 @@ import json
 import random
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tailrace.demo import products
 from tailrace.demo.processes import Process
-from tailrace.demo.shop import TABLES, Sizes, create_statements, fill_statements
-from tailrace.demo.writers import _WORK, Clerk
-from tailrace.devservers import MySqlServer
+from tailrace.demo.shop import TABLES, Sizes
+from tailrace.demo.writers import _WORK, Clerk, make_clerk
 from tailrace.devservers.server import wait_until
 
 SIZES = Sizes(customers=60, products=20, orders=100, lines_per_order=3)
+NUMBERS = (SIZES.orders, SIZES.customers, SIZES.products)
+
+
+@pytest.fixture(scope="module", params=products.PRODUCTS)
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Product, server and the file of its user's password."""
+    server = request.getfixturevalue(request.param)
+    product = products.shop(request.param)
+    password = tmp_path_factory.mktemp("shop") / "password"
+    password.write_text("secret")
+    product.create(server)
+    product.admit(server, "secret")
+    for table in TABLES:
+        product.fill(server, table, SIZES)
+    yield request.param, server, password
+    if request.param == "postgres":
+        server.drop_database("shop")
+        server.execute("DROP ROLE tailrace")
+    else:
+        server.execute("DROP DATABASE shop", "DROP USER tailrace")
 
 
 @pytest.fixture
-def shop(mysql: MySqlServer) -> Iterator[MySqlServer]:
-    mysql.execute("DROP DATABASE IF EXISTS shop", *create_statements())
-    for table in TABLES:
-        mysql.execute("USE shop", *fill_statements(table, SIZES))
-    yield mysql
-    mysql.execute("DROP DATABASE shop")
+def cursor(shop: Any) -> Iterator[Any]:
+    """A writer's; what it does is taken back."""
+    name, server, password = shop
+    connection = products.shop(name).connect(server.host, server.port, "tailrace", password)
+    with closing(connection), closing(connection.cursor()) as cursor:
+        yield cursor
 
 
-def test_shop_is_filled_with_exactly_its_sizes(shop: MySqlServer) -> None:
+def test_shop_is_filled_with_exactly_its_sizes(cursor: Any) -> None:
+    def counted(query: str) -> int:
+        cursor.execute(f"SELECT COUNT(*) FROM {query}")
+        return int(cursor.fetchone()[0])
+
     for table, rows in SIZES.rows.items():
-        assert shop.execute(f"SELECT COUNT(*) FROM shop.{table}") == [(rows,)]
-    assert shop.execute(
-        "SELECT COUNT(*) FROM shop.order_lines l LEFT JOIN shop.orders o ON o.id = order_id WHERE id IS NULL"
-    )[0] == (0,)
+        assert counted(table) == rows
+    assert counted("order_lines l LEFT JOIN orders o ON o.id = order_id WHERE id IS NULL") == 0
 
 
 @pytest.mark.parametrize("work", [w for w, _ in _WORK], ids=lambda w: w.__name__)
-def test_every_kind_of_transaction_changes_rows(shop: MySqlServer, work: Callable[[Clerk], int]) -> None:
-    with (
-        shop.connect(database="shop", init_command="SET sql_mode = ''") as connection,
-        connection.cursor() as cursor,
-    ):
-        numbers = (SIZES.orders, SIZES.customers, SIZES.products)
-        clerk = Clerk(cursor.execute, lambda: int(cursor.lastrowid), random.Random(1), *numbers)
-        assert sum(work(clerk) for _ in range(5)) > 0
+def test_every_kind_of_transaction_changes_rows(shop: Any, cursor: Any, work: Callable[[Clerk], int]) -> None:
+    clerk = make_clerk(products.shop(shop[0]), cursor, random.Random(1), NUMBERS)
+    assert sum(work(clerk) for _ in range(5)) > 0
 
 
-def test_writers_work_until_they_are_told_to_stop(shop: MySqlServer, tmp_path: Path) -> None:
-    password, stats = tmp_path / "password", tmp_path / "stats"
-    password.write_text(shop.password)
-    numbers = (SIZES.orders, SIZES.customers, SIZES.products, 50)
-    arguments = ["-m", "tailrace.demo.writers", shop.host, str(shop.port), shop.user, str(password)]
-    writers = Process([*arguments, *map(str, numbers), str(stats)], tmp_path / "log")
+def test_writers_work_until_they_are_told_to_stop(shop: Any, tmp_path: Path) -> None:
+    name, server, password = shop
+    stats = tmp_path / "stats"
+    arguments = [
+        "-m",
+        "tailrace.demo.writers",
+        name,
+        server.host,
+        str(server.port),
+        "tailrace",
+        str(password),
+    ]
+    writers = Process([*arguments, *map(str, NUMBERS), "50", str(stats)], tmp_path / "log")
     try:
         assert wait_until(
             lambda: stats.exists() and json.loads(stats.read_text())["transactions"] > 20, 60

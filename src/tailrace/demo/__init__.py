@@ -1,1 +1,1 @@
-"""A busy shop on a real MySQL, replicated to Delta tables, killed on the way, and proved equal."""
+"""A busy shop on a real MySQL or PostgreSQL, into Delta tables, killed on the way, proved equal."""

@@ -9,9 +9,19 @@ from types import FrameType
 import click
 from rich.console import Console
 
+from tailrace.demo.products import PRODUCTS
+
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave MySQL and the pipeline running, and say how to stop them.")
+@click.option(
+    "--source",
+    "product",
+    type=click.Choice(PRODUCTS),
+    default="mysql",
+    show_default=True,
+    help="The shop's database.",
+)
+@click.option("--keep", is_flag=True, help="Leave server and the pipeline running, and say how to stop them.")
 @click.option(
     "--rows",
     type=click.IntRange(min=10_000),
@@ -34,8 +44,8 @@ from rich.console import Console
     show_default=True,
     help="Where pipeline file, tables and logs go; an earlier demo's is overwritten.",
 )
-def demo(keep: bool, rows: int, seconds: float, directory: Path) -> None:
-    """Replicate a busy MySQL into Delta tables, get killed on the way, and prove source and target equal.
+def demo(product: str, keep: bool, rows: int, seconds: float, directory: Path) -> None:
+    """Replicate a busy database into Delta tables, get killed on the way, and prove both equal.
 
     Exit code 1 if they are not.
     """
@@ -48,7 +58,7 @@ def demo(keep: bool, rows: int, seconds: float, directory: Path) -> None:
     signal.signal(signal.SIGTERM, interrupted)
     console = Console(highlight=False)
     try:
-        equal = Demo(directory, rows, seconds, keep, Screen(console)).run()
+        equal = Demo(product, directory, rows, seconds, keep, Screen(console)).run()
     except KeyboardInterrupt:
         console.print(
             f"Stopped: nothing of the demo runs any more. What it wrote is in {directory.absolute()}"

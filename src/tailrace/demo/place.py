@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +18,9 @@ _MARKER = "# Written by `tailrace demo`."
 
 _PIPELINE = """\
 {marker} Run it again: tailrace run {file}
-# (as long as the demo's MySQL runs: tailrace demo --keep)
+# (as long as the demo's server runs: tailrace demo --keep)
 source:
-  type: mysql
+  {source}
   hostname: {host}
   port: {port}
   username: tailrace
@@ -102,11 +103,12 @@ class Place:
         self.password.write_text(password, encoding="utf-8")
         return password
 
-    def write_pipeline(self, host: str, port: int, chunk_rows: int) -> None:
-        """Write the pipeline file."""
+    def write_pipeline(self, source: Sequence[str], host: str, port: int, chunk_rows: int) -> None:
+        """Write the pipeline file; `source`: the lines that say what the server is."""
         text = _PIPELINE.format(
             marker=_MARKER,
             file=self.pipeline,
+            source="\n  ".join(source),
             host=host,
             port=port,
             password_file=self.password,

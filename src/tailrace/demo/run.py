@@ -1,6 +1,6 @@
-"""The demo on one page: a busy MySQL into Delta tables, killed on the way, proved equal.
+"""The demo on one page: a busy server into Delta tables, killed on the way, proved equal.
 
-    MySQL ─▶ shop filled ─▶ writers ─▶ pipeline ─▶ SIGKILL in a snapshot batch ─▶ pipeline again
+    server ─▶ shop filled ─▶ writers ─▶ pipeline ─▶ SIGKILL in a snapshot batch ─▶ pipeline again
           ─▶ snapshot done ─▶ a while of changes ─▶ verify under load ─▶ writers stop ─▶ caught up ─▶ verify
 
 Server, writers and pipeline are processes of their own, and the pipeline is the `tailrace run` that a user
@@ -24,10 +24,11 @@ from typing import Any
 from tailrace.config.load import load_pipeline
 from tailrace.demo.place import Place
 from tailrace.demo.processes import Process
+from tailrace.demo.products import shop
 from tailrace.demo.screen import Screen, Step
-from tailrace.demo.shop import DATABASE, TABLES, Sizes, create_statements, fill_statements
+from tailrace.demo.shop import DATABASE, TABLES, Sizes
 from tailrace.demo.stream import StreamFiles
-from tailrace.devservers import MySqlServer, start_mysql
+from tailrace.devservers import DevServer
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import TailraceError
 from tailrace.sources import registry
@@ -45,6 +46,7 @@ class Demo:
     """One run.
 
     Args:
+        product: what the source is, one of `products.PRODUCTS`.
         directory: where everything it writes goes.
         rows: rows of the shop, about.
         seconds: how long changes flow after the snapshot.
@@ -52,6 +54,7 @@ class Demo:
         screen: where it tells what it does.
     """
 
+    product: str
     directory: Path
     rows: int
     seconds: float
@@ -60,6 +63,7 @@ class Demo:
 
     def __post_init__(self) -> None:
         self.place = Place(self.directory.absolute())
+        self.shop = shop(self.product)
         self.sizes = Sizes.of(self.rows)
         self.files = StreamFiles(self.place.checkpoint, self.place.tables)
         self.killed: list[tuple[int, int]] = []
@@ -97,44 +101,37 @@ class Demo:
 
     # ---- the steps, in order -------------------------------------------------------------------------
 
-    def _server(self, stack: ExitStack) -> MySqlServer:
-        with self.screen.step("starting MySQL (the first time, it is downloaded)") as step:
+    def _server(self, stack: ExitStack) -> DevServer:
+        with self.screen.step(f"starting {self.shop.title} (the first time, it is downloaded)") as step:
             # Detached or not, it is removed unless it is to be kept.
-            server = start_mysql(detached=self.keep)
+            server = self.shop.start(detached=self.keep)
             stack.callback(server.remove)
-            step.says = f"MySQL {server.version} runs at {server.url}"
+            step.says = f"{self.shop.title} {server.version} runs at {server.url}"
         return server
 
-    def _fill(self, server: MySqlServer) -> None:
+    def _fill(self, server: DevServer) -> None:
         wanted = sum(self.sizes.rows.values())
         with self.screen.step(f"filling a shop of {len(TABLES)} tables with {wanted:,} rows") as step:
-            server.execute(*create_statements())
+            self.shop.create(server)
             with ThreadPoolExecutor(2, "fill") as pool:
                 try:
-                    for job in [pool.submit(self._fill_table, server, table) for table in TABLES]:
+                    for job in [pool.submit(self.shop.fill, server, table, self.sizes) for table in TABLES]:
                         job.result()
                 except BaseException:
                     server.kill()  # or the pool would wait for the statements under way
                     raise
             step.says = f"shop filled: {', '.join(f'{n:,} {t}' for t, n in self.sizes.rows.items())}"
 
-    def _fill_table(self, server: MySqlServer, table: str) -> None:
-        server.execute(f"USE {DATABASE}", *fill_statements(table, self.sizes), f"ANALYZE TABLE {table}")
-
-    def _write_pipeline(self, server: MySqlServer) -> None:
-        server.execute(
-            f"CREATE USER tailrace IDENTIFIED BY '{self.place.make_password()}'",
-            f"GRANT INSERT, UPDATE, DELETE ON {DATABASE}.* TO tailrace",  # for the writers
-            "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO tailrace",
-        )
+    def _write_pipeline(self, server: DevServer) -> None:
+        self.shop.admit(server, self.place.make_password())
         # Some five batches, so that there is one to be killed in, whatever the machine.
         chunk_rows = max(1000, self.rows // (4 * (os.cpu_count() or 1)))
-        self.place.write_pipeline(server.host, server.port, chunk_rows)
+        self.place.write_pipeline(self.shop.source, server.host, server.port, chunk_rows)
 
-    def _writers(self, server: MySqlServer) -> Process:
+    def _writers(self, server: DevServer) -> Process:
         numbers = (self.sizes.orders, self.sizes.customers, self.sizes.products, RATE)
-        arguments = ["-m", "tailrace.demo.writers", server.host, str(server.port), "tailrace"]
-        arguments += [str(self.place.password), *map(str, numbers), str(self.place.stats)]
+        arguments = ["-m", "tailrace.demo.writers", self.product, server.host, str(server.port)]
+        arguments += ["tailrace", str(self.place.password), *map(str, numbers), str(self.place.stats)]
         writers = Process(arguments, self.place.root / "writers.log")
         self.screen.note(f"writers started: {RATE} transactions a second, process {writers.pid}")
         return writers
@@ -237,7 +234,7 @@ class Demo:
     # ---- what it says --------------------------------------------------------------------------------
 
     def _summary(
-        self, server: MySqlServer, pipeline: Process, under_load: bool, at_end: bool, seconds: float
+        self, server: DevServer, pipeline: Process, under_load: bool, at_end: bool, seconds: float
     ) -> None:
         rate, rows = self._snapshot_rate()
         written, stats = self.files.written(), self._stats()
@@ -262,7 +259,8 @@ class Demo:
             self.screen.snippet(
                 "Still running; to stop:",
                 f"kill -INT {pipeline.pid}               # the pipeline\n"
-                f"tailrace dev stop {server.name}     # MySQL at {server.url}, user root, no password",
+                f"tailrace dev stop {server.name}     # {self.shop.title} at {server.url},"
+                f" user {server.user}, no password",
             )
 
     def _snapshot_rate(self) -> tuple[float, int]:

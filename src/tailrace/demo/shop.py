@@ -1,92 +1,24 @@
-"""The demo's source: a shop of four tables, filled by the server itself.
+"""The demo's source: a shop of four tables on a server of one product, filled by the server itself.
 
-Each table brings something that replication gets wrong when it is careless: a key under a case-insensitive
-collation, a composite key, DECIMAL and JSON, fractions of seconds, text that is not UTF-8, ENUM, SET, NULLs.
+Each table brings something that replication gets wrong when it is careless: keys of text, a composite key,
+decimals and JSON, fractions of seconds, enumerations and sets, NULLs. What differs by product is in `mysql`
+and `postgres`, each a `Shop`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tailrace.devservers import DevServer
 
 DATABASE = "shop"
 TABLES = ("order_lines", "orders", "customers", "products")
 
 #: Shares of a row count: of 100 rows, so many are of each table.
 _CUSTOMERS, _PRODUCTS, _ORDERS = 10, 2, 24
-
-_CREATE = (
-    """
-    CREATE TABLE customers (
-      email VARCHAR(80) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci NOT NULL PRIMARY KEY,
-      name VARCHAR(60) CHARACTER SET utf8mb4 NOT NULL,
-      city VARCHAR(40) CHARACTER SET latin1,
-      credit DECIMAL(12, 2) NOT NULL,
-      vip BIT(1) NOT NULL,
-      joined DATE NOT NULL,
-      seen TIMESTAMP(3) NULL
-    )""",
-    """
-    CREATE TABLE products (
-      id INT UNSIGNED NOT NULL PRIMARY KEY,
-      sku CHAR(12) CHARACTER SET ascii NOT NULL,
-      name VARCHAR(80) CHARACTER SET latin1 NOT NULL,
-      description TEXT CHARACTER SET latin1,
-      price DECIMAL(10, 2) NOT NULL,
-      weight DOUBLE,
-      tags SET('new', 'sale', 'bulky') NOT NULL
-    )""",
-    """
-    CREATE TABLE orders (
-      id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-      customer VARCHAR(80) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci NOT NULL,
-      status ENUM('open', 'paid', 'shipped', 'returned') NOT NULL,
-      placed DATETIME(6) NOT NULL,
-      total DECIMAL(14, 2) NOT NULL,
-      attributes JSON,
-      note VARCHAR(120) CHARACTER SET utf8mb4
-    )""",
-    """
-    CREATE TABLE order_lines (
-      order_id BIGINT NOT NULL,
-      line SMALLINT UNSIGNED NOT NULL,
-      product_id INT UNSIGNED NOT NULL,
-      quantity MEDIUMINT NOT NULL,
-      price DECIMAL(10, 2) NOT NULL,
-      discount FLOAT,
-      PRIMARY KEY (order_id, line)
-    )""",
-)
-
-#: Numbers 0..999999, made without a table of them.
-_NUMBERS = """
-    WITH d (i) AS (VALUES ROW(0), ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6), ROW(7), ROW(8), ROW(9)),
-    n AS (SELECT a.i + 10 * b.i + 100 * c.i + 1000 * e.i + 10000 * f.i + 100000 * g.i + %(first)s AS i
-          FROM d AS a, d AS b, d AS c, d AS e, d AS f, d AS g
-          WHERE g.i <= %(count)s DIV 100000 AND 10 * g.i + f.i <= %(count)s DIV 10000)
-"""
-
-_FILL = {
-    "customers": """
-    SELECT CONCAT(ELT(1 + i %% 4, 'anna', 'Bob', 'chloé', 'DÖRTE'), '.', i, '@example.com'),
-           CONCAT(ELT(1 + i %% 4, 'Anna', 'Bob', 'Chloé', 'Dörte'), ' №', i),
-           IF(i %% 7 = 0, NULL, ELT(1 + i %% 5, 'Zürich', 'Lyon', 'Århus', 'Bern', 'Porto')),
-           (i %% 100000) / 100, i %% 10 = 0, DATE_ADD('2015-01-01', INTERVAL i %% 3650 DAY),
-           IF(i %% 3 = 0, NULL, TIMESTAMPADD(SECOND, i, '2025-01-01 00:00:00.125'))""",
-    "products": """
-    SELECT i, CONCAT('SKU-', LPAD(i, 8, '0')), CONCAT('Café ', i),
-           IF(i %% 4 = 0, NULL, REPEAT('très bon ', i %% 12)), (100 + i %% 9900) / 100,
-           IF(i %% 9 = 0, NULL, i / 7), i %% 8""",
-    "orders": """
-    SELECT i, CONCAT(ELT(1 + (i %% %(customers)s) %% 4, 'anna', 'Bob', 'chloé', 'DÖRTE'), '.',
-                     i %% %(customers)s, '@example.com'),
-           1 + i %% 4, TIMESTAMPADD(MICROSECOND, i * 1000003, '2025-01-01'), (i * 37 %% 1000000) / 100,
-           IF(i %% 5 = 0, NULL, JSON_OBJECT('channel', ELT(1 + i %% 3, 'web', 'app', 'shop'), 'n', i,
-                                            'gift', i %% 2 = 0, 'rate', i / 8)),
-           IF(i %% 3 = 0, CONCAT('note ', i, ' ☕'), NULL)""",
-    "order_lines": """
-    SELECT i DIV %(lines)s, 1 + i %% %(lines)s, i %% %(products)s, 1 + i %% 9, (100 + i %% 9900) / 100,
-           IF(i %% 6 = 0, i %% 50 / 100, NULL)""",
-}
 
 
 @dataclass(frozen=True)
@@ -117,19 +49,85 @@ class Sizes:
         }
 
 
-def create_statements() -> list[str]:
-    """What makes the empty shop."""
-    return [f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}", *_CREATE]
+@dataclass(frozen=True)
+class Expressions:
+    """SQL of the writers that each product has its own of.
+
+    Args:
+        attributes: `attributes` with the parameters as its fields `n` and `by`.
+        random: a random number from 0 to 1.
+        last_first: what makes an UPDATE begin with an order's last line, where keys would collide.
+        tagged: `tags` with `sale` among them.
+    """
+
+    attributes: str
+    random: str
+    last_first: str
+    tagged: str
 
 
-def fill_statements(table: str, sizes: Sizes) -> list[str]:
-    """What fills one table, some hundred thousand rows a statement."""
+class Shop(Protocol):
+    """The shop on one product.
+
+    Attributes:
+        title: the product's name.
+        source: what a pipeline file says of it: `type`, and `database` where the product wants it.
+        expressions: SQL for the writers.
+        errors: the driver's error class.
+        expected: codes of errors that random writers meet by design: duplicate key, deadlock, timeout.
+        gone: codes of errors that say that the server is gone: what the demo does to it at its end.
+    """
+
+    title: str
+    source: Sequence[str]
+    expressions: Expressions
+    errors: tuple[type[Exception], ...]
+    expected: frozenset[int | str]
+    gone: frozenset[int | str]
+
+    def start(self, *, detached: bool) -> DevServer:
+        """Start a server."""
+        ...
+
+    def create(self, server: Any) -> None:
+        """Make the empty shop on it."""
+        ...
+
+    def fill(self, server: Any, table: str, sizes: Sizes) -> None:
+        """Fill one table."""
+        ...
+
+    def admit(self, server: Any, password: str) -> None:
+        """Make the user `tailrace`, who may read the log and write to the shop."""
+        ...
+
+    def connect(self, host: str, port: int, user: str, password: Path) -> Any:
+        """A writer's DB-API connection, without autocommit."""
+        ...
+
+    def insert_id(self, cursor: Any) -> int:
+        """The number that the last INSERT gave."""
+        ...
+
+    def code(self, error: Exception) -> int | str:
+        """The code of an error of `errors`."""
+        ...
+
+
+def statements(select: str, numbers: str, table: str, sizes: Sizes) -> list[str]:
+    """INSERTs that fill one table, some hundred thousand rows each.
+
+    Args:
+        select: what makes the row of number `i`.
+        numbers: WITH clause that makes `n (i)`: `count` numbers, or some more, from `first` on.
+        table: the table.
+        sizes: of the shop.
+    """
     rows, step = sizes.rows[table], 250_000
-    numbers = {"customers": sizes.customers, "products": sizes.products, "lines": sizes.lines_per_order}
-    statements = []
+    given = {"customers": sizes.customers, "products": sizes.products, "lines": sizes.lines_per_order}
+    made = []
     for first in range(0, rows, step):
         count = min(step, rows - first)
-        given = {**numbers, "first": first, "count": count}
-        select = (_NUMBERS + _FILL[table] + f"\n    FROM n WHERE i < {first + count}") % given
-        statements.append(f"INSERT INTO {table} {select}")
-    return ["SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'", *statements]
+        text = (numbers + select) % {**given, "first": first, "count": count}
+        made.append(f"INSERT INTO {table} {text}\n    FROM n WHERE i < {first + count}")
+    return made

@@ -78,6 +78,8 @@ class StreamFiles:
             if "userMetadata" not in info:
                 continue
             said = json.loads(info["userMetadata"])
+            if "part" not in said:
+                continue  # `_tailrace_batches`, the table of batches
             if said["part"] == "snapshot":
                 stats = (json.loads(a["add"]["stats"]) for a in actions if "add" in a)
                 found.snapshot[said["batch"]] += sum(s["numRecords"] for s in stats)

@@ -1,11 +1,12 @@
 """The demo's writers: a process of its own that keeps the shop busy at a steady rate.
 
-    python -m tailrace.demo.writers HOST PORT USER PASSWORD-FILE ORDERS CUSTOMERS PRODUCTS RATE STATS-FILE
+    python -m tailrace.demo.writers PRODUCT HOST PORT USER PASSWORD-FILE ORDERS CUSTOMERS PRODUCTS RATE STATS
 
 Single-row and multi-row transactions: inserts, updates, deletes, changes of keys (an order's number, a
 line's number, the case of an e-mail address, which its collation takes for the same key), a rollback now and
-then. They stop at SIGTERM, after the transaction under way, or when the process that started them is gone.
-What they have done so far stands in STATS-FILE as JSON: {"transactions": n, "changes": n, "seconds": s}.
+then. What differs by product is in its `Shop`. They stop at SIGTERM, after the transaction under way, or
+when the process that started them is gone.
+What they have done so far stands in the file STATS as JSON: {"transactions": n, "changes": n, "seconds": s}.
 """
 
 from __future__ import annotations
@@ -18,21 +19,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pymysql
-
-from tailrace.demo.shop import DATABASE
+from tailrace.demo.products import shop
+from tailrace.demo.shop import Expressions, Shop
 
 THREADS = 2
-#: Errors that random writers meet by design: duplicate key, lock wait timeout, deadlock.
-_EXPECTED = frozenset({1062, 1205, 1213})
-#: The server is gone: what the demo does to it at its end.
-_GONE = frozenset({2003, 2006, 2013, 1053})
-
 _STATUS = ("open", "paid", "shipped", "returned")
 
 
@@ -57,7 +53,8 @@ class Clerk:
 
     Args:
         execute: runs a statement, gives the number of rows it changed.
-        insert_id: the last AUTO_INCREMENT value given.
+        insert_id: the number that the last INSERT gave.
+        sql: the product's expressions.
         draw: random numbers.
         orders: order numbers that were there at the start: 0..orders-1.
         customers: the same for customers.
@@ -66,6 +63,7 @@ class Clerk:
 
     execute: Callable[..., int]
     insert_id: Callable[[], int]
+    sql: Expressions
     draw: random.Random
     orders: int
     customers: int
@@ -81,7 +79,7 @@ class Clerk:
         """An order and its lines."""
         changed = self.execute(
             "INSERT INTO orders (customer, status, placed, total, attributes, note)"
-            " VALUES (%s, 'open', NOW(6), %s, %s, %s)",
+            " VALUES (%s, 'open', CURRENT_TIMESTAMP(6), %s, %s, %s)",
             (
                 f"new.{self.draw.randrange(self.customers)}@example.com",
                 self.draw.randrange(10**7) / 100,
@@ -110,8 +108,7 @@ class Clerk:
     def change_attributes(self) -> int:
         """A JSON document, in part."""
         return self.execute(
-            "UPDATE orders SET attributes = JSON_SET(COALESCE(attributes, '{}'), '$.n', %s, '$.by', %s)"
-            " WHERE id = %s",
+            f"UPDATE orders SET attributes = {self.sql.attributes} WHERE id = %s",
             (self.draw.randrange(10**9), "clerk №1", self._order()),
         )
 
@@ -119,7 +116,7 @@ class Clerk:
         """All lines of some orders next to each other."""
         first = self._order()
         return self.execute(
-            "UPDATE order_lines SET quantity = quantity + 1, discount = RAND()"
+            f"UPDATE order_lines SET quantity = quantity + 1, discount = {self.sql.random}"
             " WHERE order_id BETWEEN %s AND %s",
             (first, first + self.draw.choice((0, 0, 1, 20))),
         )
@@ -133,20 +130,21 @@ class Clerk:
     def move_order(self) -> int:
         """An order gets another number, on the other side of the snapshot's cursor."""
         order = self._order()
-        lines = self.execute("UPDATE order_lines SET order_id = -%s WHERE order_id = %s", (order, order))
-        return lines + self.execute("UPDATE orders SET id = -%s WHERE id = %s", (order, order))
+        lines = self.execute("UPDATE order_lines SET order_id = %s WHERE order_id = %s", (-order, order))
+        return lines + self.execute("UPDATE orders SET id = %s WHERE id = %s", (-order, order))
 
     def renumber_lines(self) -> int:
         """A part of a composite key changes."""
         return self.execute(
-            "UPDATE order_lines SET line = line + 10 WHERE order_id = %s ORDER BY line DESC", (self._order(),)
+            f"UPDATE order_lines SET line = line + 10 WHERE order_id = %s{self.sql.last_first}",
+            (self._order(),),
         )
 
     def change_customer(self) -> int:
         """One row, by its collated key."""
         return self.execute(
-            "UPDATE customers SET credit = credit + 1.25, vip = 1 - vip, seen = NOW(3), city = %s"
-            " WHERE email = %s",
+            "UPDATE customers SET credit = credit + 1.25, vip = NOT vip, seen = CURRENT_TIMESTAMP(3),"
+            " city = %s WHERE email = %s",
             (self.draw.choice((None, "Zürich", "Genève")), self._email()),
         )
 
@@ -159,7 +157,7 @@ class Clerk:
     def new_customer(self) -> int:
         """One row."""
         return self.execute(
-            "INSERT INTO customers VALUES (%s, %s, NULL, 0, 0, CURDATE(), NULL)",
+            "INSERT INTO customers VALUES (%s, %s, NULL, 0, FALSE, CURRENT_DATE, NULL)",
             (f"new.{self.draw.randrange(10**9)}@example.com", "Ne\u0301w Customer 😀"),
         )
 
@@ -171,8 +169,7 @@ class Clerk:
         """Many rows in one transaction."""
         first = self.draw.randrange(self.products)
         return self.execute(
-            "UPDATE products SET price = price * 1.01, tags = CONCAT_WS(',', tags, 'sale')"
-            " WHERE id BETWEEN %s AND %s",
+            f"UPDATE products SET price = price * 1.01, tags = {self.sql.tagged} WHERE id BETWEEN %s AND %s",
             (first, first + 50),
         )
 
@@ -209,17 +206,29 @@ _WORK: tuple[tuple[Callable[[Clerk], int], float], ...] = (
 )
 
 
+def make_clerk(product: Shop, cursor: Any, draw: random.Random, numbers: tuple[int, int, int]) -> Clerk:
+    """A clerk who works with a cursor; `numbers`: of orders, customers and products."""
+
+    def execute(statement: str, parameters: tuple[Any, ...] | list[Any]) -> int:
+        cursor.execute(statement, parameters)
+        return int(cursor.rowcount)
+
+    return Clerk(execute, lambda: product.insert_id(cursor), product.expressions, draw, *numbers)
+
+
 def work(
-    connection: pymysql.Connection[Any],
-    clerk_of: Callable[[Any], Clerk],
+    product: Shop,
+    connection: Any,
+    numbers: tuple[int, int, int],
     stopping: threading.Event,
     counts: Counts,
+    *,
     rate: float,
 ) -> None:
     """Run transactions at `rate` a second until `stopping`."""
     due = time.monotonic()
-    with connection, connection.cursor() as cursor:
-        clerk = clerk_of(cursor)
+    with closing(connection), closing(connection.cursor()) as cursor:
+        clerk = make_clerk(product, cursor, random.Random(), numbers)  # noqa: S311 - a workload, not a secret
         while not stopping.wait(max(0.0, due - time.monotonic())):
             # A pause of the machine is not made up for by a burst.
             due = max(due + 1 / rate, time.monotonic() - 1)
@@ -229,10 +238,11 @@ def work(
                     connection.rollback()
                     continue
                 connection.commit()
-            except pymysql.MySQLError as error:
-                if error.args[0] in _GONE:
+            except product.errors as error:
+                code = product.code(error)
+                if code in product.gone:
                     return
-                if error.args[0] not in _EXPECTED:
+                if code not in product.expected:
                     raise
                 connection.rollback()
             else:
@@ -241,7 +251,8 @@ def work(
 
 def main(arguments: list[str]) -> None:
     """Work until told to stop."""
-    host, port, user, password_file, orders, customers, products, rate, stats = arguments
+    name, host, port, user, password_file, orders, customers, products, rate, stats = arguments
+    product = shop(name)
     stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -251,27 +262,16 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, stop)
     counts, started, parent = Counts(), time.monotonic(), os.getppid()
 
-    def clerk_of(cursor: Any) -> Clerk:
-        draw = random.Random()  # noqa: S311 - a workload, not a secret
-        return Clerk(
-            cursor.execute, lambda: int(cursor.lastrowid), draw, int(orders), int(customers), int(products)
-        )
-
-    password = Path(password_file).read_text(encoding="utf-8")
+    numbers = (int(orders), int(customers), int(products))
     threads = []
     for number in range(THREADS):
-        connection = pymysql.connect(
-            host=host,
-            port=int(port),
-            user=user,
-            password=password,
-            database=DATABASE,
-            charset="utf8mb4",
-            autocommit=False,
-            init_command="SET sql_mode = ''",
+        connection = product.connect(host, int(port), user, Path(password_file))
+        given = (product, connection, numbers, stopping, counts)
+        threads.append(
+            threading.Thread(
+                target=work, args=given, kwargs={"rate": float(rate) / THREADS}, name=f"writer-{number}"
+            )
         )
-        given = (connection, clerk_of, stopping, counts, float(rate) / THREADS)
-        threads.append(threading.Thread(target=work, args=given, name=f"writer-{number}"))
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

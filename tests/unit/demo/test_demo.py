@@ -14,6 +14,7 @@ from tailrace.config.load import load_pipeline
 from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.demo.place import Place
 from tailrace.demo.processes import Process, descendants
+from tailrace.demo.products import PRODUCTS, shop
 from tailrace.demo.screen import Screen
 from tailrace.demo.shop import Sizes
 from tailrace.demo.stream import StreamFiles
@@ -26,11 +27,12 @@ def test_shop_has_at_least_the_rows_asked_for(rows: int) -> None:
     assert rows <= sum(Sizes.of(rows).rows.values()) <= 1.3 * rows
 
 
-def test_pipeline_file_is_one_that_tailrace_reads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_pipeline_file_is_one_that_tailrace_reads(product: str, tmp_path: Path) -> None:
     place = Place(tmp_path / "demo")
     place.prepare()
     password = place.make_password()
-    place.write_pipeline("127.0.0.1", 3306, 5000)
+    place.write_pipeline(shop(product).source, "127.0.0.1", 3306, 5000)
     pipeline = load_pipeline(place.pipeline)
     assert pipeline.sinks == (DeltaSettings(str(place.tables), WriteMode.UPSERT),)
     assert pipeline.source.password.resolve() == password
@@ -100,6 +102,9 @@ def test_stream_is_read_from_checkpoint_and_delta_logs(tmp_path: Path) -> None:
         said = json.dumps({"batch": 0, "part": part})
         line = {"commitInfo": {"userMetadata": said, "operationMetrics": metrics}}
         (delta / f"{version:020}.json").write_text(f"{json.dumps(line)}\n{json.dumps(add)}\n")
+    batches = tables / "_tailrace_batches" / "_delta_log"
+    batches.mkdir(parents=True)
+    (batches / f"{1:020}.json").write_text(json.dumps({"commitInfo": {"userMetadata": '{"batch": 0}'}}))
     assert files.snapshot_rate(set())[1] == 7
     assert files.written().changes.total() == 3
     assert len(files.lags_ms(0)) == 1
