@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from tailrace.sources.postgres.connection import Connection, Planning
 from tailrace.sources.postgres.follower import LogFollower
 from tailrace.sources.postgres.literal import table_name
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
+from tailrace.sources.postgres.release import Release
 from tailrace.sources.postgres.snapshots import Snapshot, Snapshots
 from tailrace.sources.postgres.starting import log_end_position, starting_position, system_identifier
 from tailrace.sources.postgres.types import has_binary
@@ -34,12 +34,10 @@ SNAPSHOT_AGE_S = 30.0
 #: How long a batch that is repeated waits for a snapshot: it cannot go on without.
 REPLAY_WAIT_S = 3600.0
 #: A range of this many bytes moves the stream on though nothing in it is captured: WAL can be let go of.
-FAR_BYTES = 16 << 20
+FAR_BYTES = 8 << 20
 #: An end of the log this near is not worth a word: every commit writes more than it changes.
 IDLE_BYTES = 64 << 10
 STATUS_AGE_S = 1.0
-#: WAL that the slot may hold back before anything is done about it.
-HELD_BACK_BYTES = 32 << 20
 
 
 class PostgresSource:
@@ -175,7 +173,7 @@ class PostgresLog:
         self._status = Planning(options, "asking for the slot")
         self._status_lock = threading.Lock()
         self._asked: tuple[float, slot.Slot | None] | None = None
-        self._next_record = 0.0
+        self._release = Release(options)
 
     def range_after(
         self,
@@ -261,24 +259,11 @@ class PostgresLog:
             return self._asked[1]
 
     def confirm(self, lsn: int) -> None:
-        """Nothing below `lsn` is needed any more.
-
-        The server lets go of WAL only at records of its running transactions, which it writes every 15 s.
-        While a busy neighbour writes much it is asked for one, if the user may.
-        """
+        """Nothing below `lsn` is needed any more."""
         self._follower.confirm(lsn)
         there = self._slot()
-        if there is None or there.held_bytes < HELD_BACK_BYTES or time.monotonic() < self._next_record:
-            return
-        self._next_record = time.monotonic() + STATUS_AGE_S
-        try:
-            self._status.run(lambda c: c.rows("SELECT pg_log_standby_snapshot()"), "letting go of WAL")
-        except SourceError as error:
-            if error.retryable:
-                raise
-            self._next_record = (
-                math.inf
-            )  # before 16 there is no such function, and not every user may call it
+        if there is not None:
+            self._release.ask(there.held_bytes)
 
     def splits(self, split: LogSplit, slices: int) -> list[LogSplit]:  # noqa: ARG002 - slots decode in order
         """`split` with its events in it if they are held; else its task reads them by a copy of the slot."""
