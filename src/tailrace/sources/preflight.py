@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tailrace.errors import PreflightError
+from tailrace.config.options import SourceOptions
+from tailrace.errors import PreflightError, TailraceError
 
 _MARKS = {"ok": "ok  ", "warning": "warn", "error": "FAIL"}
 
@@ -41,6 +42,17 @@ class Finding:
     needed: str
     remedy: str = ""
     severity: Severity = Severity.OK
+
+
+def unreachable(options: SourceOptions, error: TailraceError) -> Finding:
+    """That the server could not be connected to, which is the only finding then."""
+    return Finding(
+        f"connection to {options.host}:{options.port}",
+        f"{error.message}" + (f" ({error.detail})" if error.detail else ""),
+        "a server that takes this user's connections",
+        error.hint or "",
+        Severity.ERROR,
+    )
 
 
 def render(findings: Iterable[Finding]) -> str:

@@ -67,17 +67,7 @@ def check(options: SourceOptions) -> list[Finding]:
     try:
         return _findings(options)
     except TailraceError as error:
-        return [_unreachable(options, error)]
-
-
-def _unreachable(options: SourceOptions, error: TailraceError) -> Finding:
-    return Finding(
-        f"connection to {options.host}:{options.port}",
-        f"{error.message}" + (f" ({error.detail})" if error.detail else ""),
-        "a server that takes this user's connections",
-        error.hint or "",
-        Severity.ERROR,
-    )
+        return [preflight.unreachable(options, error)]
 
 
 def _findings(options: SourceOptions) -> list[Finding]:
@@ -86,7 +76,7 @@ def _findings(options: SourceOptions) -> list[Finding]:
     except TailraceError as error:
         if error.retryable:
             raise
-        return [_unreachable(options, error)]
+        return [preflight.unreachable(options, error)]
     with connection:
         try:
             return list(_Checks(options, connection).run())

@@ -42,17 +42,7 @@ def check(options: SourceOptions) -> list[Finding]:
     try:
         return _findings(options)
     except TailraceError as error:
-        return [_unreachable(f"connection to {options.host}:{options.port}", error)]
-
-
-def _unreachable(name: str, error: TailraceError) -> Finding:
-    return Finding(
-        name,
-        f"{error.message}" + (f" ({error.detail})" if error.detail else ""),
-        "a server that takes this user's connections",
-        error.hint or "",
-        Severity.ERROR,
-    )
+        return [preflight.unreachable(options, error)]
 
 
 def _findings(options: SourceOptions) -> list[Finding]:
@@ -61,7 +51,7 @@ def _findings(options: SourceOptions) -> list[Finding]:
     except TailraceError as error:
         if error.retryable:
             raise
-        return [_unreachable(f"connection to {options.host}:{options.port}", error)]
+        return [preflight.unreachable(options, error)]
     with connection:
         try:
             return list(_Checks(options, connection).run())
