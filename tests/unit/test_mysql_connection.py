@@ -15,6 +15,7 @@ from tailrace.errors import (
     TransientSourceError,
 )
 from tailrace.sources.mysql.connection import connect, parse_version, retrying, translate
+from tailrace.sources.network import LastingConnection
 
 
 def options(**given: str) -> SourceOptions:
@@ -145,6 +146,40 @@ def test_retrying_raises_a_definite_error_at_once() -> None:
     with pytest.raises(SourceError, match="refuses the user"):
         retrying(options(), operation, "reading", sleep=time.sleep, clock=time.clock)
     assert time.naps == []
+
+
+class Line:
+    """A connection that, as PyMySQL's, must not be closed twice."""
+
+    def __init__(self) -> None:
+        self.open = True
+
+    def close(self) -> None:
+        assert self.open
+        self.open = False
+
+
+def test_lasting_connection_is_kept_until_it_is_lost() -> None:
+    made: list[Line] = []
+
+    def connect() -> Line:
+        made.append(Line())
+        return made[-1]
+
+    def lost(line: Line) -> int:
+        if len(made) < 3:
+            line.close()
+            raise ConnectionResetError
+        return len(made)
+
+    lasting = LastingConnection(options(), connect, lambda line: line.open, retrying)
+    assert lasting.run(lambda line: line, "asking") is lasting.run(lambda line: line, "asking")
+    assert lasting.run(lost, "reading") == 3
+    made[-1].close()
+    assert lasting.run(lambda line: line, "asking") is made[3]
+    lasting.close()
+    lasting.close()
+    assert not any(line.open for line in made)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,29 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from tailrace.config.options import TlsOptions
+from tailrace.config.options import SourceOptions, TlsOptions
 from tailrace.errors import ConfigError, SourceError, TailraceError, TransientSourceError
 
 T = TypeVar("T")
+
+
+class Closing(Protocol):
+    """A connection, whatever it speaks."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Retrying(Protocol):
+    """A database's own `retrying`."""
+
+    def __call__(self, options: SourceOptions, operation: Callable[[], T], doing: str) -> T:
+        """What `operation` returns, tried again for `options.retry_timeout_ms`."""
+
+
+C = TypeVar("C", bound=Closing)
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 
@@ -124,3 +141,47 @@ def retrying(
                 raise failure from error
         sleep(pause)
         delay = min(2 * delay, _LONGEST_DELAY_S)
+
+
+class LastingConnection(Generic[C]):
+    """One connection, made when it is first needed and made anew when it was lost.
+
+    Args:
+        options: how long is tried.
+        connect: makes one.
+        is_open: whether one can still be used.
+        retrying: the database's.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        connect: Callable[[], C],
+        is_open: Callable[[C], bool],
+        retrying: Retrying,
+    ) -> None:
+        self._options = options
+        self._connect = connect
+        self._is_open = is_open
+        self._retrying = retrying
+        self._connection: C | None = None
+
+    def run(self, operation: Callable[[C], T], doing: str) -> T:
+        """What `operation` returns, tried again as `retrying` does."""
+
+        def attempt() -> T:
+            if self._connection is None or not self._is_open(self._connection):
+                self._connection = self._connect()
+            try:
+                return operation(self._connection)
+            except BaseException:
+                self.close()
+                raise
+
+        return self._retrying(self._options, attempt, doing)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None and self._is_open(connection):
+            connection.close()

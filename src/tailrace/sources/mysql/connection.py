@@ -329,6 +329,18 @@ def retrying(
     )
 
 
+class LastingConnection(network.LastingConnection["pymysql.Connection[Any]"]):
+    """One connection, made when it is first needed and made anew when it was lost.
+
+    Args:
+        options: the server.
+        purpose: what it is for.
+    """
+
+    def __init__(self, options: SourceOptions, purpose: str) -> None:
+        super().__init__(options, lambda: connect(options, purpose=purpose), lambda c: c.open, retrying)
+
+
 @dataclass(frozen=True)
 class Server:
     """What the server is.

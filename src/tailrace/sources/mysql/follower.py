@@ -28,7 +28,7 @@ import pymysql
 from tailrace.config.options import SourceOptions
 from tailrace.errors import StateError, TailraceError
 from tailrace.model.table import TableId
-from tailrace.sources.mysql.connection import connect, retrying
+from tailrace.sources.mysql.connection import LastingConnection
 from tailrace.sources.mysql.dump import DumpStream
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.held import HeldEvents, Place, RawEvents, number_of
@@ -162,7 +162,7 @@ class LogFollower:
         self._closed = threading.Event()
         self._status: tuple[float, tuple[str, int], list[LogFile]] | None = None
         self._status_lock = threading.Lock()
-        self._status_connection: pymysql.Connection[Any] | None = None
+        self._status_asked = LastingConnection(options, "asking where the log ends")
 
     # -- what Spark asks ------------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ class LogFollower:
         """
         with self._status_lock:
             if self._status is None or time.monotonic() - self._status[0] > _STATUS_AGE_S:
-                self._status = retrying(self._options, self._ask, "asking where the log ends")
+                self._status = self._status_asked.run(_ask, "asking where the log ends")
             _, (file, pos), files = self._status
         number = position.file_number
         if number_of(file) == number:
@@ -385,16 +385,6 @@ class LogFollower:
         sizes = {number_of(log.name): log.size for log in files}
         between = sum(size for other, size in sizes.items() if number < other < number_of(file))
         return max(0, sizes.get(number, position.pos) - position.pos) + between + pos
-
-    def _ask(self) -> tuple[float, tuple[str, int], list[LogFile]]:
-        connection = self._status_connection
-        if connection is None or not connection.open:
-            connection = self._status_connection = connect(self._options, purpose="asking where the log ends")
-        try:
-            return time.monotonic(), end_of_log(connection), binary_logs(connection)
-        except TailraceError:
-            self._status_connection = None
-            raise
 
     def caught_up(self, position: MySqlPosition) -> bool:
         """Whether the log ended at `position` a moment ago."""
@@ -421,8 +411,7 @@ class LogFollower:
         if thread is not None:
             thread.join(10)
         with self._status_lock:
-            if self._status_connection is not None and self._status_connection.open:
-                self._status_connection.close()
+            self._status_asked.close()
 
     def _check(self) -> None:
         """Start the thread, or raise what ended it."""
@@ -484,6 +473,11 @@ class LogFollower:
             done.file, int(rows[-1, END]), "", old.server, old.epoch, _last_ts_ms(rows, old.ts_ms)
         )
         self._changed.notify_all()
+
+
+def _ask(connection: pymysql.Connection[Any]) -> tuple[float, tuple[str, int], list[LogFile]]:
+    """When it was asked, where the log ends, and its files."""
+    return time.monotonic(), end_of_log(connection), binary_logs(connection)
 
 
 def _last_ts_ms(rows: np.ndarray, otherwise: int) -> int:

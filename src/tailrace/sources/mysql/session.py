@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql import keys as key_sql
-from tailrace.sources.mysql.connection import MARIADB, connect, retrying, server_changed
+from tailrace.sources.mysql.connection import MARIADB, LastingConnection, server_changed
 from tailrace.sources.mysql.dump import read_log, read_prepared
 from tailrace.sources.mysql.failover import Places
 from tailrace.sources.mysql.held import unpack_blocks
@@ -26,6 +26,8 @@ from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.select import select_pages
 from tailrace.sources.mysql.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+
+T = TypeVar("T")
 
 #: How long a transaction may be in the log before a SELECT sees it; then the wait is tried anew.
 VISIBLE_TIMEOUT_S = 60.0
@@ -41,7 +43,7 @@ class MySqlSession:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._connection: pymysql.Connection[Any] | None = None
+        self._asking = LastingConnection(options, "task")
         self._thread: int | None = None
         self._places = Places(options)
         #: Where the last range of the log that was read ends, for which tables, and the XA transactions
@@ -57,7 +59,7 @@ class MySqlSession:
         """
         if isinstance(split, LogSplit) and split.events is not None:
             return split  # nothing is asked of a server
-        self._retrying(lambda _: None, "asking which server answers")
+        self._run(lambda _: None, "asking which server answers")
         positions: dict[str, Any] = {name: self._locate(split, name) for name in _POSITIONS[type(split)]}
         return replace(split, **positions)
 
@@ -71,7 +73,7 @@ class MySqlSession:
     def wait_visible(self, position: Mapping[str, Any]) -> None:
         """Return once every transaction up to `position` is visible to this session's SELECTs."""
         at = MySqlPosition.from_json(position)
-        self._retrying(lambda c: wait_visible(c, self._options, at, VISIBLE_TIMEOUT_S), f"waiting for {at}")
+        self._run(lambda c: wait_visible(c, self._options, at, VISIBLE_TIMEOUT_S), f"waiting for {at}")
 
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
         """The rows of the split's range as they are now, page by page.
@@ -82,9 +84,9 @@ class MySqlSession:
         reading = _Reading(split)
         while True:
             try:
-                page: Page = self._retrying(reading.next_page, f"reading {split.table.id}")
+                page = self._run(reading.next_page, f"reading {split.table.id}")
             except SchemaMismatchError as error:
-                altered = self._retrying(lambda c: _altered(c, split.table), f"reading {split.table.id}")
+                altered = self._run(lambda c: _altered(c, split.table), f"reading {split.table.id}")
                 if altered is None:
                     return
                 reading.go_on_with(altered, error)
@@ -98,7 +100,7 @@ class MySqlSession:
 
         Which XA transactions are open there it does not say: `changes` knows when it has read up to it.
         """
-        file, pos = self._retrying(high_watermark, "asking for the log's end")
+        file, pos = self._run(high_watermark, "asking for the log's end")
         return replace(MySqlPosition.from_json(after), file=file, pos=pos, prepared=())
 
     def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
@@ -128,7 +130,7 @@ class MySqlSession:
 
     def _shape_of(self, table: TableId) -> TableSchema | None:
         """A table's shape in the catalog, None if it is not there."""
-        found = self._retrying(
+        found = self._run(
             lambda c: catalog.tables(c, lambda name: name == str(table), self._options.zero_dates.of),
             f"reading {table}",
         )
@@ -136,7 +138,7 @@ class MySqlSession:
 
     def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
         """For each key whether it is at or below `cursor`."""
-        return self._retrying(lambda c: key_sql.at_or_below(c, table, keys, cursor), "comparing keys")
+        return self._run(lambda c: key_sql.at_or_below(c, table, keys, cursor), "comparing keys")
 
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
@@ -144,7 +146,7 @@ class MySqlSession:
         """For each key whether it lies in `(after, upto]`."""
         if not len(keys) or (after is None and upto is None):
             return pa.array(np.ones(len(keys), bool))
-        return self._retrying(lambda c: key_sql.within(c, table, keys, after, upto), "comparing keys")
+        return self._run(lambda c: key_sql.within(c, table, keys, after, upto), "comparing keys")
 
     def read_origin(self, position: Mapping[str, Any], rows: int) -> pa.RecordBatch:
         """The origin of `rows` snapshot rows as of `position`."""
@@ -166,26 +168,18 @@ class MySqlSession:
 
     def close(self) -> None:
         """Drop the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._asking.close()
 
-    def _retrying(self, operation: Any, doing: str) -> Any:
-        def attempt() -> Any:
-            if self._connection is None:
-                self._connection = connect(self._options, purpose="task")
-            try:
-                result = operation(self._connection)
-                thread = self._connection.thread_id()  # type: ignore[no-untyped-call]
-                if thread != self._thread:  # made anew, by us or by who read from it
-                    self._places.require_same(self._connection)
-                    self._thread = thread
-                return result
-            except BaseException:
-                self.close()
-                raise
+    def _run(self, operation: Callable[[pymysql.Connection[Any]], T], doing: str) -> T:
+        def on_the_same_server(connection: pymysql.Connection[Any]) -> T:
+            result = operation(connection)
+            thread = connection.thread_id()  # type: ignore[no-untyped-call]
+            if thread != self._thread:  # made anew, by us or by who read from it
+                self._places.require_same(connection)
+                self._thread = thread
+            return result
 
-        return retrying(self._options, attempt, doing)
+        return self._asking.run(on_the_same_server, doing)
 
 
 class _Reading:

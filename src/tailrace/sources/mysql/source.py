@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pymysql
 
@@ -15,13 +15,15 @@ from tailrace.model.split import Key, LogSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
 from tailrace.sources.mysql import catalog, keys, preflight
-from tailrace.sources.mysql.connection import connect, retrying
+from tailrace.sources.mysql.connection import LastingConnection
 from tailrace.sources.mysql.failover import Places
 from tailrace.sources.mysql.follower import LogFollower
 from tailrace.sources.mysql.held import pack_blocks
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.starting import log_end_position, starting_position
 from tailrace.sources.mysql.wire.transactions import SchemaChange
+
+T = TypeVar("T")
 
 #: A range of at most this many bytes travels to its task inside the split.
 INLINE_BYTES = 8 << 20
@@ -34,7 +36,7 @@ class MySqlSource:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._connection: pymysql.Connection[Any] | None = None
+        self._planning = LastingConnection(options, "planning")
         self._lock = threading.Lock()
         self._places = Places(options)
 
@@ -50,9 +52,7 @@ class MySqlSource:
         """Another server answers: what was found out about the old one is forgotten."""
         with self._lock:
             self._places.forget()
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._planning.close()
 
     def starting_position(self) -> MySqlPosition:
         """Where a new stream starts."""
@@ -64,11 +64,10 @@ class MySqlSource:
 
     def tables(self) -> list[catalog.CapturedTable]:
         """The captured tables that exist now."""
-        found: list[catalog.CapturedTable] = self._retrying(
+        return self._run(
             lambda c: catalog.tables(c, self._options.captures, self._options.zero_dates.of),
             "reading the catalog",
         )
-        return found
 
     def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:  # noqa: ARG002
         """The log carries every table."""
@@ -87,10 +86,7 @@ class MySqlSource:
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""
-        end: Key | None = self._retrying(
-            lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}"
-        )
-        return end
+        return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
 
     def follow(self, start: MySqlPosition, knows: Callable[[TableId], bool]) -> MySqlLog:
         """Follow the log from `start` on."""
@@ -99,23 +95,11 @@ class MySqlSource:
     def close(self) -> None:
         """Drop the connection."""
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._planning.close()
 
-    def _retrying(self, operation: Any, doing: str) -> Any:
-        def attempt() -> Any:
-            if self._connection is None:
-                self._connection = connect(self._options, purpose="planning")
-            try:
-                return operation(self._connection)
-            except BaseException:
-                self._connection.close()
-                self._connection = None
-                raise
-
+    def _run(self, operation: Callable[[pymysql.Connection[Any]], T], doing: str) -> T:
         with self._lock:
-            return retrying(self._options, attempt, doing)
+            return self._planning.run(operation, doing)
 
 
 class MySqlLog:

@@ -330,7 +330,7 @@ def retrying(options: SourceOptions, operation: Callable[[], T], doing: str) -> 
     )
 
 
-class Planning:
+class Planning(network.LastingConnection[Connection]):
     """One connection, made when it is first needed and made anew when it was lost.
 
     Args:
@@ -339,26 +339,4 @@ class Planning:
     """
 
     def __init__(self, options: SourceOptions, purpose: str) -> None:
-        self._options = options
-        self._purpose = purpose
-        self._connection: Connection | None = None
-
-    def run(self, operation: Callable[[Connection], T], doing: str) -> T:
-        """What `operation` returns, tried again as `retrying` does."""
-
-        def attempt() -> T:
-            if self._connection is None or not self._connection.is_open:
-                self._connection = connect(self._options, purpose=self._purpose)
-            try:
-                return operation(self._connection)
-            except BaseException:
-                self.close()
-                raise
-
-        return retrying(self._options, attempt, doing)
-
-    def close(self) -> None:
-        """Drop the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        super().__init__(options, lambda: connect(options, purpose=purpose), lambda c: c.is_open, retrying)
