@@ -13,11 +13,11 @@ import pytest
 
 from tailrace.errors import DecodeError
 from tailrace.kernels.memory import SLACK
+from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId
 from tailrace.sources.postgres.wire import boundaries as bd
 from tailrace.sources.postgres.wire.copy import CopyReader
 from tailrace.sources.postgres.wire.index import Indexed, LogIndex
-from tailrace.sources.postgres.wire.pgoutput import LogicalMessage
 from tests.golden.postgres.recorded import HERE, SHAPES, changes, decoder, stream, wanted
 from tests.support.plain import plain
 
@@ -56,12 +56,17 @@ def test_transactions_that_committed_before_a_position_are_passed_over(name: str
 
 
 def test_messages_and_truncates_are_told_beside_the_changes() -> None:
-    whole = decoder()
-    list(whole.feed(stream("prepared")))
+    whole = decoder(wants_message=lambda prefix: prefix == "pre")
+    found = [b for b in whole.feed(stream("prepared")) if b.table == MESSAGES]
     assert [t.tables for t in whole.truncates] == [(TableId("public", "nokey"),)]
-    first, second = whole.messages
-    assert first == LogicalMessage(first.lsn, first.commit_lsn, "pre", b"inside")
-    assert second == LogicalMessage(second.lsn, None, "pre", b"outside")
+    inside, outside = (row for b in found for row in b.after.to_pylist())
+    assert (inside["transactional"], inside["prefix"], inside["content"]) == (True, "pre", b"inside")
+    assert (outside["transactional"], outside["prefix"], outside["content"]) == (False, "pre", b"outside")
+    assert [b.table for b in decoder().feed(stream("prepared"))].count(MESSAGES) == 0
+    at = outside["lsn"]
+    for after, end, there in ((at - 1, at, True), (at, at + 1, False), (at - 2, at - 1, False)):
+        part = decoder(wants_message=lambda _: True, after=after, end=end).feed(stream("prepared"))
+        assert (outside in [row for b in part if b.table == MESSAGES for row in b.after.to_pylist()]) is there
 
 
 def test_the_shape_in_the_log_is_the_catalogs() -> None:

@@ -31,6 +31,11 @@ MODES = {
     "bigint.unsigned.handling.mode": ("long", "precise"),
     "binary.handling.mode": ("bytes", "base64", "base64-url-safe", "hex"),
 }
+#: Debezium's names of the options for logical messages.
+MESSAGE_PREFIXES = {
+    "message.prefix.include.list": "the prefixes of those to have",
+    "message.prefix.exclude.list": "all but those with such a prefix",
+}
 #: Debezium's name of the option for its context headers.
 EXTENDED_HEADERS = "extended.headers.enabled"
 PARTITIONERS = ("forward", "hash")
@@ -132,7 +137,7 @@ def parse_url(text: str) -> tuple[str, str, int, str]:
 _PATTERN_COMMA = re.compile(r",(?![^{\[(]*[}\])])")
 
 
-def _patterns(text: str) -> tuple[str, ...]:
+def _regexes(text: str) -> tuple[str, ...]:
     patterns = tuple(p.strip() for p in _PATTERN_COMMA.split(text) if p.strip())
     if not patterns:
         raise ValueError
@@ -141,6 +146,12 @@ def _patterns(text: str) -> tuple[str, ...]:
             re.compile(pattern)
         except re.error as error:
             raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+    return patterns
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    patterns = _regexes(text)
+    for pattern in patterns:
         if "." not in pattern:
             raise ValueError(f"{pattern!r} names no database")
     return patterns
@@ -295,6 +306,17 @@ OPTIONS: tuple[Option, ...] = (
         "comma-separated regular expressions over schema.table.column",
         "Columns to have as text, for values that their own type cannot hold (NaN in a NUMERIC(p, s)).",
     ),
+    *(
+        Option(
+            name,
+            _regexes,
+            None,
+            "comma-separated regular expressions, each matched against the whole prefix",
+            f"Logical messages (`pg_logical_emit_message`): {which}. With neither list there are none "
+            "(Debezium: all).",
+        )
+        for name, which in MESSAGE_PREFIXES.items()
+    ),
     Option("tlsMode", _one_of(*TLS_MODES), "preferred", " | ".join(TLS_MODES), "TLS of every connection."),
     Option("tlsCa", str, None, "a PEM file", "Authorities that sign the server's certificate."),
     Option("tlsCert", str, None, "a PEM file", "Client certificate."),
@@ -341,7 +363,7 @@ OPTIONS: tuple[Option, ...] = (
 #: Options that only some databases have.
 _ONLY_FOR = {
     **dict.fromkeys(("serverId", "heartbeatTable", "zeroDates"), ("mysql", "mariadb")),
-    **dict.fromkeys(("slotName", "publicationName", "textColumns"), ("postgresql",)),
+    **dict.fromkeys(("slotName", "publicationName", "textColumns", *MESSAGE_PREFIXES), ("postgresql",)),
 }
 #: Kinds of starting position that only some databases have.
 _STARTS_ONLY_FOR = {"file": "mysql", "gtid": "mysql", "timestamp": "mysql", "lsn": "postgresql"}
@@ -389,6 +411,8 @@ class SourceOptions:
     slot_name: str | None = None
     publication_name: str | None = None
     text_columns: tuple[str, ...] | None = None
+    message_prefix_include_list: tuple[str, ...] | None = None
+    message_prefix_exclude_list: tuple[str, ...] | None = None
     topic_prefix: str | None = None
     schemas_enable: bool = False
     decimal_handling_mode: str = "precise"
@@ -410,6 +434,17 @@ class SourceOptions:
     def is_text(self, column: str) -> bool:
         """Whether the column `schema.table.column` is to be text."""
         return any(re.fullmatch(p, column) for p in self.text_columns or ())
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether logical messages are wanted."""
+        return bool(self.message_prefix_include_list or self.message_prefix_exclude_list)
+
+    def wants_message(self, prefix: str) -> bool:
+        """Whether logical messages with that prefix are wanted."""
+        if self.message_prefix_include_list:
+            return any(re.fullmatch(p, prefix) for p in self.message_prefix_include_list)
+        return not any(re.fullmatch(p, prefix) for p in self.message_prefix_exclude_list or (".*",))
 
     @property
     def exactly_once(self) -> bool:
@@ -469,12 +504,28 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
                 "it says how `debezium` messages look",
                 "leave it out, or set shape to debezium",
             )
+    _check_messages(values, where)
     dialect, host, port, database = values.pop("url")
     _check_dialect(
         dialect, database, {known[n.lower()].name for n in given if n.lower() in known}, values, where
     )
     tls = TlsOptions(*(values.pop(n) for n in ("tlsMode", "tlsCa", "tlsCert", "tlsKey")))
     return SourceOptions(dialect, host, port, database, tls=tls, **{_snake(n): v for n, v in values.items()})
+
+
+def _check_messages(values: Mapping[str, Any], where: str) -> None:
+    """Refuse logical messages where they have no form, and two lists of them."""
+    given = [name for name in MESSAGE_PREFIXES if values[name] is not None]
+    if given and values["shape"] in ("row", "envelope"):
+        raise ConfigError(
+            f"{where} `{given[0]}` has no effect on shape `{values['shape']}`",
+            "rows of that shape are those of one table",
+            "leave it out, or set shape to debezium",
+        )
+    if len(given) > 1:
+        raise ConfigError(
+            f"{where}s `{given[0]}` and `{given[1]}` exclude each other", hint="give one of them"
+        )
 
 
 def _check_dialect(

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from tailrace.errors import SinkError
 from tailrace.formats.avro import AvroEncoding
 from tailrace.formats.base import NO_IDS, Encoding, SchemaIds, SchemaText
 from tailrace.formats.canal import CanalEncoding
@@ -22,6 +23,7 @@ from tailrace.formats.messages import operations
 from tailrace.formats.protobuf import ProtobufEncoding
 from tailrace.formats.topics import Topics
 from tailrace.model.change import OP_DELETE, ChangeBatch
+from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId, TableSchema
 
 KeyEncoding = Literal["json", "avro", "protobuf"]
@@ -80,6 +82,12 @@ class KeyValueFormat:
 
     def schemas(self, table: TableSchema) -> tuple[SchemaText, ...]:
         """See MessageFormat."""
+        if table.id == MESSAGES.id and not all(isinstance(e, JsonEncoding) for e in (self.key, self.value)):
+            raise SinkError(
+                "logical messages are written in JSON only",
+                "their envelope is another one than that of rows",
+                "set key.format: json and value.format: debezium-json, or leave out `message.prefix.*`",
+            )
         both = (self.key.key_schema(table), self.value.value_schema(table))
         return tuple(schema for schema in both if schema is not None)
 

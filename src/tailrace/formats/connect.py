@@ -40,7 +40,7 @@ def envelope_schema(table: TableSchema, name: str, connector: str, modes: Modes)
             {**image, "field": "before"},
             {**image, "field": "after"},
             {**source_schema(connector), "field": "source"},
-            {**_TRANSACTION, "field": "transaction"},
+            {**TRANSACTION, "field": "transaction"},
             _primitive("string", "op"),
             *(_primitive("int64", name, optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
         ],
@@ -218,7 +218,7 @@ _POSTGRES_SOURCE = [
 ]
 
 
-_TRANSACTION = _struct(
+TRANSACTION = _struct(
     [
         _primitive("string", "id"),
         _primitive("int64", "total_order"),

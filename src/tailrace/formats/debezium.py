@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.formats import connect, postgres
+from tailrace.formats import connect, logical, postgres
 from tailrace.formats.envelope import snapshot_marks
 from tailrace.formats.envelopes import Envelopes
 from tailrace.formats.headers import HEADERS, headers_of
@@ -47,6 +47,7 @@ from tailrace.formats.messages import Document, operations, write
 from tailrace.formats.modes import Modes
 from tailrace.formats.row import op_letters
 from tailrace.model.change import OP_DELETE, ChangeBatch
+from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId, TableSchema
 
 
@@ -95,7 +96,10 @@ class DebeziumFormat:
             SinkError: the messages of the batch are larger than 2 GiB.
         """
         topic = self.topic(batch.table.id)
-        keys, values = write(self._document(batch, topic, now_ms), batch)
+        if batch.table.id == MESSAGES.id:
+            keys, values = logical.write(batch, self.envelopes, now_ms, schemas=self.schemas)
+        else:
+            keys, values = write(self._document(batch, topic, now_ms), batch)
         deletes = operations(batch) == OP_DELETE
         # each change's own message comes after those of the changes before it and their tombstones
         first_message = np.arange(len(batch)) + np.cumsum(deletes) - deletes
@@ -111,6 +115,8 @@ class DebeziumFormat:
 
     def keys(self, batch: ChangeBatch) -> pa.Array:
         """The key of each change, all null for a table without a key."""
+        if batch.table.id == MESSAGES.id:
+            return logical.write(batch, self.envelopes, 0, schemas=self.schemas)[0]
         whole = self._document(batch, self.topic(batch.table.id), 0)
         alone = replace(whole, head="", before=[], middle="", after=[], source=[], tail="")
         keys, values = write(alone, batch)
@@ -118,6 +124,8 @@ class DebeziumFormat:
 
     def values(self, batch: ChangeBatch, now_ms: int) -> pa.Array:
         """The value of each change; see `to_messages`."""
+        if batch.table.id == MESSAGES.id:
+            return logical.write(batch, self.envelopes, now_ms, schemas=self.schemas)[1]
         whole = self._document(batch, self.topic(batch.table.id), now_ms)
         _, values = write(replace(whole, key_before=[], key_after=[]), batch)
         return values.drop_null()

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId
 
 #: Kafka's limit for a topic's name.
@@ -37,6 +38,8 @@ class Topics:
 
     def topic(self, table: TableId) -> str:
         """The topic of a table's changes, with which the names of its schemas begin too."""
+        if table == MESSAGES.id:
+            return legal(f"{self.prefix}.message")
         return legal(f"{self.prefix}.{table if self.targets is None else self.targets.target(table)}")
 
     @property

@@ -132,7 +132,7 @@ class LogFollower:
             whole = cut == len(rows)
             end = limit if whole else int(rows[cut - 1, bd.END_LSN])
             return LogRange(
-                self._at(end, int(rows[cut - 1, bd.TS_US]) // 1000),
+                self._at(end, int(rows[cut - 1, bd.TS_US]) // 1000 or start.ts_ms),
                 _has_changes(rows[:cut]),
                 not whole and bool(rows[cut, bd.FLAGS] & bd.HAS_RELATION),
             )
@@ -243,7 +243,9 @@ class LogFollower:
         try:
             with self._changed:
                 self._stream = stream
-                incoming = self._incoming = Incoming(stream, self._wanted, start.lsn)
+                incoming = self._incoming = Incoming(
+                    stream, self._wanted, start.lsn, self._options.wants_message
+                )
                 stream.confirm(self._confirmed)
             while True:
                 came = incoming.next(60)

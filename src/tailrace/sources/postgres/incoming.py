@@ -23,14 +23,21 @@ class Incoming:
         stream: the stream.
         wanted: whether a table is captured.
         start: LSN where the stream begins.
+        wants_message: whether logical messages with a prefix are wanted.
 
     Attributes:
         index: of the stream so far, with what it has described.
         head: the server has decoded all below this LSN.
     """
 
-    def __init__(self, stream: ReplicationStream, wanted: Callable[[TableId], bool], start: int) -> None:
-        self.index = LogIndex(wanted)
+    def __init__(
+        self,
+        stream: ReplicationStream,
+        wanted: Callable[[TableId], bool],
+        start: int,
+        wants_message: Callable[[str], bool],
+    ) -> None:
+        self.index = LogIndex(wanted, wants_message)
         self.head = start
         self._stream = stream
         self._buffer = np.zeros(2 * _RECEIVE + SLACK, np.uint8)

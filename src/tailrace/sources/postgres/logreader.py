@@ -43,7 +43,7 @@ class LogReader:
             lambda: ReplicationStream(options, start, binary=binary, own_slot=False),
             "reading the log by a copy of the slot",
         )
-        self._incoming = Incoming(self._stream, lambda _: True, start.lsn)
+        self._incoming = Incoming(self._stream, lambda _: True, start.lsn, options.wants_message)
 
     def __iter__(self) -> Iterator[bytes]:
         """The pieces.

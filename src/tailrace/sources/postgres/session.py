@@ -96,18 +96,18 @@ class PostgresSession:
         start, end = PostgresPosition.from_json(split.start), PostgresPosition.from_json(split.end)
         if split.events is not None:
             try:
-                batches = list(self._decoder(split, start).feed(split.events))
+                batches = list(self._decoder(split, start, end).feed(split.events))
             except BinaryFormError:
                 pass
             else:
                 yield from batches
                 return
         with closing(LogReader(self._options, start, end, binary=split.events is None)) as reader:
-            decoder = self._decoder(split, start)
+            decoder = self._decoder(split, start, end)
             for piece in reader:
                 yield from decoder.feed(piece)
 
-    def _decoder(self, split: LogSplit, start: PostgresPosition) -> LogDecoder:
+    def _decoder(self, split: LogSplit, start: PostgresPosition, end: PostgresPosition) -> LogDecoder:
         return LogDecoder(
             wanted=lambda t: self._options.captures(str(t)) and split.concerns(t),
             types=_TYPES.get(self._place, PostgresTypes()),
@@ -115,7 +115,9 @@ class PostgresSession:
             keys=split.keys,
             shape_of=self._shape_of,
             as_text=self._options.is_text,
+            wants_message=self._options.wants_message,
             after=start.lsn,
+            end=end.lsn,
         )
 
     def _learn(self) -> PostgresTypes:

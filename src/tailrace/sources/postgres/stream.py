@@ -63,7 +63,8 @@ class ReplicationStream:
             self._connection.begin_copy(
                 f"START_REPLICATION SLOT {identifier(name)} LOGICAL {lsn_text(start.lsn)} ("
                 f"proto_version '1', publication_names {string(identifier(options.publication))}"
-                f"{', binary ' + string('true') if binary else ''})"
+                f"{', binary ' + string('true') if binary else ''}"
+                f"{', messages ' + string('true') if options.has_messages else ''})"
             )
         except DatabaseError as error:
             self._connection.close()

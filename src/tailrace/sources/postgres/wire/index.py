@@ -78,10 +78,14 @@ class LogIndex:
 
     Args:
         wanted: whether a table is captured; asked when a relation is described.
+        wants_message: whether logical messages with a prefix are wanted.
     """
 
-    def __init__(self, wanted: Callable[[TableId], bool]) -> None:
+    def __init__(
+        self, wanted: Callable[[TableId], bool], wants_message: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self._wanted = wanted
+        self._wants_message = wants_message
         self._relations = Relations()
         #: By oid the descriptions so far, with the offset from which on they count.
         self._described: dict[int, list[tuple[int, bytes]]] = {}
@@ -179,8 +183,7 @@ class LogIndex:
                     found.truncated.append((offset, truncated))
                     state[bd.FLAGS] |= bd.HAS_TRUNCATE | bd.HAS_WANTED
             case ms.MESSAGE:
-                if body[0]:
-                    state[bd.FLAGS] |= bd.HAS_MESSAGE
+                return self._message(body, offset, offset + len(message))
             case ms.STREAM_START:
                 self._enter(struct.unpack_from(">I", body)[0], offset, streamed=True)
             case ms.BEGIN_PREPARE:
@@ -204,6 +207,21 @@ class LogIndex:
             case _:
                 raise DecodeError("the log has a message of an unknown type", ms.place(message))
         return None
+
+    def _message(self, body: bytes, start: int, end: int) -> np.ndarray | None:
+        """A logical message: a change of its transaction, or a transaction by itself."""
+        transactional, lsn = struct.unpack_from(">BQ", body)
+        if not self._wants_message(_name(body, 9).decode()):
+            return None
+        if transactional:
+            self._state[bd.FLAGS] |= bd.HAS_MESSAGE | bd.HAS_WANTED
+            self._state[bd.ROWS] += 1
+            self._state[bd.BYTES] += end - start
+            return None
+        row = np.zeros((1, bd.COLUMNS), np.int64)
+        row[0, [bd.FROM, bd.TO, bd.COMMIT_LSN, bd.END_LSN]] = start, end, lsn - 1, lsn
+        row[0, [bd.ROWS, bd.BYTES, bd.FLAGS]] = 1, end - start, bd.HAS_MESSAGE | bd.HAS_WANTED
+        return row
 
     def _enter(self, key: int | bytes, offset: int, *, streamed: bool) -> None:
         """A block of a transaction that is held begins."""

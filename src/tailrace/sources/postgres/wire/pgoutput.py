@@ -35,6 +35,7 @@ from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire import messages as ms
 from tailrace.sources.postgres.wire import tuples as tp
 from tailrace.sources.postgres.wire.grouping import grouped
+from tailrace.sources.postgres.wire.logical import LogicalMessage, changes_of
 from tailrace.sources.postgres.wire.origin import RowColumns
 from tailrace.sources.postgres.wire.outcome import NO_ROOM
 from tailrace.sources.postgres.wire.plan import Plan
@@ -65,23 +66,6 @@ class Truncate:
     tables: tuple[TableId, ...]
 
 
-@dataclass(frozen=True)
-class LogicalMessage:
-    """What `pg_logical_emit_message` wrote.
-
-    Args:
-        lsn: of the message.
-        commit_lsn: of its transaction's commit; None for one outside of transactions.
-        prefix: its prefix.
-        content: its bytes.
-    """
-
-    lsn: int
-    commit_lsn: int | None
-    prefix: str
-    content: bytes
-
-
 class LogDecoder:
     """Decodes changes of the wanted tables.
 
@@ -93,13 +77,14 @@ class LogDecoder:
         shape_of: a table's shape in the catalog, None if it is not there.
         as_text: whether a column, by its full name, is captured as text.
         epoch: the stream's epoch, the first part of `seq`.
+        wants_message: whether logical messages with a prefix are wanted.
         after: transactions whose commit lies below this LSN are passed over.
+        end: so are messages outside of transactions that end above this LSN.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of changes after which a batch ends; one row may be larger.
 
     Attributes:
         truncates: those of captured tables that were met.
-        messages: those that were met.
     """
 
     def __init__(
@@ -111,16 +96,20 @@ class LogDecoder:
         keys: Mapping[TableId, tuple[str, ...]] = {},
         shape_of: Callable[[TableId], TableSchema | None] = lambda _: None,
         as_text: Callable[[str], bool] = lambda _: False,
+        wants_message: Callable[[str], bool] = lambda _: False,
         epoch: int = 0,
         after: int = 0,
+        end: int = 1 << 63,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
     ) -> None:
         self.truncates: list[Truncate] = []
-        self.messages: list[LogicalMessage] = []
+        self._messages: list[LogicalMessage] = []
         self._wanted, self._types, self._learn = wanted, types, learn
         self._keys, self._shape_of, self._as_text = keys, shape_of, as_text
-        self._after = after
+        self._wants_message = wants_message
+        self._after, self._log_end = after, end
+        self._epoch = epoch
         self._max_rows, self._max_bytes = batch_rows, batch_bytes
         self._relations = Relations()
         #: Layouts by slot with the relation they are of; slots by the Relation message's body.
@@ -298,14 +287,18 @@ class LogDecoder:
         end = body.index(0, 9)
         (size,) = struct.unpack_from(">I", body, end + 1)
         content = body[end + 5 : end + 5 + size]
-        commit = None
-        if transactional:  # not counted: whether messages are sent is the session's choice
-            if state[ms.SKIP]:
-                return
-            commit = int(self._txs[state[ms.TXNS] - 1, ms.TX_LSN])
-        elif lsn < self._after:
+        prefix = body[9:end].decode()
+        if not self._wants_message(prefix):
+            return  # not counted: whether messages are sent is the session's choice
+        if not transactional:
+            if self._after < lsn <= self._log_end:
+                self._messages.append(LogicalMessage(lsn, None, prefix, content))
             return
-        self.messages.append(LogicalMessage(lsn, commit, body[9:end].decode(), content))
+        number = int(state[ms.NUMBER])
+        state[ms.NUMBER] += 1
+        if not state[ms.SKIP]:
+            commit, ts_us, xid = self._txs[state[ms.TXNS] - 1, :3].tolist()
+            self._messages.append(LogicalMessage(lsn, commit, prefix, content, xid, ts_us, number))
 
     def _hold(self, at: int, end: int, memory: np.ndarray) -> int:
         """Put the messages of a block aside: the address of what follows them in `memory`."""
@@ -366,6 +359,9 @@ class LogDecoder:
             yield from self._decode(layout, relation, grouped(self._events, chosen, layout.plan.is_key))
         if txns:
             self._txs[0] = self._txs[txns - 1]
+        if self._messages:
+            yield changes_of(self._messages, self._epoch)
+            self._messages = []
         state[ms.EVENTS], state[ms.TXNS] = 0, min(txns, 1)
         self._kept.clear()
         self._kept_bytes = 0
