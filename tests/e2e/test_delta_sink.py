@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.config.model import RouteRule
 from tailrace.config.sinks import DeltaSettings, WriteMode
-from tailrace.errors import SinkError, StateError
+from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.sinks.base import CellBatch, StreamId
-from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.delta import DeltaSink, conflict, target
+from tailrace.sinks.delta.merge import merge
+from tailrace.sinks.delta.table import DeltaTable
+from tailrace.spark.jvm import Mark, map_in_arrow
 from tailrace.transform.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, DECIMAL, INT, TEXT, changes, table
@@ -118,6 +126,74 @@ def test_replay_adds_only_the_part_that_was_missing(
     upsert.write(only_snapshot)
     upsert.write(second)
     assert [(r["id"], r["name"]) for r in rows_of(spark, tmp_path)] == STATE_AFTER
+
+
+OUTRAN = {
+    "row": ("INSERT INTO {} VALUES (5, 'theirs', NULL)", "ConcurrentAppend"),
+    "property": ("ALTER TABLE {} SET TBLPROPERTIES (told = 'them')", "MetadataChanged"),
+}
+
+
+@pytest.mark.parametrize("what", OUTRAN)
+def test_merge_that_another_writer_outran_is_done_again(  # noqa: PLR0917 - fixtures
+    spark: SparkSession,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    upsert: DeltaSink,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    """The other writer commits while the MERGE, which has begun, reads its source."""
+    statement, kind = OUTRAN[what]
+    gate = tmp_path_factory.mktemp("gate")
+    first, second = first_batches(spark)
+    upsert.write(first)
+
+    def held_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if (gate / "begun").exists() and not (gate / "met").exists():
+            # One task: the other writer needs a place to run.
+            with suppress(FileExistsError):
+                (gate / "met").touch(exist_ok=False)
+                _wait_for(gate / "outrun")
+        yield from batches
+
+    def merge_held_up(table: DeltaTable, mode: Any, changes: DataFrame, *rest: Any, **more: Any) -> None:
+        merge(table, mode, map_in_arrow(changes, held_up, changes.schema), *rest, **more)
+
+    @contextmanager
+    def marked(self: DeltaTable, mark: Mark) -> Iterator[None]:
+        with plain_marked(self, mark):
+            (gate / "begun").touch()
+            yield
+
+    def outrun() -> None:
+        _wait_for(gate / "met")
+        try:
+            spark.newSession().sql(statement.format(f"delta.`{tmp_path}/shop.t`"))
+        finally:
+            (gate / "outrun").touch()
+
+    plain_marked = DeltaTable.marked
+    monkeypatch.setattr(DeltaTable, "marked", marked)
+    monkeypatch.setattr(target, "merge", merge_held_up)
+    if what == "property":
+        monkeypatch.setattr(conflict, "_ATTEMPTS", 1)
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(outrun)
+        if what == "property":
+            with pytest.raises(TransientSinkError, match=f"`shop.t` is written by somebody.*\\s.*{kind}"):
+                upsert.write(second)
+        upsert.write(second)
+        other.result()
+    theirs = [(5, "theirs")] if what == "row" else []
+    assert [(r["id"], r["name"]) for r in rows_of(spark, tmp_path)] == sorted([*STATE_AFTER, *theirs])
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_changelog_holds_each_change_once_with_its_old_row(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -130,6 +131,22 @@ def commit_to_delta(session: SparkSession, path: str, actions: Sequence[str], ma
         jvm.scala.Option.apply(mark.said),
     )
     transaction.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq(), operation)
+
+
+def delta_conflict(error: Exception) -> str | None:
+    """Why Delta refused a commit, if another writer's was the reason; else None.
+
+    The `delta` package's exceptions would tell, but not of a Py4JJavaError.
+    """
+    java: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    while java is not None:
+        kind = java.getClass()
+        while kind is not None:
+            if kind.getSimpleName() == "DeltaConcurrentModificationException":
+                return f"{java.getClass().getSimpleName()}: {str(java.getMessage()).splitlines()[0]}"
+            kind = kind.getSuperclass()
+        java = java.getCause()
+    return None
 
 
 def _map(scala: Any) -> dict[str, Any]:

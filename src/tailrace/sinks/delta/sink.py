@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
-from tailrace.sinks.delta.batches import Batches
+from tailrace.sinks.delta.batches import NAME, Batches
+from tailrace.sinks.delta.conflict import retried
 from tailrace.sinks.delta.form import Form
 from tailrace.sinks.delta.maintenance import Maintenance
 from tailrace.sinks.delta.pending import changes_path
 from tailrace.sinks.delta.schedule import Schedule
 from tailrace.sinks.delta.target import Point, Target
-from tailrace.sinks.parts import SNAPSHOT
+from tailrace.sinks.parts import SNAPSHOT, Part
 from tailrace.sinks.targets import TargetPool
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.jvm import delta_state
@@ -101,21 +102,27 @@ class DeltaSink:
         tables = self._tables
         changes = sum(part.changes for part in batch.parts if part.kind != SNAPSHOT)
         merge_now = self._schedule.is_due(time.monotonic(), tables.waiting_rows + changes)
-        written = self._pool.write(
-            batch, lambda name, parts: tables.target(name).write(batch, parts, merge_now=merge_now)
-        )
+
+        def write(name: str, parts: list[Part]) -> None:
+            target = tables.target(name)
+            retried(name, lambda: target.write(batch, parts, merge_now=merge_now))
+
+        written = self._pool.write(batch, write)
         point = Point(batch.id, batch.end)
         touched = {w.target for w in written}
         if merge_now:
             touched |= self._merge(tables, point)
         self._schedule.batch(time.monotonic())
-        tables.batches.add(batch.id, batch.end, tables.versions(touched), tables.waiting())
+        versions, waiting = tables.versions(touched), tables.waiting()
+        retried(NAME, lambda: tables.batches.add(batch.id, batch.end, versions, waiting))
         return written
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all that waits; the names of the targets."""
         names = set(tables.waiting())
-        self._pool.run([partial(tables.target(name).merge_pending, point) for name in names])
+        self._pool.run(
+            [partial(retried, name, partial(tables.target(name).merge_pending, point)) for name in names]
+        )
         took_s = tables.merging_s()
         if took_s:
             self._schedule.merged(time.monotonic(), took_s)
@@ -144,13 +151,13 @@ class DeltaSink:
     def _merge_without_batch(self, tables: _Tables) -> None:
         touched = self._merge(tables, tables.point())
         if touched or not tables.batches.current:
-            tables.batches.renew(tables.versions(touched), {})
+            tables.renew(touched)
 
     def _maintain(self, tables: _Tables) -> None:
         for name, target in sorted(tables.targets.items()) if self._maintenance else ():
             with self._lock:
-                if not self._broken and self._maintenance.run(target.table):
-                    tables.batches.renew(tables.versions([name]), tables.waiting())
+                if not self._broken and retried(name, partial(self._maintenance.run, target.table)):
+                    tables.renew([name])
 
     def _finish(self) -> None:
         """Before the sink is closed."""
@@ -173,7 +180,7 @@ class DeltaSink:
         for name in self._left_changes():
             tables.target(name)
         if not tables.waiting() and not batches.current:
-            batches.renew(tables.versions(tables.targets), {})
+            tables.renew(tables.targets)
         return tables
 
     def _left_changes(self) -> list[str]:
@@ -228,6 +235,11 @@ class _Tables:
 
     def versions(self, names: Iterable[str]) -> dict[str, int]:
         return {name: self.target(name).version() for name in names}
+
+    def renew(self, names: Iterable[str]) -> None:
+        """Say what targets show now without a new batch."""
+        versions, waiting = self.versions(names), self.waiting()
+        retried(NAME, lambda: self.batches.renew(versions, waiting))
 
     def merging_s(self) -> float:
         """What merges have taken since this was asked."""
