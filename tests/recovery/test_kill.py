@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
+from tests.support.databases import named_rows
+from tests.support.kills import KILLS, SMALL_CHUNKS, TABLES, run_through, run_with_random_kills
 from tests.support.pipelines import PipelineProcess, delta_rows
-from tests.support.workload import SUBJECTS, Writers, fill
-
-ROWS = 3000
-SMALL_CHUNKS = {"snapshot-chunk-rows": 500, "snapshot-parallelism": 2}
-#: Enough to touch every batch, little enough to leave the machine to Spark.
-LOAD = {"count": 1, "keys": 2 * ROWS, "pause_s": 0.05}
-#: (failpoint, who is killed): the process itself, or the driver's JVM. The first ones hit the snapshot's
-#: first batches; a killed source process or worker is replaced within the run, which goes on to the end.
-KILLS = (
-    ("batch.planned", "jvm"),
-    ("snapshot.batch", "jvm"),
-    ("sink.table", "self"),
-    ("sink.committed", "jvm"),
-    ("snapshot.batch", "self"),
-    ("offset.planned", "self"),
-    ("log.batch", "jvm"),
-    ("sink.table", "jvm"),
-    ("log.batch", "self"),
-    ("sink.committed", "self"),
-)
 
 
 def source_rows(mysql, table):
     with mysql.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT * FROM {table}")
-        names = [d[0] for d in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        return named_rows(cursor, f"SELECT * FROM {table}")
 
 
 def in_order(rows):
@@ -41,7 +19,7 @@ def in_order(rows):
 
 
 def assert_exact(mysql, spark, run, database, mode):
-    for subject in SUBJECTS[:2]:
+    for subject in TABLES:
         table = f"{database}.{subject.name}"
         held = delta_rows(spark, run.targets / table)
         if mode == "changelog":
@@ -68,31 +46,20 @@ def replayed(changes, key):
     return list(state.values())
 
 
-@pytest.fixture
-def busy(mysql, database):
-    for subject in SUBJECTS[:2]:
-        fill(mysql, f"{database}.{subject.name}", subject, ROWS)
-    return database
-
-
 #: A changelog shows every loss and every repeat; of upsert tables what they add is the MERGE.
 CHAINS = (
-    ("changelog", KILLS),
     (
-        "upsert",
-        (("snapshot.batch", "jvm"), ("sink.table", "jvm"), ("log.batch", "self"), ("sink.committed", "jvm")),
+        "changelog",
+        (
+            ("batch.planned", "jvm"),
+            ("snapshot.batch", "self"),
+            ("sink.table", "jvm"),
+            ("log.batch", "jvm"),
+            ("sink.committed", "self"),
+        ),
     ),
+    ("upsert", (("snapshot.batch", "jvm"), ("sink.table", "self"), ("sink.committed", "jvm"))),
 )
-
-
-def run_through(mysql, busy, run, kills):
-    for failpoint, victim in kills:
-        with (
-            Writers(mysql, f"{busy}.{SUBJECTS[0].name}", SUBJECTS[0], **LOAD),
-            Writers(mysql, f"{busy}.{SUBJECTS[1].name}", SUBJECTS[1], **LOAD),
-        ):
-            run.run(failpoint=failpoint, victim=victim)
-    assert run.run() == 0, run.output()
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=[mode for mode, _ in CHAINS])
@@ -105,10 +72,11 @@ def test_tables_are_exact_after_kills_at_failpoints(mysql, busy, spark, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_upsert_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spark, tmp_path):
-    run = PipelineProcess(tmp_path, mysql, f"{busy}.*", mode="upsert", **SMALL_CHUNKS)
+@pytest.mark.parametrize("mode", ["upsert", "changelog"])
+def test_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spark, tmp_path, mode):
+    run = PipelineProcess(tmp_path, mysql, f"{busy}.*", mode=mode, **SMALL_CHUNKS)
     run_through(mysql, busy, run, KILLS)
-    assert_exact(mysql, spark, run, busy, "upsert")
+    assert_exact(mysql, spark, run, busy, mode)
 
 
 @pytest.mark.slow
@@ -116,12 +84,5 @@ def test_upsert_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spa
 @pytest.mark.parametrize("mode", ["upsert", "changelog"])
 def test_tables_are_exact_after_twenty_random_kills(mysql, busy, spark, tmp_path, mode):
     run = PipelineProcess(tmp_path, mysql, f"{busy}.*", mode=mode, **SMALL_CHUNKS)
-    draw = random.Random(20)
-    for _ in range(20):
-        with (
-            Writers(mysql, f"{busy}.{SUBJECTS[0].name}", SUBJECTS[0], **LOAD),
-            Writers(mysql, f"{busy}.{SUBJECTS[1].name}", SUBJECTS[1], **LOAD),
-        ):
-            run.run_for(draw.uniform(6, 20))
-    assert run.run() == 0, run.output()
+    run_with_random_kills(mysql, busy, run, 20)
     assert_exact(mysql, spark, run, busy, mode)
