@@ -268,7 +268,17 @@ def test_host_name_that_is_unknown_is_an_error_for_good(spark: SparkSession, pre
     assert not error.value.retryable
 
 
-def test_setting_that_librdkafka_does_not_know_is_named(kafka: KafkaServer, prefix: str) -> None:
-    settings = KafkaSettings(kafka.bootstrap, prefix, properties={"no.such.setting": "1"})
-    with pytest.raises(SinkError, match=r"no\.such\.setting"):
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"no.such.setting": "1"},
+        {"security.protocol": "TLS"},
+        {"security.protocol": "SSL", "ssl.ca.location": "/no/such.pem"},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"},
+    ],
+)
+def test_setting_that_librdkafka_cannot_use_is_named(properties: dict[str, str]) -> None:
+    settings = KafkaSettings("127.0.0.1:1", "p", properties=properties)
+    with pytest.raises(SinkError, match=rf"no\.such\.setting|{'|'.join(properties)}") as error:
         KafkaSink(settings, Router([]), "mysql")
+    assert not error.value.retryable

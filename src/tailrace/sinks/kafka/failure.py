@@ -74,5 +74,8 @@ def sink_error(name: str, said: str, topic: str | None = None) -> SinkError:
             "let only one process run a pipeline, or give them other names",
         )
     return TransientSinkError(
-        f"writing to Kafka failed{where}", detail, "are the brokers at `sink.bootstrap-servers` up and well?"
+        f"writing to Kafka failed{where}",
+        detail,
+        "are the brokers at `sink.bootstrap-servers` up and well, and does `security.protocol` in "
+        "`sink.properties` fit their listener?",
     )
