@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tailrace.sources import registry
-from tests.support.databases import fresh_database, group_commit_delay
+from tests.support.databases import fresh_database, group_commit_delay, named_rows
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
 from tests.support.logged import end_of_log
 from tests.support.workload import SUBJECTS, Writers, fill
@@ -110,9 +110,7 @@ def caught_up(mysql, engine):
 
 def now(mysql, table, key):
     with mysql.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT * FROM {table}")
-        names = [d[0] for d in cursor.description]
-        rows = [dict(zip(names, r, strict=True)) for r in cursor.fetchall()]
+        rows = named_rows(cursor, f"SELECT * FROM {table}")
     return {tuple(r[k] for k in key): r for r in rows}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.enumerator.enumerator import Limits
 from tailrace.errors import PositionLostError, StateError
+from tests.support.databases import named_rows
 from tests.support.engine import Engine, apply, changes_of, options_for, rows_of
 from tests.support.logged import end_of_log
 from tests.support.replication import (
@@ -35,9 +36,7 @@ def primary(request):
 
 def table_of(server):
     with server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT * FROM {TABLE}")
-        names = [column[0] for column in cursor.description]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        rows = named_rows(cursor, f"SELECT * FROM {TABLE}")
     return {tuple(row[k] for k in SUBJECT.key): row for row in rows}
 
 

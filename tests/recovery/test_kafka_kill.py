@@ -9,10 +9,10 @@ import threading
 import pytest
 
 from tailrace.devservers.server import wait_until
-from tests.recovery.test_kill import LOAD, ROWS, SMALL_CHUNKS, in_order, source_rows
+from tests.recovery.test_kill import in_order, source_rows
+from tests.support.kills import SMALL_CHUNKS, TABLES, run_through, writing
 from tests.support.pipelines import PipelineProcess
 from tests.support.topics import messages
-from tests.support.workload import SUBJECTS, Writers, fill
 
 #: (failpoint, who is killed): a worker with its transaction open, the JVM between the commits of two writers,
 #: the driver when all have.
@@ -34,13 +34,6 @@ EVERY_KILL = (
 
 
 @pytest.fixture
-def busy(mysql, database):
-    for subject in SUBJECTS[:2]:
-        fill(mysql, f"{database}.{subject.name}", subject, ROWS)
-    return database
-
-
-@pytest.fixture
 def run(mysql, kafka, busy, tmp_path):
     sink = {
         "type": "kafka",
@@ -52,12 +45,8 @@ def run(mysql, kafka, busy, tmp_path):
     return PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, pipeline={"name": busy}, **SMALL_CHUNKS)
 
 
-def writing(mysql, busy):
-    return [Writers(mysql, f"{busy}.{subject.name}", subject, **LOAD) for subject in SUBJECTS[:2]]
-
-
 def assert_exact(mysql, kafka, busy):
-    for subject in SUBJECTS[:2]:
+    for subject in TABLES:
         table = f"{busy}.{subject.name}"
         held = replayed(messages(kafka, f"{busy}.{table}"))
         assert in_order(held) == in_order(source_rows(mysql, table))
@@ -91,14 +80,6 @@ def replayed(found):
     return list(state.values())
 
 
-def run_through(mysql, busy, run, kills):
-    for failpoint, victim in kills:
-        first, second = writing(mysql, busy)
-        with first, second:
-            run.run(failpoint=failpoint, victim=victim)
-    assert run.run() == 0, run.output()
-
-
 def test_topics_are_exact_after_kills_at_failpoints(mysql, kafka, busy, run):
     run_through(mysql, busy, run, KILLS)
     assert_exact(mysql, kafka, busy)
@@ -116,8 +97,7 @@ def test_topics_are_exact_after_kills_at_every_failpoint(mysql, kafka, busy, run
 def test_topics_are_exact_after_random_kills_of_driver_and_broker(mysql, kafka, busy, run):
     draw = random.Random(20)
     for number in range(24):
-        first, second = writing(mysql, busy)
-        with first, second:
+        with writing(mysql, busy):
             if number % 3:
                 run.run_for(draw.uniform(6, 20))
             else:

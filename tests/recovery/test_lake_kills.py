@@ -4,31 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import random
 
 import pytest
 
-from tests.recovery.test_kill import (
-    LOAD,
-    ROWS,
-    SMALL_CHUNKS,
-    in_order,
-    replayed,
-    run_through,
-    source_rows,
-)
+from tests.recovery.test_kill import in_order, replayed, source_rows
+from tests.support.kills import SMALL_CHUNKS, TABLES, run_through, run_with_random_kills
 from tests.support.pipelines import PipelineProcess, delta_rows
 from tests.support.sinks.iceberg import table_rows
-from tests.support.workload import SUBJECTS, Writers, fill
-
-TABLES = SUBJECTS[:2]
-
-
-@pytest.fixture
-def busy(mysql, database):
-    for subject in TABLES:
-        fill(mysql, f"{database}.{subject.name}", subject, ROWS)
-    return database
 
 
 def versions_are_exact(mysql, spark, run, database):
@@ -113,12 +95,5 @@ def test_lake_tables_are_exact_after_fifty_random_kills(mysql, busy, spark, tmp_
     settings, assert_exact, _ = SINKS[name]
     sink = {**settings, "path": str(tmp_path / "tables")}
     run = PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, **SMALL_BATCHES)
-    draw = random.Random(50)
-    for _ in range(50):
-        with (
-            Writers(mysql, f"{busy}.{TABLES[0].name}", TABLES[0], **LOAD),
-            Writers(mysql, f"{busy}.{TABLES[1].name}", TABLES[1], **LOAD),
-        ):
-            run.run_for(draw.uniform(6, 20))
-    assert run.run() == 0, run.output()
+    run_with_random_kills(mysql, busy, run, 50)
     assert_exact(mysql, spark, run, busy)

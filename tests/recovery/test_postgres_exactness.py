@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 
 from tailrace.errors import TransientSourceError
+from tests.support.databases import named_rows
 from tests.support.engine import Engine, changes_of, rows_of
 from tests.support.postgres import SUBJECTS, Writers, fill, options_for
 
@@ -56,9 +57,7 @@ def follow_to_end(server, engine, seen):
 def now(server, database, subject):
     with closing(server.connect(database=database)) as connection, closing(connection.cursor()) as cursor:
         id_ = "id::text, v, pad" if subject.name == "numerics" else "*"
-        cursor.execute(f"SELECT {id_} FROM {subject.name}")
-        names = [d[0] for d in cursor.description]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        rows = named_rows(cursor, f"SELECT {id_} FROM {subject.name}")
     return {tuple(row[k] for k in subject.key): row for row in rows}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.recovery.test_kill import KILLS, replayed
+from tests.recovery.test_kill import replayed
 from tests.recovery.test_postgres_exactness import now
+from tests.support.kills import KILLS, ROWS, SMALL_CHUNKS
 from tests.support.pipelines import PipelineProcess, delta_rows
 from tests.support.postgres import SUBJECTS, Writers, fill
 
-ROWS = 3000
 NUMBERS = SUBJECTS[0]
 #: A changelog shows every loss and every repeat, which takes whole row images; an upsert table needs none.
 CHAINS = (
@@ -30,8 +30,7 @@ def assert_exact_after(postgres, database, spark, directory, chain):
             "type": "postgresql",
             "database": database,
             "slot-name": f"slot_{database}",
-            "snapshot-chunk-rows": 500,
-            "snapshot-parallelism": 2,
+            **SMALL_CHUNKS,
         },
     )
     for failpoint, victim in kills:

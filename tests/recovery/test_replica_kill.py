@@ -9,12 +9,9 @@ from contextlib import closing
 
 import pytest
 
+from tests.support.kills import SMALL_CHUNKS, TABLES, fill_tables, run_through, run_with_random_kills
 from tests.support.pipelines import PipelineProcess
-from tests.support.workload import SUBJECTS, Writers, fill
 
-ROWS = 3000
-SMALL_CHUNKS = {"snapshot-chunk-rows": 500, "snapshot-parallelism": 2}
-LOAD = {"count": 1, "keys": 2 * ROWS, "pause_s": 0.05}
 #: (failpoint, who is killed); `sink.task` kills the Python worker, which Spark replaces.
 FEW = (("sink.task", "jvm"), ("sink.task", "self"), ("sink.table", "self"))
 KILLS = (
@@ -83,48 +80,36 @@ def replica(request, tmp_path):
     found.drop()
 
 
-def writers(replica):
-    return [Writers(replica.source, f"{replica.database}.{s.name}", s, **LOAD) for s in SUBJECTS[:2]]
+def killed_at(replica, kills) -> None:
+    fill_tables(replica.source, replica.database)
+    run_through(replica.source, replica.database, replica.process, kills)
+    assert_exact(replica)
 
 
-def run_through(replica, kills) -> None:
-    for subject in SUBJECTS[:2]:
-        fill(replica.source, f"{replica.database}.{subject.name}", subject, ROWS)
-    for failpoint, victim in kills:
-        one, two = writers(replica)
-        with one, two:
-            replica.process.run(failpoint=failpoint, victim=victim)
-    assert replica.process.run() == 0, replica.process.output()
-    for subject in SUBJECTS[:2]:
+def assert_exact(replica) -> None:
+    for subject in TABLES:
         assert replica.rows(subject.name) == replica.source_rows(subject.name)
 
 
 @pytest.mark.parametrize("replica", [("postgres", "parts")], indirect=True)
 def test_replica_is_exact_after_kills_at_failpoints_of_the_sink(replica) -> None:
-    run_through(replica, FEW)
+    killed_at(replica, FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("replica", TARGETS, indirect=True, ids="-".join)
 def test_replica_is_exact_after_kills_at_every_failpoint(replica) -> None:
-    run_through(replica, KILLS)
+    killed_at(replica, KILLS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("replica", TARGETS, indirect=True, ids="-".join)
 def test_replica_is_exact_after_twenty_random_kills(replica) -> None:
-    for subject in SUBJECTS[:2]:
-        fill(replica.source, f"{replica.database}.{subject.name}", subject, ROWS)
-    draw = random.Random(20)
-    for _ in range(20):
-        one, two = writers(replica)
-        with one, two:
-            replica.process.run_for(draw.uniform(6, 20))
-    assert replica.process.run() == 0, replica.process.output()
-    for subject in SUBJECTS[:2]:
-        assert replica.rows(subject.name) == replica.source_rows(subject.name)
+    fill_tables(replica.source, replica.database)
+    run_with_random_kills(replica.source, replica.database, replica.process, 20)
+    assert_exact(replica)
 
 
 class Transfers:

@@ -1,10 +1,11 @@
-"""What tests of MySQL and MariaDB need of a server, whichever of the two it is."""
+"""What tests need of a server, whichever it is."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tailrace.devservers import MariaDbServer, MySqlServer
 
@@ -39,3 +40,10 @@ def group_commit_delay(
         yield
     finally:
         server.execute(*(f"SET GLOBAL {name} = {value}" for name, (_, value) in settings.items()))
+
+
+def named_rows(cursor, sql: str) -> list[dict[str, Any]]:
+    """The rows of a SELECT, their values by the columns' names."""
+    cursor.execute(sql)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -8,6 +8,7 @@ from typing import Any
 
 from tailrace.config.sinks import MySqlSettings, PostgresSettings, ReplicaTransaction
 from tailrace.sinks.replica.sink import ReplicaSink
+from tests.support.databases import named_rows
 from tests.support.sinks.case import Row, SinkCase
 
 
@@ -33,9 +34,7 @@ class Target:
             schema, table = self.notes, name
         sql = f"SELECT * FROM {quote}{schema}{quote}.{quote}{table}{quote} ORDER BY 1"
         with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
-            cursor.execute(sql)
-            names = [d[0] for d in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            return named_rows(cursor, sql)
 
     def execute(self, *statements: str) -> None:
         """Run statements."""

@@ -1,0 +1,62 @@
+"""Busy tables of MySQL, and pipelines over them that are killed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tests.support.pipelines import PipelineProcess
+from tests.support.workload import SUBJECTS, Writers, fill
+
+ROWS = 3000
+TABLES = SUBJECTS[:2]
+SMALL_CHUNKS = {"snapshot-chunk-rows": 500, "snapshot-parallelism": 2}
+#: (failpoint, who is killed): the process itself, or the driver's JVM. The first ones hit the snapshot's
+#: first batches; a killed source process or worker is replaced within the run, which goes on to the end.
+KILLS = (
+    ("batch.planned", "jvm"),
+    ("snapshot.batch", "jvm"),
+    ("sink.table", "self"),
+    ("sink.committed", "jvm"),
+    ("snapshot.batch", "self"),
+    ("offset.planned", "self"),
+    ("log.batch", "jvm"),
+    ("sink.table", "jvm"),
+    ("log.batch", "self"),
+    ("sink.committed", "self"),
+)
+
+
+def fill_tables(server, database: str) -> None:
+    """Create each of `TABLES`."""
+    for subject in TABLES:
+        fill(server, f"{database}.{subject.name}", subject, ROWS)
+
+
+@contextmanager
+def writing(server, database: str) -> Iterator[None]:
+    """Write to each of `TABLES`: enough to touch every batch, little enough to leave the machine to Spark."""
+    first, second = (
+        Writers(server, f"{database}.{subject.name}", subject, count=1, keys=2 * ROWS, pause_s=0.05)
+        for subject in TABLES
+    )
+    with first, second:
+        yield
+
+
+def run_through(server, database: str, run: PipelineProcess, kills: Iterable[tuple[str, str]]) -> None:
+    """Run while the tables are written to, killed at each failpoint; then to the end."""
+    for failpoint, victim in kills:
+        with writing(server, database):
+            run.run(failpoint=failpoint, victim=victim)
+    assert run.run() == 0, run.output()
+
+
+def run_with_random_kills(server, database: str, run: PipelineProcess, kills: int) -> None:
+    """Run while the tables are written to, killed after some seconds, so many times; then to the end."""
+    draw = random.Random(kills)
+    for _ in range(kills):
+        with writing(server, database):
+            run.run_for(draw.uniform(6, 20))
+    assert run.run() == 0, run.output()
