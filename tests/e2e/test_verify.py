@@ -19,6 +19,7 @@ from tailrace.sinks.registry import make_sinks
 from tailrace.spark.query import Supervisor, read_cells
 from tailrace.verify.report import print_report
 from tailrace.verify.run import verify
+from tests.support.databases import fresh_database
 
 COLUMNS = """
   name VARCHAR(40) COLLATE utf8mb4_0900_ai_ci, part INT,
@@ -47,7 +48,7 @@ class Copy:
     """A table with every type, another one, and a pipeline that has copied both."""
 
     def __init__(
-        self, server: MySqlServer, database: str, spark: SparkSession, path: Path, mode: str
+        self, server: MySqlServer, database: str, spark: SparkSession, path: Path, sink: str
     ) -> None:
         self.server, self.database, self.spark, self.path = server, database, spark, path
         rows = ", ".join(VALUES.format(i=i, h=i % 800) for i in range(1, 400))
@@ -63,9 +64,16 @@ class Copy:
         self.pipeline: Pipeline = parse_pipeline(
             f"source: {{url: '{server.url}', user: {server.user}, tables: '{database}.*',"
             f" snapshot-chunk-rows: 150}}\n"
-            f"sink: {{type: delta, path: '{path / 'tables'}', mode: {mode}}}\n"
-            f"pipeline: {{trigger: available-now}}\n"
+            f"sink: {{{sink}}}\n"
+            f"route: [{{source-table: '{database}.(.*)', sink-table: $1}}]\n"
+            f"pipeline: {{trigger: available-now, checkpoint: '{path / 'checkpoint'}'}}\n"
         )
+
+    @classmethod
+    def in_delta(
+        cls, server: MySqlServer, database: str, spark: SparkSession, path: Path, mode: str = "upsert"
+    ) -> Copy:
+        return cls(server, database, spark, path, f"type: delta, path: '{path / 'tables'}', mode: {mode}")
 
     def run(self) -> None:
         sink = make_sinks(self.pipeline)
@@ -86,7 +94,7 @@ class Copy:
         )
 
     def target(self, table: str) -> str:
-        return f"delta.`{self.path / 'tables' / self.database}.{table}`"
+        return f"delta.`{self.path / 'tables' / table}`"
 
     def verify(self, **given: Any) -> Any:
         return verify(self.pipeline, self.spark, **given)
@@ -102,7 +110,7 @@ def printed(report: Any, *, show_values: bool) -> str:
 def test_target_equals_the_source_as_of_its_batch_whatever_is_written_since(
     mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
-    copy = Copy(mysql, database, spark, tmp_path, mode)
+    copy = Copy.in_delta(mysql, database, spark, tmp_path, mode)
     copy.run()
     copy.change()
     copy.run()
@@ -119,7 +127,7 @@ def test_target_equals_the_source_as_of_its_batch_whatever_is_written_since(
 def test_every_difference_is_named_by_key_and_columns(
     mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    copy = Copy(mysql, database, spark, tmp_path, "upsert")
+    copy = Copy.in_delta(mysql, database, spark, tmp_path)
     copy.run()
     wide = copy.target("wide")
     spark.sql(f"DELETE FROM {wide} WHERE part IN (7, 8)")
@@ -144,10 +152,33 @@ def test_every_difference_is_named_by_key_and_columns(
 def test_one_table_can_be_asked_for(
     mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    copy = Copy(mysql, database, spark, tmp_path, "upsert")
+    copy = Copy.in_delta(mysql, database, spark, tmp_path)
     with pytest.raises(StateError, match="no batch is committed"):
         copy.verify()
     copy.run()
-    assert [t.target for t in copy.verify(pattern=r".*\.small").targets] == [f"{database}.small"]
+    assert [t.target for t in copy.verify(pattern=r".*\.small").targets] == ["small"]
     with pytest.raises(ConfigError, match="no table"):
         copy.verify(pattern="other")
+
+
+def test_replica_is_compared_while_it_rests(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    with fresh_database(mysql) as replica:
+        url = f"mysql://{mysql.host}:{mysql.port}/{replica}"
+        copy = Copy(mysql, database, spark, tmp_path, f"type: mysql, url: '{url}', user: {mysql.user}")
+        copy.run()
+        copy.change()
+        copy.run()
+        mysql.execute(f"DELETE FROM {database}.wide WHERE part > 5")
+        report = copy.verify()
+        assert [(t.target, t.source_rows, t.equal) for t in report.targets] == [
+            ("small", 2, True),
+            ("wide", 389, True),
+        ]
+        mysql.execute(f"UPDATE {replica}.small SET v = 9 WHERE id = 2")
+        (small,) = copy.verify(pattern=r".*\.small").targets
+        assert [(d.key, d.columns) for d in small.differences.shown] == [((2,), ("v",))]
+        mysql.execute(f"UPDATE {replica}._tailrace SET begun = begun + 1 WHERE target = 'small'")
+        with pytest.raises(StateError, match="`small` is being written"):
+            copy.verify()

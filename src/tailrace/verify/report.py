@@ -18,7 +18,8 @@ class TargetReport:
     Args:
         target: its name.
         tables: names of the source's tables.
-        version: Delta's number of the version compared, None: the target is not there (yet).
+        version: the Delta version compared, of a replica the last batch written to it; None: the target is
+            not there (yet).
         source_rows: rows of the source.
         target_rows: rows of the target.
         unfinished: whether a first snapshot was still going on: only what it had read is compared.

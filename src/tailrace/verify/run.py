@@ -2,7 +2,7 @@
 
     last committed batch n ─▶ its end offset: P(n), cursors
           ├─▶ source: every row as of P(n), below the cursors ─▶ checksums of buckets ┐
-          └─▶ target: the Delta version after batch n         ─▶ checksums of buckets ┴▶ differing buckets
+          └─▶ target: as batch n left it (`targets`)          ─▶ checksums of buckets ┴▶ differing buckets
                                                      rows of those, from both sides ─▶ compared by key
 
 A difference is a difference at one and the same position, never a row that was changed meanwhile: design §1
@@ -28,7 +28,6 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import DeltaSettings
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.errors import ConfigError, StateError
@@ -36,14 +35,14 @@ from tailrace.model.table import TableId
 from tailrace.sinks.columns import stored_schema
 from tailrace.sources import registry
 from tailrace.sources.base import Source
-from tailrace.spark.checkpoint import Checkpoint, absolute
+from tailrace.spark.checkpoint import Checkpoint
 from tailrace.transform.route import Router
 from tailrace.transform.rules import Transforms
 from tailrace.verify.checksum import Checksums
 from tailrace.verify.compare import Differences, compare
 from tailrace.verify.report import Report, TargetReport
 from tailrace.verify.source import Reader, SourceTable, ranges
-from tailrace.verify.target import Target, target_after
+from tailrace.verify.targets import Target, Targets, targets_of
 
 #: Most rows of both sides that are compared one by one, per target.
 EXAMINED_ROWS = 250_000
@@ -63,7 +62,7 @@ def verify(
     """Compare every target of `pipeline` with its source.
 
     Args:
-        pipeline: a pipeline with a Delta sink that has run or is running.
+        pipeline: a pipeline with a Delta sink that has run or is running, or with a MySQL replica that rests.
         spark: a session with Delta.
         pattern: regular expression over whole `database.table` names: only these tables.
         limit: most differing rows to report of each kind and target.
@@ -71,22 +70,17 @@ def verify(
         on_rows: told how many source rows were read, from any thread.
 
     Raises:
-        ConfigError: the sink is not Delta, or no table matches.
-        StateError: the pipeline has not committed a batch yet, or none that can be compared.
+        ConfigError: the sink cannot be looked at, or no table matches.
+        StateError: the pipeline has not committed a batch yet, or none that can be compared, or is writing
+            a replica.
         TailraceError: what the source raises.
     """
     started = time.monotonic()
-    sink = next((s for s in pipeline.sinks if isinstance(s, DeltaSettings)), None)
-    if sink is None:
-        raise ConfigError(
-            f"a `{pipeline.sinks[0].type}` sink cannot be verified",
-            "verify reads the target at the version a batch left it",
-            "use `sink: {type: delta}`",
-        )
     spark = spark.newSession()
     # A pipeline's session hands over few rows at a time, as they are cells there.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     batch, end = _last_committed(pipeline.checkpoint)
+    targets = targets_of(pipeline, spark, batch)
     source = registry.source(pipeline.source)
     by_target, skipped = _tables(pipeline, source, end, pattern)
     if not by_target:
@@ -96,12 +90,11 @@ def verify(
     reader = Reader(pipeline.source, source.as_of(source.position(end.log)), stopping, on_rows)
     with ThreadPoolExecutor(parallelism, "verify") as pool:
         try:
-            work = [
-                _Comparison.of(spark, sink, name, listed, batch) for name, listed in sorted(by_target.items())
-            ]
+            work = [_Comparison.of(targets, name, listed) for name, listed in sorted(by_target.items())]
             for one in work:
                 one.begin(pool, source, reader, parallelism)
             reports = tuple(one.finish(pool, reader, limit) for one in work)
+            targets.confirm()
         except BaseException:
             stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -126,13 +119,9 @@ class _Comparison:
     sums: list[Future[Checksums]] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls, spark: SparkSession, sink: DeltaSettings, name: str, tables: list[SourceTable], batch: int
-    ) -> _Comparison:
+    def of(cls, targets: Targets, name: str, tables: list[SourceTable]) -> _Comparison:
         """What is compared of target `name`: the columns that both sides have."""
-        target = target_after(
-            spark, absolute(sink.path), name, mode=sink.mode, key=tables[0].schema.key, batch=batch
-        )
+        target = targets.target(name, tables[0].schema.key)
         found = pa.unify_schemas([stored_schema(t.schema) for t in tables], promote_options="permissive")
         held = found if target is None else target.columns
         names = {field.name.lower() for field in found}

@@ -1,0 +1,144 @@
+"""A replica's side: tables in MySQL or MariaDB, read as a source's are.
+
+A database shows no earlier state of a table. So nothing may be written while its tables are read, and what
+the sink notes there of its batches (`sinks.replica.ledger`) says whether anything was: a batch is noted as
+begun before its first row is written, and as done behind its last. Rows that others write are differences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.config.options import SourceOptions
+from tailrace.config.sinks import MySqlSettings
+from tailrace.errors import StateError
+from tailrace.model.split import SnapshotSplit
+from tailrace.model.table import TableSchema
+from tailrace.sinks.columns import stored_schema
+from tailrace.sinks.replica.ledger import Entry, Ledger
+from tailrace.sinks.replica.mysql import MySqlDialect
+from tailrace.sources import registry
+from tailrace.verify.checksum import Checksums, bucket_of
+from tailrace.verify.source import PAGE_ROWS, as_stored
+
+
+@dataclass(frozen=True)
+class ReplicaTarget:
+    """A table of a replica.
+
+    Args:
+        options: how to read it.
+        schema: its shape.
+        version: the last batch written to it.
+    """
+
+    options: SourceOptions
+    schema: TableSchema
+    version: int
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Its columns, with the types that rows are compared in."""
+        return stored_schema(self.schema)
+
+    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
+        """The checksums of the columns `names`."""
+        sums = Checksums.empty()
+        for rows in self._rows(names):
+            sums.add(rows, key)
+        return sums
+
+    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
+        """The rows of some buckets."""
+        kept = [rows.filter(pa.array(np.isin(bucket_of(rows, key), buckets))) for rows in self._rows(names)]
+        return pa.Table.from_batches(kept, self._select(names))
+
+    def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        session = registry.session(self.options)
+        try:
+            for page in session.pages(SnapshotSplit(self.schema, None, None, {}, PAGE_ROWS)):
+                yield as_stored(page.rows, self._select(names), self.schema)
+        finally:
+            session.close()
+
+    def _select(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.columns.field(name) for name in names])
+
+
+@dataclass(frozen=True)
+class ReplicaTargets:
+    """A replica after a batch.
+
+    Args:
+        options: the source's, at the replica's server: values are read alike.
+        dialect: the replica's.
+        batch: number of a batch that is wholly written.
+        done: of each target looked at the last batch written to it.
+    """
+
+    options: SourceOptions
+    dialect: MySqlDialect
+    batch: int
+    done: dict[str, int]
+
+    @classmethod
+    def open(cls, source: SourceOptions, sink: MySqlSettings, batch: int) -> ReplicaTargets:
+        """The replica that `sink` writes for `source`."""
+        scheme, host, port, _ = sink.address
+        options = replace(
+            source,
+            dialect=scheme,
+            host=host,
+            port=port,
+            user=sink.user,
+            password=sink.password,
+            tls=sink.tls,
+        )
+        return cls(options, MySqlDialect.open(sink), batch, {})
+
+    def target(self, name: str, key: Sequence[str]) -> ReplicaTarget | None:  # noqa: ARG002 - it has its own
+        """See Targets.
+
+        Raises:
+            StateError: the stream writes it.
+        """
+        entry = self._entries([name]).get(name)
+        if entry is None:
+            return None
+        if entry.begun != entry.done or entry.done > self.batch:
+            raise self._is_written(name, entry)
+        place = self.dialect.place(name)
+        options = replace(self.options, tables=(re.escape(f"{place.schema}.{place.table}"),))
+        there = registry.source(options)
+        try:
+            schemas = [table.schema for table in there.tables()]
+        finally:
+            there.close()
+        self.done[name] = entry.done
+        return ReplicaTarget(options, schemas[0], entry.done) if schemas else None
+
+    def confirm(self) -> None:
+        """See Targets."""
+        for name, entry in self._entries(self.done).items():
+            if entry.begun != self.done[name]:
+                raise self._is_written(name, entry)
+
+    def _entries(self, names: Sequence[str] | dict[str, int]) -> dict[str, Entry]:
+        session = self.dialect.connect()
+        try:
+            return Ledger(self.dialect).entries(session, names) if names else {}
+        finally:
+            session.close()
+
+    def _is_written(self, name: str, entry: Entry) -> StateError:
+        return StateError(
+            f"target `{name}` is being written and cannot be compared",
+            f"it has batch {entry.done}, batch {entry.begun} was begun; the stream has noted {self.batch}",
+            "a replica shows no earlier state: stop the pipeline between two batches (Ctrl-C), or let a"
+            " `trigger: available-now` end, then verify again",
+        )

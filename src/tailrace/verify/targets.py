@@ -1,0 +1,92 @@
+"""The targets of a pipeline, whatever its sink is: Delta tables after a batch, or a replica that rests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tailrace.config.model import Pipeline
+from tailrace.config.sinks import DeltaSettings, MySqlSettings
+from tailrace.errors import ConfigError
+from tailrace.spark.checkpoint import absolute
+from tailrace.verify.checksum import Checksums
+from tailrace.verify.replica import ReplicaTargets
+from tailrace.verify.target import target_after
+
+
+class Target(Protocol):
+    """One target's rows."""
+
+    @property
+    def version(self) -> int:
+        """The Delta version that is looked at; of a replica the last batch written to it."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The source's columns in it, with the types they are stored as."""
+
+    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
+        """The checksums of the columns `names`."""
+
+    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
+        """The rows of some buckets."""
+
+
+class Targets(Protocol):
+    """A sink's targets after one batch."""
+
+    def target(self, name: str, key: Sequence[str]) -> Target | None:
+        """The target `name`, whose rows `key` tells apart; None if it is not there yet."""
+
+    def confirm(self) -> None:
+        """What was read of the targets is what the batch left.
+
+        Raises:
+            StateError: they were written meanwhile.
+        """
+
+
+def targets_of(pipeline: Pipeline, spark: SparkSession, batch: int) -> Targets:
+    """The targets of the pipeline's first sink that can be looked at.
+
+    Args:
+        pipeline: the pipeline.
+        spark: a session with Delta.
+        batch: number of a batch that is wholly written.
+
+    Raises:
+        ConfigError: it has no such sink.
+        StateError: the sink is being written, and cannot be looked at meanwhile.
+    """
+    for sink in pipeline.sinks:
+        if isinstance(sink, DeltaSettings):
+            return DeltaTargets(spark, sink, batch)
+        if isinstance(sink, MySqlSettings) and pipeline.source.dialect in sink.schemes:
+            return ReplicaTargets.open(pipeline.source, sink, batch)
+    raise ConfigError(
+        f"a `{pipeline.sinks[0].type}` sink of a {pipeline.source.dialect} source cannot be verified",
+        "verify compares Delta tables, and replicas of MySQL and MariaDB in MySQL and MariaDB",
+        "use `sink: {type: delta}`",
+    )
+
+
+@dataclass(frozen=True)
+class DeltaTargets:
+    """Delta tables: a version of each stays as it is while the pipeline writes on."""
+
+    spark: SparkSession
+    sink: DeltaSettings
+    batch: int
+
+    def target(self, name: str, key: Sequence[str]) -> Target | None:
+        """See Targets."""
+        root = absolute(self.sink.path)
+        return target_after(self.spark, root, name, mode=self.sink.mode, key=key, batch=self.batch)
+
+    def confirm(self) -> None:
+        """See Targets."""
