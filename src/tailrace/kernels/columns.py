@@ -19,10 +19,21 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.kernels.memory import SLACK
+from tailrace.kernels.memory import SLACK, inline, ld32, ld64, st32
 
 KIND, P1, P2, VALIDITY, VALUES, DATA, CAPACITY = range(7)
 WORDS = 8
+
+
+@inline
+def no_image(row, columns, variable, nvar):
+    """A row without this image: only offsets need a value.
+
+    `variable`: address of the numbers, `nvar` of them, of the columns with offsets.
+    """
+    for j in range(nvar):
+        f = ld64(columns + 8 * (WORDS * ld64(variable + 8 * j) + VALUES))
+        st32(f + 4 * row + 4, ld32(f + 4 * row))
 
 
 def is_variable(type_: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Decimals from text. C-like; the rules are in `memory`."""
+"""Decimals: from text, and put together from chunks of digits. C-like; the rules are in `memory`."""
 
 # mypy: disable-error-code="call-arg"
 # (mypy takes intrinsics to want their typing context)
@@ -8,6 +8,28 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.kernels.memory import inline, ld8, mulhi, st64
+
+
+@inline
+def append(low, high, factor, chunk):
+    """The uint128 of two halves, times `factor`, plus `chunk` below it."""
+    high = high * factor + np.uint64(mulhi(low, factor))
+    low = low * factor + chunk
+    if low < chunk:
+        high += np.uint64(1)
+    return low, high
+
+
+@inline
+def store_decimal128(to, low, high, negative):
+    """A uint128 of two halves, or its negative, as decimal128 at `to`."""
+    if negative:
+        low = ~low + np.uint64(1)
+        high = ~high
+        if low == np.uint64(0):
+            high += np.uint64(1)
+    st64(to, np.int64(low))
+    st64(to + 8, np.int64(high))
 
 
 @inline
@@ -55,24 +77,10 @@ def parse_decimal(p, n, precision, scale, to):
         chunk = chunk * np.uint64(10) + np.uint64(c)
         factor *= np.uint64(10)
         if factor == np.uint64(10**18):
-            carry = np.uint64(mulhi(low, factor))
-            high = high * factor + carry
-            low = low * factor + chunk
-            if low < chunk:
-                high += np.uint64(1)
+            low, high = append(low, high, factor, chunk)
             chunk = np.uint64(0)
             factor = np.uint64(1)
     if factor > np.uint64(1):
-        carry = np.uint64(mulhi(low, factor))
-        high = high * factor + carry
-        low = low * factor + chunk
-        if low < chunk:
-            high += np.uint64(1)
-    if negative:
-        low = ~low + np.uint64(1)
-        high = ~high
-        if low == np.uint64(0):
-            high += np.uint64(1)
-    st64(to, np.int64(low))
-    st64(to + 8, np.int64(high))
+        low, high = append(low, high, factor, chunk)
+    store_decimal128(to, low, high, negative)
     return True

@@ -24,10 +24,11 @@ import numpy as np
 
 from tailrace.kernels.floats import write_double, write_float
 from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds8, lds16, lds32, st8, st16, st32, st64
-from tailrace.kernels.tables import HEX, POWERS_OF_TEN
+from tailrace.kernels.tables import HEX
 from tailrace.kernels.text import (
     NO_ROOM,
     civil,
+    write_clock,
     write_integer,
     write_padded,
     write_two,
@@ -311,29 +312,11 @@ def _write_era(to, day, zero):
 
 
 @inline
-def _write_clock(to, us, fraction, tables):
-    """Hours, minutes, seconds and `fraction` digits of 0 or more microseconds."""
-    seconds = us // 1_000_000
-    minutes = seconds // 60
-    hours = minutes // 60
-    to = write_two(to, hours, tables) if hours < 100 else write_integer(to, hours, tables)
-    st8(to, 58)
-    to = write_two(to + 1, minutes - 60 * hours, tables)
-    st8(to, 58)
-    to = write_two(to + 1, seconds - 60 * minutes, tables)
-    if fraction > 0:
-        st8(to, 46)
-        part = (us - seconds * 1_000_000) // ld64(tables + POWERS_OF_TEN + 8 * (6 - fraction))
-        to = write_padded(to + 1, part, fraction)
-    return to
-
-
-@inline
 def _write_moment(to, us, fraction, zero, tables):
     day = us // _DAY_US
     to = _write_day(to, day, zero, tables)
     st8(to, 32)
-    to = _write_clock(to + 1, us - day * _DAY_US, fraction, tables)
+    to = write_clock(to + 1, us - day * _DAY_US, fraction, tables)
     return _write_era(to, day, zero)
 
 
@@ -343,7 +326,7 @@ def _write_time(to, us, fraction, tables):
         st8(to, 45)
         to += 1
         us = -us
-    return _write_clock(to, us, fraction, tables)
+    return write_clock(to, us, fraction, tables)
 
 
 @inline

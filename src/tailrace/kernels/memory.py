@@ -179,6 +179,23 @@ def copy(to, source, n):
 
 
 @inline
+def same(a, b, n):
+    """Whether n bytes at two addresses are equal."""
+    end = a + n
+    while a + 8 <= end:
+        if ld64(a) != ld64(b):
+            return False
+        a += 8
+        b += 8
+    while a < end:
+        if ld8(a) != ld8(b):
+            return False
+        a += 1
+        b += 1
+    return True
+
+
+@inline
 def set_bit(bitmap, i):
     """Set bit i of an Arrow bitmap."""
     a = bitmap + (i >> 3)

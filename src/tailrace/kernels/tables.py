@@ -1,10 +1,13 @@
 """Constant tables of the text kernels, in one block of memory given to kernels by address.
 
 A cached kernel cannot hold an address, so every kernel that writes text takes `tables` (the block's
-address, `TABLES`) and adds one of the offsets below.
+address, `TABLES`) and adds one of the offsets below. Who needs further tables makes a block that begins with
+PARTS.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,7 +46,7 @@ def _escapes() -> np.ndarray:
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _POWERS = [_power_of_ten(k) for k in range(-292, 325)]
 _READING = [_truncated_power_of_ten(k) for k in range(-342, 309)]
-_PARTS: tuple[np.ndarray, ...] = (
+PARTS: tuple[np.ndarray, ...] = (
     np.array([x >> 64 for x in _POWERS], np.uint64),
     np.array([x & (2**64 - 1) for x in _POWERS], np.uint64),
     np.array([10**i for i in range(19)], np.int64),
@@ -57,18 +60,19 @@ _PARTS: tuple[np.ndarray, ...] = (
 )
 
 
-def _block() -> tuple[np.ndarray, list[int]]:
+def block(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
+    """Tables in one block of memory, one behind the other, and the offset of each."""
     offsets, at = [], 0
-    for part in _PARTS:
+    for part in parts:
         offsets.append(at)
         at += (part.nbytes + 63) & ~63
-    block = np.zeros(at + 64, np.uint8)
-    for part, offset in zip(_PARTS, offsets, strict=True):
-        block[offset : offset + part.nbytes] = part.view(np.uint8)
-    return block, offsets
+    memory = np.zeros(at + 64, np.uint8)
+    for part, offset in zip(parts, offsets, strict=True):
+        memory[offset : offset + part.nbytes] = part.reshape(-1).view(np.uint8)
+    return memory, offsets
 
 
-_MEMORY, _OFFSETS = _block()
+_MEMORY, _OFFSETS = block(PARTS)
 #: Address of the block.
 TABLES = _MEMORY.ctypes.data
 #: Offsets in it: high and low halves of 10**-292..10**324, powers of ten up to 10**18, JSON escapes,

@@ -26,13 +26,20 @@ _FOUR = np.uint64(0xF0F0F0F0F0F0F0F0)
 
 
 @inline
-def write_unsigned(to, value, tables):
-    """A uint64 in decimal: 20 bytes at most."""
-    digits = 1
+def count_digits(value, tables):
+    """Decimal digits of a uint64: 1 to 20."""
+    digits = np.int64(1)
     while digits < 19 and value >= np.uint64(ld64(tables + POWERS_OF_TEN + 8 * digits)):
         digits += 1
     if digits == 19 and value >= np.uint64(10_000_000_000_000_000_000):
-        digits = 20
+        digits = np.int64(20)
+    return digits
+
+
+@inline
+def write_unsigned(to, value, tables):
+    """A uint64 in decimal: 20 bytes at most."""
+    digits = count_digits(value, tables)
     at = to + digits
     while value >= np.uint64(100):
         rest = value // np.uint64(100)
@@ -207,13 +214,30 @@ def civil(day):
 
 
 @inline
+def write_clock(to, us, fraction, tables):
+    """Hours, minutes, seconds and `fraction` digits of 0 or more microseconds: `23:59:59.5`."""
+    seconds = us // 1_000_000
+    minutes = seconds // 60
+    hours = minutes // 60
+    to = write_two(to, hours, tables) if hours < 100 else write_integer(to, hours, tables)
+    st8(to, 58)
+    to = write_two(to + 1, minutes - 60 * hours, tables)
+    st8(to, 58)
+    to = write_two(to + 1, seconds - 60 * minutes, tables)
+    if fraction > 0:
+        st8(to, 46)
+        part = (us - seconds * 1_000_000) // ld64(tables + POWERS_OF_TEN + 8 * (6 - fraction))
+        to = write_padded(to + 1, part, fraction)
+    return to
+
+
+@inline
 def write_instant(to, us, fraction, tables):
     """Microseconds since 1970 UTC as `2026-01-02T03:04:05Z`, with `fraction` digits if it is not 0.
 
     Years 0..9999; 27 bytes at most.
     """
     day = us // _DAY_US
-    rest = us - day * _DAY_US
     year, month, date = civil(day)
     century = year // 100
     to = write_two(to, century, tables)
@@ -223,18 +247,7 @@ def write_instant(to, us, fraction, tables):
     st8(to, 45)
     to = write_two(to + 1, date, tables)
     st8(to, 84)
-    seconds = rest // 1_000_000
-    minutes = seconds // 60
-    hours = minutes // 60
-    to = write_two(to + 1, hours, tables)
-    st8(to, 58)
-    to = write_two(to + 1, minutes - 60 * hours, tables)
-    st8(to, 58)
-    to = write_two(to + 1, seconds - 60 * minutes, tables)
-    if fraction > 0:
-        st8(to, 46)
-        part = (rest - seconds * 1_000_000) // ld64(tables + POWERS_OF_TEN + 8 * (6 - fraction))
-        to = write_padded(to + 1, part, fraction)
+    to = write_clock(to + 1, us - day * _DAY_US, fraction, tables)
     st8(to, 90)
     return to + 1
 

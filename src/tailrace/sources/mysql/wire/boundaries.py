@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import entry, inline, ld8, ld16, ld32, ld64, st8, st64
+from tailrace.kernels.memory import entry, inline, ld8, ld16, ld32, ld64, same, st8, st64
 from tailrace.sources.mysql.wire.rowcount import count_rows
 
 START, END, TS_US, SOURCE, GNO, WANTED, ROWS, FLAGS = range(8)
@@ -55,23 +55,6 @@ def slot_of(table, slots, mask):
     while ld64(slots + 8 * SLOT_WORDS * i + 8) != 0 and ld64(slots + 8 * SLOT_WORDS * i) != table:
         i = (i + 1) & mask
     return slots + 8 * SLOT_WORDS * i
-
-
-@inline
-def same(a, b, n):
-    """Whether n bytes at two addresses are equal."""
-    end = a + n
-    while a + 8 <= end:
-        if ld64(a) != ld64(b):
-            return False
-        a += 8
-        b += 8
-    while a < end:
-        if ld8(a) != ld8(b):
-            return False
-        a += 1
-        b += 1
-    return True
 
 
 @inline

@@ -7,9 +7,11 @@ Source: mysql strings/decimal.cc, decimal2bin.
 
 import numpy as np
 
-from tailrace.kernels.memory import be32, inline, ld8, ld64, mulhi, st8, st64
-from tailrace.sources.mysql.wire.lookup import T_DIGIT_BYTES, T_TEN
-from tailrace.sources.mysql.wire.numbers import write_i64, write_padded
+from tailrace.kernels.decimals import append, store_decimal128
+from tailrace.kernels.memory import be32, inline, ld8, ld64, st8, st64
+from tailrace.kernels.tables import POWERS_OF_TEN
+from tailrace.kernels.text import write_integer, write_padded
+from tailrace.sources.mysql.wire.lookup import T_DIGIT_BYTES
 
 #: Most digits, and most after the point (MySQL: 30, MariaDB: 38).
 MAX_PRECISION, MAX_SCALE = 65, 38
@@ -44,7 +46,7 @@ def _groups(p, precision, scale, g, kt):
         top = np.int64(0)
         p += nb
         st64(g, v)
-        bad = v >= ld64(kt + T_TEN + 8 * head)
+        bad = v >= ld64(kt + POWERS_OF_TEN + 8 * head)
     else:
         st64(g, 0)
     n = np.int64(1)
@@ -60,7 +62,7 @@ def _groups(p, precision, scale, g, kt):
         v = ((be32(p) ^ top ^ m) & 0xFFFFFFFF) >> (32 - 8 * nb)
         st64(g + 8 * n, v)
         n += 1
-        bad = bad or v >= ld64(kt + T_TEN + 8 * tail)
+        bad = bad or v >= ld64(kt + POWERS_OF_TEN + 8 * tail)
     return np.int64(-1) if bad else n, negative
 
 
@@ -71,7 +73,7 @@ def read_decimal128(p, precision, scale, g, o, kt):
     if n < 0:
         return False
     tail = scale % 9
-    last = ld64(kt + T_TEN + 8 * tail) if tail else np.int64(1000000000)
+    last = ld64(kt + POWERS_OF_TEN + 8 * tail) if tail else np.int64(1000000000)
     if precision <= 18:
         v = ld64(g)
         for i in range(1, n - 1):
@@ -87,16 +89,8 @@ def read_decimal128(p, precision, scale, g, o, kt):
     hi = np.uint64(0)
     for i in range(1, n):
         f = np.uint64(last if i == n - 1 else 1000000000)
-        hi = hi * f + mulhi(lo, f)
-        t = lo * f
-        lo = t + np.uint64(ld64(g + 8 * i))
-        if lo < t:
-            hi += np.uint64(1)
-    if negative:
-        lo = ~lo + np.uint64(1)
-        hi = ~hi + (np.uint64(1) if lo == np.uint64(0) else np.uint64(0))
-    st64(o, np.int64(lo))
-    st64(o + 8, np.int64(hi))
+        lo, hi = append(lo, hi, f, np.uint64(ld64(g + 8 * i)))
+    store_decimal128(o, lo, hi, negative)
     return True
 
 
@@ -115,7 +109,7 @@ def write_decimal(p, precision, scale, g, o, kt):
     i = 0
     while i < whole - 1 and ld64(g + 8 * i) == 0:
         i += 1
-    o = write_i64(o, ld64(g + 8 * i), kt)
+    o = write_integer(o, ld64(g + 8 * i), kt)
     i += 1
     while i < whole:
         o = write_padded(o, ld64(g + 8 * i), 9)

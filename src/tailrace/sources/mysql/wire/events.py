@@ -11,7 +11,7 @@ Source: mysql libs/mysql/binlog/event/binlog_event.h, control_events.h.
 
 import numpy as np
 
-from tailrace.kernels.memory import copy, entry, inline, ld8, ld16, ld32, ld64, st64
+from tailrace.kernels.memory import copy, entry, inline, ld8, ld16, ld32, ld64, same, st64
 from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.crc32 import crc32
 
@@ -91,22 +91,6 @@ def _find(maps, mask, id_):
         if k == 0:
             return np.int64(0)
         i = (i + 1) & mask
-
-
-@inline
-def _same(a, b, n):
-    end = a + n
-    while end - a >= 8:
-        if ld64(a) != ld64(b):
-            return False
-        a += 8
-        b += 8
-    while a < end:
-        if ld8(a) != ld8(b):
-            return False
-        a += 1
-        b += 1
-    return True
 
 
 @inline
@@ -214,7 +198,7 @@ def scan_events(
                 break
             m = _find(maps, mask, ld64(p + HEADER) & 0xFFFFFFFFFFFF)
             body = e - p - HEADER
-            if m == 0 or ld64(m + 16) != body or not _same(ld64(m + 8), p + HEADER, body):
+            if m == 0 or ld64(m + 16) != body or not same(ld64(m + 8), p + HEADER, body):
                 result = np.int64(NEW_MAP)
                 break
         elif action == _GTID:

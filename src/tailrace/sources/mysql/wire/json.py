@@ -24,6 +24,7 @@ from tailrace.kernels.memory import (
     st32,
     st64,
 )
+from tailrace.kernels.text import write_integer, write_padded, write_unsigned
 from tailrace.sources.mysql.wire.decimal import (
     MAX_PRECISION,
     MAX_SCALE,
@@ -31,8 +32,8 @@ from tailrace.sources.mysql.wire.decimal import (
     decimal_bytes,
     write_decimal,
 )
+from tailrace.sources.mysql.wire.doubles import write_double
 from tailrace.sources.mysql.wire.lookup import T_ESCAPE, T_HEX
-from tailrace.sources.mysql.wire.numbers import write_double, write_i64, write_padded, write_u64
 from tailrace.sources.mysql.wire.text import write_base64
 
 MAX_DEPTH = 100
@@ -140,7 +141,7 @@ def _write_opaque(o, limit, p, n, type_, g, kt):
         return np.int64(NO_ROOM)
     st64(o, 0x3A34366573616222)
     st32(o + 8, 0x65707974)
-    o = write_i64(o + 12, type_, kt)
+    o = write_integer(o + 12, type_, kt)
     st8(o, 58)
     o = write_base64(o + 1, p, n, kt)
     st8(o, 34)
@@ -168,18 +169,18 @@ def _write_scalar(t, v, end, o, limit, g, kt):
     if t <= 6:
         if v + 2 > end:
             return np.int64(BROKEN)
-        return write_i64(o, lds16(v) if t == 5 else ld16(v), kt)
+        return write_integer(o, lds16(v) if t == 5 else ld16(v), kt)
     if t <= 8:
         if v + 4 > end:
             return np.int64(BROKEN)
-        return write_i64(o, lds32(v) if t == 7 else ld32(v), kt)
+        return write_integer(o, lds32(v) if t == 7 else ld32(v), kt)
     if t <= 11:
         if v + 8 > end:
             return np.int64(BROKEN)
         if t == 9:
-            return write_i64(o, ld64(v), kt)
+            return write_integer(o, ld64(v), kt)
         if t == 10:
-            return write_u64(o, np.uint64(ld64(v)), kt)
+            return write_unsigned(o, np.uint64(ld64(v)), kt)
         if (ld64(v) >> 52) & 0x7FF == 0x7FF:
             return np.int64(BROKEN)
         return write_double(o, ld64(v), kt)

@@ -13,9 +13,9 @@ from tailrace.kernels.memory import (
     st32,
     st64,
 )
+from tailrace.kernels.text import write_integer
 from tailrace.sources.mysql.wire.events import DOMAIN
 from tailrace.sources.mysql.wire.lookup import T_HEX
-from tailrace.sources.mysql.wire.numbers import write_i64
 
 #: Digits of `seq`, and those that are the same in a whole block: epoch and file number.
 SEQ_DIGITS, SEQ_PREFIX = 32, 12
@@ -77,11 +77,11 @@ def write_gtids(count, txn_list, txs, offsets, text, kt):
         if ld64(x + 24) == 0:
             continue
         if ld64(x + 24) == DOMAIN:
-            o = write_i64(o, ld64(x + 48), kt)
+            o = write_integer(o, ld64(x + 48), kt)
             st8(o, 45)
-            o = write_i64(o + 1, ld64(x + 8), kt)
+            o = write_integer(o + 1, ld64(x + 8), kt)
             st8(o, 45)
-            o = write_i64(o + 1, ld64(x + 32), kt)
+            o = write_integer(o + 1, ld64(x + 32), kt)
             continue
         for j in range(16):
             if j == 4 or j == 6 or j == 8 or j == 10:
@@ -96,6 +96,6 @@ def write_gtids(count, txn_list, txs, offsets, text, kt):
             copy(o, x + 64, n)
             st8(o + n, 58)
             o += n + 1
-        o = write_i64(o, ld64(x + 32), kt)
+        o = write_integer(o, ld64(x + 32), kt)
     st32(offsets + 4 * count, o - text)
     return o - text

@@ -15,6 +15,7 @@ Source: mysql libs/mysql/binlog/event/rows_event.h; sql-common/pack.cc; sql/fiel
 
 import numpy as np
 
+from tailrace.kernels.columns import no_image
 from tailrace.kernels.memory import (
     copy,
     entry,
@@ -326,14 +327,6 @@ def _image(p, end, row, cols, ncol, present, scratch, kt):
 
 
 @inline
-def _no_image(row, cols, variable, nvar):
-    """A row without this image: only offsets need a value."""
-    for j in range(nvar):
-        f = ld64(cols + 64 * ld64(variable + 8 * j) + 32)
-        st32(f + 4 * row + 4, ld32(f + 4 * row))
-
-
-@inline
 def _all_set(p, n):
     """Whether the first n bits at p are set."""
     for j in range(n >> 3):
@@ -491,13 +484,13 @@ def decode_rows(
             q = p
             side = np.int64(0)
             if what == 0:
-                _no_image(n, cols, variable, nvar)
+                no_image(n, cols, variable, nvar)
             else:
                 q = _image(q, end, n, cols, ncol, before_has, scratch, kt)
             if q > 0:
                 side = ncol
                 if what == 2:
-                    _no_image(n, after, variable, nvar)
+                    no_image(n, after, variable, nvar)
                 else:
                     q = _image(q, end, n, after, ncol, after_has, scratch, kt)
             if q < 0:

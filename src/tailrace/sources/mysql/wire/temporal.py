@@ -9,9 +9,8 @@ Source: mysql mysys/my_time.cc, my_datetime_packed_to_binary and its like.
 import numpy as np
 
 from tailrace.kernels.memory import be, be32, inline, ld8, st8
-from tailrace.kernels.text import civil
+from tailrace.kernels.text import civil, write_padded
 from tailrace.sources.mysql.wire.lookup import T_MONTH_DAYS
-from tailrace.sources.mysql.wire.numbers import write_padded
 
 #: Most bytes of a date and time as text.
 MAX_MOMENT_TEXT = 32

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tailrace.kernels.memory import be32, copy, inline, ld8, ld16, ld32, st8, st16, st32
+from tailrace.kernels.tables import BASE64
 from tailrace.kernels.utf8 import is_ascii
 from tailrace.sources.mysql.wire.codepages import (
     BAD,
@@ -21,7 +22,6 @@ from tailrace.sources.mysql.wire.codepages import (
     UTF16LE,
     UTF32,
 )
-from tailrace.sources.mysql.wire.lookup import T_BASE64
 
 #: Results of `write_charset` below zero.
 NO_ROOM, BAD_TEXT = -1, -2
@@ -164,10 +164,10 @@ def write_base64(o, p, n, kt):
         a = ld8(p + i)
         b = ld8(p + i + 1) if i + 1 < n else np.int64(0)
         c = ld8(p + i + 2) if i + 2 < n else np.int64(0)
-        st8(o, ld8(kt + T_BASE64 + (a >> 2)))
-        st8(o + 1, ld8(kt + T_BASE64 + (((a & 3) << 4) | (b >> 4))))
-        st8(o + 2, ld8(kt + T_BASE64 + (((b & 15) << 2) | (c >> 6))) if i + 1 < n else 61)
-        st8(o + 3, ld8(kt + T_BASE64 + (c & 63)) if i + 2 < n else 61)
+        st8(o, ld8(kt + BASE64 + (a >> 2)))
+        st8(o + 1, ld8(kt + BASE64 + (((a & 3) << 4) | (b >> 4))))
+        st8(o + 2, ld8(kt + BASE64 + (((b & 15) << 2) | (c >> 6))) if i + 1 < n else 61)
+        st8(o + 3, ld8(kt + BASE64 + (c & 63)) if i + 2 < n else 61)
         o += 4
         i += 3
     return o

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import inline, ld8, ld64, mulhi, st8, st64
+from tailrace.kernels.decimals import append, store_decimal128
+from tailrace.kernels.memory import inline, ld8, ld64, st8, st64
 from tailrace.kernels.tables import POWERS_OF_TEN
 from tailrace.kernels.text import write_padded, write_unsigned
 from tailrace.sources.postgres.wire.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
@@ -86,21 +87,12 @@ def read_decimal128(p, n, precision, scale, to, tables):
                 factor *= above
                 left = np.int64(0)
             if factor == _FOLD or left == 0:
-                high = high * factor + np.uint64(mulhi(low, factor))
-                low = low * factor + chunk
-                if low < chunk:
-                    high += np.uint64(1)
+                low, high = append(low, high, factor, chunk)
                 chunk = np.uint64(0)
                 factor = np.uint64(1)
         if i < digits:
             return np.int64(NOT_HELD)
-    if sign == _NEGATIVE:
-        low = ~low + np.uint64(1)
-        high = ~high
-        if low == np.uint64(0):
-            high += np.uint64(1)
-    st64(to, np.int64(low))
-    st64(to + 8, np.int64(high))
+    store_decimal128(to, low, high, sign == _NEGATIVE)
     return np.int64(OK)
 
 

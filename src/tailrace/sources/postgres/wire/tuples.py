@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.kernels.memory import be32, entry, inline, ld8, ld32, ld64, set_bit, st8, st32, st64
+from tailrace.kernels.columns import no_image
+from tailrace.kernels.memory import be32, entry, inline, ld8, ld64, same, set_bit, st8, st32, st64
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
 from tailrace.sources.postgres.wire.messages import (
     DELETE,
@@ -121,22 +122,6 @@ def _tuple(p, end, row, cols, ncol, olds, keep, lacks, cursor, tables):
     return p
 
 
-@inline
-def _no_image(row, cols, variable, nvar):
-    """A row without this image: only offsets need a value."""
-    for j in range(nvar):
-        f = ld64(cols + 64 * ld64(variable + 8 * j) + 32)
-        st32(f + 4 * row + 4, ld32(f + 4 * row))
-
-
-@inline
-def _same(a, b, n):
-    for j in range(n):
-        if ld8(a + j) != ld8(b + j):
-            return False
-    return True
-
-
 @entry("int64(int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64)")
 def decode_changes(
     events, chosen, count, cursor, cols, ncol, variable, nvar, out, max_rows, max_bytes, scratch, tables
@@ -211,9 +196,9 @@ def decode_changes(
             status = np.int64(BAD_CHANGE)
             break
         else:
-            _no_image(n, cols, variable, nvar)
+            no_image(n, cols, variable, nvar)
         if what == DELETE:
-            _no_image(n, after, variable, nvar)
+            no_image(n, after, variable, nvar)
         else:
             st64(cursor + 8 * CU_LACKS, 0)
             whole = olds if before == _WHOLE else np.int64(0)
@@ -224,7 +209,7 @@ def decode_changes(
                     st64(cursor + 8 * CU_COLUMN, ld64(cursor + 8 * CU_COLUMN) + ncol)
                 break
             row_lacks = ld64(cursor + 8 * CU_LACKS)
-            if afters > 0 and (row_lacks or batch_lacks) and not _same(lacks, lacking, ncol):
+            if afters > 0 and (row_lacks or batch_lacks) and not same(lacks, lacking, ncol):
                 status = np.int64(BATCH_FULL)
             elif row_lacks and afters == 0:
                 batch_lacks = np.int64(1)
