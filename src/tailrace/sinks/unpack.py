@@ -4,7 +4,8 @@ Four forms of row, each with the columns of the *target*, in its order and its t
 shape was: a column the shape does not have is null, a narrower type is widened.
 
     snapshot rows   the columns
-    last rows       per key of a cell the last change: the columns, `_op` and `_seq` (upsert)
+    last rows       per key of a cell the last change: the columns, `_op` and `_seq` (upsert), and `_absent`
+                    where a target can leave as they are the columns that the log left out of an update
     versions        the columns, from when to when the row was such, and `_seq` (scd2): made of snapshot rows
                     at once, of changes with `_op`, `_seq` and `_ts` by a merge
     log rows        formats.row's columns, `_before`, the whole old row of an update, and `_absent_before`,
@@ -24,13 +25,16 @@ from pyspark.sql.types import StructType
 
 from tailrace.errors import SinkError
 from tailrace.formats.row import ABSENT_TYPE, IN_OLD, ROW_FIELDS, absent, to_rows
-from tailrace.model.change import OP_UPDATE, ChangeBatch
+from tailrace.model.change import OP_CREATE, OP_UPDATE, ChangeBatch
 from tailrace.sinks.columns import stored_type
 from tailrace.sinks.keys import last_of_each_key
 from tailrace.spark.jvm import map_in_arrow
 
 #: What a row that is to be merged carries beside its columns.
 MERGE_FIELDS = (pa.field("_op", pa.int8()), pa.field("_seq", pa.string()))
+
+#: ... where the target leaves columns as they are that are absent, by the target's names; null: none is.
+UPSERT_FIELDS = (*MERGE_FIELDS, pa.field("_absent", pa.list_(pa.string())))
 
 _INSTANT = pa.timestamp("us", "UTC")
 #: ... where each change makes a version: its commit time, null if it is unknown.
@@ -72,6 +76,25 @@ def last_rows(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
         image = rows.select(batch.table.arrow.names)
         arrays = [*_fit_columns(image, columns), batch.op, batch.origin.column("seq")]
         return pa.RecordBatch.from_arrays([a.take(last) for a in arrays], schema=schema)
+
+    return unpack
+
+
+def last_parts(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
+    """As `last_rows`, of updates also those that lack columns."""
+    schema = pa.schema([*columns, *UPSERT_FIELDS])
+
+    def unpack(batch: ChangeBatch) -> pa.RecordBatch:
+        lacking = {name.lower() for name in batch.absent_after}
+        if lacking and pc.any(pc.equal(batch.op, OP_CREATE)).as_py():
+            require_whole_rows(batch)  # a row that is new, or has a new key: nothing to leave as it is
+        rows = to_rows(batch)
+        last = last_of_each_key(rows.select(list(key)).columns)
+        names = [field.name for field in columns if field.name.lower() in lacking] or None
+        arrays = [*_fit_columns(rows.select(batch.table.arrow.names), columns), batch.op]
+        arrays.append(batch.origin.column("seq"))
+        absent_names = pa.array([names] * len(last), UPSERT_FIELDS[-1].type)
+        return pa.RecordBatch.from_arrays([*(a.take(last) for a in arrays), absent_names], schema=schema)
 
     return unpack
 

@@ -30,7 +30,7 @@ from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.form import Form
 from tailrace.sinks.delta.merge import column
 from tailrace.sinks.delta.pending import BATCH, changes_path, overlay
-from tailrace.sinks.unpack import MERGE_FIELDS, log_fields
+from tailrace.sinks.unpack import UPSERT_FIELDS, log_fields, spark_schema
 from tailrace.spark.jvm import delta_state, map_in_arrow
 from tailrace.verify.checksum import Checksums, bucket_of
 
@@ -112,9 +112,14 @@ def target_after(
         frame = frame.where("_is_current").select(*(column(name) for name in schema.names))
     if waiting is not None:
         changes = waiting[0].drop(BATCH.name)
-        columns = [*schema.names, *(field.name for field in MERGE_FIELDS)]
-        held = {name for name in columns if name in changes.columns}
-        changes = changes.select(*(column(n) if n in held else f.lit(None).alias(n) for n in columns))
+        held = set(changes.columns)
+        wanted = [*spark_schema(schema), *spark_schema(pa.schema(list(UPSERT_FIELDS)))]
+        changes = changes.select(
+            *(
+                column(c.name) if c.name in held else f.lit(None).cast(c.dataType).alias(c.name)
+                for c in wanted
+            )
+        )
         frame = overlay(frame, changes, key)
     return Target(frame, version, schema)
 

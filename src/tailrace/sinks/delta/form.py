@@ -10,11 +10,11 @@ from tailrace.config.sinks import WriteMode
 from tailrace.sinks.columns import AddColumn
 from tailrace.sinks.unpack import (
     CHANGE_FIELDS,
-    MERGE_FIELDS,
+    UPSERT_FIELDS,
     VERSION_FIELDS,
     Unpack,
     first_versions,
-    last_rows,
+    last_parts,
     log_fields,
     log_rows,
     snapshot_rows,
@@ -77,7 +77,7 @@ class Form:
         """What changes become: to be appended, or merged if `merges`."""
         match self.mode:
             case WriteMode.UPSERT:
-                return last_rows(columns, key), self.changes(columns)
+                return last_parts(columns, key), self.changes(columns)
             case WriteMode.SCD2:
                 return version_changes(columns), self.changes(columns)
             case WriteMode.CHANGELOG:
@@ -85,4 +85,4 @@ class Form:
 
     def changes(self, columns: pa.Schema) -> pa.Schema:
         """All columns of changes that are to be merged."""
-        return pa.schema([*columns, *(CHANGE_FIELDS if self.mode is WriteMode.SCD2 else MERGE_FIELDS)])
+        return pa.schema([*columns, *(CHANGE_FIELDS if self.mode is WriteMode.SCD2 else UPSERT_FIELDS)])

@@ -1,6 +1,9 @@
 """Changes into a table: MERGE, for rows and for versions of rows.
 
-**upsert**: of each key the last change counts. Deletes delete, the rest updates or inserts.
+**upsert**: of each key the last change counts. Deletes delete, the rest updates or inserts. A column that the
+log left out of an update (PostgreSQL: unchanged TOAST values) is what the last change says that has it; where
+none has, the target's row keeps its own. An update without such a row is of one that is deleted later (a
+snapshot that was read again lacks it): it is passed over.
 
 **scd2**: every change of a key is the end of a version and, but for a delete, the beginning of one:
 
@@ -44,27 +47,53 @@ def merge(
     Args:
         table: the target.
         mode: UPSERT or SCD2.
-        changes: rows of the columns and of MERGE_FIELDS or CHANGE_FIELDS, in any order.
+        changes: rows of the columns and of UPSERT_FIELDS or CHANGE_FIELDS, in any order.
         columns: the source's columns.
         key: those that tell rows apart.
         mark: what the commit carries.
     """
-    if mode is WriteMode.UPSERT:
-        statement, source = _upsert, last_of_each_key(changes, key)
-    else:
-        statement, source = _versions, _closing_and_opening(changes, key)
-    source.createOrReplaceTempView(_VIEW)
     on = " AND ".join(f"t.{identifier(k)} = s.{identifier(k)}" for k in key)
     on += _bounds(changes, columns.field(key[0]))
+    if mode is WriteMode.UPSERT:
+        lacking = lacking_in(changes)
+        source, actions = last_of_each_key(changes, key, lacking), _upsert(columns.names, on, lacking)
+    else:
+        source, actions = _closing_and_opening(changes, key), _versions(columns.names, on)
+    source.createOrReplaceTempView(_VIEW)
     with table.marked(mark):
-        table.session.sql(f"MERGE INTO {table.sql} AS t USING {_VIEW} AS s {statement(columns.names, on)}")
+        table.session.sql(f"MERGE INTO {table.sql} AS t USING {_VIEW} AS s {actions}")
 
 
-def last_of_each_key(changes: DataFrame, key: Sequence[str]) -> DataFrame:
-    """The change of each key that comes last."""
-    row = f.struct(*(column(name) for name in changes.columns))
-    last = changes.groupBy(*(column(name) for name in key)).agg(f.max_by(row, "_seq").alias("_last"))
-    return last.select("_last.*")
+def lacking_in(changes: DataFrame) -> list[str]:
+    """The columns that some of the changes lack."""
+    names = f.array_distinct(f.flatten(f.collect_set("_absent")))
+    return sorted(changes.where("_absent IS NOT NULL").agg(names).collect()[0][0])
+
+
+def last_of_each_key(changes: DataFrame, key: Sequence[str], lacking: Sequence[str] = ()) -> DataFrame:
+    """The change of each key that comes last.
+
+    A column of `lacking` is as in the last change that has it; `_lacks` has the numbers, in `lacking`, of
+    those that none has.
+    """
+    row = f.struct(*(column(name) for name in changes.columns if name not in (*lacking, "_absent")))
+    known = [
+        f.max_by(f.struct(column(name).alias("value")), f.when(~_in_absent(name), f.col("_seq")))
+        for name in lacking
+    ]
+    last = changes.groupBy(*(column(name) for name in key)).agg(
+        f.max_by(row, "_seq").alias("_last"), *(value.alias(f"_known{i}") for i, value in enumerate(known))
+    )
+    values = [f.col(f"_known{i}.value").alias(name) for i, name in enumerate(lacking)]
+    lacks = [f.when(f.col(f"_known{i}").isNull(), f.lit(i)) for i in range(len(lacking))]
+    return last.select(
+        "_last.*", *values, f.array_compact(f.array(*lacks)).cast("array<int>").alias("_lacks")
+    )
+
+
+def _in_absent(name: str) -> Column:
+    """Whether a row lacks a column."""
+    return f.coalesce(f.array_contains("_absent", name), f.lit(False))
 
 
 def column(name: str) -> Column:
@@ -72,13 +101,17 @@ def column(name: str) -> Column:
     return f.col(identifier(name))
 
 
-def _upsert(columns: Sequence[str], on: str) -> str:
+def _upsert(columns: Sequence[str], on: str, lacking: Sequence[str]) -> str:
     names = [identifier(name) for name in columns]
+    values = {name: f"s.{name}" for name in names}
+    for number, name in enumerate(map(identifier, lacking)):
+        values[name] = f"if(array_contains(s._lacks, {number}), t.{name}, s.{name})"
+    sets = ", ".join(f"t.{name} = {value}" for name, value in values.items())
     return (
         f"ON {on}"
         f" WHEN MATCHED AND s._op = {OP_DELETE} THEN DELETE"
-        f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{n} = s.{n}' for n in names)}"
-        f" WHEN NOT MATCHED AND s._op <> {OP_DELETE} THEN INSERT ({', '.join(names)})"
+        f" WHEN MATCHED THEN UPDATE SET {sets}"
+        f" WHEN NOT MATCHED AND s._op <> {OP_DELETE} AND size(s._lacks) = 0 THEN INSERT ({', '.join(names)})"
         f" VALUES ({', '.join(f's.{n}' for n in names)})"
     )
 

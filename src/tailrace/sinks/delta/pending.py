@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.columns import follow
-from tailrace.sinks.delta.merge import column, last_of_each_key
+from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
 from tailrace.sinks.delta.table import DeltaTable, Shape
 from tailrace.sinks.unpack import Unpack
 from tailrace.spark.jvm import DeltaState, Mark
@@ -44,12 +44,26 @@ def changes_path(root: str, target: str) -> str:
 
 def overlay(rows: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataFrame:
     """`rows` with pending changes brought in; changes that are in them already change nothing."""
-    last = last_of_each_key(changes, key)
+    lacking = lacking_in(changes)
+    last = last_of_each_key(changes, key, lacking)
     same = [rows[identifier(name)].eqNullSafe(last[identifier(name)]) for name in key]
     kept = rows.join(last, same, "left_anti")
-    return kept.unionByName(
-        last.where(f.col("_op") != OP_DELETE).select(*(column(name) for name in rows.columns))
-    )
+    new = last.where(f.col("_op") != OP_DELETE)
+    whole = new.where(f.size("_lacks") == 0).select(*(column(name) for name in rows.columns))
+    if lacking:
+        parts = new.where(f.size("_lacks") > 0).alias("new").join(rows.alias("old"), list(key))
+        whole = whole.unionByName(parts.select(*(_kept(name, key, lacking) for name in rows.columns)))
+    return kept.unionByName(whole)
+
+
+def _kept(name: str, key: Sequence[str], lacking: Sequence[str]) -> Column:
+    """A column of a row that was updated by a change that may lack it."""
+    if name in key:
+        return column(name)
+    new, old = f.col(f"new.{identifier(name)}"), f.col(f"old.{identifier(name)}")
+    if name not in lacking:
+        return new.alias(name)
+    return f.when(f.array_contains("new._lacks", lacking.index(name)), old).otherwise(new).alias(name)
 
 
 class Pending:
