@@ -17,14 +17,12 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from tailrace.formats.base import SchemaIds, SchemaText
+from tailrace.formats.base import SchemaText
 from tailrace.formats.connect import Schema
-from tailrace.formats.envelopes import Envelopes, frame
 from tailrace.formats.kernels import records
 from tailrace.formats.layout import dumps
 from tailrace.formats.records import (
@@ -36,10 +34,10 @@ from tailrace.formats.records import (
     image_columns,
     source_columns,
     transaction_columns,
-    write,
+    varint,
 )
+from tailrace.formats.registered import RegisteredEncoding
 from tailrace.model.change import ChangeBatch
-from tailrace.model.table import TableSchema
 
 _TYPES = {
     "int8": "int",
@@ -64,60 +62,14 @@ _FIRST, _SECOND = b"\x00", b"\x02"
 _POINT_TAGS, _GEOMETRY_TAGS = (0, 0, 2, 2, 0), (0, 0, 0, 2, 0)
 
 
-@dataclass(frozen=True)
-class AvroEncoding:
-    """Keys and values in Avro.
-
-    Args:
-        envelopes: what they look like.
-    """
-
-    envelopes: Envelopes
-    has_tombstones: bool = True
-
-    def key_schema(self, table: TableSchema) -> SchemaText | None:
-        """See Encoding."""
-        return _registered(self, table, "key") if table.key else None
-
-    def value_schema(self, table: TableSchema) -> SchemaText:
-        """See Encoding."""
-        return _registered(self, table, "value")
-
-    def keys(self, batch: ChangeBatch, ids: SchemaIds) -> pa.Array:
-        """See Encoding."""
-        table = batch.table
-        if not table.key:
-            return pa.nulls(len(batch), pa.binary())
-        schema = _schema(self.envelopes, table, "key")
-        opening = frame(_registered(self, table, "key"), ids)
-        parts = [Part(records.ALWAYS, opening=opening)]
-        for when, image in ((records.IF_DELETED, batch.before), (records.IF_KEPT, batch.after)):
-            columns = image_columns(table, table.key, schema, image, self.envelopes.modes)
-            parts.append(Part(when, fields(columns, AVRO)))
-        return write(parts, batch, zigzag=True)
-
-    def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:
-        """See Encoding."""
-        table, of = batch.table, self.envelopes
-        before, after, source, transaction, *closing = _schema(of, table, "value")["fields"]
-        names = [column.name for column in table.columns]
-        parts = [Part(records.ALWAYS, opening=frame(_registered(self, table, "value"), ids))]
-        for schema, image in ((before, batch.before), (after, batch.after)):
-            parts.append(_optional(image, image_columns(table, names, schema, image, of.modes)))
-        parts.append(Part(records.ALWAYS, fields(source_columns(batch, source, of), AVRO)))
-        place = batch.place
-        parts.append(_optional(place, [] if place is None else transaction_columns(batch, transaction)))
-        parts.append(Part(records.ALWAYS, fields(closing_columns(batch, closing, now_ms), AVRO)))
-        return write(parts, batch, zigzag=True)
-
-
 class _Avro:
-    """See Marks."""
+    """See BinaryFormat."""
 
     zigzag = True
+    opening = b""
 
     def of(self, column: Column, number: int) -> Field:  # noqa: ARG002 - Avro's fields have no numbers
-        """See Marks."""
+        """See BinaryFormat."""
         schema, cell = column.schema, column.cell
         if cell is None:
             return Field(schema["field"], encode(schema, column.constant))
@@ -131,8 +83,37 @@ class _Avro:
             tags = _POINT_TAGS if schema["name"].endswith(".Point") else _GEOMETRY_TAGS
         return Field(schema["field"], value, cell.array, column.kind, absent, cell.detail, tags)
 
+    def registered(self, subject: str, schema: Schema) -> SchemaText:
+        """See BinaryFormat."""
+        return SchemaText(subject, "AVRO", dumps(avro_schema(schema)))
+
+    def message(self, schema: Schema, value: Mapping[str, Any]) -> bytes:
+        """See BinaryFormat."""
+        return encode(schema, value)
+
 
 AVRO = _Avro()
+
+
+@dataclass(frozen=True)
+class AvroEncoding(RegisteredEncoding):
+    """Keys and values in Avro."""
+
+    format = AVRO
+
+    def _value(self, batch: ChangeBatch, envelope: Sequence[Schema], now_ms: int) -> list[Part]:
+        table, of = batch.table, self.envelopes
+        before, after, source, transaction, *closing = envelope
+        names = [column.name for column in table.columns]
+        parts = [
+            _optional(image, image_columns(table, names, schema, image, of.modes))
+            for schema, image in ((before, batch.before), (after, batch.after))
+        ]
+        parts.append(Part(records.ALWAYS, fields(source_columns(batch, source, of), AVRO)))
+        place = batch.place
+        parts.append(_optional(place, [] if place is None else transaction_columns(batch, transaction)))
+        parts.append(Part(records.ALWAYS, fields(closing_columns(batch, closing, now_ms), AVRO)))
+        return parts
 
 
 def _optional(image: pa.StructArray | None, columns: Sequence[Column]) -> Part:
@@ -179,13 +160,7 @@ def _branches(schema: Schema) -> tuple[bytes, bytes]:
 
 
 def _long(value: int) -> bytes:
-    rest = (value << 1) ^ (value >> 63)
-    made = bytearray()
-    while rest >= 128:
-        made.append(rest & 127 | 128)
-        rest >>= 7
-    made.append(rest)
-    return bytes(made)
+    return varint((value << 1) ^ (value >> 63))
 
 
 def _avro(schema: Schema, enclosing: str, seen: set[str]) -> Any:
@@ -247,15 +222,3 @@ def _properties(schema: Schema) -> dict[str, Any]:
     if schema["type"] in ("int8", "int16"):
         made["connect.type"] = schema["type"]
     return made
-
-
-@lru_cache(maxsize=1024)
-def _schema(envelopes: Envelopes, table: TableSchema, part: str) -> Schema:
-    return envelopes.key(table) if part == "key" else envelopes.value(table)
-
-
-@lru_cache(maxsize=1024)
-def _registered(encoding: AvroEncoding, table: TableSchema, part: str) -> SchemaText:
-    schema = _schema(encoding.envelopes, table, part)
-    name = encoding.envelopes.subject(table.id, part, schema["name"])
-    return SchemaText(name, "AVRO", dumps(avro_schema(schema)))

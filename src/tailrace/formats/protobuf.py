@@ -22,15 +22,13 @@ import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from tailrace.errors import SinkError
-from tailrace.formats.base import SchemaIds, SchemaText
+from tailrace.formats.base import SchemaText
 from tailrace.formats.connect import Schema
-from tailrace.formats.envelopes import Envelopes, frame
 from tailrace.formats.kernels import documents, records
 from tailrace.formats.layout import dumps
 from tailrace.formats.records import (
@@ -42,10 +40,10 @@ from tailrace.formats.records import (
     image_columns,
     source_columns,
     transaction_columns,
-    write,
+    varint,
 )
+from tailrace.formats.registered import RegisteredEncoding
 from tailrace.model.change import ChangeBatch
-from tailrace.model.table import TableSchema
 
 _TYPES = {
     "int8": "int32",
@@ -69,67 +67,14 @@ _FIRST_MESSAGE = b"\0"
 _POINT_TAGS, _GEOMETRY_TAGS = (0x09, 0x11, 0x1A, 0x20, -1), (0, 0, 0x0A, 0x10, -1)
 
 
-@dataclass(frozen=True)
-class ProtobufEncoding:
-    """Keys and values in Protobuf.
-
-    Args:
-        envelopes: what they look like.
-    """
-
-    envelopes: Envelopes
-    has_tombstones: bool = True
-
-    def key_schema(self, table: TableSchema) -> SchemaText | None:
-        """See Encoding."""
-        return _registered(self, table, "key") if table.key else None
-
-    def value_schema(self, table: TableSchema) -> SchemaText:
-        """See Encoding."""
-        return _registered(self, table, "value")
-
-    def keys(self, batch: ChangeBatch, ids: SchemaIds) -> pa.Array:
-        """See Encoding."""
-        table = batch.table
-        if not table.key:
-            return pa.nulls(len(batch), pa.binary())
-        schema = _schema(self.envelopes, table, "key")
-        opening = frame(_registered(self, table, "key"), ids) + _FIRST_MESSAGE
-        parts = [Part(records.ALWAYS, opening=opening)]
-        for when, image in ((records.IF_DELETED, batch.before), (records.IF_KEPT, batch.after)):
-            columns = image_columns(table, table.key, schema, image, self.envelopes.modes)
-            parts.append(Part(when, fields(columns, PROTOBUF)))
-        return write(parts, batch, zigzag=False)
-
-    def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:
-        """See Encoding."""
-        table, of = batch.table, self.envelopes
-        schema = _schema(of, table, "value")
-        before, after, source, transaction, *closing = schema["fields"]
-        names = [column.name for column in table.columns]
-        opening = frame(_registered(self, table, "value"), ids) + _FIRST_MESSAGE
-        parts = [Part(records.ALWAYS, opening=opening)]
-        for number, image_schema, image in ((1, before, batch.before), (2, after, batch.after)):
-            if image is not None:
-                parts.append(_part(number, image_columns(table, names, image_schema, image, of.modes), image))
-        columns = source_columns(batch, source, of)
-        parts.append(_part(3, columns))
-        if batch.place is not None:
-            parts.append(_part(4, transaction_columns(batch, transaction), batch.place))
-        columns = closing_columns(batch, closing, now_ms)
-        parts.append(
-            Part(records.ALWAYS, [PROTOBUF.of(column, number) for number, column in enumerate(columns, 5)])
-        )
-        return write(parts, batch, zigzag=False)
-
-
 class _Protobuf:
-    """See Marks."""
+    """See BinaryFormat."""
 
     zigzag = False
+    opening = _FIRST_MESSAGE
 
     def of(self, column: Column, number: int) -> Field:
-        """See Marks."""
+        """See BinaryFormat."""
         schema, cell = column.schema, column.cell
         if cell is None:
             return Field(schema["field"], encode_field(schema, column.constant, number))
@@ -147,8 +92,39 @@ class _Protobuf:
         detail = cell.detail if cell.kind == documents.INSTANT else 0
         return Field(schema["field"], present, cell.array, column.kind, absent, detail, tags)
 
+    def registered(self, subject: str, schema: Schema) -> SchemaText:
+        """See BinaryFormat."""
+        return SchemaText(subject, "PROTOBUF", proto_text(schema))
+
+    def message(self, schema: Schema, value: Mapping[str, Any]) -> bytes:
+        """See BinaryFormat."""
+        return encode(schema, value)
+
 
 PROTOBUF = _Protobuf()
+
+
+@dataclass(frozen=True)
+class ProtobufEncoding(RegisteredEncoding):
+    """Keys and values in Protobuf."""
+
+    format = PROTOBUF
+
+    def _value(self, batch: ChangeBatch, envelope: Sequence[Schema], now_ms: int) -> list[Part]:
+        table, of = batch.table, self.envelopes
+        before, after, source, transaction, *closing = envelope
+        names = [column.name for column in table.columns]
+        parts = [
+            _part(number, image_columns(table, names, schema, image, of.modes), image)
+            for number, schema, image in ((1, before, batch.before), (2, after, batch.after))
+            if image is not None
+        ]
+        parts.append(_part(3, source_columns(batch, source, of)))
+        if batch.place is not None:
+            parts.append(_part(4, transaction_columns(batch, transaction), batch.place))
+        last = enumerate(closing_columns(batch, closing, now_ms), 5)
+        parts.append(Part(records.ALWAYS, [PROTOBUF.of(column, number) for number, column in last]))
+        return parts
 
 
 def _part(number: int, columns: Sequence[Column], image: pa.StructArray | None = None) -> Part:
@@ -224,13 +200,7 @@ def _wire(schema: Schema) -> int:
 
 
 def _varint(value: int) -> bytes:
-    rest = value % 2**64
-    made = bytearray()
-    while rest >= 128:
-        made.append(rest & 127 | 128)
-        rest >>= 7
-    made.append(rest)
-    return bytes(made)
+    return varint(value % 2**64)
 
 
 def _decimal_closing(schema: Schema) -> bytes:
@@ -303,15 +273,3 @@ def _all_fields(schema: Schema) -> Iterator[Schema]:
 
 def _identifier(name: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
-
-
-@lru_cache(maxsize=1024)
-def _schema(envelopes: Envelopes, table: TableSchema, part: str) -> Schema:
-    return envelopes.key(table) if part == "key" else envelopes.value(table)
-
-
-@lru_cache(maxsize=1024)
-def _registered(encoding: ProtobufEncoding, table: TableSchema, part: str) -> SchemaText:
-    schema = _schema(encoding.envelopes, table, part)
-    name = encoding.envelopes.subject(table.id, part, schema["name"])
-    return SchemaText(name, "PROTOBUF", proto_text(schema))

@@ -1,13 +1,13 @@
 """Runs the record kernel over a batch of changes, and what Avro and Protobuf have in common.
 
 A format says for each field of a Connect schema which bytes stand before its value and which stand for NULL
-(`Marks`); what the values are, and in which order they come, is found here, from the same schemas and columns
-as the JSON messages. So a message says the same in all three.
+(`BinaryFormat`); what the values are, and in which order they come, is found here, from the same schemas and
+columns as the JSON messages. So a message says the same in all three.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tailrace.errors import SinkError
 from tailrace.formats import postgres
+from tailrace.formats.base import SchemaText
 from tailrace.formats.connect import Schema
 from tailrace.formats.envelope import snapshot_marks
 from tailrace.formats.envelopes import Envelopes
@@ -114,13 +115,26 @@ class Column:
         return self.cell.kind
 
 
-class Marks(Protocol):
-    """What a format writes round values."""
+class BinaryFormat(Protocol):
+    """What a format writes round values, and its schemas."""
 
+    #: Whether integers that are near zero on either side are short.
     zigzag: bool
+    #: What a message begins with behind the schema's id.
+    opening: bytes
 
     def of(self, column: Column, number: int) -> Field:
         """The field of a column; `number` counts the fields of its record from 1."""
+
+    def registered(self, subject: str, schema: Schema) -> SchemaText:
+        """A Connect schema as the registry has it.
+
+        Raises:
+            SinkError: it has a type for which the format has none.
+        """
+
+    def message(self, schema: Schema, value: Mapping[str, Any]) -> bytes:
+        """One struct as a message behind the schema's id, for messages that are few."""
 
 
 def image_columns(
@@ -190,9 +204,19 @@ def closing_columns(batch: ChangeBatch, fields: Sequence[Schema], now_ms: int) -
     ]
 
 
-def fields(columns: Sequence[Column], marks: Marks) -> list[Field]:
+def fields(columns: Sequence[Column], format_: BinaryFormat) -> list[Field]:
     """The columns as a format writes them."""
-    return [marks.of(column, number) for number, column in enumerate(columns, 1)]
+    return [format_.of(column, number) for number, column in enumerate(columns, 1)]
+
+
+def varint(value: int) -> bytes:
+    """An integer of 0 or more, seven bits a byte, the lowest first."""
+    made = bytearray()
+    while value >= 128:
+        made.append(value & 127 | 128)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
 
 
 def write(parts: Sequence[Part], batch: ChangeBatch, *, zigzag: bool) -> pa.Array:

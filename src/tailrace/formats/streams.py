@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from tailrace.formats import avro, protobuf
+from tailrace.formats.avro import AVRO
 from tailrace.formats.base import NO_IDS, SchemaIds, SchemaText
 from tailrace.formats.connect import Schema, source_schema
 from tailrace.formats.debezium import debezium_schema
@@ -34,6 +34,8 @@ from tailrace.formats.declared import jdbc_code
 from tailrace.formats.envelopes import Envelopes, frame, subject
 from tailrace.formats.layout import dumps
 from tailrace.formats.names import adjusted
+from tailrace.formats.protobuf import PROTOBUF
+from tailrace.formats.records import BinaryFormat
 from tailrace.formats.transactions import Transaction
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import Kind
@@ -43,6 +45,8 @@ Stream = Literal["transaction", "heartbeat", "schema_change"]
 
 _COMMON = "io.debezium.connector.common"
 _HISTORY = "io.debezium.connector.schema"
+#: How messages are written that are no JSON.
+_FORMATS: Mapping[str, BinaryFormat] = {"avro": AVRO, "protobuf": PROTOBUF}
 Message = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
@@ -170,11 +174,9 @@ class SideStreams:
     def _encoded(
         self, stream: Stream, part: str, schema: Schema, value: Mapping[str, Any], ids: SchemaIds
     ) -> bytes:
-        match self.encoding:
-            case "avro":
-                return frame(self._registered(stream, part, schema), ids) + avro.encode(schema, value)
-            case "protobuf":
-                return frame(self._registered(stream, part, schema), ids) + protobuf.encode(schema, value)
+        if self.encoding != "json":
+            registered = self._registered(stream, part, schema)
+            return frame(registered, ids) + _FORMATS[self.encoding].message(schema, value)
         payload = dumps(_whole(schema, value))
         return (
             f'{{"schema":{dumps(schema)},"payload":{payload}}}' if self.json_schemas else payload
@@ -182,9 +184,7 @@ class SideStreams:
 
     def _registered(self, stream: Stream, part: str, schema: Schema) -> SchemaText:
         name = subject(self.envelopes.subjects, self.topic(stream), part, schema["name"])
-        if self.encoding == "avro":
-            return SchemaText(name, "AVRO", dumps(avro.avro_schema(schema)))
-        return SchemaText(name, "PROTOBUF", protobuf.proto_text(schema))
+        return _FORMATS[self.encoding].registered(name, schema)
 
     def _connect(self, stream: Stream) -> tuple[Schema, Schema]:
         """Connect schemas of a stream's keys and values."""
