@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import PositionLostError
+from tailrace.model.split import SnapshotSplit
+from tailrace.reader.snapshot import read_snapshot
+from tailrace.sources import registry
 from tests.recovery.test_postgres_exactness import follow_to_end, now
 from tests.support.engine import Engine, changes_of, multiset, rows_of
 from tests.support.postgres import SUBJECTS, fill, options_for
@@ -125,3 +130,29 @@ def test_stream_stops_when_its_slot_does_not_hold_what_it_needs(postgres, postgr
         engine.plan.hold()
         with pytest.raises(PositionLostError, match=said):
             follow_to_end(postgres, engine, [])
+
+
+def test_rows_as_of_a_batch_can_be_read_beside_a_stream_that_has_gone_on(postgres, postgres_database):
+    fill(postgres, postgres_database, NUMBERS, 50, identity="FULL")
+    options = options_for(postgres, postgres_database, "public.numbers")
+    with Engine(options) as engine, closing(registry.source(options)) as beside:
+        follow_to_end(postgres, engine, [])
+        beside.keep_log()
+        at = beside.position(engine.offset.log)
+        query = "SELECT id, v, pad FROM numbers ORDER BY id"
+        expected = postgres.execute(query, database=postgres_database)
+        postgres.execute(
+            "UPDATE numbers SET v = v + 1 WHERE id < 30",
+            "DELETE FROM numbers WHERE id > 80",
+            "INSERT INTO numbers VALUES (1, 1, '')",
+            database=postgres_database,
+        )
+        follow_to_end(postgres, engine, [])
+        engine.plan.commit(engine.offset)
+        confirmed = f"SELECT confirmed_flush_lsn > '{at}' FROM pg_replication_slots"
+        postgres.wait_until(f"{confirmed} WHERE slot_name = '{options.slot}'", bool)
+        (table,) = beside.tables()
+        split = SnapshotSplit(table.schema, None, None, beside.as_of(at), 1000)
+        with closing(registry.session(options)) as session:
+            rows = rows_of(list(read_snapshot(session.located(split), session, exact=True)))
+        assert sorted(list(row.values()) for row in rows) == expected

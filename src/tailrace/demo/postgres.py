@@ -112,6 +112,8 @@ class PostgresShop:
             f"ALTER DATABASE {DATABASE} SET search_path = {DATABASE}",
             f"SET search_path = {DATABASE}",
             *_CREATE,
+            # what verification under load needs: rows are put back to the batch's end by what they were
+            *(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in TABLES),
             database=DATABASE,
         )
 

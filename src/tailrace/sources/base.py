@@ -130,6 +130,9 @@ class Source(Protocol):
     def confirm(self, position: Any) -> None:
         """All up to `position` is in the sink for good: the log need not be kept for this stream."""
 
+    def keep_log(self) -> None:
+        """Keep the log from a batch on that is in the sink, for readers beside the stream, until `close`."""
+
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`, None when fewer remain."""
 

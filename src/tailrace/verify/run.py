@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,7 +63,7 @@ def verify(
     """Compare every target of `pipeline` with its source.
 
     Args:
-        pipeline: a pipeline with a Delta sink that has run or is running, or with a MySQL replica that rests.
+        pipeline: a pipeline with a Delta sink that has run or is running, or with a replica that rests.
         spark: a session with Delta.
         pattern: regular expression over whole `database.table` names: only these tables.
         limit: most differing rows to report of each kind and target.
@@ -79,30 +80,29 @@ def verify(
     spark = spark.newSession()
     # A pipeline's session hands over few rows at a time, as they are cells there.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
-    batch, end = _last_committed(pipeline.checkpoint)
-    targets = targets_of(pipeline, spark, batch)
-    source = registry.source(pipeline.source)
-    by_target, skipped = _tables(pipeline, source, end, pattern)
-    if not by_target:
-        raise StateError("there is nothing to compare", "; ".join(f"`{n}`: {why}" for n, why in skipped))
-    stopping = threading.Event()
-    assert end.log is not None
-    reader = Reader(pipeline.source, source.as_of(source.position(end.log)), stopping, on_rows)
-    with ThreadPoolExecutor(parallelism, "verify") as pool:
-        try:
-            work = [_Comparison.of(targets, name, listed) for name, listed in sorted(by_target.items())]
-            for one in work:
-                one.begin(pool, source, reader, parallelism)
-            reports = tuple(one.finish(pool, reader, limit) for one in work)
-            targets.confirm()
-        except BaseException:
-            stopping.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        finally:
-            source.close()
-    position = str(source.position(end.log))
-    return Report(batch, position, reports, tuple(skipped), time.monotonic() - started)
+    with closing(registry.source(pipeline.source)) as source:
+        source.keep_log()  # first: the log behind the batch must still be there however long it takes
+        batch, end = _last_committed(pipeline.checkpoint)
+        targets = targets_of(pipeline, spark, batch)
+        by_target, skipped = _tables(pipeline, source, end, pattern)
+        if not by_target:
+            raise StateError("there is nothing to compare", "; ".join(f"`{n}`: {why}" for n, why in skipped))
+        stopping = threading.Event()
+        assert end.log is not None
+        position = source.position(end.log)
+        reader = Reader(pipeline.source, source.as_of(position), stopping, on_rows)
+        with ThreadPoolExecutor(parallelism, "verify") as pool:
+            try:
+                work = [_Comparison.of(targets, name, listed) for name, listed in sorted(by_target.items())]
+                for one in work:
+                    one.begin(pool, source, reader, parallelism)
+                reports = tuple(one.finish(pool, reader, limit) for one in work)
+                targets.confirm()
+            except BaseException:
+                stopping.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return Report(batch, str(position), reports, tuple(skipped), time.monotonic() - started)
 
 
 @dataclass

@@ -84,6 +84,9 @@ class MySqlSource:
     def confirm(self, position: MySqlPosition) -> None:
         """A binary log keeps itself."""
 
+    def keep_log(self) -> None:
+        """A binary log keeps itself."""
+
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""
         return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ class PostgresSession:
         self._asking = Planning(options, "task")
         #: Where the snapshot of the split that is read stands.
         self._seen: PostgresPosition | None = None
+        #: Where the log is read: of the stream's slot, or of the copy of it that is kept for such readers.
+        self._log_options = options
 
     def located(self, split: S) -> S:
         """`split` itself: positions are the same on every server that may answer."""
@@ -54,6 +57,10 @@ class PostgresSession:
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
         """The rows of the split's range, under the snapshot that was made for its batch."""
         doing = f"reading {split.table.id}"
+        if "slot" in split.as_of:
+            self._log_options = replace(
+                self._options, slot_name=split.as_of["slot"], publication_name=self._options.publication
+            )
         self._seen = PostgresPosition(
             parse_lsn(split.as_of["seen"]), split.as_of["server"], split.as_of["ts_ms"]
         )
@@ -102,7 +109,7 @@ class PostgresSession:
             else:
                 yield from batches
                 return
-        with closing(LogReader(self._options, start, end, binary=split.events is None)) as reader:
+        with closing(LogReader(self._log_options, start, end, binary=split.events is None)) as reader:
             decoder = self._decoder(split, start, end)
             for piece in reader:
                 yield from decoder.feed(piece)

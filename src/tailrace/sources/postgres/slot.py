@@ -2,6 +2,7 @@
 
     the stream's slot    holds the log from the last batch that is in the sink
     a copy of it         temporary; a task reads a range of the log by it, beside the driver and others
+    a copy that is kept  temporary; holds the log for readers beside the stream (verify), who copy it in turn
     a snapshot's slot    temporary; its consistent point is where an exported snapshot stands (`snapshots`)
 
 Source: PostgreSQL manual, "Streaming Replication Protocol", "Replication Management Functions",
@@ -17,7 +18,7 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError
-from tailrace.sources.postgres.connection import Connection, sqlstate
+from tailrace.sources.postgres.connection import Connection, connect, sqlstate
 from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
 
@@ -130,6 +131,33 @@ def copy(connection: Connection, name: str) -> str:
             raise lost(name, str(error.args[0].get("M", ""))) from error
         raise
     return copied
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A temporary copy of the stream's slot that nobody reads, for others to copy.
+
+    Args:
+        name: its name.
+        connection: keeps it.
+    """
+
+    name: str
+    connection: Connection
+
+
+def keep(options: SourceOptions) -> Kept:
+    """A copy of the stream's slot, from where that begins now.
+
+    Raises:
+        PositionLostError: there is no such slot (any more).
+    """
+    connection = connect(options, purpose="keeping the log")
+    try:
+        return Kept(copy(connection, options.slot), connection)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def in_recovery(connection: Connection) -> bool:

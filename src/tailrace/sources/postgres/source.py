@@ -14,7 +14,7 @@ from tailrace.model.split import Key, LogSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
 from tailrace.sources.postgres import catalog, keys, preflight, publication, slot
-from tailrace.sources.postgres.connection import Connection, Planning
+from tailrace.sources.postgres.connection import Connection, Planning, retrying
 from tailrace.sources.postgres.follower import LogFollower
 from tailrace.sources.postgres.literal import table_name
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
@@ -51,6 +51,7 @@ class PostgresSource:
         self._server: str | None = None
         self._found: dict[TableId, catalog.CapturedTable] = {}
         self._log: PostgresLog | None = None
+        self._kept: slot.Kept | None = None
         self._confirmed = 0
 
     def require(self) -> None:
@@ -131,13 +132,19 @@ class PostgresSource:
                     "end the oldest ones: SELECT pid, xact_start FROM pg_stat_activity ORDER BY xact_start",
                 )
             current = self._snapshots.use(made)
-        return {**position.to_json(), "snapshot": current.name, "seen": lsn_text(current.lsn)}
+        kept = {} if self._kept is None else {"slot": self._kept.name}
+        return {**position.to_json(), "snapshot": current.name, "seen": lsn_text(current.lsn), **kept}
 
     def confirm(self, position: PostgresPosition) -> None:
         """Let the slot go on to `position`."""
         self._confirmed = max(self._confirmed, position.lsn)
         if self._log is not None:
             self._log.confirm(self._confirmed)
+
+    def keep_log(self) -> None:
+        """Keep the log from where the slot begins now, by a copy of it: the stream goes on meanwhile."""
+        if self._options.starting_position != "snapshot" and self._kept is None:
+            self._kept = retrying(self._options, lambda: slot.keep(self._options), "keeping the log")
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`; a table without a key is one chunk."""
@@ -153,8 +160,11 @@ class PostgresSource:
         return self._log
 
     def close(self) -> None:
-        """Drop the connections, and the snapshots with them."""
+        """Drop the connections, and with them the snapshots and what `keep_log` keeps."""
         self._snapshots.discard()
+        if self._kept is not None:
+            self._kept.connection.break_off()
+            self._kept = None
         with self._lock:
             self._planning.close()
 
