@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -68,12 +68,22 @@ class DataFile:
 
 def write_cells(cells: DataFrame, unpack: Unpack, schema: pa.Schema, directory: str) -> list[DataFile]:
     """The rows of `cells` (one column `cell`) as files in `directory`, one or more per task."""
+    return write_in_tasks(cells, lambda batches: map(unpack, changes_of(batches)), schema, directory)
+
+
+def write_in_tasks(
+    work: DataFrame,
+    rows: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+    schema: pa.Schema,
+    directory: str,
+) -> list[DataFile]:
+    """Rows that tasks make of their shares of `work`, as files in `directory`, one or more per task."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        files = [asdict(f) for f in write_rows(map(unpack, changes_of(batches)), schema, directory)]
+        files = [asdict(file) for file in write_rows(rows(batches), schema, directory)]
         yield pa.RecordBatch.from_pylist(files, _FILE_SCHEMA)
 
-    found = map_in_arrow(cells, run, "name string, size bigint, rows bigint, stats string").collect()
+    found = map_in_arrow(work, run, "name string, size bigint, rows bigint, stats string").collect()
     return [DataFile(**row.asDict()) for row in found]
 
 

@@ -91,8 +91,22 @@ def delta_state(session: SparkSession, path: str) -> DeltaState | None:
         return None
     nothing = jvm.scala.Option.empty()
     snapshot = log.update(False, nothing, nothing)
-    transactions = {app: int(version) for app, version in _map(snapshot.transactions()).items()}
-    return DeltaState(_map(snapshot.metadata().configuration()), transactions, int(snapshot.version()))
+    return DeltaState(
+        _map(snapshot.metadata().configuration()), _transactions(snapshot), int(snapshot.version())
+    )
+
+
+def _transactions(snapshot: Any) -> dict[str, int]:
+    """Last version written per application.
+
+    From the version's checksum file where it has them: `snapshot.transactions()` is a Spark job over the
+    whole log, for each new version.
+    """
+    checksum = snapshot.checksumOpt()
+    known = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    if known.isEmpty():
+        return {app: int(version) for app, version in _map(snapshot.transactions()).items()}
+    return {action.appId(): int(action.version()) for action in _each(known.get())}
 
 
 @dataclass(frozen=True)
@@ -112,25 +126,45 @@ class Mark:
     said: str
 
 
-def commit_to_delta(session: SparkSession, path: str, actions: Sequence[str], mark: Mark) -> None:
-    """Commit `actions` (JSON texts) to the Delta table at `path`, unless a commit with `mark` is in it."""
-    jvm: Any = session._jvm
-    jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
-    delta = jvm.org.apache.spark.sql.delta
-    transaction = delta.DeltaLog.forTable(session._jsparkSession, path).startTransaction()
-    if transaction.txnVersion(mark.app) >= mark.version:
-        return
-    txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}
-    listed = jvm.java.util.ArrayList()
-    for action in [json.dumps({"txn": txn}), *actions]:
-        listed.add(delta.actions.Action.fromJson(action))
-    operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
-        jvm.org.apache.spark.sql.streaming.OutputMode.Append(),
-        mark.query,
-        mark.version,
-        jvm.scala.Option.apply(mark.said),
-    )
-    transaction.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq(), operation)
+class DeltaTransaction:
+    """A change of the Delta table at `path`: what is read of it now, and one commit.
+
+    Delta refuses the commit if another one has changed meanwhile what was read.
+    """
+
+    def __init__(self, session: SparkSession, path: str) -> None:
+        jvm: Any = session._jvm
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
+        self._jvm, self._transaction = jvm, log.startTransaction()
+
+    def has(self, mark: Mark) -> bool:
+        """Whether a commit with `mark` is in the table."""
+        # As `txnVersion` notes it, which would ask for `snapshot.transactions()`.
+        self._transaction.readTxn().addOne(mark.app)
+        return _transactions(self._transaction.snapshot()).get(mark.app, -1) >= mark.version
+
+    def files(self) -> list[dict[str, Any]]:
+        """The table's files: what Delta's protocol has in an `add` action."""
+        self._transaction.readWholeTable()
+        files = self._transaction.snapshot().allFiles().collectAsList()
+        return [json.loads(file.json())["add"] for file in files]
+
+    def commit(self, actions: Sequence[str], mark: Mark) -> None:
+        """Commit `actions` (JSON texts) with `mark`."""
+        delta = self._jvm.org.apache.spark.sql.delta
+        txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}
+        listed = self._jvm.java.util.ArrayList()
+        for action in [json.dumps({"txn": txn}), *actions]:
+            listed.add(delta.actions.Action.fromJson(action))
+        operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
+            self._jvm.org.apache.spark.sql.streaming.OutputMode.Append(),
+            mark.query,
+            mark.version,
+            self._jvm.scala.Option.apply(mark.said),
+        )
+        scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed)
+        self._transaction.commit(scala.toSeq(), operation)
 
 
 def delta_conflict(error: Exception) -> str | None:
@@ -150,12 +184,13 @@ def delta_conflict(error: Exception) -> str | None:
 
 
 def _map(scala: Any) -> dict[str, Any]:
-    found = {}
-    entries = scala.iterator()
-    while entries.hasNext():
-        entry = entries.next()
-        found[entry._1()] = entry._2()
-    return found
+    return {entry._1(): entry._2() for entry in _each(scala)}
+
+
+def _each(scala: Any) -> Iterator[Any]:
+    elements = scala.iterator()
+    while elements.hasNext():
+        yield elements.next()
 
 
 def failure_classes(query: StreamingQuery) -> tuple[str, ...]:

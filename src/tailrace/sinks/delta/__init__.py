@@ -3,16 +3,17 @@
 A batch is written part by part; a part is one table's snapshot rows or its changes:
 
     mode        snapshot rows                     changes
-    upsert      appended                          last change per key, then MERGE
+    upsert      appended                          last change per key, old rows deleted, new ones added
     changelog   appended                          appended
     scd2        appended, each a first version    every change a version, then MERGE (`merge`)
 
 **Exactly once.** Each commit carries `txn` (appId = stream + table + part, version = batch number). A part
 whose batch number is not above the last one for that appId is in the table already and is left out: so a
 batch that comes again, after a crash between any two commits, adds what is missing and nothing else. Delta
-checks the same inside its commit, for appends and for MERGE.
+checks the same inside its commit, whoever makes it.
 
-**Merges cost, appends do not.** A MERGE reads the table, so its cost hardly depends on how much it brings.
+**Merges cost, appends do not.** A merge reads the table's keys (tasks do it, `upsert`) or its rows (Spark's
+MERGE, `merge`: for versions, and where tasks cannot), so its cost hardly depends on how much it brings.
 Changes are merged at once while there is time for it, else they are received: appended to a table beside the
 target, `_tailrace/changes/<target>`, and merged together when a merge is due (`schedule`): by the clock,
 when the stream rests, when it ends. All targets are merged in the same round.

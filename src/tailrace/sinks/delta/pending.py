@@ -17,7 +17,7 @@ from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.columns import follow
 from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
-from tailrace.sinks.delta.table import DeltaTable, Shape
+from tailrace.sinks.delta.table import DeltaTable, Shape, path_of
 from tailrace.sinks.unpack import Unpack
 from tailrace.spark.jvm import DeltaState, Mark
 
@@ -111,6 +111,12 @@ class Pending:
     def changes(self, above: int) -> DataFrame:
         """The changes of the batches above `above`."""
         return self._table.read().where(f.col(BATCH.name) > above).drop(BATCH.name)
+
+    def files(self, above: int) -> list[str]:
+        """Paths of the files of these changes."""
+        root = self._table.path
+        files = self._table.begin().files()
+        return [path_of(f, root) for f in files if int(f["partitionValues"][BATCH.name]) > above]
 
     def forget(self, mark: Mark) -> None:
         """Delete the changes up to the mark's batch: they are merged."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +20,7 @@ from tailrace.sinks.columns import AddColumn, WidenColumn
 from tailrace.sinks.parquet import write_cells, write_rows
 from tailrace.sinks.unpack import Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
-from tailrace.spark.jvm import DeltaState, Mark, commit_to_delta, delta_state
+from tailrace.spark.jvm import DeltaState, DeltaTransaction, Mark, delta_state
 
 #: Characters that Delta allows in column names only with column mapping.
 _SPECIAL = frozenset(" ,;{}()\n\t=")
@@ -48,6 +51,10 @@ class DeltaTable:
     def read(self) -> DataFrame:
         """Its rows."""
         return self.session.read.format("delta").load(self.path)
+
+    def begin(self) -> DeltaTransaction:
+        """Begin a change that is committed from here."""
+        return DeltaTransaction(self.session, self.path)
 
     def schema(self) -> pa.Schema:
         """Its columns."""
@@ -110,9 +117,9 @@ class DeltaTable:
             partition: the partition they go to, of a partitioned table.
         """
         partition = partition or {}
-        if self._is_direct():
+        if self.is_direct():
             files = write_cells(cells, unpack, fields, self.path)
-            commit_to_delta(self.session, self.path, [file.action(partition) for file in files], mark)
+            self._commit([file.action(partition) for file in files], mark)
             return
         rows = unpacked(cells, unpack, fields)
         for name, value in partition.items():
@@ -122,9 +129,9 @@ class DeltaTable:
 
     def append_rows(self, rows: pa.RecordBatch, mark: Mark) -> None:
         """Append rows that are here, unless a commit with `mark` is in it."""
-        if self._is_direct():
+        if self.is_direct():
             files = write_rows([rows], rows.schema, self.path)
-            commit_to_delta(self.session, self.path, [file.action({}) for file in files], mark)
+            self._commit([file.action({}) for file in files], mark)
             return
         with self.marked(mark):
             frame = self.session.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
@@ -148,12 +155,37 @@ class DeltaTable:
             for name in conf:
                 self.session.conf.unset(name)
 
-    def _is_direct(self) -> bool:
+    def _commit(self, added: Sequence[str], mark: Mark) -> None:
+        transaction = self.begin()
+        if not transaction.has(mark):
+            transaction.commit(added, mark)
+
+    def is_direct(self) -> bool:
         """Whether tasks write its files by path."""
         if not is_local(self.path):
             return False
         state = self.state()
         return state is not None and "delta.columnMapping.mode" not in state.properties
+
+    def takes_vectors(self) -> bool:
+        """Whether tasks may delete its rows too, by deletion vectors that they write.
+
+        A change data feed, which somebody else has switched on, wants to be told of updates.
+        """
+        state = self.state()
+        held = state.properties if state is not None else {}
+        deletes = held.get("delta.enableDeletionVectors") == "true"
+        return self.is_direct() and deletes and held.get("delta.enableChangeDataFeed") != "true"
+
+
+def path_of(file: Mapping[str, Any], root: str) -> str:
+    """Where a data file lies.
+
+    Args:
+        file: its `add` action: the path in it is a URI, relative but for tables that share files.
+        root: the table's directory.
+    """
+    return str(Path(root) / unquote(urlparse(file["path"]).path))
 
 
 @dataclass(frozen=True)

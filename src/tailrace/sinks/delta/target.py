@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.config.sinks import WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import CellBatch, StreamId
@@ -20,6 +23,7 @@ from tailrace.sinks.delta.form import Form
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.pending import Pending, changes_path
 from tailrace.sinks.delta.table import DeltaTable, Shape, all_names
+from tailrace.sinks.delta.upsert import are_whole, upsert
 from tailrace.sinks.parquet import write_cells
 from tailrace.sinks.parts import SNAPSHOT, Part
 from tailrace.sinks.unpack import spark_schema
@@ -45,6 +49,23 @@ class Point:
         """The mark of a commit that brings a target up to here."""
         text = json.dumps({"batch": self.batch, "end": self.end, **said}, separators=(",", ":"))
         return Mark(app, self.batch, query, text)
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Changes that are to be merged.
+
+    Args:
+        files: paths of their files, where tasks reach them by a path.
+        rows: they themselves.
+        columns: the source's columns.
+        key: those that tell rows apart.
+    """
+
+    files: Callable[[], list[str]]
+    rows: Callable[[], DataFrame]
+    columns: pa.Schema
+    key: Sequence[str]
 
 
 @dataclass
@@ -132,7 +153,10 @@ class Target:
             started = time.monotonic()
             columns = self.form.columns(self.table.schema())
             key = json.loads(state.properties[_KEY])
-            merge(self.table, self.form.mode, self.pending.changes(merged), columns, key=key, mark=mark)
+            changes = _Changes(
+                lambda: self.pending.files(merged), lambda: self.pending.changes(merged), columns, key
+            )
+            self._bring_in(changes, mark)
             self.merging_s += time.monotonic() - started
             failpoint("sink.merged")
         self.pending.forget(mark)
@@ -225,17 +249,39 @@ class Target:
     def _merge_cells(self, cells: DataFrame, columns: pa.Schema, part: Part, mark: Mark) -> None:
         """Merge changes that nothing waits before.
 
-        They are put into files first: MERGE reads them twice.
+        They are put into files first: they are read more than once.
         """
         started = time.monotonic()
         key = part.shapes[-1].key
         unpack, fields = self.form.log(columns, key)
-        directory = f"{self.root}/_tailrace/merging/{self.name}"
+        with self._scratch("changes") as directory:
+            files = write_cells(cells, unpack, fields, directory)
+            changes = _Changes(
+                lambda: [f"{directory}/{file.name}" for file in files],
+                lambda: self.session.read.schema(spark_schema(fields)).parquet(directory),
+                columns,
+                key,
+            )
+            self._bring_in(changes, mark)
+        self.merging_s += time.monotonic() - started
+
+    def _bring_in(self, changes: _Changes, mark: Mark) -> None:
+        """Merge changes: by tasks alone where they can, else by MERGE."""
+        if self.form.mode is WriteMode.UPSERT and self.table.takes_vectors():
+            files = changes.files()
+            if are_whole(files):
+                with self._scratch("keys") as scratch:
+                    upsert(self.table, files, changes.columns, key=changes.key, mark=mark, scratch=scratch)
+                return
+        merge(self.table, self.form.mode, changes.rows(), changes.columns, key=changes.key, mark=mark)
+
+    @contextmanager
+    def _scratch(self, name: str) -> Iterator[str]:
+        """A directory for what a merge needs on the way."""
+        directory = f"{self.root}/_tailrace/merging/{self.name}/{name}"
         shutil.rmtree(directory, ignore_errors=True)  # a process that was killed leaves it
+        Path(directory).mkdir(parents=True)
         try:
-            write_cells(cells, unpack, fields, directory)
-            rows = self.session.read.schema(spark_schema(fields)).parquet(directory)
-            merge(self.table, self.form.mode, rows, columns, key=key, mark=mark)
+            yield directory
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-        self.merging_s += time.monotonic() - started

@@ -1,0 +1,181 @@
+"""Changes into a table of rows, by tasks alone: what is theirs of the old rows deleted, the new rows added.
+
+    change files ──driver──▶ which row of which change file is a key's last; the changed keys, in a file
+    data file ──────task───▶ its key columns are read; the rows whose key has changed go into its vector
+    change file ────task───▶ the rows that are a key's last, but for deletes, into a new data file
+
+All of it is one commit, as a MERGE's would be. No row passes through the JVM and no data file is written
+anew, where MERGE joins table and changes three times (docs/performance.md). Files whose bounds of the key's
+first column, an integer, leave all changed keys out are not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+from pyspark.sql import SparkSession
+
+from tailrace.model.change import OP_DELETE
+from tailrace.sinks.delta.table import DeltaTable, path_of
+from tailrace.sinks.delta.vectors import read_vector, write_vector
+from tailrace.sinks.keys import LastChanges, last_changes, rows_of_keys
+from tailrace.sinks.parquet import DataFile, write_in_tasks
+from tailrace.sinks.unpack import MERGE_FIELDS
+from tailrace.spark.jvm import Mark, map_in_arrow
+
+#: Rows read at a time of a change file.
+_ROWS_PER_BATCH = 65_536
+
+
+def upsert(
+    table: DeltaTable,
+    changes: Sequence[str],
+    columns: pa.Schema,
+    *,
+    key: Sequence[str],
+    mark: Mark,
+    scratch: str,
+) -> None:
+    """Bring changes into a table, unless a commit with `mark` is in it.
+
+    Args:
+        table: the target: its files are reached by a path, and it may have deletion vectors.
+        changes: paths of Parquet files with the columns and MERGE_FIELDS, rows in any order.
+        columns: the source's columns.
+        key: those that tell rows apart.
+        mark: what the commit carries.
+        scratch: a directory for what tasks need on the way.
+    """
+    transaction = table.begin()
+    if transaction.has(mark):
+        return
+    schema = pa.schema([columns.field(name) for name in key])
+    last = last_changes((_keys_of(path, schema) for path in changes), key)
+    keys = f"{scratch}/keys.parquet"
+    pq.write_table(last.keys, keys)
+    held = [file for file in transaction.files() if _may_hold(file, last.keys, key[0])]
+    actions = _deleted(table, held, keys)
+    added = _added(table.session, changes, last, columns, table.path)
+    transaction.commit([*actions, *(file.action({}) for file in added)], mark)
+
+
+def are_whole(changes: Sequence[str]) -> bool:
+    """Whether no change lacks columns, whose values only the old row knows.
+
+    Args:
+        changes: paths of Parquet files.
+    """
+    files = [pq.ParquetFile(path) for path in changes]
+    absent = [file.read(["_absent"]).column(0) for file in files if "_absent" in file.schema_arrow.names]
+    return all(column.null_count == len(column) for column in absent)
+
+
+def _keys_of(path: str, schema: pa.Schema) -> pa.Table:
+    """The changed keys of a change file, with `_op` and `_seq`."""
+    rows = pq.read_table(path, columns=[*schema.names, "_op", "_seq"])
+    return rows.cast(pa.schema([*schema, *MERGE_FIELDS]))
+
+
+def _may_hold(file: Mapping[str, Any], keys: pa.Table, first: str) -> bool:
+    """Whether a data file's bounds leave room for a changed key."""
+    stats = json.loads(file.get("stats") or "{}")
+    low, high = (stats.get(bound, {}).get(first) for bound in ("minValues", "maxValues"))
+    if not pa.types.is_integer(keys.schema.field(first).type) or low is None or high is None:
+        return True
+    values = keys.column(first)
+    within = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
+    return bool(pc.any(within).as_py())
+
+
+# ---- old rows ----------------------------------------------------------------------------------------
+
+
+def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], keys: str) -> list[str]:
+    """The actions that delete the rows of changed keys from data files.
+
+    Args:
+        table: the target.
+        held: the `add` actions of the files.
+        keys: path of the file with the changed keys.
+    """
+    if not held:
+        return []
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        changed = pq.read_table(keys)
+        for batch in batches:
+            for file in batch.column(0).to_pylist():
+                actions = pa.array(_without(json.loads(file), changed, root), pa.string())
+                yield pa.RecordBatch.from_arrays([actions], ["action"])
+
+    root = table.path
+    work = table.session.createDataFrame([(json.dumps(file),) for file in held], "file string")
+    return [row["action"] for row in map_in_arrow(work, run, "action string").collect()]
+
+
+def _without(file: dict[str, Any], changed: pa.Table, root: str) -> list[str]:
+    """The actions that delete the rows of changed keys from a data file; none if it has none of them."""
+    rows = pq.read_table(path_of(file, root), columns=changed.column_names)
+    hit = rows_of_keys(rows.cast(changed.schema), changed)
+    vector = file.get("deletionVector")
+    gone = read_vector(vector, root) if vector else BitMap64()
+    deleted = gone | BitMap64(hit.to_numpy(zero_copy_only=False).astype(np.uint64))
+    if len(deleted) == len(gone):
+        return []
+    now = int(time.time() * 1000)
+    kept = ("path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    remove = {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
+    actions = [{"remove": remove | {name: file[name] for name in kept if file.get(name) is not None}}]
+    if len(deleted) < rows.num_rows:
+        stats = json.loads(file.get("stats") or "{}") | {"numRecords": rows.num_rows, "tightBounds": False}
+        new = {"deletionVector": write_vector(deleted, root), "stats": json.dumps(stats), "dataChange": True}
+        actions.append({"add": file | new})
+    return [json.dumps(action) for action in actions]
+
+
+# ---- new rows ----------------------------------------------------------------------------------------
+
+
+def _added(
+    session: SparkSession, changes: Sequence[str], last: LastChanges, columns: pa.Schema, root: str
+) -> list[DataFile]:
+    """The last rows of the changed keys as data files."""
+    work = []
+    for path, rows, ops in zip(changes, last.rows, last.ops, strict=True):
+        alive = rows.filter(pc.not_equal(ops, OP_DELETE))
+        if len(alive):
+            work.append((path, BitMap64(alive.to_numpy().astype(np.uint64)).serialize()))
+    if not work:
+        return []
+
+    def won(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path, numbers in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield from _rows(path, BitMap64.deserialize(numbers), columns)
+
+    frame = session.createDataFrame(work, "path string, numbers binary")
+    return write_in_tasks(frame, won, columns, root)
+
+
+def _rows(path: str, numbers: BitMap64, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Some rows of a change file, with the columns that the table has now."""
+    wanted, first = np.array(numbers, np.int64), 0
+    file = pq.ParquetFile(path)
+    names = [c.name for c in columns if c.name in file.schema_arrow.names]
+    for batch in file.iter_batches(_ROWS_PER_BATCH, columns=names):
+        low, high = np.searchsorted(wanted, (first, first + batch.num_rows))
+        rows = batch.take(pa.array(wanted[low:high] - first))
+        first += batch.num_rows
+        arrays = [
+            rows.column(c.name).cast(c.type) if c.name in names else pa.nulls(rows.num_rows, c.type)
+            for c in columns
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=columns)

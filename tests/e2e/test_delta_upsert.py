@@ -1,0 +1,117 @@
+"""Delta upserts by tasks: deletion vectors, ours and Spark's, keys of any kind, and when MERGE does it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyroaring import BitMap64
+from pyspark.sql import SparkSession
+
+from tailrace.config.sinks import DeltaSettings
+from tailrace.errors import StateError
+from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.delta.vectors import read_vector, write_vector
+from tailrace.transform.route import Router
+from tests.support.cells import cell_batch
+from tests.support.changes import DECIMAL, INT, TEXT, changes, table
+
+SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+COMPOSITE = table(("shop", TEXT), ("price", DECIMAL), ("n", INT), key=("shop", "price"))
+
+
+def row(id_: int, name: str) -> dict[str, Any]:
+    return {"id": id_, "name": name}
+
+
+def write(spark: SparkSession, path: Path, number: int, rows: Any, shape: Any = SHAPE) -> None:
+    """Write batch `number`; the first one is of the snapshot."""
+    kind = "log" if number else "snapshot"
+    sink = DeltaSink(DeltaSettings(str(path), merge_interval=0), Router([]))
+    sink.write(cell_batch(spark, number, [(kind, changes(shape, rows, first=1000 * number))]))
+    sink.close()
+
+
+def held(spark: SparkSession, path: Path) -> list[tuple[Any, ...]]:
+    return sorted(tuple(r) for r in spark.read.format("delta").load(str(path / "shop.t")).collect())
+
+
+def operations(spark: SparkSession, path: Path) -> list[str]:
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{path}/shop.t`").orderBy("version")
+    return [r["operation"] for r in history.collect()]
+
+
+def snapshot(spark: SparkSession, path: Path, n: int) -> None:
+    write(spark, path, 0, [("r", None, row(i, f"s{i}")) for i in range(n)])
+
+
+@pytest.mark.parametrize("rows", [[0], [7, 70_000, 5_000_000_000], np.arange(200_000)])
+def test_a_vector_is_read_as_it_was_written(tmp_path, rows):
+    vector = BitMap64(np.asarray(rows, np.uint64))
+    descriptor = write_vector(vector, str(tmp_path))
+    assert read_vector(descriptor, str(tmp_path)) == vector
+    assert descriptor["cardinality"] == len(vector)
+
+
+def test_a_broken_vector_is_refused(tmp_path):
+    descriptor = write_vector(BitMap64([1, 2, 3]), str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    data = bytearray(file.read_bytes())
+    data[20] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(StateError, match="checksum"):
+        read_vector(descriptor, str(tmp_path))
+
+
+def test_rows_that_spark_has_deleted_stay_deleted(spark, tmp_path):
+    snapshot(spark, tmp_path, 2000)
+    spark.sql(f"DELETE FROM delta.`{tmp_path}/shop.t` WHERE id BETWEEN 100 AND 1500")
+    log = [("u", row(3, "s3"), row(3, "x")), ("d", row(4, "s4"), None), ("c", None, row(100, "new"))]
+    write(spark, tmp_path, 1, log)
+    write(spark, tmp_path, 2, [("u", row(3, "x"), row(3, "y"))])
+    expected = [(i, f"s{i}") for i in range(2000) if i not in (3, 4) and not 100 <= i <= 1500]
+    assert held(spark, tmp_path) == sorted([*expected, (3, "y"), (100, "new")])
+    assert "MERGE" not in operations(spark, tmp_path)
+
+
+def test_spark_goes_on_with_vectors_of_tasks(spark, tmp_path):
+    snapshot(spark, tmp_path, 10)
+    write(spark, tmp_path, 1, [("d", row(i, f"s{i}"), None) for i in (1, 2)])
+    spark.sql(f"DELETE FROM delta.`{tmp_path}/shop.t` WHERE id = 3")
+    spark.sql(f"UPDATE delta.`{tmp_path}/shop.t` SET name = 'z' WHERE id = 4")
+    spark.sql(f"OPTIMIZE delta.`{tmp_path}/shop.t`")
+    assert held(spark, tmp_path) == [(0, "s0"), (4, "z"), *((i, f"s{i}") for i in range(5, 10))]
+
+
+def test_a_file_without_rows_left_is_removed(spark, tmp_path):
+    snapshot(spark, tmp_path, 3)
+    write(spark, tmp_path, 1, [("d", row(i, f"s{i}"), None) for i in range(3)])
+    assert held(spark, tmp_path) == []
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{tmp_path}/shop.t`").collect()[0]
+    assert detail["numFiles"] == 0
+
+
+def test_keys_of_several_columns_tell_rows_apart(spark, tmp_path):
+    def sold(shop: str, price: str, n: int) -> dict[str, Any]:
+        return {"shop": shop, "price": Decimal(price), "n": n}
+
+    first = [sold("a", "1.00", 1), sold("a", "2.00", 2), sold("b", "1.00", 3)]
+    write(spark, tmp_path, 0, [("r", None, r) for r in first], COMPOSITE)
+    log = [("u", first[1], sold("a", "2.00", 20)), ("d", first[2], None), ("c", None, sold("b", "2.00", 4))]
+    write(spark, tmp_path, 1, log, COMPOSITE)
+    assert [(s, str(p), n) for s, p, n in held(spark, tmp_path)] == [
+        ("a", "1.00", 1),
+        ("a", "2.00", 20),
+        ("b", "2.00", 4),
+    ]
+
+
+def test_a_change_data_feed_is_told_of_updates_by_merge(spark, tmp_path):
+    snapshot(spark, tmp_path, 3)
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/shop.t` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    write(spark, tmp_path, 1, [("u", row(1, "s1"), row(1, "x"))])
+    assert held(spark, tmp_path) == [(0, "s0"), (1, "x"), (2, "s2")]
+    assert operations(spark, tmp_path)[-1] == "MERGE"
