@@ -63,6 +63,24 @@ _ORIGIN_KEY = b"tailrace.origin"
 _ABSENT_KEY = b"tailrace.absent"
 
 
+def origin_of_rows(rows: int, *, seq: str, ts_us: int, file: str, pos: int) -> pa.RecordBatch:
+    """The origin of snapshot rows: where they are as of, in no transaction and of no server."""
+    zeros = pa.array(np.zeros(rows, np.int32))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(seq, rows),
+            pa.array(np.full(rows, ts_us)),
+            pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string())),
+            pa.DictionaryArray.from_arrays(zeros, pa.array([file])),
+            pa.array(np.full(rows, pos)),
+            zeros,
+            pa.array(np.zeros(rows, np.int64)),
+            pa.nulls(rows, pa.int64()),
+        ],
+        schema=ORIGIN,
+    )
+
+
 @lru_cache(maxsize=256)
 def _table(text: bytes) -> TableSchema:
     """The shape written as `text`; one object for all batches of it, as what it derives is kept on it."""

@@ -12,7 +12,7 @@ import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
-from tailrace.model.change import ORIGIN, ChangeBatch
+from tailrace.model.change import ChangeBatch, origin_of_rows
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S
@@ -151,20 +151,7 @@ class MySqlSession:
     def read_origin(self, position: Mapping[str, Any], rows: int) -> pa.RecordBatch:
         """The origin of `rows` snapshot rows as of `position`."""
         at = MySqlPosition.from_json(position)
-        zeros = pa.array(np.zeros(rows, np.int32))
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(seq_of(at), rows),
-                pa.array(np.full(rows, at.ts_ms * 1000)),
-                pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string())),
-                pa.DictionaryArray.from_arrays(zeros, pa.array([at.file])),
-                pa.array(np.full(rows, at.pos)),
-                zeros,
-                pa.array(np.zeros(rows, np.int64)),
-                pa.nulls(rows, pa.int64()),
-            ],
-            schema=ORIGIN,
-        )
+        return origin_of_rows(rows, seq=seq_of(at), ts_us=at.ts_ms * 1000, file=at.file, pos=at.pos)
 
     def close(self) -> None:
         """Drop the connection."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
 from tailrace.sources.postgres import publication, slot
-from tailrace.sources.postgres.connection import Connection, Planning
+from tailrace.sources.postgres.connection import Connection, LastingConnection
 
 #: A slot that is read is not removed; a process that has just ended lets go of it within this time.
 _PATIENCE_MS = 5_000
@@ -28,7 +28,9 @@ def drop(options: SourceOptions) -> list[str]:
             lines.append(f"dropped publication {options.publication}")
         return lines
 
-    asking = Planning(replace(options, retry_timeout_ms=_PATIENCE_MS), "removing slot and publication")
+    asking = LastingConnection(
+        replace(options, retry_timeout_ms=_PATIENCE_MS), "removing slot and publication"
+    )
     try:
         return asking.run(remove, f"removing replication slot `{options.slot}`")
     finally:

@@ -330,7 +330,7 @@ def retrying(options: SourceOptions, operation: Callable[[], T], doing: str) -> 
     )
 
 
-class Planning(network.LastingConnection[Connection]):
+class LastingConnection(network.LastingConnection[Connection]):
     """One connection, made when it is first needed and made anew when it was lost.
 
     Args:

@@ -12,13 +12,13 @@ import pyarrow as pa
 from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
-from tailrace.model.change import ORIGIN, ChangeBatch
+from tailrace.model.change import ChangeBatch, origin_of_rows
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres import keys as key_sql
-from tailrace.sources.postgres.connection import Planning, connect, retrying, sqlstate, translate
+from tailrace.sources.postgres.connection import LastingConnection, connect, retrying, sqlstate, translate
 from tailrace.sources.postgres.logreader import LogReader
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.select import copy_pages, hold_still, import_snapshot
@@ -41,7 +41,7 @@ class PostgresSession:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._place = f"{options.host}:{options.port}/{options.database}"
-        self._asking = Planning(options, "task")
+        self._asking = LastingConnection(options, "task")
         #: Where the snapshot of the split that is read stands.
         self._seen: PostgresPosition | None = None
         #: Where the log is read: of the stream's slot, or of the copy of it that is kept for such readers.
@@ -101,6 +101,8 @@ class PostgresSession:
         form that is read as text: its column was not there when the driver's stream began.
         """
         start, end = PostgresPosition.from_json(split.start), PostgresPosition.from_json(split.end)
+        if end.lsn <= start.lsn:
+            return  # the snapshot stands where its batch ends: there is nothing between them
         if split.events is not None:
             try:
                 batches = list(self._decoder(split, start, end).feed(split.events))
@@ -161,21 +163,7 @@ class PostgresSession:
     def read_origin(self, position: Mapping[str, Any], rows: int) -> pa.RecordBatch:
         """The origin of `rows` snapshot rows as of `position`."""
         at = PostgresPosition.from_json(position)
-        zeros = pa.array(np.zeros(rows, np.int32))
-        no_text = pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(seq_of(at.lsn), rows),
-                pa.array(np.full(rows, at.ts_ms * 1000)),
-                no_text,
-                pa.DictionaryArray.from_arrays(zeros, pa.array([""])),
-                pa.array(np.full(rows, at.lsn)),
-                zeros,
-                pa.array(np.zeros(rows, np.int64)),
-                pa.nulls(rows, pa.int64()),
-            ],
-            schema=ORIGIN,
-        )
+        return origin_of_rows(rows, seq=seq_of(at.lsn), ts_us=at.ts_ms * 1000, file="", pos=at.lsn)
 
     def close(self) -> None:
         """Drop the connections."""

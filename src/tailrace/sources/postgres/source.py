@@ -14,7 +14,7 @@ from tailrace.model.split import Key, LogSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
 from tailrace.sources.postgres import catalog, keys, preflight, publication, slot
-from tailrace.sources.postgres.connection import Connection, Planning, retrying
+from tailrace.sources.postgres.connection import Connection, LastingConnection, retrying
 from tailrace.sources.postgres.follower import LogFollower
 from tailrace.sources.postgres.literal import table_name
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
@@ -46,7 +46,7 @@ class PostgresSource:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._lock = threading.Lock()
-        self._planning = Planning(options, "planning")
+        self._planning = LastingConnection(options, "planning")
         self._snapshots = Snapshots(options)
         self._server: str | None = None
         self._found: dict[TableId, catalog.CapturedTable] = {}
@@ -133,7 +133,9 @@ class PostgresSource:
                 )
             current = self._snapshots.use(made)
         kept = {} if self._kept is None else {"slot": self._kept.name}
-        return {**position.to_json(), "snapshot": current.name, "seen": lsn_text(current.lsn), **kept}
+        # without a slot there is no log to put rows back by: they are as the later snapshot shows them
+        seen = position.lsn if self._options.starting_position == "snapshot" else current.lsn
+        return {**position.to_json(), "snapshot": current.name, "seen": lsn_text(seen), **kept}
 
     def confirm(self, position: PostgresPosition) -> None:
         """Let the slot go on to `position`."""
@@ -180,7 +182,7 @@ class PostgresLog:
         self._options = options
         self._follower = follower
         self._snapshots = snapshots
-        self._status = Planning(options, "asking for the slot")
+        self._status = LastingConnection(options, "asking for the slot")
         self._status_lock = threading.Lock()
         self._asked: tuple[float, slot.Slot | None] | None = None
         self._release = Release(options)
