@@ -132,6 +132,23 @@ def test_stream_stops_when_its_slot_does_not_hold_what_it_needs(postgres, postgr
             follow_to_end(postgres, engine, [])
 
 
+def test_stream_of_a_snapshot_alone_goes_on_after_a_restart(postgres, postgres_database):
+    fill(postgres, postgres_database, NUMBERS, 60)
+    options = options_for(
+        postgres, postgres_database, "public.numbers", startingPosition="snapshot", snapshotChunkRows=20
+    )
+    with Engine(options, parallelism=1) as engine:
+        batch = engine.next()
+    postgres.execute("UPDATE numbers SET v = 7", database=postgres_database)
+    with Engine(options, parallelism=1) as again:
+        rows = rows_of(again.read(*batch)[0])
+        again.offset = batch[1]
+        while (more := again.next()) is not None:
+            rows += rows_of(again.read(*more)[0])
+    assert sorted(row["id"] for row in rows) == list(range(0, 120, 2))
+    assert {row["v"] for row in rows} == {7}
+
+
 def test_rows_as_of_a_batch_can_be_read_beside_a_stream_that_has_gone_on(postgres, postgres_database):
     fill(postgres, postgres_database, NUMBERS, 50, identity="FULL")
     options = options_for(postgres, postgres_database, "public.numbers")
