@@ -129,17 +129,16 @@ def test_replay_adds_only_the_part_that_was_missing(
 
 
 OUTRAN = {
-    "row": ("INSERT INTO {} VALUES (5, 'theirs', NULL)", "ConcurrentAppend"),
+    "row": ("INSERT INTO {} (id, name, _is_current) VALUES (5, 'theirs', true)", "ConcurrentAppend"),
     "property": ("ALTER TABLE {} SET TBLPROPERTIES (told = 'them')", "MetadataChanged"),
 }
 
 
 @pytest.mark.parametrize("what", OUTRAN)
-def test_merge_that_another_writer_outran_is_done_again(  # noqa: PLR0917 - fixtures
+def test_merge_that_another_writer_outran_is_done_again(
     spark: SparkSession,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
-    upsert: DeltaSink,
     monkeypatch: pytest.MonkeyPatch,
     what: str,
 ) -> None:
@@ -147,7 +146,8 @@ def test_merge_that_another_writer_outran_is_done_again(  # noqa: PLR0917 - fixt
     statement, kind = OUTRAN[what]
     gate = tmp_path_factory.mktemp("gate")
     first, second = first_batches(spark)
-    upsert.write(first)
+    sink = DeltaSink(DeltaSettings(str(tmp_path), WriteMode.SCD2, merge_interval=0), Router([]))
+    sink.write(first)
 
     def held_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if (gate / "begun").exists() and not (gate / "met").exists():
@@ -182,11 +182,13 @@ def test_merge_that_another_writer_outran_is_done_again(  # noqa: PLR0917 - fixt
         other = pool.submit(outrun)
         if what == "property":
             with pytest.raises(TransientSinkError, match=f"`shop.t` is written by somebody.*\\s.*{kind}"):
-                upsert.write(second)
-        upsert.write(second)
+                sink.write(second)
+        sink.write(second)
         other.result()
+    sink.close()
     theirs = [(5, "theirs")] if what == "row" else []
-    assert [(r["id"], r["name"]) for r in rows_of(spark, tmp_path)] == sorted([*STATE_AFTER, *theirs])
+    current = [(r["id"], r["name"]) for r in rows_of(spark, tmp_path) if r["_is_current"]]
+    assert current == sorted([*STATE_AFTER, *theirs])
 
 
 def _wait_for(path: Path) -> None:
