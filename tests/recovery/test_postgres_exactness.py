@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
+from tailrace.devservers import start_postgres
 from tailrace.errors import TransientSourceError
 from tests.support.databases import named_rows
 from tests.support.engine import Engine, changes_of, rows_of
@@ -151,3 +152,12 @@ def test_every_batch_is_exact_while_six_writers_write(postgres, postgres_databas
 def test_every_batch_is_exact_while_the_server_is_disturbed(postgres, postgres_database, disturb):
     seen = run(postgres, postgres_database, SUBJECTS[0], identity="FULL", disturb=disturb, min_batches=20)
     assert_exact(seen, postgres, postgres_database, SUBJECTS[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["15", "16"])
+def test_every_batch_is_exact_on_older_servers(version):
+    with start_postgres(version) as server:
+        server.execute("CREATE DATABASE older")
+        seen = run(server, "older", SUBJECTS[2], identity="FULL", disturb=lost_connections)
+        assert_exact(seen, server, "older", SUBJECTS[2])
