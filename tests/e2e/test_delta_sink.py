@@ -134,7 +134,7 @@ OUTRAN = {
 }
 
 
-@pytest.mark.parametrize("what", OUTRAN)
+@pytest.mark.parametrize("what", [pytest.param("row", marks=pytest.mark.slow), "property"])
 def test_merge_that_another_writer_outran_is_done_again(
     spark: SparkSession,
     tmp_path: Path,
