@@ -4,7 +4,9 @@
 
 Armed by the environment variable TAILRACE_FAILPOINT, `NAME=VICTIM@FILE`: the process that reaches NAME kills
 VICTIM with SIGKILL, once over all processes and restarts: whoever creates FILE first does it. VICTIM is
-`self`, or `jvm`, the nearest Java process above; with `raise` nobody is killed and InjectedError is raised.
+`self`, or `jvm`: in a task and in the source process the nearest Java process above, which takes them with
+it; in the driver the one that it has started, and the driver goes on without it. With `raise` nobody is
+killed and InjectedError is raised.
 Points, in the order in which a batch passes them:
 
     offset.planned     source process: the batch's end is chosen, Spark has not logged it
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from tailrace.errors import ConfigError
@@ -63,13 +66,38 @@ def failpoint(name: str) -> None:
         return
     if victim == "raise":
         raise InjectedError(name)
-    os.kill(os.getpid() if victim == "self" else _java_above(os.getpid()), signal.SIGKILL)
-    signal.pause()  # the JVM takes its workers with it
+    if victim == "self":
+        os.kill(os.getpid(), signal.SIGKILL)
+    java = _java_above()
+    if java is None:
+        os.kill(_java_below(), signal.SIGKILL)
+        return
+    os.kill(java, signal.SIGKILL)
+    signal.pause()  # until it has taken this process with it
 
 
-def _java_above(pid: int) -> int:
-    while pid > 1:
-        pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
-        if Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() == "java":
-            return pid
-    raise ConfigError(f"{VARIABLE}: no Java process above this one")
+def _java_above() -> int | None:
+    """The nearest Java process above this one."""
+    pid = os.getppid()
+    while pid > 1 and not _is_java(pid):
+        pid = _parent(pid)
+    return pid if pid > 1 else None
+
+
+def _java_below() -> int:
+    """The Java process that this one has started."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                pid = int(entry.name)
+                if _parent(pid) == os.getpid() and _is_java(pid):
+                    return pid
+    raise ConfigError(f"{VARIABLE}: no Java process above or below this one")
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+
+
+def _is_java(pid: int) -> bool:
+    return Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() == "java"
