@@ -43,6 +43,47 @@ def test_pipeline_holds_what_the_source_holds_when_the_writers_have_stopped(
     assert report.equal, report
 
 
+def test_replica_is_compared_while_it_rests(postgres, postgres_database, spark, tmp_path):
+    columns = (
+        "id int PRIMARY KEY, amount numeric(10, 2), any_ numeric, at timestamptz, day date, on_ boolean,"
+        " tags text[], doc jsonb, u uuid, raw bytea, span interval, mood mood, f real"
+    )
+    values = (
+        "1.50, 1.230, '2026-01-31 12:00:00+01', '2026-01-31', true, '{a,NULL}', '{\"x\": 1}',"
+        " '3e11fa47-71ca-11e1-9e33-c80aa9429562', '\\x00ff', '1 day 2 s', 'glad', 0.1"
+    )
+    rows = ", ".join(f"({i}, {values})" for i in range(1, 30))
+    replica = f"{postgres_database}_replica"
+    postgres.execute(f"CREATE DATABASE {replica}")
+    postgres.execute(
+        "CREATE TYPE mood AS ENUM ('glad', 'sad')",
+        f"CREATE TABLE t ({columns})",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        f"INSERT INTO t VALUES {rows}",
+        "INSERT INTO t VALUES (99)",
+        database=postgres_database,
+    )
+    pipeline = parse_pipeline(
+        f"source: {{url: '{postgres.url}/{postgres_database}', user: postgres, tables: 'public.t',"
+        f" snapshot-chunk-rows: 10, slot-name: slot_{postgres_database}}}\n"
+        f"sink: {{type: postgresql, url: '{postgres.url}/{replica}', user: postgres}}\n"
+        f"pipeline: {{trigger: available-now, checkpoint: '{tmp_path / 'checkpoint'}'}}\n"
+    )
+    sink = make_sinks(pipeline)
+    try:
+        Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+    finally:
+        sink.close()
+    postgres.execute("DELETE FROM t WHERE id < 5", database=postgres_database)
+    (target,) = verify(pipeline, spark).targets
+    assert (target.target, target.source_rows, target.target_rows) == ("public.t", 30, 30)
+    assert target.equal, target
+    postgres.execute("UPDATE t SET day = NULL WHERE id = 7", database=replica)
+    (target,) = verify(pipeline, spark).targets
+    assert [(d.key, d.columns) for d in target.differences.shown] == [((7,), ("day",))]
+    postgres.execute(f"DROP DATABASE {replica} WITH (FORCE)")
+
+
 def test_stream_of_typed_rows(postgres, postgres_database, spark, tmp_path):
     postgres.execute(
         "CREATE TABLE t (id int PRIMARY KEY, amount numeric(10, 2), at timestamptz, tags text[], doc jsonb)",

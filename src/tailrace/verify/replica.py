@@ -1,4 +1,4 @@
-"""A replica's side: tables in MySQL or MariaDB, read as a source's are.
+"""A replica's side: tables in a database of the source's kind, read as the source's are.
 
 A database shows no earlier state of a table. So nothing may be written while its tables are read, and what
 the sink notes there of its batches (`sinks.replica.ledger`) says whether anything was: a batch is noted as
@@ -15,14 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
-from tailrace.config.sinks import MySqlSettings
+from tailrace.config.sinks import MySqlSettings, PostgresSettings
 from tailrace.errors import StateError
 from tailrace.model.split import SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sinks.columns import stored_schema
+from tailrace.sinks.replica.dialect import Dialect
 from tailrace.sinks.replica.ledger import Entry, Ledger
-from tailrace.sinks.replica.mysql import MySqlDialect
+from tailrace.sinks.replica.sink import open_dialect
 from tailrace.sources import registry
+from tailrace.sources.base import Page
 from tailrace.verify.checksum import Checksums, bucket_of
 from tailrace.verify.source import PAGE_ROWS, as_stored
 
@@ -59,15 +61,33 @@ class ReplicaTarget:
         return pa.Table.from_batches(kept, self._select(names))
 
     def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        session = registry.session(self.options)
-        try:
-            for page in session.pages(SnapshotSplit(self.schema, None, None, {}, PAGE_ROWS)):
-                yield as_stored(page.rows, self._select(names), self.schema)
-        finally:
-            session.close()
+        split = SnapshotSplit(self.schema, None, None, {}, PAGE_ROWS)
+        pages = _postgres_pages if self.options.dialect == "postgresql" else _mysql_pages
+        for page in pages(self.options, split):
+            yield as_stored(page.rows, self._select(names), self.schema)
 
     def _select(self, names: Sequence[str]) -> pa.Schema:
         return pa.schema([self.columns.field(name) for name in names])
+
+
+def _mysql_pages(options: SourceOptions, split: SnapshotSplit) -> Iterator[Page]:
+    session = registry.session(options)
+    try:
+        yield from session.pages(split)
+    finally:
+        session.close()
+
+
+def _postgres_pages(options: SourceOptions, split: SnapshotSplit) -> Iterator[Page]:
+    """A source's session would need a snapshot that a replication slot has exported."""
+    from tailrace.sources.postgres.connection import connect  # noqa: PLC0415 - an extra
+    from tailrace.sources.postgres.select import copy_pages  # noqa: PLC0415
+
+    connection = connect(options, purpose="verifying")
+    try:
+        yield from copy_pages(connection, split, split.table)
+    finally:
+        connection.break_off()
 
 
 @dataclass(frozen=True)
@@ -82,24 +102,27 @@ class ReplicaTargets:
     """
 
     options: SourceOptions
-    dialect: MySqlDialect
+    dialect: Dialect
     batch: int
     done: dict[str, int]
 
     @classmethod
-    def open(cls, source: SourceOptions, sink: MySqlSettings, batch: int) -> ReplicaTargets:
+    def open(
+        cls, source: SourceOptions, sink: MySqlSettings | PostgresSettings, batch: int
+    ) -> ReplicaTargets:
         """The replica that `sink` writes for `source`."""
-        scheme, host, port, _ = sink.address
+        scheme, host, port, database = sink.address
         options = replace(
             source,
             dialect=scheme,
             host=host,
             port=port,
+            database=database,
             user=sink.user,
             password=sink.password,
             tls=sink.tls,
         )
-        return cls(options, MySqlDialect.open(sink), batch, {})
+        return cls(options, open_dialect(sink, source.dialect), batch, {})
 
     def target(self, name: str, key: Sequence[str]) -> ReplicaTarget | None:  # noqa: ARG002 - it has its own
         """See Targets.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import DeltaSettings, MySqlSettings
+from tailrace.config.sinks import DeltaSettings, MySqlSettings, PostgresSettings
 from tailrace.errors import ConfigError
 from tailrace.spark.checkpoint import absolute
 from tailrace.verify.checksum import Checksums
@@ -66,11 +66,11 @@ def targets_of(pipeline: Pipeline, spark: SparkSession, batch: int) -> Targets:
     for sink in pipeline.sinks:
         if isinstance(sink, DeltaSettings):
             return DeltaTargets(spark, sink, batch)
-        if isinstance(sink, MySqlSettings) and pipeline.source.dialect in sink.schemes:
+        if isinstance(sink, MySqlSettings | PostgresSettings) and pipeline.source.dialect in sink.schemes:
             return ReplicaTargets.open(pipeline.source, sink, batch)
     raise ConfigError(
         f"a `{pipeline.sinks[0].type}` sink of a {pipeline.source.dialect} source cannot be verified",
-        "verify compares Delta tables, and replicas of MySQL and MariaDB in MySQL and MariaDB",
+        "verify compares Delta tables, and replicas in a database of the source's kind",
         "use `sink: {type: delta}`",
     )
 

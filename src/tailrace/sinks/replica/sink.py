@@ -34,7 +34,6 @@ from tailrace.config.sinks import (
     ExistingTables,
     MySqlSettings,
     PostgresSettings,
-    ReplicaSettings,
     ReplicaTransaction,
 )
 from tailrace.errors import ConfigError, StateError
@@ -66,7 +65,7 @@ class ReplicaSink:
     def __init__(
         self, settings: MySqlSettings | PostgresSettings, router: Router, source: str = "mysql"
     ) -> None:
-        self._settings: ReplicaSettings = settings
+        self._settings = settings
         self._source = source
         self._router = router
         self._dialect: Dialect | None = None
@@ -180,18 +179,13 @@ class ReplicaSink:
 
     def _open(self, stream: StreamId) -> tuple[Dialect, Session]:
         if self._dialect is None:
-            settings = self._settings
-            if isinstance(settings, MySqlSettings):
-                self._dialect = mysql = MySqlDialect.open(settings)
-                if not mysql.reads_files:
-                    _log.warning(
-                        "the target has local_infile=OFF: pipeline %s writes by INSERT, which is slower;"
-                        " SET PERSIST local_infile = ON ends it",
-                        stream.pipeline,
-                    )
-            else:
-                assert isinstance(settings, PostgresSettings)
-                self._dialect = _postgres(settings, self._source)
+            self._dialect = open_dialect(self._settings, self._source)
+            if isinstance(self._dialect, MySqlDialect) and not self._dialect.reads_files:
+                _log.warning(
+                    "the target has local_infile=OFF: pipeline %s writes by INSERT, which is slower;"
+                    " SET PERSIST local_infile = ON ends it",
+                    stream.pipeline,
+                )
         if self._session is None:
             self._session = self._dialect.connect()
             Ledger(self._dialect).create(self._session)
@@ -275,7 +269,16 @@ def _merge(session: Session, name: Place, verb: Verb, table: Table) -> None:
         session.merge(name, Verb.UPSERT, table.place, table.shape)
 
 
-def _postgres(settings: PostgresSettings, source: str) -> Dialect:
+def open_dialect(settings: MySqlSettings | PostgresSettings, source: str) -> Dialect:
+    """The dialect of the server that `settings` name, for rows of a source of dialect `source`.
+
+    Raises:
+        ConfigError: they name no database, or an extra is missing.
+        TransientSinkError: nobody answers.
+        SinkError: the server refuses the user.
+    """
+    if isinstance(settings, MySqlSettings):
+        return MySqlDialect.open(settings)
     if find_spec("pg8000") is None:
         raise ConfigError(
             "pg8000 is not installed",
