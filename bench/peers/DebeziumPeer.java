@@ -14,7 +14,7 @@ import java.util.Map;
 import java.util.Properties;
 
 /**
- * Debezium Embedded: its MySQL connector in its own engine, to a consumer that counts.
+ * Debezium Embedded: its MySQL or PostgreSQL connector in its own engine, to a consumer that counts.
  *
  * <p>Format {@code connect} hands over Connect's records as they are, {@code json} their JSON, which the engine
  * makes on several threads. With {@code output}, topic, key, value and headers of each message are written to
@@ -104,20 +104,12 @@ final class DebeziumPeer {
     private static Properties properties(Task task) throws IOException {
         Properties p = new Properties();
         p.setProperty("name", NAME);
-        p.setProperty("connector.class", "io.debezium.connector.mysql.MySqlConnector");
         p.setProperty("topic.prefix", NAME);
         p.setProperty("database.hostname", task.get("host"));
         p.setProperty("database.port", task.get("port"));
         p.setProperty("database.user", task.get("user"));
         p.setProperty("database.password", task.get("password"));
-        p.setProperty("database.server.id", task.get("serverId"));
-        p.setProperty("database.ssl.mode", "disabled");
-        p.setProperty("driver.allowPublicKeyRetrieval", "true");
-        p.setProperty("database.include.list", task.get("database"));
         p.setProperty("table.include.list", task.tables());
-        p.setProperty("include.schema.changes", "false");
-        p.setProperty("schema.history.internal", "io.debezium.relational.history.MemorySchemaHistory");
-        p.setProperty("schema.history.internal.store.only.captured.tables.ddl", "true");
         p.setProperty("max.batch.size", "8192");
         p.setProperty("max.queue.size", "32768");
         p.setProperty("poll.interval.ms", "50");
@@ -129,6 +121,26 @@ final class DebeziumPeer {
         p.setProperty("offset.storage", "org.apache.kafka.connect.storage.FileOffsetBackingStore");
         p.setProperty("offset.storage.file.filename", offsets.toString());
         p.setProperty("offset.flush.interval.ms", "60000");
+        if (task.has("slot")) {
+            postgres(p, task);
+        } else {
+            mysql(p, offsets, task);
+        }
+        task.given().keySet().stream()
+                .filter(name -> name.startsWith("debezium."))
+                .forEach(name -> p.setProperty(name.substring("debezium.".length()), task.get(name)));
+        return p;
+    }
+
+    private static void mysql(Properties p, Path offsets, Task task) throws IOException {
+        p.setProperty("connector.class", "io.debezium.connector.mysql.MySqlConnector");
+        p.setProperty("database.server.id", task.get("serverId"));
+        p.setProperty("database.ssl.mode", "disabled");
+        p.setProperty("driver.allowPublicKeyRetrieval", "true");
+        p.setProperty("database.include.list", task.get("database"));
+        p.setProperty("include.schema.changes", "false");
+        p.setProperty("schema.history.internal", "io.debezium.relational.history.MemorySchemaHistory");
+        p.setProperty("schema.history.internal.store.only.captured.tables.ddl", "true");
         if (task.log()) {
             writeOffsets(offsets, task);
             // the schemas are read anew and the rows are not
@@ -136,10 +148,18 @@ final class DebeziumPeer {
         } else {
             p.setProperty("snapshot.mode", "initial");
         }
-        task.given().keySet().stream()
-                .filter(name -> name.startsWith("debezium."))
-                .forEach(name -> p.setProperty(name.substring("debezium.".length()), task.get(name)));
-        return p;
+    }
+
+    /** Reads the slot's log from where it begins; without rows if the task is a log's. */
+    private static void postgres(Properties p, Task task) {
+        p.setProperty("connector.class", "io.debezium.connector.postgresql.PostgresConnector");
+        p.setProperty("database.dbname", task.get("database"));
+        p.setProperty("database.sslmode", "disable");
+        p.setProperty("plugin.name", "pgoutput");
+        p.setProperty("slot.name", task.get("slot"));
+        p.setProperty("publication.name", task.get("publication"));
+        p.setProperty("publication.autocreate.mode", "disabled");
+        p.setProperty("snapshot.mode", task.get("snapshot"));
     }
 
     /** What the engine would have written had it read up to the position. */

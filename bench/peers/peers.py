@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from bench.peers import toolkit
 
@@ -42,12 +43,12 @@ class Peer:
     task: Mapping[str, str] = field(default_factory=dict)
 
 
-def _debezium() -> list[str]:
+def _debezium(name: str, connector: str) -> list[str]:
     path = toolkit.class_path(
-        f"peer-debezium-{DEBEZIUM_VERSION}",
+        f"{name}-{DEBEZIUM_VERSION}",
         [
             f"io.debezium:{artifact}:{DEBEZIUM_VERSION}"
-            for artifact in ("debezium-api", "debezium-embedded", "debezium-connector-mysql")
+            for artifact in ("debezium-api", "debezium-embedded", f"debezium-connector-{connector}")
         ],
         [],
         ["DebeziumPeer.java", *_SHARED],
@@ -89,8 +90,11 @@ def _mysql_replication() -> list[str]:
     return [str(found), str(toolkit.SOURCES / "reader.py")]
 
 
-DEBEZIUM = Peer("Debezium Embedded", DEBEZIUM_VERSION, _debezium, task={"format": "connect"})
-DEBEZIUM_JSON = Peer("Debezium Embedded, JSON", DEBEZIUM_VERSION, _debezium, task={"format": "json"})
+_MYSQL = partial(_debezium, "peer-debezium", "mysql")
+_POSTGRES = partial(_debezium, "peer-debezium-postgres", "postgres")
+DEBEZIUM = Peer("Debezium Embedded", DEBEZIUM_VERSION, _MYSQL, task={"format": "connect"})
+DEBEZIUM_JSON = Peer("Debezium Embedded, JSON", DEBEZIUM_VERSION, _MYSQL, task={"format": "json"})
+DEBEZIUM_POSTGRES = Peer("Debezium Embedded", DEBEZIUM_VERSION, _POSTGRES, task={"format": "connect"})
 FLINK_CDC = Peer("Flink CDC", FLINK_CDC_VERSION, _flink)
 BINLOG_CONNECTOR = Peer(
     "mysql-binlog-connector-java", BINLOG_CONNECTOR_VERSION, _binlog_connector, snapshots=False
