@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.config.options import parse_options
 from tailrace.sources.mysql.starting import starting_position
+from tests.support.engine import options_for
 
 
 def test_stream_starts_behind_the_gtids_it_is_given(mariadb, mariadb_database):
@@ -20,14 +20,7 @@ def test_stream_starts_behind_the_gtids_it_is_given(mariadb, mariadb_database):
             )
         )
     for (file, pos), gtids in places:
-        options = parse_options(
-            {
-                "url": mariadb.url,
-                "user": mariadb.user,
-                "tables": f"{mariadb_database}.t",
-                "startingPosition": f"gtid:{gtids}",
-            }
-        )
+        options = options_for(mariadb, f"{mariadb_database}.t", startingPosition=f"gtid:{gtids}")
         found = starting_position(options)
         assert (found.file, found.pos, sorted(found.gtids.split(","))) == (
             file,

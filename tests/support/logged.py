@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.config.options import SourceOptions, parse_options
+from tailrace.config.options import SourceOptions
 from tailrace.devservers import MySqlServer
 from tailrace.model.change import OP_CREATE, OP_DELETE, ChangeBatch
 from tailrace.model.table import TableSchema
@@ -18,19 +18,13 @@ from tailrace.sources.mysql.dump import read_log
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.statement import Selection
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tests.support import engine
 
 _STATUS = {"mysql": "SHOW BINARY LOG STATUS", "mariadb": "SHOW MASTER STATUS"}
 
 
 def options_for(mysql: MySqlServer, database: str) -> SourceOptions:
-    return parse_options(
-        {
-            "url": f"mysql://{mysql.host}:{mysql.port}",
-            "user": mysql.user,
-            "password": mysql.password,
-            "tables": f"{database}\\..*",
-        }
-    )
+    return engine.options_for(mysql, f"{database}\\..*")
 
 
 def end_of_log(mysql: MySqlServer) -> MySqlPosition:

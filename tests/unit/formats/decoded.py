@@ -1,18 +1,22 @@
-"""What the JSON messages of a batch say, to be compared with what other formats' decoders read."""
+"""What the JSON messages of a batch say, compared with what other formats' decoders read."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tailrace.formats.base import SchemaText
 from tailrace.formats.connect import Schema
 from tailrace.formats.debezium import DebeziumFormat
 from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.registered import RegisteredEncoding
 from tailrace.formats.topics import Topics
 from tailrace.model.change import ChangeBatch
+from tailrace.model.table import TableSchema
 
 
 def json_messages(batch: ChangeBatch, now_ms: int, **settings: Any) -> tuple[list[Any], list[Any]]:
@@ -36,3 +40,41 @@ def as_connect(schema: Schema, value: Any) -> Any:
         case "float":
             return float(np.float32(value))
     return value
+
+
+def registered(of: RegisteredEncoding, table: TableSchema) -> dict[str, int]:
+    """Ids of an encoding's schemas, as a registry gives them: 7 for the key's, or for the only one."""
+    schemas = [s for s in (of.key_schema(table), of.value_schema(table)) if s]
+    return {s.reference: 7 + i for i, s in enumerate(schemas)}
+
+
+def assert_says_the_same(
+    of: RegisteredEncoding,
+    changes: ChangeBatch,
+    read: Callable[[SchemaText, bytes, int], Any],
+    said: Callable[[Schema, Any], Any] = lambda _, value: value,
+) -> None:
+    """Every key and value says what the JSON messages of the same batch say.
+
+    Args:
+        of: the encoding.
+        changes: the batch.
+        read: a message's value, by its schema and the schema's id.
+        said: what can be said in the format of a Connect value.
+    """
+    table = changes.table
+    ids = registered(of, table)
+    keys, values = json_messages(changes, 1_800_000_000_000, modes=of.envelopes.modes)
+    made_keys = of.keys(changes, ids).to_pylist()
+    made = of.values(changes, 1_800_000_000_000, ids)
+    made.validate(full=True)
+    key_schema, value_schema = of.key_schema(table), of.value_schema(table)
+    if key_schema is None:
+        assert made_keys == [None] * len(changes)
+    else:
+        key = of.envelopes.key(table)
+        found = [read(key_schema, message, ids[key_schema.reference]) for message in made_keys]
+        assert found == [said(key, as_connect(key, k)) for k in keys]
+    value = of.envelopes.value(table)
+    found = [read(value_schema, message, ids[value_schema.reference]) for message in made.to_pylist()]
+    assert found == [said(value, as_connect(value, v)) for v in values]

@@ -4,8 +4,6 @@ import json
 
 import fastavro
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tailrace.errors import SinkError
 from tailrace.formats import connect, records
@@ -19,9 +17,8 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 
-from .changes import ID, NAME, ORDERS, batch, change, placed
-from .decoded import as_connect, json_messages
-from .test_debezium import EVERYTHING, IMAGES
+from .changes import ID, NAME, ORDERS, batch, change
+from .decoded import assert_says_the_same, registered
 
 TOPICS = Topics("app")
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
@@ -29,11 +26,6 @@ A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
 
 def encoding(modes=None, **settings):
     return AvroEncoding(Envelopes(TOPICS, modes=modes or Modes(), **settings))
-
-
-def registered(of, table):
-    schemas = [s for s in (of.key_schema(table), of.value_schema(table)) if s]
-    return {s.reference: 7 + i for i, s in enumerate(schemas)}
 
 
 def read(schema, message, id_):
@@ -53,45 +45,7 @@ def _without_logical_types(schema):
 
 
 def check(changes, modes=None):
-    """Every key and value says what the JSON messages of the same batch say."""
-    of = encoding(modes)
-    table = changes.table
-    ids = registered(of, table)
-    keys, values = json_messages(changes, 1_800_000_000_000, modes=modes or Modes())
-    made_keys = of.keys(changes, ids).to_pylist()
-    made = of.values(changes, 1_800_000_000_000, ids)
-    made.validate(full=True)
-    key, value = of.envelopes.key(table), of.envelopes.value(table)
-    id_ = 7
-    if table.key:
-        assert [read(of.key_schema(table), m, id_) for m in made_keys] == [as_connect(key, k) for k in keys]
-        id_ += 1
-    else:
-        assert made_keys == [None] * len(changes)
-    assert [read(of.value_schema(table), m.as_py(), id_) for m in made] == [
-        as_connect(value, v) for v in values
-    ]
-
-
-ROWS = st.lists(st.tuples(st.sampled_from("rcud"), IMAGES, IMAGES), max_size=6)
-MODES = [
-    Modes(),
-    Modes(decimal="double", time="microseconds", bigint_unsigned="precise", binary="base64"),
-    Modes(decimal="string", time="isostring", binary="base64-url-safe"),
-]
-
-
-@pytest.mark.parametrize("modes", MODES, ids=lambda m: m.time)
-@given(rows=ROWS, skipped=st.integers(0, 2))
-@settings(max_examples=30)
-def test_messages_say_what_the_json_messages_say(modes, rows, skipped):
-    changes = [change(op, b if op in "ud" else None, None if op == "d" else a) for op, b, a in rows]
-    whole = batch(EVERYTHING, changes).slice(min(skipped, len(changes)))
-    try:
-        json_messages(whole, 0, modes=modes)
-    except SinkError:
-        return  # a time beyond a day has no form in some modes
-    check(whole, modes)
+    assert_says_the_same(encoding(modes), changes, read)
 
 
 def test_table_without_a_key_has_null_keys():
@@ -251,8 +205,3 @@ def test_single_values_are_encoded_as_avro_reads_them():
     ):
         parsed = fastavro.parse_schema(avro_schema(schema))
         assert fastavro.schemaless_reader(io.BytesIO(encode(schema, value)), parsed) == value
-
-
-def test_place_in_a_transaction_is_told_where_it_is_known():
-    changes = batch(ORDERS, [change("c", None, A), change("u", A, A, txn=None), change("d", A)])
-    check(placed(changes, [(1, 1), None, (300, 2)]))

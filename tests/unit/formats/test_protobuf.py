@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tailrace.errors import SinkError
 from tailrace.formats.envelopes import Envelopes
@@ -11,11 +9,9 @@ from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.support.proto import as_dict, message_class
 
-from .changes import ID, NAME, ORDERS, batch, change, placed
-from .decoded import as_connect, json_messages
+from .changes import ID, NAME, ORDERS, batch, change
+from .decoded import assert_says_the_same, registered
 from .samples import TYPES_ROWS, TYPES_TABLE
-from .test_avro import MODES, ROWS
-from .test_debezium import EVERYTHING
 
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -23,11 +19,6 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 def encoding(modes=None):
     return ProtobufEncoding(Envelopes(Topics("app"), modes=modes or Modes()))
-
-
-def registered(of, table):
-    schemas = [s for s in (of.key_schema(table), of.value_schema(table)) if s]
-    return {s.reference: 7 + i for i, s in enumerate(schemas)}
 
 
 def read(schema, message, id_):
@@ -52,30 +43,7 @@ def as_protobuf(schema, value):
 
 
 def check(changes, modes=None):
-    """Every key and value says what the JSON messages of the same batch say."""
-    of, table = encoding(modes), changes.table
-    ids = registered(of, table)
-    keys, values = json_messages(changes, 1_800_000_000_000, modes=modes or Modes())
-    key, value = of.envelopes.key(table), of.envelopes.value(table)
-    made = of.values(changes, 1_800_000_000_000, ids)
-    made.validate(full=True)
-    for message, expected in zip(of.keys(changes, ids).to_pylist(), keys, strict=True):
-        assert read(of.key_schema(table), message, 7) == as_protobuf(key, as_connect(key, expected))
-    for message, expected in zip(made.to_pylist(), values, strict=True):
-        assert read(of.value_schema(table), message, 8) == as_protobuf(value, as_connect(value, expected))
-
-
-@pytest.mark.parametrize("modes", MODES, ids=lambda m: m.time)
-@given(rows=ROWS, skipped=st.integers(0, 2))
-@settings(max_examples=25)
-def test_messages_say_what_the_json_messages_say(modes, rows, skipped):
-    changes = [change(op, b if op in "ud" else None, None if op == "d" else a) for op, b, a in rows]
-    whole = batch(EVERYTHING, changes).slice(min(skipped, len(changes)))
-    try:
-        json_messages(whole, 0, modes=modes)
-    except SinkError:
-        return  # a time beyond a day has no form in some modes
-    check(whole, modes)
+    assert_says_the_same(encoding(modes), changes, read, as_protobuf)
 
 
 def test_not_null_columns_of_every_type_hold_their_values():
@@ -161,8 +129,3 @@ def test_single_messages_are_encoded_as_protobuf_reads_them():
         message = encode(schema, value)
         assert message[:1] == b"\0"
         assert as_dict(read_by.FromString(message[1:])) == value
-
-
-def test_place_in_a_transaction_is_told_where_it_is_known():
-    changes = batch(ORDERS, [change("c", None, A), change("u", A, A, txn=None), change("d", A)])
-    check(placed(changes, [(1, 1), None, (300, 2)]))
