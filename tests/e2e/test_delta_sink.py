@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +21,7 @@ from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta import DeltaSink, conflict, target
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.table import DeltaTable
-from tailrace.spark.jvm import Mark, map_in_arrow
+from tailrace.spark.jvm import DeltaTransaction, Mark, map_in_arrow
 from tailrace.transform.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, DECIMAL, INT, TEXT, changes, table
@@ -128,22 +128,43 @@ def test_replay_adds_only_the_part_that_was_missing(
     assert [(r["id"], r["name"]) for r in rows_of(spark, tmp_path)] == STATE_AFTER
 
 
-OUTRAN = {
-    "row": ("INSERT INTO {} (id, name, _is_current) VALUES (5, 'theirs', true)", "ConcurrentAppend"),
-    "property": ("ALTER TABLE {} SET TBLPROPERTIES (told = 'them')", "MetadataChanged"),
-}
+@pytest.mark.parametrize("attempts", [4, 1])
+def test_commit_that_another_writer_outran_is_done_again(
+    spark: SparkSession, tmp_path: Path, upsert: DeltaSink, monkeypatch: pytest.MonkeyPatch, attempts: int
+) -> None:
+    theirs = f"INSERT INTO delta.`{tmp_path}/shop.t` (id, name) VALUES (5, 'theirs')"
+    first, second = first_batches(spark)
+    upsert.write(first)
+    rivals = [theirs]
+
+    def outrun(self: DeltaTransaction, actions: Sequence[str], mark: Mark) -> None:
+        if rivals and any('"remove"' in action for action in actions):
+            spark.newSession().sql(rivals.pop())
+        commit(self, actions, mark)
+
+    commit = DeltaTransaction.commit
+    monkeypatch.setattr(DeltaTransaction, "commit", outrun)
+    monkeypatch.setattr(conflict, "_ATTEMPTS", attempts)
+    if attempts == 1:
+        with pytest.raises(
+            TransientSinkError, match=r"`shop.t` is written by somebody.*\s.*ConcurrentAppend"
+        ):
+            upsert.write(second)
+    upsert.write(second)
+    assert rivals == []
+    found = [(r["id"], r["name"]) for r in rows_of(spark, tmp_path)]
+    assert found == sorted([*STATE_AFTER, (5, "theirs")])
 
 
-@pytest.mark.parametrize("what", [pytest.param("row", marks=pytest.mark.slow), "property"])
+@pytest.mark.slow
 def test_merge_that_another_writer_outran_is_done_again(
     spark: SparkSession,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
-    what: str,
 ) -> None:
     """The other writer commits while the MERGE, which has begun, reads its source."""
-    statement, kind = OUTRAN[what]
+    theirs = f"ALTER TABLE delta.`{tmp_path}/shop.t` SET TBLPROPERTIES (told = 'them')"
     gate = tmp_path_factory.mktemp("gate")
     first, second = first_batches(spark)
     sink = DeltaSink(DeltaSettings(str(tmp_path), WriteMode.SCD2, merge_interval=0), Router([]))
@@ -158,6 +179,7 @@ def test_merge_that_another_writer_outran_is_done_again(
         yield from batches
 
     def merge_held_up(table: DeltaTable, mode: Any, changes: DataFrame, *rest: Any, **more: Any) -> None:
+        merges.append(mode)
         merge(table, mode, map_in_arrow(changes, held_up, changes.schema), *rest, **more)
 
     @contextmanager
@@ -169,26 +191,21 @@ def test_merge_that_another_writer_outran_is_done_again(
     def outrun() -> None:
         _wait_for(gate / "met")
         try:
-            spark.newSession().sql(statement.format(f"delta.`{tmp_path}/shop.t`"))
+            spark.newSession().sql(theirs)
         finally:
             (gate / "outrun").touch()
 
+    merges: list[Any] = []
     plain_marked = DeltaTable.marked
     monkeypatch.setattr(DeltaTable, "marked", marked)
     monkeypatch.setattr(target, "merge", merge_held_up)
-    if what == "property":
-        monkeypatch.setattr(conflict, "_ATTEMPTS", 1)
     with ThreadPoolExecutor() as pool:
         other = pool.submit(outrun)
-        if what == "property":
-            with pytest.raises(TransientSinkError, match=f"`shop.t` is written by somebody.*\\s.*{kind}"):
-                sink.write(second)
         sink.write(second)
         other.result()
     sink.close()
-    theirs = [(5, "theirs")] if what == "row" else []
-    current = [(r["id"], r["name"]) for r in rows_of(spark, tmp_path) if r["_is_current"]]
-    assert current == sorted([*STATE_AFTER, *theirs])
+    assert len(merges) == 2
+    assert [(r["id"], r["name"]) for r in rows_of(spark, tmp_path) if r["_is_current"]] == STATE_AFTER
 
 
 def _wait_for(path: Path) -> None:
