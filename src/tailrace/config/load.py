@@ -40,6 +40,8 @@ _POSITIVE = (
     "optimize_interval",
     "vacuum_interval",
     "vacuum_retention_hours",
+    "expire_interval",
+    "snapshot_retention_hours",
 )
 _TYPE_NAMES = {dict: "object", list: "array", type(None): "null"}
 

@@ -82,6 +82,8 @@ class IcebergSettings:
         parallelism: tables written at the same time.
         catalog: pyiceberg's properties of the catalog (`type`, `uri`, ...; values may be `${env:NAME}`);
             default: a SQLite file below the path.
+        expire_interval: seconds between two expiries of a table's old snapshots; default: never.
+        snapshot_retention_hours: how old a snapshot must be to be expired.
     """
 
     type: ClassVar[str] = "iceberg"
@@ -89,6 +91,8 @@ class IcebergSettings:
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
+    expire_interval: int | None = None
+    snapshot_retention_hours: int = 168
 
 
 @dataclass(frozen=True)

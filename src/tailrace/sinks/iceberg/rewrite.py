@@ -21,10 +21,9 @@ from pyiceberg.io import FileIO
 from pyspark.sql import SparkSession
 
 from tailrace.model.change import OP_DELETE
+from tailrace.sinks import keys
 from tailrace.sinks.iceberg.files import Place, paths_batch, read
 from tailrace.spark.jvm import map_in_arrow
-
-_ROW, _FILE = "_tailrace_row", "_tailrace_file"
 
 
 @dataclass(frozen=True)
@@ -52,28 +51,14 @@ def last_changes(files: Sequence[str], key: Sequence[str], place: Place) -> Chan
         key: the key's columns.
         place: where the file of keys goes; its schema has the key's columns.
     """
-    parts = []
-    for number, path in enumerate(files):
-        part = read(place.io, path, [*key, "_op", "_seq"])
-        n = part.num_rows
-        part = part.append_column(_ROW, pa.array(np.arange(n)))
-        parts.append(part.append_column(_FILE, pa.array(np.full(n, number, np.int32))))
-    table = pa.concat_tables(parts).sort_by("_seq")
-    last = table.group_by(list(key), use_threads=False).aggregate(
-        [("_op", "last"), (_ROW, "last"), (_FILE, "last")]
-    )
-    alive = last.filter(pc.not_equal(last.column("_op_last"), OP_DELETE))
+    found = keys.last_changes((read(place.io, path, [*key, "_op", "_seq"]) for path in files), key)
     winners = {
-        path: alive.filter(pc.equal(alive.column(f"{_FILE}_last"), number))
-        .column(f"{_ROW}_last")
-        .combine_chunks()
-        .sort()
-        for number, path in enumerate(files)
+        path: rows.filter(pc.not_equal(ops, OP_DELETE))
+        for path, rows, ops in zip(files, found.rows, found.ops, strict=True)
     }
-    keys = last.select(list(key))
     schema = pa.schema([place.schema.field(name) for name in key])
-    (path,) = Place(place.io, place.directory, schema).write(keys.to_batches())
-    first = pc.min_max(keys.column(key[0]))
+    (path,) = Place(place.io, place.directory, schema).write(found.keys.to_batches())
+    first = pc.min_max(found.keys.column(key[0]))
     return Changes(path, winners, first["min"].as_py(), first["max"].as_py())
 
 
@@ -128,10 +113,10 @@ def kept_files(
 
 def kept_rows(io: FileIO, path: str, changed: pa.Table, key: Sequence[str]) -> pa.Array | None:
     """The numbers of a file's rows whose key has not changed; None if that is all of them."""
-    keys = read(io, path, key)
-    keys = keys.cast(changed.schema).append_column(_ROW, pa.array(np.arange(keys.num_rows)))
-    kept = keys.join(changed, keys=list(key), join_type="left anti").column(_ROW).combine_chunks().sort()
-    return None if len(kept) == keys.num_rows else kept
+    rows = read(io, path, key).cast(changed.schema)
+    kept = np.ones(rows.num_rows, bool)
+    kept[keys.rows_of_keys(rows, changed).to_numpy()] = False
+    return None if kept.all() else pa.array(np.flatnonzero(kept))
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -35,6 +37,7 @@ from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, 
 from tailrace.sinks.columns import follow, stored_schema
 from tailrace.sinks.iceberg.columns import held_columns, require_promotions, storable, without_ids
 from tailrace.sinks.iceberg.files import Place, write_cells
+from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.rewrite import insert_files, kept_files, last_changes
 from tailrace.sinks.parts import SNAPSHOT, Part
 from tailrace.sinks.targets import TargetPool
@@ -79,7 +82,9 @@ class IcebergSink:
         catalog = self._catalog = self._catalog or _catalog(self._settings, self._root)
 
         def write(name: str, parts: list[Part]) -> None:
-            _Target(name, self._settings.mode, self._root, catalog, batch, self._lock).write(parts)
+            target = _Target(name, self._settings.mode, self._root, catalog, batch, self._lock)
+            target.write(parts)
+            target.maintain(self._settings)
 
         return self._pool.write(batch, write)
 
@@ -143,11 +148,22 @@ class _Target:
             table.io.delete(path)
         failpoint("sink.table")
 
+    def maintain(self, settings: IcebergSettings) -> None:
+        """Expire old snapshots if it is due."""
+        if settings.expire_interval is None:
+            return
+        with _refused_when_slower(self.name), self.lock:
+            table = self.catalog.load_table(self._identifier())
+            expire(table, settings.expire_interval, settings.snapshot_retention_hours, time.time())
+
     # ---- the table -----------------------------------------------------------------------------------
 
-    def _open(self, part: Part) -> Table:
+    def _identifier(self) -> tuple[str, ...]:
         namespace, _, short = self.name.rpartition(".")
-        identifier = (*(namespace or "default").split("."), short)
+        return (*(namespace or "default").split("."), short)
+
+    def _open(self, part: Part) -> Table:
+        identifier = self._identifier()
         try:
             table = self.catalog.load_table(identifier)
         except NoSuchTableError:
@@ -249,17 +265,23 @@ class _Target:
         }
         metadata = table.metadata
         added = [parquet_file_to_data_file(table.io, metadata, path) for path in self._added]
-        try:
-            with self.lock, table.transaction() as transaction:
-                transaction.set_properties({_BATCH: str(self.batch.id)})
-                update = transaction.update_snapshot(snapshot_properties=said)
-                if added or self._removed:
-                    with update.overwrite() if self._removed else update.merge_append() as snapshot:
-                        for file in added:
-                            snapshot.append_data_file(file)
-                        for file in self._removed:
-                            snapshot.delete_data_file(file)
-        except (CommitFailedException, CommitStateUnknownException, ValidationException) as error:
-            raise TransientSinkError(
-                f"target `{self.name}` was not committed", f"{type(error).__name__}: {error}"
-            ) from error
+        with _refused_when_slower(self.name), self.lock, table.transaction() as transaction:
+            transaction.set_properties({_BATCH: str(self.batch.id)})
+            update = transaction.update_snapshot(snapshot_properties=said)
+            if added or self._removed:
+                with update.overwrite() if self._removed else update.merge_append() as snapshot:
+                    for file in added:
+                        snapshot.append_data_file(file)
+                    for file in self._removed:
+                        snapshot.delete_data_file(file)
+
+
+@contextmanager
+def _refused_when_slower(name: str) -> Iterator[None]:
+    """A commit that another writer was faster than is a TransientSinkError."""
+    try:
+        yield
+    except (CommitFailedException, CommitStateUnknownException, ValidationException) as error:
+        raise TransientSinkError(
+            f"target `{name}` was not committed", f"{type(error).__name__}: {error}"
+        ) from error
