@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 
@@ -21,20 +20,11 @@ from tailrace.sources.mysql.wire.boundaries import ROWS
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.preflight import Severity, render
 from tests.support import logged
+from tests.support.databases import global_variable
 
 
 def _options(server: MariaDbServer, database: str, **more: str) -> SourceOptions:
     return parse_options({"url": server.url, "user": server.user, "tables": rf"{database}\..*", **more})
-
-
-@contextmanager
-def _global(server: MariaDbServer, name: str, value: str) -> Iterator[None]:
-    ((before,),) = server.execute(f"SELECT @@global.{name}")
-    server.execute(f"SET GLOBAL {name} = {value}")
-    try:
-        yield
-    finally:
-        server.execute(f"SET GLOBAL {name} = {before!r}")
 
 
 def test_server_set_up_for_capture_has_no_finding(mariadb: MariaDbServer, mariadb_database: str) -> None:
@@ -59,7 +49,7 @@ def test_setting_that_loses_something_is_an_error_with_the_statement_that_mends_
     mariadb: MariaDbServer, mariadb_database: str, name: str, bad: str, good: str
 ) -> None:
     mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)")
-    with _global(mariadb, name, bad):
+    with global_variable(mariadb, name, bad):
         (found,) = [f for f in check(_options(mariadb, mariadb_database)) if f.severity is not Severity.OK]
     assert (found.check, found.severity) == (name, Severity.ERROR)
     assert found.remedy.startswith(f"SET GLOBAL {name} = {good};")
@@ -69,7 +59,7 @@ def test_row_images_without_duplicates_are_exact_but_slow(
     mariadb: MariaDbServer, mariadb_database: str
 ) -> None:
     mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)")
-    with _global(mariadb, "binlog_row_image", "'FULL_NODUP'"):
+    with global_variable(mariadb, "binlog_row_image", "'FULL_NODUP'"):
         (found,) = [f for f in check(_options(mariadb, mariadb_database)) if f.severity is not Severity.OK]
     assert (found.check, found.severity) == ("binlog_row_image", Severity.WARNING)
     assert found.remedy.startswith("SET GLOBAL binlog_row_image = FULL;")
@@ -108,7 +98,7 @@ def test_rows_are_counted_in_packed_events_as_in_plain_ones(
         " b TEXT COMPRESSED)"
     )
     start = logged.end_of_log(mariadb)
-    with _global(mariadb, "log_bin_compress", compress):
+    with global_variable(mariadb, "log_bin_compress", compress):
         mariadb.execute(
             f"INSERT INTO {table} SELECT seq, REPEAT('x', seq), REPEAT('y', seq), REPEAT('z', seq)"
             f" FROM {mariadb_database}.seq_1_to_400",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -12,6 +11,7 @@ from tailrace.devservers import MySqlServer, start_mysql
 from tailrace.errors import PreflightError, TransientSourceError
 from tailrace.sources.mysql.preflight import check, require
 from tailrace.sources.preflight import Finding, Severity, errors, render
+from tests.support.databases import global_variable
 
 
 def _options(server: MySqlServer, tables: str, **more: str) -> SourceOptions:
@@ -22,18 +22,6 @@ def _finding(findings: list[Finding], check_: str) -> Finding:
     found = [f for f in findings if f.check == check_ and f.severity is not Severity.OK]
     assert len(found) == 1, render(findings)
     return found[0]
-
-
-@contextmanager
-def _global(server: MySqlServer, name: str, value: str) -> Iterator[None]:
-    ((before,),) = server.execute(f"SELECT @@global.{name}")
-    server.execute(f"SET GLOBAL {name} = {value}")
-    try:
-        yield
-    finally:
-        server.execute(
-            f"SET GLOBAL {name} = '{before}'" if isinstance(before, str) else f"SET GLOBAL {name} = {before}"
-        )
 
 
 @pytest.fixture
@@ -70,7 +58,7 @@ def test_server_set_up_for_capture_has_no_finding(mysql: MySqlServer, database: 
 def test_wrong_setting_is_found_with_the_statement_that_mends_it(
     mysql: MySqlServer, database: str, *, name: str, bad: str, severity: Severity, remedy: str
 ) -> None:
-    with _global(mysql, name, bad):
+    with global_variable(mysql, name, bad):
         finding = _finding(check(_options(mysql, rf"{database}\..*")), name)
     assert finding.found.upper() == bad.strip("'")
     assert (finding.severity, finding.remedy) == (severity, remedy)
@@ -100,7 +88,7 @@ def test_user_who_may_not_see_prepared_transactions_is_warned_where_xa_is_used(
 def test_parts_of_rows_are_refused_where_rows_must_be_put_back(
     mysql: MySqlServer, database: str, *, image: str, position: str, delivery: str, severity: Severity
 ) -> None:
-    with _global(mysql, "binlog_row_image", image):
+    with global_variable(mysql, "binlog_row_image", image):
         options = _options(mysql, rf"{database}\..*", startingPosition=position, delivery=delivery)
         finding = _finding(check(options), "binlog_row_image")
     assert (finding.severity, finding.remedy) == (severity, "SET PERSIST binlog_row_image = FULL;")
@@ -111,8 +99,8 @@ def test_partial_json_values_need_whole_rows(
     mysql: MySqlServer, database: str, image: str, severity: Severity
 ) -> None:
     with (
-        _global(mysql, "binlog_row_value_options", "'PARTIAL_JSON'"),
-        _global(mysql, "binlog_row_image", image),
+        global_variable(mysql, "binlog_row_value_options", "'PARTIAL_JSON'"),
+        global_variable(mysql, "binlog_row_image", image),
     ):
         findings = check(_options(mysql, rf"{database}\..*"))
     assert {f.check: f.severity for f in findings}["binlog_row_value_options"] == severity
@@ -262,7 +250,7 @@ def test_server_without_gtids_log_and_cascades_is_found_out() -> None:
         assert beat.found == "gtid_mode is OFF, heartbeat table: access to the table is denied"
         _run_all(server, beat.remedy)
         assert errors(check(with_heartbeat)) == []
-        with _global(server, "binlog_order_commits", "0"):
+        with global_variable(server, "binlog_order_commits", "0"):
             disordered = _finding(check(with_heartbeat), "exactly-once snapshots")
             assert "binlog_order_commits is OFF" in disordered.found
             _run_all(server, disordered.remedy)

@@ -45,34 +45,30 @@ def protobuf(prefix):
     return KeyValueFormat(Topics(prefix), of, of)
 
 
-def test_consumer_reads_avro_messages_with_the_schemas_of_the_registry(registry):
-    form, orders = avro("avro"), table("orders")
-    ids = SchemaRegistry(RegistryAccess(registry.url)).ids(form.schemas(orders))
-    made = form.messages(batch(orders, [change("c", None, {"id": 1, "name": "a"})]), 5, ids).to_pylist()
-    read = {}
-    for part in ("key", "value"):
-        data = made[0][part]
-        schema = ask(registry, f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}")
-        assert schema.get("schemaType", "AVRO") == "AVRO"
-        parsed = fastavro.parse_schema(json.loads(schema["schema"]))
-        read[part] = fastavro.schemaless_reader(io.BytesIO(data[5:]), parsed)
-    assert read["key"] == {"id": 1}
-    assert (read["value"]["after"], read["value"]["op"]) == ({"id": 1, "name": "a"}, "c")
+def read_avro(schema, message):
+    assert schema.get("schemaType", "AVRO") == "AVRO"
+    return fastavro.schemaless_reader(
+        io.BytesIO(message), fastavro.parse_schema(json.loads(schema["schema"]))
+    )
 
 
-def test_consumer_reads_protobuf_messages_with_the_schemas_of_the_registry(registry):
-    form, orders = protobuf("proto"), table("orders")
+def read_protobuf(schema, message):
+    assert schema["schemaType"] == "PROTOBUF"
+    assert message[:1] == b"\0"
+    return as_dict(message_class(schema["schema"]).FromString(message[1:]))
+
+
+@pytest.mark.parametrize(("make", "read"), [(avro, read_avro), (protobuf, read_protobuf)])
+def test_consumer_reads_messages_with_the_schemas_of_the_registry(registry, make, read):
+    form, orders = make(f"read-{make.__name__}"), table("orders")
     ids = SchemaRegistry(RegistryAccess(registry.url)).ids(form.schemas(orders))
     made = form.messages(batch(orders, [change("c", None, {"id": 1, "name": "a"})]), 5, ids).to_pylist()
-    read = {}
-    for part in ("key", "value"):
-        data = made[0][part]
-        schema = ask(registry, f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}")
-        assert schema["schemaType"] == "PROTOBUF"
-        assert data[5:6] == b"\0"
-        read[part] = as_dict(message_class(schema["schema"]).FromString(data[6:]))
-    assert read["key"] == {"id": 1}
-    assert (read["value"]["after"], read["value"]["op"]) == ({"id": 1, "name": "a"}, "c")
+    key, value = (
+        read(ask(registry, f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}"), data[5:])
+        for data in (made[0]["key"], made[0]["value"])
+    )
+    assert key == {"id": 1}
+    assert (value["after"], value["op"]) == ({"id": 1, "name": "a"}, "c")
 
 
 @pytest.mark.parametrize("make", [avro, protobuf])

@@ -23,6 +23,7 @@ from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.transform.route import Router
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import DECIMAL, INT, TEXT, changes, table
+from tests.support.databases import global_variable
 from tests.support.sinks.replica import Target, replica_target
 
 SHAPE = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
@@ -181,11 +182,8 @@ def test_task_of_an_earlier_run_can_write_no_more(target: Target, spark: SparkSe
 def test_servers_that_read_no_files_are_written_by_inserts(
     mysql, spark: SparkSession, target: Target
 ) -> None:
-    mysql.execute("SET GLOBAL local_infile = OFF")
-    try:
+    with global_variable(mysql, "local_infile", "OFF"):
         write(target, snapshot(spark), with_bad_row(spark))
-    finally:
-        mysql.execute("SET GLOBAL local_infile = ON")
     assert ids(target) == [2, *range(10, 60)]
 
 

@@ -11,6 +11,7 @@ from tailrace.model.split import SnapshotSplit
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
 from tests.recovery.test_exactness import Blind, verify_run
+from tests.support.databases import global_variable
 from tests.support.engine import options_for, rows_of
 from tests.support.logged import end_of_log
 from tests.support.replica import SlowReplica
@@ -36,13 +37,10 @@ def test_every_batch_is_exact_with_keys_that_only_the_catalog_knows(mariadb, mar
 def test_every_batch_is_exact_with_row_images_without_duplicates(mariadb, mariadb_database):
     """With few writers: such rows are read some fifty times slower (docs/guarantees)."""
     few = partial(Writers, count=2, pause_s=0.02)
-    mariadb.execute("SET GLOBAL binlog_row_image = FULL_NODUP")
-    try:
+    with global_variable(mariadb, "binlog_row_image", "FULL_NODUP"):
         assert not verify_run(
             mariadb, mariadb_database, SUBJECTS[2], chunk_rows=100, min_batches=20, writers=few
         )
-    finally:
-        mariadb.execute("SET GLOBAL binlog_row_image = FULL")
 
 
 def test_every_batch_is_exact_while_a_semi_synchronous_replica_answers_late(mariadb, mariadb_database):

@@ -19,6 +19,7 @@ from tailrace.sources import registry
 from tailrace.sources.mysql import prepared as prepared_module
 from tailrace.sources.mysql import source as mysql_source
 from tests.recovery.test_exactness import ROWS, now, verify_run
+from tests.support.databases import group_commit_delay
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
 from tests.support.logged import end_of_log
 from tests.support.replica import SlowReplica
@@ -104,9 +105,8 @@ def verify_xa_run(server, database, subject=SUBJECTS[0], *, kind=XaWriters, **gi
 @pytest.fixture
 def late_commits(mysql):
     """What is logged is not visible for another 20 ms."""
-    mysql.execute("SET GLOBAL binlog_group_commit_sync_delay = 20000", "SET GLOBAL sync_binlog = 1")
-    yield
-    mysql.execute("SET GLOBAL binlog_group_commit_sync_delay = 0", "SET GLOBAL sync_binlog = 0")
+    with group_commit_delay(mysql, 20_000, sync=1):
+        yield
 
 
 @pytest.mark.usefixtures("late_commits")

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from tailrace.devservers import MySqlServer
+from tests.support.databases import global_variable
 from tests.support.logged import both_ways
 
 _MB = 1 << 20
@@ -16,10 +17,8 @@ _MB = 1 << 20
 
 @pytest.fixture
 def large_packets(mysql: MySqlServer) -> Iterator[None]:
-    [[before]] = mysql.execute("SELECT @@global.max_allowed_packet")
-    mysql.execute(f"SET GLOBAL max_allowed_packet = {256 * _MB}")
-    yield
-    mysql.execute(f"SET GLOBAL max_allowed_packet = {before}")
+    with global_variable(mysql, "max_allowed_packet", str(256 * _MB)):
+        yield
 
 
 @pytest.mark.usefixtures("large_packets")
@@ -144,9 +143,7 @@ def test_hidden_generated_and_default_columns_are_columns_like_others(
 @pytest.mark.parametrize("zone", ["+00:00", "+14:00", "-13:59", "SYSTEM"])
 def test_timestamps_do_not_depend_on_the_servers_zone(mysql: MySqlServer, database: str, zone: str) -> None:
     moment = "'2024-03-31 02:30:00.000001'"
-    [[before]] = mysql.execute("SELECT @@global.time_zone")
-    mysql.execute(f"SET GLOBAL time_zone = '{zone}'")
-    try:
+    with global_variable(mysql, "time_zone", f"'{zone}'"):
         mysql.execute(f"CREATE TABLE {database}.t (id int primary key, ts timestamp(6), dt datetime(6))")
         rows = both_ways(
             mysql,
@@ -154,7 +151,5 @@ def test_timestamps_do_not_depend_on_the_servers_zone(mysql: MySqlServer, databa
             "SET time_zone = '+02:00'",
             f"INSERT INTO {database}.t VALUES (1, {moment}, {moment})",
         )
-    finally:
-        mysql.execute(f"SET GLOBAL time_zone = '{before}'")
     assert rows.field("ts").cast("int64").to_pylist() == [1_711_845_000_000_001]
     assert rows.field("dt").cast("int64").to_pylist() == [1_711_852_200_000_001]

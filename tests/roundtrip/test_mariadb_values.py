@@ -19,6 +19,7 @@ from tailrace.sources.mysql.catalog import tables
 from tailrace.sources.mysql.connection import connect
 from tests.roundtrip import test_log_values as values
 from tests.support import logged
+from tests.support.databases import global_variable
 from tests.support.logged import captured, final_rows, selected
 
 #: MySQL's columns but for the index over an expression.
@@ -54,13 +55,10 @@ def test_values_of_all_types_come_from_the_log_as_select_prints_them(
     r = random.Random(7)
     mariadb.execute(f"CREATE TABLE {mariadb_database}.t ({_COLUMNS}) CHARACTER SET utf8mb4")
     rows = [values._row(r, i + r.choice([0, 2**64 - 500])) for i in range(200)]
-    mariadb.execute(f"SET GLOBAL log_bin_compress = {compress}")
-    try:
+    with global_variable(mariadb, "log_bin_compress", compress):
         batches = changes_during(
             mariadb, mariadb_database, lambda: values._insert(mariadb, mariadb_database, rows)
         )
-    finally:
-        mariadb.execute("SET GLOBAL log_bin_compress = OFF")
     assert_both_ways_equal(mariadb, mariadb_database, batches)
 
 

@@ -17,6 +17,7 @@ from tailrace.sinks.unpack import last_rows, log_rows
 from tailrace.sources.mysql.session import MySqlSession
 from tailrace.sources.mysql.starting import log_end_position
 from tests.support.binlog import options_of
+from tests.support.databases import global_variable
 from tests.support.logged import captured, changes_during, end_of_log, options_for
 
 _ROW = "(1, 'a', REPEAT('t', 900), 7)"
@@ -144,9 +145,8 @@ _UNNAMED = """
 
 @pytest.fixture
 def unnamed(mysql: MySqlServer) -> Any:
-    mysql.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
-    yield
-    mysql.execute("SET GLOBAL binlog_row_metadata = FULL")
+    with global_variable(mysql, "binlog_row_metadata", "MINIMAL"):
+        yield
 
 
 def _session_changes(mysql: MySqlServer, database: str, *statements: str) -> list[ChangeBatch]:

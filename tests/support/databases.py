@@ -20,6 +20,17 @@ def fresh_database(server: MySqlServer | MariaDbServer) -> Iterator[str]:
 
 
 @contextmanager
+def global_variable(server: MySqlServer | MariaDbServer, name: str, value: str) -> Iterator[None]:
+    """Give a global variable another value, written as in SQL, and its own one back."""
+    ((before,),) = server.execute(f"SELECT @@global.{name}")
+    server.execute(f"SET GLOBAL {name} = {value}")
+    try:
+        yield
+    finally:
+        server.execute(f"SET GLOBAL {name} = {before!r}")
+
+
+@contextmanager
 def group_commit_delay(
     server: MySqlServer | MariaDbServer, delay_us: int, *, sync: int = 0
 ) -> Iterator[None]:
@@ -32,14 +43,11 @@ def group_commit_delay(
             with 1 the log's status counts it before the delay, and replicas see it after that.
     """
     if server.product == "mariadb":
-        settings = {"binlog_commit_wait_usec": (delay_us, 100_000), "binlog_commit_wait_count": (1000, 0)}
+        delay, other = ("binlog_commit_wait_usec", delay_us), ("binlog_commit_wait_count", 1000)
     else:
-        settings = {"binlog_group_commit_sync_delay": (delay_us, 0), "sync_binlog": (sync, 0)}
-    server.execute(*(f"SET GLOBAL {name} = {value}" for name, (value, _) in settings.items()))
-    try:
+        delay, other = ("binlog_group_commit_sync_delay", delay_us), ("sync_binlog", sync)
+    with global_variable(server, delay[0], str(delay[1])), global_variable(server, other[0], str(other[1])):
         yield
-    finally:
-        server.execute(*(f"SET GLOBAL {name} = {value}" for name, (_, value) in settings.items()))
 
 
 def named_rows(cursor, sql: str) -> list[dict[str, Any]]:
