@@ -11,6 +11,8 @@ import pytest
 
 from tailrace.config.sinks import KafkaSettings
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
+from tailrace.formats.envelopes import Envelopes
+from tailrace.formats.topics import Topics
 from tailrace.kernels.murmur import partitions_of
 from tailrace.model.change import ORIGIN, ChangeBatch
 from tests.support.changes import INT, TEXT, changes, table
@@ -26,13 +28,14 @@ from tailrace.sinks.kafka.writer import Share, _cut, _Writing, sizes
 
 SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
 SETTINGS = KafkaSettings("nowhere:1", "p")
+ENVELOPES = Envelopes(Topics("p"))
 
 
 def share(**given: Any) -> Share:
     return replace(
         Share(
             client=Client("nowhere:1", {}),
-            format=message_format(SETTINGS, "mysql"),
+            format=message_format(SETTINGS, ENVELOPES),
             ids={},
             topics={"shop.t": Topic("p.shop.t", 3, 1000)},
             writers=3,
@@ -163,6 +166,7 @@ def test_messages_of_postgresql_name_its_database() -> None:
     batch = changes(SHAPE, [("c", None, {"id": 1, "name": "a"})])
     xid = pa.array(["7"]).dictionary_encode()
     batch = replace(batch, origin=batch.origin.set_column(2, ORIGIN.field("txn"), xid))
-    made = message_format(SETTINGS, "postgresql", "app").messages(batch, 0, {})
+    envelopes = replace(ENVELOPES, connector="postgresql", database="app")
+    made = message_format(SETTINGS, envelopes).messages(batch, 0, {})
     source = json.loads(made.column("value")[0].as_py())["source"]
     assert (source["connector"], source["db"], source["schema"]) == ("postgresql", "app", "shop")

@@ -97,8 +97,7 @@ class PostgresSession:
         """Every change of captured tables in `split`'s range of the log.
 
         Without the events at hand they are read by a copy of the slot. So are they when a value came in
-        binary
-        form that is read as text: its column was not there when the driver's stream began.
+        binary form that is read as text: its column was not there when the driver's stream began.
         """
         start, end = PostgresPosition.from_json(split.start), PostgresPosition.from_json(split.end)
         if end.lsn <= start.lsn:
