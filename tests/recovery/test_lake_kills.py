@@ -64,7 +64,7 @@ def own(row):
 
 
 #: A backlog comes in several batches, so that changes of the later ones wait.
-SMALL_BATCHES = {**SMALL_CHUNKS, "max-bytes-per-trigger": "24k"}
+SMALL_BATCHES = {**SMALL_CHUNKS, "max-bytes-per-trigger": "100k"}
 #: The sink's settings beside its path, what must hold, and the kills at failpoints: the first is met while
 #: the snapshot is read, the next by the log that was written meanwhile.
 SINKS = {
@@ -79,6 +79,7 @@ SINKS = {
 }
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", [pytest.param("scd2", marks=pytest.mark.slow), "iceberg"])
 def test_lake_tables_are_exact_after_kills_at_failpoints(mysql, busy, spark, tmp_path, name):
     settings, assert_exact, kills = SINKS[name]
