@@ -51,7 +51,7 @@ _ROW = """
 _LOG = f"""
 DO $$ BEGIN
     FOR i IN 0..{{transactions}} - 1 LOOP
-        INSERT INTO events SELECT {_ROW} FROM generate_series(i * 1000 + 1, i * 1000 + 1000) AS n;
+        INSERT INTO events SELECT {_ROW} FROM generate_series(i * 1000 + 1::bigint, i * 1000 + 1000) AS n;
         COMMIT;
         UPDATE events SET quantity = quantity + 1, price = price + 1 WHERE id > i * 1000;
         COMMIT;
@@ -80,7 +80,7 @@ class Bench:
         self._execute(
             f"CREATE TABLE items ({_COLUMNS})",
             f"CREATE TABLE events ({_COLUMNS})",
-            f"INSERT INTO items SELECT {_ROW} FROM generate_series(1, {rows}) AS n",
+            f"INSERT INTO items SELECT {_ROW} FROM generate_series(1::bigint, {rows}) AS n",
             "VACUUM ANALYZE items",
         )
 
@@ -149,7 +149,7 @@ class Bench:
                 given["slotName"] = self._copy_of(given["slotName"])
             runs.append(spark_runs.tailrace(self._spark, given))
             if "slotName" in given:
-                self._execute(f"SELECT pg_drop_replication_slot('{given['slotName']}')")
+                self._drop_slot(given["slotName"])
             assert runs[-1].rows == events, f"{runs[-1].rows} of {events}"
         rates = [events / run.stream_s for run in runs]
         rate = statistics.median(rates)
@@ -283,6 +283,11 @@ class Bench:
         made = f"{name}_{self._slots}"
         self._execute(f"SELECT pg_copy_logical_replication_slot('{name}', '{made}')")
         return made
+
+    def _drop_slot(self, name: str) -> None:
+        of_it = f"FROM pg_replication_slots WHERE slot_name = '{name}'"
+        self._server.wait_until(f"SELECT active {of_it}", lambda active: not active, timeout_s=60)
+        self._execute(f"SELECT pg_drop_replication_slot('{name}')")
 
     def _connect(self, *, replication: bool = False) -> Any:
         options: SourceOptions = parse_options(self._options("items", "cells"))
