@@ -27,6 +27,8 @@ from tailrace.spark.jvm import map_in_arrow
 
 #: A file is ended when it has so many bytes, uncompressed.
 _FILE_BYTES = 256 << 20
+#: Dictionaries cost more than all else, and make files larger that are compressed as well as this.
+ENCODING: dict[str, Any] = {"use_dictionary": False, "compression": "zstd", "compression_level": 1}
 #: Columns with minimum and maximum, as many as Delta itself looks at.
 _COLUMNS_WITH_STATS = 32
 #: Longest text that is given as a minimum or maximum; Delta cuts longer ones, we leave them out.
@@ -107,13 +109,13 @@ class _File:
 
     def __init__(self, schema: pa.Schema, directory: str) -> None:
         Path(directory).mkdir(parents=True, exist_ok=True)
-        self._path = Path(directory) / f"part-{uuid.uuid4()}.snappy.parquet"
+        self._path = Path(directory) / f"part-{uuid.uuid4()}.zstd.parquet"
         self._schema = schema
         self._footer: list[Any] = []
         self._writer = pq.ParquetWriter(
             self._path,
             schema,
-            compression="snappy",
+            **ENCODING,
             store_decimal_as_integer=True,
             store_schema=False,
             metadata_collector=self._footer,

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyspark.sql import DataFrame
 
+from tailrace.sinks.parquet import ENCODING
 from tailrace.sinks.rolling import write_rolling
 from tailrace.sinks.unpack import Unpack, changes_of
 from tailrace.spark.jvm import map_in_arrow
@@ -46,7 +47,7 @@ class _File:
         self._path = f"{place.directory}/{uuid.uuid4()}.parquet"
         self._schema = place.schema
         self._stream: Any = place.io.new_output(self._path).create()
-        self._writer = pq.ParquetWriter(self._stream, self._schema, compression="zstd", store_schema=False)
+        self._writer = pq.ParquetWriter(self._stream, self._schema, store_schema=False, **ENCODING)
 
     def write(self, rows: pa.Table) -> None:
         """See OpenFile."""
