@@ -24,7 +24,7 @@ NUMBERS = (SIZES.orders, SIZES.customers, SIZES.products)
 
 @pytest.fixture(scope="module", params=products.PRODUCTS)
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Product, server and the file of its user's password."""
+    """Product, server, the file of its user's password, and how many rows each table was filled with."""
     server = request.getfixturevalue(request.param)
     product = products.shop(request.param)
     password = tmp_path_factory.mktemp("shop") / "password"
@@ -33,7 +33,9 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     product.admit(server, "secret")
     for table in TABLES:
         product.fill(server, table, SIZES)
-    yield request.param, server, password
+    with closing(product.connect(server.host, server.port, "tailrace", password)) as connection:
+        filled = {table: counted(connection, table) for table in SIZES.rows}
+    yield request.param, server, password, filled
     if request.param == "postgres":
         server.drop_database("shop")
         server.execute("DROP ROLE tailrace")
@@ -44,20 +46,25 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def cursor(shop: Any) -> Iterator[Any]:
     """A writer's; what it does is taken back."""
-    name, server, password = shop
+    name, server, password, _ = shop
     connection = products.shop(name).connect(server.host, server.port, "tailrace", password)
     with closing(connection), closing(connection.cursor()) as cursor:
         yield cursor
 
 
-def test_shop_is_filled_with_exactly_its_sizes(cursor: Any) -> None:
-    def counted(query: str) -> int:
+def counted(connection: Any, query: str) -> int:
+    with closing(connection.cursor()) as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM {query}")
         return int(cursor.fetchone()[0])
 
-    for table, rows in SIZES.rows.items():
-        assert counted(table) == rows
-    assert counted("order_lines l LEFT JOIN orders o ON o.id = order_id WHERE id IS NULL") == 0
+
+def test_shop_is_filled_with_exactly_its_sizes(shop: Any, cursor: Any) -> None:
+    *_, filled = shop
+    assert filled == SIZES.rows
+    cursor.execute(
+        "SELECT COUNT(*) FROM order_lines l LEFT JOIN orders o ON o.id = order_id WHERE id IS NULL"
+    )
+    assert cursor.fetchone()[0] == 0
 
 
 @pytest.mark.parametrize("work", [w for w, _ in _WORK], ids=lambda w: w.__name__)
@@ -67,7 +74,7 @@ def test_every_kind_of_transaction_changes_rows(shop: Any, cursor: Any, work: Ca
 
 
 def test_writers_work_until_they_are_told_to_stop(shop: Any, tmp_path: Path) -> None:
-    name, server, password = shop
+    name, server, password, _ = shop
     stats = tmp_path / "stats"
     arguments = [
         "-m",

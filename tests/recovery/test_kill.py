@@ -52,13 +52,11 @@ CHAINS = (
         "changelog",
         (
             ("batch.planned", "jvm"),
-            ("snapshot.batch", "self"),
             ("sink.table", "jvm"),
-            ("log.batch", "jvm"),
             ("sink.committed", "self"),
         ),
     ),
-    ("upsert", (("snapshot.batch", "jvm"), ("sink.table", "self"), ("sink.committed", "jvm"))),
+    ("upsert", (("snapshot.batch", "jvm"), ("sink.table", "self"))),
 )
 
 

@@ -13,9 +13,10 @@ from tests.support.kills import SMALL_CHUNKS, TABLES, fill_tables, run_through, 
 from tests.support.pipelines import PipelineProcess
 
 #: (failpoint, who is killed); `sink.task` kills the Python worker, which Spark replaces.
-FEW = (("sink.task", "jvm"), ("sink.task", "self"), ("sink.table", "self"))
+FEW = (("sink.task", "jvm"), ("sink.table", "self"))
 KILLS = (
     *FEW,
+    ("sink.task", "self"),
     ("sink.committed", "jvm"),
     ("snapshot.batch", "jvm"),
     ("batch.planned", "jvm"),
