@@ -1,6 +1,7 @@
 """Set-up's last step: what a first run would otherwise wait for is done now (`python -m tailrace.warm`).
 
-Kernels are compiled into Numba's cache, Delta's jars and the development server are fetched.
+Kernels are compiled into Numba's cache, Delta's jars and the development server are fetched, Spark's
+classes are kept as its JVM has loaded them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def main() -> int:
     """Warms everything.
 
     Returns:
-        Exit code: 0, also where only the development server cannot be had, as one may use another.
+        Exit code: 0, also where only the development server cannot be had, as one may use another, or Spark's
+        classes cannot be kept.
     """
     try:
         _step("kernels compiled", load_kernels)
@@ -30,6 +32,10 @@ def main() -> int:
     except TailraceError as error:
         _say(str(error))
         return 1
+    try:
+        _step("Spark's classes archived", _classes)
+    except TailraceError as error:
+        _say(str(error))
     try:
         _step("MySQL development server fetched", _server)
     except TailraceError as error:
@@ -52,6 +58,10 @@ def load_kernels() -> None:
 
 def _jars() -> None:
     import_module("tailrace.spark.session").prefetch_jars()
+
+
+def _classes() -> None:
+    import_module("tailrace.spark.classes").make_archive()
 
 
 def _server() -> None:

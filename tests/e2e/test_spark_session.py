@@ -1,7 +1,10 @@
 """The Spark session that all tests share."""
 
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tailrace.spark.classes import archive_options, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,3 +23,13 @@ def test_spark_tries_a_failed_task_again(spark: "SparkSession", tmp_path: Path) 
         return [sum(1 for _ in rows)]
 
     assert spark.sparkContext.parallelize(range(4), 1).mapPartitions(fail_once).collect() == [4]
+
+
+def test_jvm_takes_the_archive_of_classes_that_setup_has_made(spark: "SparkSession") -> None:
+    options = archive_options()
+    assert options
+    path = spark._jvm.java.lang.System.getProperty("java.class.path")  # type: ignore[union-attr]
+    # with -Xshare:on a JVM ends if the archive does not fit
+    said = ["-Xshare:on", "-XX:+UseParallelGC", "-cp", path, "-version"]
+    found = subprocess.run([java(), *options, *said], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr

@@ -20,6 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from tailrace.spark.classes import archive_options
 from tailrace.spark.jars import cached_jars
 
 #: Delta for Spark 4.2: the newest version whose jar is published; the Python package may be newer.
@@ -111,9 +112,12 @@ def spark_session(
     cores = parallelism or os.cpu_count() or 2
     conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
     master = master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]"
+    java_options = archive_options()
     if master.startswith("local"):
         # Throughput counts, and G1 spends a tenth of two cores on what a stream throws away at once.
-        conf["spark.driver.defaultJavaOptions"] = "-XX:+UseParallelGC"
+        java_options.append("-XX:+UseParallelGC")
+    if java_options:
+        conf["spark.driver.defaultJavaOptions"] = " ".join(java_options)
     if delta:
         conf |= {**_DELTA_CONF, "spark.jars": ",".join(str(jar) for jar in prefetch_jars())}
     if log_file is not None:
