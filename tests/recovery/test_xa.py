@@ -183,8 +183,8 @@ def test_every_batch_is_exact_while_the_server_is_killed(product):
 
 
 def test_without_what_is_prepared_batches_are_wrong(mysql, database):
-    """The test of the test."""
-    assert verify_xa_run(mysql, database, session=Forgetful) > 0
+    """The test of the test. A run may have had the luck that no batch began where it matters."""
+    assert any(verify_xa_run(mysql, database, subject, session=Forgetful) > 0 for subject in SUBJECTS)
 
 
 def test_rows_come_with_the_commit_and_not_with_the_prepare(any_server, place):
