@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,8 @@ from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
 from tailrace.sources.mysql import prepared as prepared_module
 from tailrace.sources.mysql import source as mysql_source
-from tests.recovery.test_exactness import ROWS, now, verify_run
+from tailrace.sources.mysql.ending import EndingTransactions
+from tests.recovery.test_exactness import ROWS, Blind, now, verify_run
 from tests.support.databases import group_commit_delay
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
 from tests.support.logged import end_of_log
@@ -126,6 +128,50 @@ def test_every_batch_of_mariadb_is_exact_while_a_semi_synchronous_replica_answer
 ):
     with SlowReplica(mariadb, 0.02):
         assert verify_xa_run(mariadb, mariadb_database) == 0
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_snapshot_of_mariadb_waits_for_xa_commits_that_only_the_log_has(
+    mariadb, mariadb_database, monkeypatch, waits
+):
+    """MariaDB commits XA transactions in the engine after the log, in no order with others.
+
+    The replica that answers late makes that an age, for all that is logged then: tasks do not wait here.
+    """
+    if not waits:
+        monkeypatch.setattr(EndingTransactions, "wait", lambda *_: None)
+    table = f"{mariadb_database}.t"
+    mariadb.execute(
+        f"USE {mariadb_database}",
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO {table} SELECT seq, 0 FROM seq_1_to_40",
+    )
+    try:
+        with Engine(options_for(mariadb, table, snapshotChunkRows=5), session=Blind) as engine:
+            snapshot, log = engine.read(*engine.next())
+            prepare(mariadb, "'late'", f"UPDATE {table} SET v = 1")
+            with SlowReplica(mariadb, 1.0):
+                before = end_of_log(mariadb)
+                thread = threading.Thread(target=end, args=(mariadb, "COMMIT", "'late'"))
+                thread.start()
+                while (engine.plan.head().log["file"], engine.plan.head().log["pos"]) <= (
+                    before.file,
+                    before.pos,
+                ):
+                    engine.plan.latest(engine.offset, Limits(1, 1))
+                    time.sleep(0.01)
+                while engine.offset.tables:
+                    if (found := engine.next()) is not None:
+                        rows, changes = engine.read(*found)
+                        snapshot, log = snapshot + rows, log + changes
+                thread.join()
+        target = {(row["id"],): row for row in rows_of(snapshot)}
+        for op, _, after, _ in changes_of(log):
+            assert op == "u"
+            target[after["id"],] = after
+        assert (target == now(mariadb, table, ("id",))) == waits
+    finally:
+        end_all(mariadb)
 
 
 class Paged:

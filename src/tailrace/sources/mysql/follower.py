@@ -369,6 +369,18 @@ class LogFollower:
                 done += len(part.rows)
             return [*found, end]
 
+    def xa_between(self, start: MySqlPosition, end: MySqlPosition) -> list[XaMark] | None:
+        """What prepares and ends XA transactions in (start, end], None if that is not indexed (any more)."""
+        with self._changed:
+            self._check()
+            low, high = (start.file_number, start.pos), (end.file_number, end.pos)
+            if start == end:
+                return []
+            if low < self._forgotten or high > (self._head.file_number, self._head.pos):
+                return None
+            parts = (segment.within(low, high) for segment in self._segments)
+            return [mark for part in parts if part is not None for mark in part.xa]
+
     def lag_bytes(self, position: MySqlPosition) -> int:
         """Bytes of log behind `position` on the server, at most a second old.
 

@@ -9,7 +9,8 @@ server's log, they are found:
 What is open at P is what XA RECOVER lists now or what ended in (P, Q], less what was prepared in (P, Q].
 Where its rows are is read back from the log, file by file before P. What is not found has no rows in the
 log: it was purged, or never logged. XA transactions that only read are not, but are listed until they
-end, so they are given some time; then the stream refuses to begin.
+end, so they are given some time; then the stream refuses to begin. What XA RECOVER lists though the log has
+its end already is being ended at that moment: it is not open (`ending.py`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def prepared_at(options: SourceOptions, position: MySqlPosition) -> tuple[Prepar
         waited = time.monotonic() - begun
         everywhere = waited > _SHORT_S
         if sought := wanted - found.keys() - absent[everywhere]:
-            found |= _read_back(options, position, sought, everywhere=everywhere)
+            marks = last_marks(options, position, sought, everywhere=everywhere)
+            found |= {xid: _opened(xid, *mark) for xid, mark in marks.items()}
             absent[everywhere].update(sought - found.keys())
         if not (missing := wanted - found.keys()):
             return _in_order(found[xid] for xid in wanted)
@@ -93,7 +95,8 @@ def prepared_again(
         TransientSourceError: the server stayed away.
     """
     xids = {place.xid for place in prepared}
-    found = _read_back(options, position, xids, everywhere=True) if xids else {}
+    marks = last_marks(options, position, xids) if xids else {}
+    found = {xid: place for xid, mark in marks.items() if (place := _opened(xid, *mark)) is not None}
     if missing := xids - found.keys():
         raise _not_found(
             missing, f"the log of the server that took over does not hold them before `{position}`"
@@ -119,10 +122,10 @@ def _open_at(
 
     def ask() -> tuple[set[str], MySqlPosition]:
         with closing(connect(options, purpose=_DOING)) as connection:
-            listed = _listed(connection)
+            listed = listed_xids(connection)
             if among is None:
                 time.sleep(_LISTED_S)
-                listed |= _listed(connection)
+                listed |= listed_xids(connection)
             file, pos = end_of_log(connection)
             return listed, replace(position, file=file, pos=pos)
 
@@ -136,8 +139,14 @@ def _open_at(
     return (listed if among is None else listed & among) - first.keys(), ended
 
 
-def _listed(connection: pymysql.Connection[Any]) -> set[str]:
-    """The xids that XA RECOVER lists."""
+def listed_xids(connection: pymysql.Connection[Any]) -> set[str]:
+    """The xids that XA RECOVER lists: prepared, and not ended in the engine.
+
+    Raises:
+        PreflightError: XA transactions are in use, and the user may not see them.
+        SourceError: the server does not tell.
+        TransientSourceError: the connection is lost.
+    """
     mariadb = is_mariadb(connection)
     try:
         with connection.cursor() as cursor:
@@ -176,15 +185,20 @@ def require_unused(connection: pymysql.Connection[Any]) -> None:
     )
 
 
-def _read_back(
-    options: SourceOptions, position: MySqlPosition, xids: set[str], *, everywhere: bool
-) -> dict[str, Prepared | None]:
-    """What transactions open at `position` prepared; None for one without rows of captured tables.
+def last_marks(
+    options: SourceOptions, position: MySqlPosition, xids: set[str], *, everywhere: bool = True
+) -> dict[str, tuple[str, XaMark]]:
+    """The last transaction up to `position` that prepares or ends each of `xids`, and its file.
 
-    Only the file of `position` is looked through, unless `everywhere`.
+    What is not in the log is not in the result. Only the file of `position` is looked through, unless
+    `everywhere`.
+
+    Raises:
+        SourceError: the server does not tell.
+        TransientSourceError: the server stayed away.
     """
     files = retrying(options, lambda: _files(options), _DOING)
-    found: dict[str, Prepared | None] = {}
+    found: dict[str, tuple[str, XaMark]] = {}
     for file in reversed(files):
         if number_of(file) > position.file_number or not xids - found.keys():
             continue
@@ -192,12 +206,16 @@ def _read_back(
             break
         upto = position.pos if file == position.file else None
         for mark in _marks(options, file, upto, position.server):
-            if mark.xid not in xids or mark.xid in found:
-                continue
-            if mark.step is XaStep.PREPARES:
-                place = Prepared(mark.xid, file, mark.start, mark.end, mark.rows)
-                found[mark.xid] = place if mark.wanted else None
+            if mark.xid in xids:
+                found.setdefault(mark.xid, (file, mark))
     return found
+
+
+def _opened(xid: str, file: str, mark: XaMark) -> Prepared | None:
+    """What is open behind the last mark of a transaction, None if it has ended or has no captured rows."""
+    if mark.step is not XaStep.PREPARES or not mark.wanted:
+        return None
+    return Prepared(xid, file, mark.start, mark.end, mark.rows)
 
 
 def _files(options: SourceOptions) -> list[str]:

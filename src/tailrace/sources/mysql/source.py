@@ -15,13 +15,15 @@ from tailrace.model.split import Key, LogSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
 from tailrace.sources.mysql import catalog, keys, preflight
-from tailrace.sources.mysql.connection import LastingConnection
+from tailrace.sources.mysql.connection import MARIADB, LastingConnection
+from tailrace.sources.mysql.ending import EndingTransactions
 from tailrace.sources.mysql.failover import Places
 from tailrace.sources.mysql.follower import LogFollower
 from tailrace.sources.mysql.held import pack_blocks
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.starting import log_end_position, starting_position
 from tailrace.sources.mysql.wire.transactions import SchemaChange
+from tailrace.sources.mysql.wire.xa import XaMark
 
 T = TypeVar("T")
 
@@ -39,6 +41,8 @@ class MySqlSource:
         self._planning = LastingConnection(options, "planning")
         self._lock = threading.Lock()
         self._places = Places(options)
+        self._ending = EndingTransactions(options)
+        self._follower: LogFollower | None = None
 
     def require(self) -> None:
         """Check every precondition."""
@@ -52,11 +56,15 @@ class MySqlSource:
         """Another server answers: what was found out about the old one is forgotten."""
         with self._lock:
             self._places.forget()
+            self._ending.forget()
             self._planning.close()
 
     def starting_position(self) -> MySqlPosition:
         """Where a new stream starts."""
-        return starting_position(self._options)
+        found = starting_position(self._options)
+        if self._options.starting_position in ("initial", "snapshot"):
+            self.shows(found)
+        return found
 
     def log_end(self) -> MySqlPosition:
         """The log's end now."""
@@ -73,9 +81,19 @@ class MySqlSource:
         """The log carries every table."""
         return ()
 
-    def shows(self, position: MySqlPosition) -> bool:  # noqa: ARG002
-        """Rows are put back to any position by the log."""
+    def shows(self, position: MySqlPosition) -> bool:
+        """Yes: rows are put back to any position by the log.
+
+        Tasks wait for what must be visible first, but for XA transactions of MariaDB: they are waited for
+        here.
+        """
+        if position.server.startswith(MARIADB):
+            with self._lock:
+                self._ending.wait(position, self._xa_between)
         return True
+
+    def _xa_between(self, start: MySqlPosition, end: MySqlPosition) -> list[XaMark] | None:
+        return None if self._follower is None else self._follower.xa_between(start, end)
 
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs."""
@@ -93,12 +111,14 @@ class MySqlSource:
 
     def follow(self, start: MySqlPosition, knows: Callable[[TableId], bool]) -> MySqlLog:
         """Follow the log from `start` on."""
-        return MySqlLog(LogFollower(self._options, start, knows))
+        self._follower = LogFollower(self._options, start, knows)
+        return MySqlLog(self._follower)
 
     def close(self) -> None:
         """Drop the connection."""
         with self._lock:
             self._planning.close()
+            self._ending.close()
 
     def _run(self, operation: Callable[[pymysql.Connection[Any]], T], doing: str) -> T:
         with self._lock:
