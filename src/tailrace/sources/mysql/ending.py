@@ -76,7 +76,7 @@ class EndingTransactions:
             raise TransientSourceError(
                 f"XA transactions that the log committed up to `{position}` are not visible yet",
                 f"waited {_WAIT_S:g} s for {'; '.join(shown)}",
-                "look at semi-synchronous replicas that do not answer; if the server crashed, it has lost what "
+                "look at semi-synchronous replicas that do not answer; if the server crashed, it lost what "
                 f"its log and its replicas have: {'; '.join(f'XA COMMIT {xid}' for xid in shown)}",
             )
 
