@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 
 import pymysql
@@ -25,8 +27,6 @@ class XaWriters(Writers):
 
     #: Errors of a connection after which another one is tried.
     lost: frozenset[int] = frozenset()
-    #: Whether some commit in one phase.
-    one_phase = True
 
     def __init__(self, *given: object, **more: object) -> None:
         super().__init__(*given, **more)  # type: ignore[arg-type]
@@ -54,21 +54,26 @@ class XaWriters(Writers):
             cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
             while not self._stopping.wait(self._pause_s):
                 xid = f"'w{next(self._names)}','{self._table}',{draw.randrange(1 << 31)}"
-                try:
-                    if draw.random() < 0.25:
-                        cursor.execute("BEGIN")
-                        self._change(cursor, draw)
-                        cursor.execute("COMMIT")
-                    elif self._xa(cursor, draw, xid):
-                        with self._lock:
-                            self._left.append(xid)
+                with self._turn():
+                    try:
+                        if draw.random() < 0.25:
+                            cursor.execute("BEGIN")
+                            self._change(cursor, draw)
+                            cursor.execute("COMMIT")
+                        elif self._xa(cursor, draw, xid):
+                            with self._lock:
+                                self._left.append(xid)
+                            return
+                        elif draw.random() < 0.4:
+                            self._end_one(cursor, draw)
+                    except pymysql.err.MySQLError as error:
+                        if error.args[0] not in _EXPECTED:
+                            raise
                         return
-                    elif draw.random() < 0.4:
-                        self._end_one(cursor, draw)
-                except pymysql.err.MySQLError as error:
-                    if error.args[0] not in _EXPECTED:
-                        raise
-                    return
+
+    def _turn(self) -> AbstractContextManager[object]:
+        """Held while a transaction is written."""
+        return nullcontext()
 
     def _xa(self, cursor, draw: random.Random, xid: str) -> bool:
         """An XA transaction; whether it was left prepared."""
@@ -76,7 +81,7 @@ class XaWriters(Writers):
         self._change(cursor, draw)
         cursor.execute(f"XA END {xid}")
         dice = draw.random()
-        if dice < 0.2 and self.one_phase:
+        if dice < 0.2:
             cursor.execute(f"XA COMMIT {xid} ONE PHASE")
             return False
         if dice < 0.25:
@@ -106,14 +111,17 @@ class XaWriters(Writers):
 class KillingXaWriters(XaWriters):
     """The same over a server that is killed and started again in the midst of it, twice.
 
-    What servers lose that their log has when they are killed is left out: MySQL a commit in one phase that
-    ends the log, MariaDB any `XA COMMIT`; so MariaDB is only restarted.
+    It is killed while no transaction is being written: both products then lose commits of XA transactions in
+    the engine that their log has, MySQL the last one of its log, MariaDB any.
     """
-
-    one_phase = False
 
     #: 1053: shutdown, 2003: no connection, 2006 and 2013: lost.
     lost = frozenset({1053, 2003, 2006, 2013})
+
+    def __init__(self, *given: object, **more: object) -> None:
+        super().__init__(*given, **more)
+        self._idle = threading.Condition()
+        self._busy, self._killing = 0, False
 
     def __enter__(self) -> KillingXaWriters:
         super().__enter__()
@@ -125,6 +133,18 @@ class KillingXaWriters(XaWriters):
         self._killer.join()
         super().stop()
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._idle:
+            self._idle.wait_for(lambda: not self._killing)
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._busy -= 1
+                self._idle.notify_all()
+
     def _kill(self) -> None:
         try:
             for wanted in (10, 30):
@@ -132,11 +152,14 @@ class KillingXaWriters(XaWriters):
                 while self.ended < wanted:
                     assert time.monotonic() < deadline, "the writers do not end what they prepare"
                     time.sleep(0.05)
-                if self._server.product == "mariadb":
-                    self._server.restart()
-                else:
-                    self._server.kill()
-                    self._server.start()
+                with self._idle:
+                    self._killing = True
+                    self._idle.wait_for(lambda: not self._busy)
+                self._server.kill()
+                self._server.start()
+                with self._idle:
+                    self._killing = False
+                    self._idle.notify_all()
         except BaseException as error:  # noqa: BLE001 - told by stop()
             self.errors.append(error)
 
