@@ -2,7 +2,7 @@
 
     python -m bench.topics [events]
 
-Messages are Debezium's in JSON. The log is that of work `bulk`. A first run of some thousand events warms up
+Messages are Debezium's in JSON. The log is that of work `bulk`. A first run of some hundred thousand events warms up
 what a running pipeline has warm.
 """
 
@@ -29,7 +29,7 @@ from tailrace.transform.route import Router
 
 #: Least events per second.
 LEAST = 250_000
-_WARM_UP = 30_000
+_WARM_UP = 600_000
 
 
 def measure(source: Server, spark: SparkSession, events: int) -> Iterator[Figure]:
@@ -65,7 +65,7 @@ def _run(
     prefix = f"b{uuid.uuid4().hex[:8]}"
     stream = StreamId(prefix, "bench")
     settings = KafkaSettings(broker.bootstrap, prefix, **given)
-    options = source.options("events", "cells", startingPosition=f"file:{part.file}:{part.start}")
+    options = source.options("events", "cells", startingPosition=f"file:{part.file}:{part.start}", logParallelism=2)
     with (
         closing(KafkaSink(settings, Router([]), "mysql")) as sink,
         tempfile.TemporaryDirectory() as checkpoint,
