@@ -116,8 +116,8 @@ def spark_session(
     if master.startswith("local"):
         # Throughput counts, and G1 spends a tenth of two cores on what a stream throws away at once.
         java_options.append("-XX:+UseParallelGC")
-        # A batch lies in the JVM once or twice: in Spark's gigabyte that is half a second of collections. As a
-        # variable it gives way to every other way of setting it.
+        # A batch lies in the JVM once or twice: in Spark's gigabyte that is half a second of collections.
+        # As a variable it gives way to every other way of setting it.
         os.environ.setdefault("SPARK_DRIVER_MEMORY", f"{_heap_mb()}m")
     if java_options:
         conf["spark.driver.defaultJavaOptions"] = " ".join(java_options)
