@@ -94,6 +94,18 @@ def test_a_file_without_rows_left_is_removed(spark, tmp_path):
     assert detail["numFiles"] == 0
 
 
+def test_history_tells_what_a_commit_wrote(spark, tmp_path):
+    snapshot(spark, tmp_path, 10)
+    write(spark, tmp_path, 1, [("d", row(1, "s1"), None), ("u", row(2, "s2"), row(2, "x"))])
+    write(spark, tmp_path, 2, [("d", row(2, "x"), None)])
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path}/shop.t`").orderBy("version").collect()
+    names = ("numOutputRows", "numAddedFiles", "numRemovedFiles")
+    told = [tuple(int(r["operationMetrics"][n]) for n in names) for r in history[1:]]
+    # the table's rows lie in one file or two; what batch 2 deletes is the only row of its file
+    assert [(rows, removed) for rows, _, removed in told] == [(10, 0), (1, 0), (0, 1)]
+    assert all(int(r["operationMetrics"]["numOutputBytes"]) > 0 for r in history[1:3])
+
+
 def test_keys_of_several_columns_tell_rows_apart(spark, tmp_path):
     def sold(shop: str, price: str, n: int) -> dict[str, Any]:
         return {"shop": shop, "price": Decimal(price), "n": n}

@@ -244,7 +244,7 @@ class Demo:
         self.screen.summary(
             [
                 ("snapshot", f"{rows:,} rows, {rate:,.0f} rows/s"),
-                ("changes", f"{changed}; {sum(written.changes.values()):,} keys merged"),
+                ("changes", f"{changed}; {sum(written.changes.values()):,} rows merged"),
                 ("lag", self._lag_text()),
                 ("killed", f"once, in batch {batch} of {max(self.files.batches) + 1}, {processes} processes"),
                 ("verified", f"under load: {equal[under_load]}, at the end: {equal[at_end]}"),

@@ -33,7 +33,7 @@ class Written:
 
     Args:
         snapshot: rows appended by snapshot parts, by batch.
-        changes: changed keys merged by log parts, by batch.
+        changes: rows written by merges of log parts, by batch.
     """
 
     snapshot: Counter[int] = field(default_factory=Counter)
@@ -84,7 +84,7 @@ class StreamFiles:
                 stats = (json.loads(a["add"]["stats"]) for a in actions if "add" in a)
                 found.snapshot[said["batch"]] += sum(s["numRecords"] for s in stats)
             else:
-                found.changes[said["batch"]] += int(info["operationMetrics"].get("numSourceRows", 0))
+                found.changes[said["batch"]] += int(info["operationMetrics"].get("numOutputRows", 0))
         return found
 
     def snapshot_rate(self, left_out: set[int]) -> tuple[float, int]:

@@ -136,7 +136,8 @@ class DeltaTransaction:
         jvm: Any = session._jvm
         jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
-        self._jvm, self._transaction = jvm, log.startTransaction()
+        self._jvm, self._session = jvm, session
+        self._transaction = log.startTransaction()
 
     def has(self, mark: Mark) -> bool:
         """Whether a commit with `mark` is in the table."""
@@ -163,8 +164,37 @@ class DeltaTransaction:
             mark.version,
             self._jvm.scala.Option.apply(mark.said),
         )
-        scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed)
-        self._transaction.commit(scala.toSeq(), operation)
+        converters = self._jvm.scala.jdk.javaapi.CollectionConverters
+        self._register(_metrics_of([json.loads(action) for action in actions]))
+        self._transaction.commit(converters.asScala(listed).toSeq(), operation)
+
+    def _register(self, values: Mapping[str, int]) -> None:
+        """Have the table's history tell of the commit."""
+        spark, sql = self._session._jsparkSession, self._jvm.org.apache.spark.sql
+        metrics = self._jvm.java.util.HashMap()
+        for name, value in values.items():
+            metric = sql.execution.metric.SQLMetrics.createMetric(spark.sparkContext(), name)
+            metric.set(value)
+            metrics.put(name, metric)
+        scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(metrics)
+        copied = getattr(self._jvm.scala.collection.immutable.Map, "from")(scala)
+        self._transaction.registerSQLMetrics(spark, copied)
+
+
+def _metrics_of(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """What Delta's history tells of a streaming commit: new files, files gone, rows and bytes of new ones.
+
+    A file that comes again with another deletion vector is neither new nor gone.
+    """
+    added = [action["add"] for action in actions if "add" in action]
+    new = [file for file in added if "deletionVector" not in file]
+    removed = {action["remove"]["path"] for action in actions if "remove" in action}
+    return {
+        "numAddedFiles": len(new),
+        "numRemovedFiles": len(removed - {file["path"] for file in added}),
+        "numOutputRows": sum(json.loads(file["stats"])["numRecords"] for file in new),
+        "numOutputBytes": sum(file["size"] for file in new),
+    }
 
 
 def delta_conflict(error: Exception) -> str | None:

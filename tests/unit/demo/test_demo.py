@@ -98,7 +98,7 @@ def test_stream_is_read_from_checkpoint_and_delta_logs(tmp_path: Path) -> None:
     delta = tables / "shop.orders" / "_delta_log"
     delta.mkdir(parents=True)
     add = {"add": {"path": "a.parquet", "stats": json.dumps({"numRecords": 7})}}
-    for version, part, metrics in ((0, "snapshot", {}), (1, "log", {"numSourceRows": "3"})):
+    for version, part, metrics in ((0, "snapshot", {}), (1, "log", {"numOutputRows": "3"})):
         said = json.dumps({"batch": 0, "part": part})
         line = {"commitInfo": {"userMetadata": said, "operationMetrics": metrics}}
         (delta / f"{version:020}.json").write_text(f"{json.dumps(line)}\n{json.dumps(add)}\n")

@@ -36,10 +36,10 @@ from tailrace.sources.mysql.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.wire.boundaries import (
     END,
-    FILE_START,
     FLAGS,
     GNO,
     HAS_DDL,
+    NO_TRANSACTION,
     ROWS,
     SOURCE,
     START,
@@ -263,7 +263,7 @@ class LogFollower:
         return LogRange(
             end,
             int(everything[:, WANTED].sum()) + sum(p.end - p.start for p in committed),
-            int((everything[:, FLAGS] & FILE_START == 0).sum()),
+            int((everything[:, FLAGS] & NO_TRANSACTION == 0).sum()),
             int(everything[:, ROWS].sum()) + sum(p.rows for p in committed),
             tuple(change for segment in taken for change in segment.ddl),
             tuple(change for segment in behind if segment is not None for change in segment.ddl),

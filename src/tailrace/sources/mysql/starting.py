@@ -34,6 +34,7 @@ from tailrace.sources.mysql.wire.boundaries import (
     FILE_START,
     FLAGS,
     GNO,
+    NO_TRANSACTION,
     SOURCE,
     START,
     TS_US,
@@ -223,7 +224,7 @@ def _before(found: np.ndarray) -> int | None:
 
 
 def _late(rows: np.ndarray, at_us: int) -> np.ndarray:
-    late: np.ndarray = (rows[:, TS_US] >= at_us) & (rows[:, FLAGS] & FILE_START == 0)
+    late: np.ndarray = (rows[:, TS_US] >= at_us) & (rows[:, FLAGS] & NO_TRANSACTION == 0)
     return late
 
 
@@ -235,7 +236,9 @@ def _scan_by_gtids(options: SourceOptions, file: str, gtids: GtidSet) -> MySqlPo
     index = TransactionIndex(_nothing)
 
     def stop(rows: np.ndarray) -> int | None:
-        for at, (source, number) in enumerate(rows[:, [SOURCE, GNO]].tolist()):
+        for at, (source, number, flags) in enumerate(rows[:, [SOURCE, GNO, FLAGS]].tolist()):
+            if flags & NO_TRANSACTION:
+                continue
             if source < 0 or not gtids.contains(index.sources[source], number):
                 return at
         return None
@@ -279,7 +282,7 @@ def _walk(
             rows = rows[:count]
             if len(rows):
                 pos = int(rows[-1, END])
-                ts_us = int(rows[-1, TS_US])
+                ts_us = int(next(iter(rows[rows[:, TS_US] > 0, TS_US][-1:]), ts_us))
             for source in np.unique(rows[:, SOURCE]).tolist():
                 if source >= 0:
                     gtids.add_numbers(index.sources[source], rows[rows[:, SOURCE] == source, GNO])

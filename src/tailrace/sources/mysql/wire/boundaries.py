@@ -26,7 +26,9 @@ from tailrace.sources.mysql.wire.rowcount import count_rows
 
 START, END, TS_US, SOURCE, GNO, WANTED, ROWS, FLAGS = range(8)
 #: Flags of a transaction.
-HAS_WANTED, HAS_DDL, PREPARED, XA_END, COMPRESSED, FILE_START = 1, 2, 4, 8, 16, 32
+HAS_WANTED, HAS_DDL, PREPARED, XA_END, COMPRESSED, FILE_START, CHECKPOINT = 1, 2, 4, 8, 16, 32, 64
+#: Rows that are no transactions: places that a position can be at all the same.
+NO_TRANSACTION = FILE_START | CHECKPOINT
 
 #: Words of the state; S_USED and S_COUNT are told by each call: bytes used, rows written.
 S_USED, S_COUNT, S_PHASE, S_BEGAN, S_TS, S_SOURCE = range(6)
@@ -383,6 +385,11 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
         elif kind == 35 or kind == 163:
             starts_transaction(state, at, np.int64(0))
             st64(state + 8 * S_FLAGS, FILE_START)
+            ends_transaction(state, out, count, after)
+            count += 1
+        elif kind == 161 and phase == OUTSIDE:
+            starts_transaction(state, at, np.int64(0))
+            st64(state + 8 * S_FLAGS, CHECKPOINT)
             ends_transaction(state, out, count, after)
             count += 1
         elif kind == 26:

@@ -14,6 +14,8 @@ a statement means. What counts as a transaction:
                                                    it is looked at whether it prepares
     PREVIOUS_GTIDS, MariaDB: GTID_LIST             no transaction; a row all the same (FILE_START), so that
                                                    a position can move out of a file that may be purged
+    MariaDB: BINLOG_CHECKPOINT                     no transaction; a row all the same (CHECKPOINT): a log may
+                                                   end in it for long, and its end must be reached
 
 Statements that change rows by their text (binlog_format STATEMENT or MIXED, in some session) cannot be
 captured: the first that may concern a wanted table is an error, never skipped.
