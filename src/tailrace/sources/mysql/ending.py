@@ -9,7 +9,7 @@ the transaction:
     engine   x is prepared, listed ────────────┤ x is committed, visible
 
 So every transaction up to P is visible once XA RECOVER has listed none that the log committed up to P.
-Once true it stays true: the driver waits for it before a snapshot batch is planned, tasks need not.
+Once true it stays true: the driver waits for it before it hands out splits as of P, tasks need not.
 
 A MariaDB that crashes in between comes back with the transaction prepared, though its log has the commit:
 it has then lost what its replicas have. Until somebody commits it again no snapshot can be exact.
@@ -54,7 +54,7 @@ class EndingTransactions:
         """Return when what the log committed up to `position` has been committed in the engine.
 
         Args:
-            position: a transaction boundary, not before those given earlier.
+            position: a transaction boundary.
             marks: tells what the log holds between two positions.
 
         Raises:

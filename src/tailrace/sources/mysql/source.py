@@ -57,14 +57,12 @@ class MySqlSource:
         with self._lock:
             self._places.forget()
             self._ending.forget()
+            self._follower = None
             self._planning.close()
 
     def starting_position(self) -> MySqlPosition:
         """Where a new stream starts."""
-        found = starting_position(self._options)
-        if self._options.starting_position in ("initial", "snapshot"):
-            self.shows(found)
-        return found
+        return starting_position(self._options)
 
     def log_end(self) -> MySqlPosition:
         """The log's end now."""
@@ -81,23 +79,22 @@ class MySqlSource:
         """The log carries every table."""
         return ()
 
-    def shows(self, position: MySqlPosition) -> bool:
-        """Yes: rows are put back to any position by the log.
+    def shows(self, position: MySqlPosition) -> bool:  # noqa: ARG002
+        """Rows are put back to any position by the log."""
+        return True
 
-        Tasks wait for what must be visible first, but for XA transactions of MariaDB: they are waited for
-        here.
+    def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
+        """The position is all a split needs.
+
+        Tasks wait for what must be visible, but for XA transactions of MariaDB: they are waited for here.
         """
         if position.server.startswith(MARIADB):
             with self._lock:
                 self._ending.wait(position, self._xa_between)
-        return True
+        return position.to_json()
 
     def _xa_between(self, start: MySqlPosition, end: MySqlPosition) -> list[XaMark] | None:
         return None if self._follower is None else self._follower.xa_between(start, end)
-
-    def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
-        """The position is all a split needs."""
-        return position.to_json()
 
     def confirm(self, position: MySqlPosition) -> None:
         """A binary log keeps itself."""
@@ -117,6 +114,7 @@ class MySqlSource:
     def close(self) -> None:
         """Drop the connection."""
         with self._lock:
+            self._follower = None
             self._planning.close()
             self._ending.close()
 
