@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 
 import pytest
@@ -10,12 +11,14 @@ from tailrace.config.options import SourceOptions, parse_options
 from tailrace.devservers import MariaDbServer
 from tailrace.errors import PositionLostError, SchemaMismatchError
 from tailrace.model.table import TableId
+from tailrace.sources import registry
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.connection import connect, server_facts
 from tailrace.sources.mysql.dump import DumpStream, read_log
+from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.preflight import check, require
-from tailrace.sources.mysql.starting import starting_position
+from tailrace.sources.mysql.starting import position_by_gtids, starting_position
 from tailrace.sources.mysql.wire.boundaries import ROWS
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.preflight import Severity, render
@@ -133,6 +136,55 @@ def test_starting_positions_carry_the_gtids_up_to_them(
         gtids = mariadb.execute("SELECT @@global.gtid_binlog_pos")[0][0]
         assert sorted(found.gtids.split(",")) == sorted(gtids.split(","))
         assert MySqlPosition(found.file, found.pos).order <= logged.end_of_log(mariadb).order
+
+
+def _begin_file(server: MariaDbServer) -> MySqlPosition:
+    """A new file that holds nothing but its head and BINLOG_CHECKPOINTs; the log's end."""
+    server.execute("FLUSH BINARY LOGS")
+    end = logged.end_of_log(server)
+    deadline = time.monotonic() + 10
+    while (last := server.execute(f"SHOW BINLOG EVENTS IN '{end.file}'")[-1])[5] != end.file:
+        assert time.monotonic() < deadline, "the server does not say that the files before are done with"
+        time.sleep(0.01)
+    assert last[2] == "Binlog_checkpoint"
+    return logged.end_of_log(server)
+
+
+def test_log_that_ends_in_a_checkpoint_is_followed_to_its_end(
+    mariadb: MariaDbServer, mariadb_database: str
+) -> None:
+    """Whoever waits for the log's end would wait until something is written: after each start of a server."""
+    mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)")
+    source = registry.source(_options(mariadb, mariadb_database))
+    position = source.log_end()
+    log = source.follow(position, lambda _: True)
+    _begin_file(mariadb)
+    end, deadline = source.log_end(), time.monotonic() + 10
+    while position.order < end.order:
+        assert time.monotonic() < deadline, f"{log.head()} is not {end}"
+        found = log.range_after(position, upto=None, max_bytes=None, max_rows=None)
+        if found is not None:
+            position = found.end
+            assert not found.has_changes
+    assert (position.order, position.gtids) == (end.order, end.gtids)
+    assert log.range_after(position, upto=end, max_bytes=None, max_rows=None) is None
+    log.close()
+    source.close()
+
+
+def test_places_behind_a_checkpoint_are_found(mariadb: MariaDbServer, mariadb_database: str) -> None:
+    mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)")
+    end = _begin_file(mariadb)
+    at_end = starting_position(
+        _options(mariadb, mariadb_database, startingPosition=f"file:{end.file}:{end.pos}")
+    )
+    assert at_end.order == end.order
+    mariadb.execute(f"INSERT INTO {mariadb_database}.t VALUES (1)")
+    middle, gtids = logged.end_of_log(mariadb), mariadb.execute("SELECT @@global.gtid_binlog_pos")[0][0]
+    mariadb.execute(f"INSERT INTO {mariadb_database}.t VALUES (2)")
+    found = position_by_gtids(_options(mariadb, mariadb_database), GtidSet.parse(gtids))
+    assert found.order == middle.order
+    assert found.ts_ms > 0
 
 
 def test_xa_transaction_in_one_phase_comes_as_any_other(
