@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -20,6 +21,7 @@ from tailrace.sources import registry
 from tailrace.sources.mysql import prepared as prepared_module
 from tailrace.sources.mysql import source as mysql_source
 from tailrace.sources.mysql.ending import EndingTransactions
+from tailrace.sources.mysql.starting import position_in_file, starting_position
 from tests.recovery.test_exactness import ROWS, Blind, now, verify_run
 from tests.support.databases import group_commit_delay
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
@@ -226,6 +228,40 @@ def test_every_batch_is_exact_while_the_server_is_killed(product):
     with start(options={"sync_binlog": "1", "innodb_flush_log_at_trx_commit": "1"}) as server:
         server.execute("CREATE DATABASE d")
         assert verify_xa_run(server, "d", kind=KillingXaWriters) == 0
+
+
+def test_stream_begins_with_every_gtid_of_the_log_before_it(mysql, database):
+    """An XA COMMIT is below the position of log_status before it is among its GTIDs: one time in three."""
+    options = options_for(mysql, f"{database}.t", startingPosition="latest")
+    mysql.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY, v INT)")
+    stop = threading.Event()
+
+    def write(key):
+        with mysql.connect(autocommit=True) as connection, connection.cursor() as cursor:
+            for number in count():
+                if stop.is_set():
+                    return
+                xid = f"'{database}','{key}',{number}"
+                cursor.execute(f"XA START {xid}")
+                cursor.execute(
+                    f"INSERT INTO {database}.t VALUES ({key}, 0) ON DUPLICATE KEY UPDATE v = v + 1"
+                )
+                for step in ("END", "PREPARE", "COMMIT"):
+                    cursor.execute(f"XA {step} {xid}")
+
+    writers = [threading.Thread(target=write, args=(key,)) for key in range(8)]
+    for writer in writers:
+        writer.start()
+    try:
+        found = []
+        for _ in range(10):
+            mysql.execute("FLUSH BINARY LOGS")
+            found.append(starting_position(options))
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert [position_in_file(options, p.file, p.pos).gtids for p in found] == [p.gtids for p in found]
 
 
 def test_without_what_is_prepared_batches_are_wrong(mysql, database):

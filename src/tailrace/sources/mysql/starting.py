@@ -3,7 +3,7 @@
 All are transaction boundaries that carry the exact GTID set of the log up to them. That set is not the
 server's `@@gtid_executed`, which runs ahead of or behind any place one asks for: it is read from the log
 itself, a file's PREVIOUS_GTIDS and the GTID events after it, or from `performance_schema.log_status`,
-which gives both as of one moment.
+which gives both as of one moment where no XA transactions are in use.
 """
 
 from __future__ import annotations
@@ -81,11 +81,15 @@ def _starting_place(options: SourceOptions) -> MySqlPosition:
         case "earliest":
             return _scan(options, _files(options)[0].name, lambda _: 0)
         case _:
-            return log_end_position(options)
+            found = log_end_position(options)
+            if found.gtids and _asking(options, _ends_xa_transactions):
+                scanned = _scan(options, found.file, lambda rows: _before(rows[:, END] > found.pos))
+                return replace(scanned, ts_ms=found.ts_ms)
+            return found
 
 
 def log_end_position(options: SourceOptions) -> MySqlPosition:
-    """The log's end now.
+    """The log's end now. Where XA transactions are in use its GTIDs may lack the last ones.
 
     Raises:
         PreflightError: the server writes no binary log.
@@ -107,6 +111,19 @@ def log_end_position(options: SourceOptions) -> MySqlPosition:
 
     found = _asking(options, ask)
     return found if isinstance(found, MySqlPosition) else _scan(options, found, lambda _: None)
+
+
+def _ends_xa_transactions(connection: pymysql.Connection[Any]) -> bool:
+    """Whether a MySQL was ever asked for XA COMMIT or XA ROLLBACK since it started.
+
+    They are below the position that log_status tells an instant before they are among its GTIDs. Asked after
+    log_status, this knows of all that the position counts.
+    """
+    if is_mariadb(connection):
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS WHERE Variable_name IN ('Com_xa_commit', 'Com_xa_rollback')")
+        return any(int(row[1]) for row in cursor.fetchall())
 
 
 def position_in_file(options: SourceOptions, file: str, pos: int) -> MySqlPosition:
