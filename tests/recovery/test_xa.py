@@ -221,6 +221,13 @@ def test_chunks_read_in_pages_are_exact(request, monkeypatch, product):
 
 
 @pytest.mark.slow
+def test_every_batch_is_exact_without_gtids():
+    with start_mysql(options={"gtid_mode": "OFF"}) as server:
+        server.execute("CREATE DATABASE d")
+        assert verify_xa_run(server, "d") == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("product", ["mysql", "mariadb"])
 def test_every_batch_is_exact_while_the_server_is_killed(product):
     """`stop` joins the killer: batches are planned and read while the server goes and comes back."""

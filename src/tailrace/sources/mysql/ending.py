@@ -1,4 +1,4 @@
-"""MariaDB: XA transactions whose commit is in the log and may not have reached the engine.
+"""XA transactions whose commit is in the log and may not have reached the engine.
 
 MariaDB ends an XA transaction in the engine after the commit's event is in the log, and outside of the order
 in which the log's other transactions commit: even a snapshot made `WITH CONSISTENT SNAPSHOT` may not show
@@ -9,6 +9,9 @@ the transaction:
     engine   x is prepared, listed ────────────┤ x is committed, visible
 
 So every transaction up to P is visible once XA RECOVER has listed none that the log committed up to P.
+So does MySQL, where `log_status` too counts such a commit in its position. But a GTID is executed only when
+the engine is done: with GTIDs the wait for them is enough, and nothing is asked here.
+
 Once true it stays true: the driver waits for it before it hands out splits as of P, tasks need not.
 
 A MariaDB that crashes in between comes back with the transaction prepared, though its log has the commit:

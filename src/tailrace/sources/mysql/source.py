@@ -86,9 +86,10 @@ class MySqlSource:
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs.
 
-        Tasks wait for what must be visible, but for XA transactions of MariaDB: they are waited for here.
+        Tasks wait for what must be visible, but for XA transactions that no GTID tells of: they are waited
+        for here.
         """
-        if position.server.startswith(MARIADB):
+        if position.server.startswith(MARIADB) or not position.gtids:
             with self._lock:
                 self._ending.wait(position, self._xa_between)
         return position.to_json()

@@ -14,6 +14,9 @@ takes to answer. A SELECT in between does not see it, though `SHOW BINARY LOG ST
     HEARTBEAT    a transaction of our own, logged after P, is committed: commits happen in log order
                  (binlog_order_commits), so all before it are committed too
 
+All but the first are blind to XA transactions, which both products commit in the engine outside of that
+order: the driver waits for those (`ending.py`).
+
 Without any of them a snapshot cannot be exact, and `wait_visible` refuses.
 """
 
