@@ -78,9 +78,9 @@ def test_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spark, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("mode", ["upsert", "changelog"])
-def test_tables_are_exact_after_twenty_random_kills(mysql, busy, spark, tmp_path, mode):
+def test_tables_are_exact_after_fifty_random_kills(mysql, busy, spark, tmp_path, mode):
     run = PipelineProcess(tmp_path, mysql, f"{busy}.*", mode=mode, **SMALL_CHUNKS)
-    run_with_random_kills(mysql, busy, run, 20)
+    run_with_random_kills(mysql, busy, run, 50)
     assert_exact(mysql, spark, run, busy, mode)

@@ -107,9 +107,9 @@ def test_replica_is_exact_after_kills_at_every_failpoint(replica) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("replica", TARGETS, indirect=True, ids="-".join)
-def test_replica_is_exact_after_twenty_random_kills(replica) -> None:
+def test_replica_is_exact_after_fifty_random_kills(replica) -> None:
     fill_tables(replica.source, replica.database)
-    run_with_random_kills(replica.source, replica.database, replica.process, 20)
+    run_with_random_kills(replica.source, replica.database, replica.process, 50)
     assert_exact(replica)
 
 
