@@ -2,8 +2,8 @@
 
     python -m bench.topics [events]
 
-Messages are Debezium's in JSON. The log is that of work `bulk`. A first run of some hundred thousand events warms up
-what a running pipeline has warm.
+Messages are Debezium's in JSON. The log is that of work `bulk`. A first run of some hundred thousand events
+warms up what a running pipeline has warm.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _run(
     prefix = f"b{uuid.uuid4().hex[:8]}"
     stream = StreamId(prefix, "bench")
     settings = KafkaSettings(broker.bootstrap, prefix, **given)
-    options = source.options("events", "cells", startingPosition=f"file:{part.file}:{part.start}", logParallelism=2)
+    options = source.options("events", "cells", startingPosition=f"file:{part.file}:{part.start}")
     with (
         closing(KafkaSink(settings, Router([]), "mysql")) as sink,
         tempfile.TemporaryDirectory() as checkpoint,
