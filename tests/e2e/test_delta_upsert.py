@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pyroaring import BitMap64
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings
@@ -92,6 +93,24 @@ def test_a_file_without_rows_left_is_removed(spark, tmp_path):
     assert held(spark, tmp_path) == []
     detail = spark.sql(f"DESCRIBE DETAIL delta.`{tmp_path}/shop.t`").collect()[0]
     assert detail["numFiles"] == 0
+
+
+def test_table_whose_maker_was_killed_is_made(spark, tmp_path):
+    """Killed before the first commit had its name: found by random kills."""
+    log = tmp_path / "shop.t" / "_delta_log"
+    (log / "_staged_commits").mkdir(parents=True)
+    (log / f".{0:020}.json.46afea45-ea2d-4f35-9205-a91830f67946.tmp").write_text("{}\n")
+    snapshot(spark, tmp_path, 3)
+    assert len(held(spark, tmp_path)) == 3
+
+
+def test_log_of_something_else_is_left_alone(spark, tmp_path):
+    log = tmp_path / "shop.t" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "_last_checkpoint").write_text("{}")
+    with pytest.raises(AnalysisException):
+        snapshot(spark, tmp_path, 3)
+    assert [p.name for p in log.iterdir()] == ["_last_checkpoint"]
 
 
 def test_history_tells_what_a_commit_wrote(spark, tmp_path):

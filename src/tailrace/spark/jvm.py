@@ -96,6 +96,25 @@ def delta_state(session: SparkSession, path: str) -> DeltaState | None:
     )
 
 
+def clear_unmade(session: SparkSession, path: str) -> None:
+    """Delete what a process has left at `path` that was killed while it made a Delta table there.
+
+    Delta writes a table's first commit under a name of its own before it is one, and would take what is left
+    of it for a table. A log that holds anything else stays.
+    """
+    jvm: Any = session._jvm
+    log = jvm.org.apache.hadoop.fs.Path(path, "_delta_log")
+    files = log.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+    if not files.exists(log):
+        return
+    for found in files.listStatus(log):
+        name = found.getPath().getName()
+        is_empty = found.isDirectory() and not list(files.listStatus(found.getPath()))
+        if not is_empty and not (name.startswith(".") and name.endswith((".tmp", ".crc"))):
+            return
+    files.delete(log, True)
+
+
 def _transactions(snapshot: Any) -> dict[str, int]:
     """Last version written per application.
 

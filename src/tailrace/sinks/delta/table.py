@@ -20,7 +20,7 @@ from tailrace.sinks.columns import AddColumn, WidenColumn
 from tailrace.sinks.parquet import write_cells, write_rows
 from tailrace.sinks.unpack import Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
-from tailrace.spark.jvm import DeltaState, DeltaTransaction, Mark, delta_state
+from tailrace.spark.jvm import DeltaState, DeltaTransaction, Mark, clear_unmade, delta_state
 
 #: Characters that Delta allows in column names only with column mapping.
 _SPECIAL = frozenset(" ,;{}()\n\t=")
@@ -74,6 +74,7 @@ class DeltaTable:
             laid_out = f" PARTITIONED BY ({identifier(shape.partition_by)})"
         elif shape.cluster_by:
             laid_out = f" CLUSTER BY ({', '.join(identifier(name) for name in shape.cluster_by)})"
+        clear_unmade(self.session, self.path)
         self.session.sql(f"CREATE TABLE {self.sql} ({listed}) USING delta{laid_out} TBLPROPERTIES ({tags})")
 
     def change(self, changes: Iterable[AddColumn | WidenColumn], within: Sequence[str] = ("",)) -> None:
