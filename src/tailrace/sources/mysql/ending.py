@@ -20,23 +20,20 @@ it has then lost what its replicas have. Until somebody commits it again no snap
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import TransientSourceError
 from tailrace.sources.mysql.connection import LastingConnection
 from tailrace.sources.mysql.position import MySqlPosition
-from tailrace.sources.mysql.prepared import last_marks, listed_xids
+from tailrace.sources.mysql.prepared import SHOWN_XIDS, last_marks, listed_xids
+from tailrace.sources.mysql.visibility import poll
 from tailrace.sources.mysql.wire.xa import XaMark, XaStep
 
 #: How long transactions may be in the log before the engine has them, seconds.
 _WAIT_S = 60.0
 #: How long before the log is read back for what is listed: what is being ended is gone by then as a rule.
 _SHORT_S = 0.5
-#: Xids that an error names.
-_SHOWN = 5
-_SHORTEST_POLL_S, _LONGEST_POLL_S = 0.002, 0.1
 _DOING = "waiting for XA transactions that are being committed"
 
 #: The marks between two positions in log order, None if they are not known (any more).
@@ -65,17 +62,17 @@ class EndingTransactions:
             SourceError: the server does not tell.
             TransientSourceError: the server stayed away, or has not ended them after a minute.
         """
-        new = marks(self._upto, position) if self._upto is not None else None
-        if new is None:
-            self._ending = self._ending_at(position)
-        else:
-            for mark in new:
-                # an xid that is prepared again was free
-                (self._ending.add if mark.step is XaStep.COMMITS else self._ending.discard)(mark.xid)
-        self._upto = position
-        self._poll(self._ending, _WAIT_S)
-        if self._ending:
-            shown = sorted(self._ending)[:_SHOWN]
+        if position != self._upto:
+            new = marks(self._upto, position) if self._upto is not None else None
+            if new is None:
+                self._ending = self._ending_at(position)
+            else:
+                for mark in new:
+                    # an xid that is prepared again was free
+                    (self._ending.add if mark.step is XaStep.COMMITS else self._ending.discard)(mark.xid)
+            self._upto = position
+        if not self._are_gone(self._ending, _WAIT_S):
+            shown = sorted(self._ending)[:SHOWN_XIDS]
             raise TransientSourceError(
                 f"XA transactions that the log committed up to `{position}` are not visible yet",
                 f"waited {_WAIT_S:g} s for {'; '.join(shown)}",
@@ -86,19 +83,20 @@ class EndingTransactions:
     def _ending_at(self, position: MySqlPosition) -> set[str]:
         """What is being ended at `position`, found in the log."""
         unknown = self._listed() - {place.xid for place in position.prepared}
-        self._poll(unknown, _SHORT_S)
-        found = last_marks(self._options, position, unknown) if unknown else {}
+        if self._are_gone(unknown, _SHORT_S):
+            return set()
+        found = last_marks(self._options, position, unknown)
         return {xid for xid, (_, mark) in found.items() if mark.step is XaStep.COMMITS}
 
-    def _poll(self, remaining: set[str], timeout_s: float) -> None:
-        """Drop from `remaining` what is not listed any more, until nothing remains or the time is over."""
-        deadline, pause = time.monotonic() + timeout_s, _SHORTEST_POLL_S
-        while remaining:
-            remaining.intersection_update(self._listed())
-            if not remaining or time.monotonic() + pause > deadline:
-                return
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_POLL_S)
+    def _are_gone(self, xids: set[str], timeout_s: float) -> bool:
+        """Drop from `xids` what is not listed any more; whether nothing remains within the time."""
+
+        def are_gone() -> bool:
+            if xids:
+                xids.intersection_update(self._listed())
+            return not xids
+
+        return poll(are_gone, timeout_s)
 
     def _listed(self) -> set[str]:
         return self._asking.run(listed_xids, _DOING)

@@ -270,6 +270,10 @@ class LogFollower:
             rest < min((self._head.file_number, self._head.pos), limit),
         )
 
+    def _within(self, start: Place, end: Place) -> list[_Segment]:
+        """What is indexed of (start, end]."""
+        return [part for s in self._segments if (part := s.within(start, end)) is not None]
+
     def _position(self, start: MySqlPosition, taken: list[_Segment]) -> MySqlPosition:
         """The end of `taken`, which starts at `start`."""
         gtids, open_ = GtidSet.parse(start.gtids), OpenTransactions(start.prepared)
@@ -331,7 +335,7 @@ class LogFollower:
                 return pieces
             if low < self._forgotten:
                 return None
-            parts = [part for s in self._segments if (part := s.within(low, high)) is not None]
+            parts = self._within(low, high)
             earlier: list[RawEvents] = []
             for _, prepared in self._committed(start, parts):
                 if prepared in start.prepared:
@@ -350,7 +354,7 @@ class LogFollower:
         with self._changed:
             self._check()
             low, high = (start.file_number, start.pos), (end.file_number, end.pos)
-            parts = [part for s in self._segments if (part := s.within(low, high)) is not None]
+            parts = self._within(low, high)
             if n <= 1 or not parts:
                 return [end]
             open_ = OpenTransactions(start.prepared)
@@ -374,12 +378,9 @@ class LogFollower:
         with self._changed:
             self._check()
             low, high = (start.file_number, start.pos), (end.file_number, end.pos)
-            if start == end:
-                return []
             if low < self._forgotten or high > (self._head.file_number, self._head.pos):
                 return None
-            parts = (segment.within(low, high) for segment in self._segments)
-            return [mark for part in parts if part is not None for mark in part.xa]
+            return [mark for part in self._within(low, high) for mark in part.xa]
 
     def lag_bytes(self, position: MySqlPosition) -> int:
         """Bytes of log behind `position` on the server, at most a second old.

@@ -42,7 +42,7 @@ _POLL_S = 0.1
 #: XA PREPARE is listed an instant after its GTID counts as executed.
 _LISTED_S = 0.05
 #: Xids that an error names.
-_SHOWN = 5
+SHOWN_XIDS = 5
 _DOING = "looking for prepared XA transactions"
 
 
@@ -244,7 +244,7 @@ def _index(options: SourceOptions) -> TransactionIndex:
 
 
 def _not_found(xids: set[str], why: str) -> PositionLostError:
-    shown = sorted(xids)[:_SHOWN]
+    shown = sorted(xids)[:SHOWN_XIDS]
     more = f" and {len(xids) - len(shown)} more" if len(xids) > len(shown) else ""
     return PositionLostError(
         f"the binary log does not hold what XA transactions have prepared: {'; '.join(shown)}{more}",

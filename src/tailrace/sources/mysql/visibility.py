@@ -195,20 +195,26 @@ def _wait_until(
     visible: Callable[[], tuple[str, int, *tuple[str, ...]] | None], position: MySqlPosition, timeout_s: float
 ) -> None:
     """Poll until what is `visible` (a file, an offset) has reached `position`."""
-    deadline = time.monotonic() + timeout_s
-    pause = _SHORTEST_POLL_S
-    while True:
+
+    def is_reached() -> bool:
         found = visible()
-        if found and MySqlPosition(found[0], found[1]).order >= (
-            0,
-            position.file_number,
-            position.pos,
-        ):
-            return
+        if not found:
+            return False
+        return MySqlPosition(found[0], found[1]).order >= (0, position.file_number, position.pos)
+
+    if not poll(is_reached, timeout_s):
+        raise _late(position, timeout_s)
+
+
+def poll(is_done: Callable[[], bool], timeout_s: float) -> bool:
+    """Ask again and again, ever more rarely, until it is done or the time is over; whether it is done."""
+    deadline, pause = time.monotonic() + timeout_s, _SHORTEST_POLL_S
+    while not is_done():
         if time.monotonic() + pause > deadline:
-            raise _late(position, timeout_s)
+            return False
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_POLL_S)
+    return True
 
 
 def _write_heartbeat(connection: pymysql.Connection[Any], table: str) -> None:
