@@ -22,7 +22,7 @@ from tailrace.devservers import (
     start_postgres,
     start_registry,
 )
-from tests.support.databases import fresh_database
+from tests.support.databases import fresh_database, left_as_found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySqlServer]:
     """The MySQL server all tests share. Who changes a global setting puts it back."""
-    with start_mysql() as server:
+    with start_mysql() as server, left_as_found(server):
         yield server
 
 
@@ -68,7 +68,7 @@ def database(mysql: MySqlServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDbServer]:
     """The MariaDB server all tests share. Who changes a global setting puts it back."""
-    with start_mariadb() as server:
+    with start_mariadb() as server, left_as_found(server):
         yield server
 
 
@@ -96,7 +96,7 @@ def registry() -> Iterator[RegistryServer]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """The PostgreSQL server all tests share. Who changes a setting puts it back."""
-    with start_postgres("18") as server:
+    with start_postgres("18") as server, left_as_found(server):
         yield server
 
 

@@ -44,8 +44,7 @@ def row(id_: int, name: str = "x", price: str = "1.50") -> dict[str, Any]:
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest) -> Target:
-    server, transaction = getattr(request, "param", ("mysql", ReplicaTransaction.PARTS))
-    return replica_target(request.getfixturevalue(server), transaction)
+    return replica_target(request, *getattr(request, "param", ("mysql", PARTS)))
 
 
 def write(target: Target, *batches: CellBatch, **settings: Any) -> None:

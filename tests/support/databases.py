@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tailrace.devservers import MariaDbServer, MySqlServer
+from tailrace.devservers import MariaDbServer, MySqlServer, PostgresServer
 
 
 @contextmanager
@@ -17,6 +17,24 @@ def fresh_database(server: MySqlServer | MariaDbServer) -> Iterator[str]:
     server.execute(f"CREATE DATABASE `{name}`")
     yield name
     server.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+
+@contextmanager
+def left_as_found(server: MySqlServer | MariaDbServer | PostgresServer) -> Iterator[None]:
+    """Fail if the tests leave databases or users behind: others would fail of it, in some orders only."""
+    if isinstance(server, PostgresServer):
+        queries = "SELECT datname FROM pg_database", "SELECT rolname FROM pg_roles"
+    else:
+        queries = "SHOW DATABASES", "SELECT DISTINCT user FROM mysql.user"
+    before = [server.execute(query) for query in queries]
+    yield
+    left = [
+        row[0]
+        for query, were in zip(queries, before, strict=True)
+        for row in server.execute(query)
+        if row not in were
+    ]
+    assert not left, f"tests left on the shared {server.product} server: {left}"
 
 
 @contextmanager

@@ -58,13 +58,18 @@ class Target:
         return self.server.connect(database=self.notes if self.notes in names else None)
 
 
-def replica_target(server: Any, transaction: ReplicaTransaction = ReplicaTransaction.PARTS) -> Target:
-    """An empty target on a dev server."""
+def replica_target(request: Any, product: str, transaction: ReplicaTransaction) -> Target:
+    """An empty target on a product's shared server, taken away with the test that asks for it."""
+    server = request.getfixturevalue(product)
     if server.scheme == "postgresql":
-        server.execute("DROP SCHEMA IF EXISTS public CASCADE", "DROP SCHEMA IF EXISTS shop CASCADE")
+        gone = "DROP SCHEMA IF EXISTS public CASCADE", "DROP SCHEMA IF EXISTS shop CASCADE"
+    else:
+        gone = "DROP DATABASE IF EXISTS tailrace", "DROP DATABASE IF EXISTS shop"
+    server.execute(*gone)
+    request.addfinalizer(lambda: server.execute(*gone))
+    if server.scheme == "postgresql":
         url = f"postgresql://{server.host}:{server.port}/postgres"
         return Target(server, PostgresSettings(url, server.user, transaction=transaction), "public")
-    server.execute("DROP DATABASE IF EXISTS tailrace", "DROP DATABASE IF EXISTS shop")
     url = f"mysql://{server.host}:{server.port}"
     settings = MySqlSettings(url, server.user, transaction=transaction, tls_mode="disabled")
     return Target(server, settings, "tailrace")
@@ -86,6 +91,6 @@ def postgres_whole_batch(request: Any) -> SinkCase:
     return _case(request, "postgres", ReplicaTransaction.WHOLE_BATCH)
 
 
-def _case(request: Any, server: str, transaction: ReplicaTransaction) -> SinkCase:
-    target = replica_target(request.getfixturevalue(server), transaction)
+def _case(request: Any, product: str, transaction: ReplicaTransaction) -> SinkCase:
+    target = replica_target(request, product, transaction)
     return SinkCase(lambda router: ReplicaSink(target.settings, router), rows=target.rows)
