@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from tailrace.config.sinks import KafkaSettings
+from tailrace.config.sinks import KafkaDelivery, KafkaSettings
 from tailrace.devservers import KafkaServer, start_kafka
+from tailrace.devservers.jars import java
+from tailrace.devservers.kafka import class_path
 from tailrace.devservers.server import free_port, wait_until
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.kafka import cluster
 from tailrace.sinks.kafka.sink import KafkaSink
+from tailrace.sinks.kafka.writer import _PATIENCE_S
 from tailrace.transform.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
@@ -50,9 +56,13 @@ def rows(*ids: int) -> tuple[str, object]:
     return "log", changes(SHAPE, [("c", None, {"id": i, "name": "n" * 90}) for i in ids], first=ids[0])
 
 
-def open_sink(address: str, properties: Mapping[str, str]) -> KafkaSink:
+def open_sink(
+    address: str, properties: Mapping[str, str], delivery: KafkaDelivery = KafkaDelivery.EXACTLY_ONCE
+) -> KafkaSink:
     prefix = f"t{uuid.uuid4().hex[:8]}"
-    settings = KafkaSettings(address, prefix, topic_partitions=2, parallelism=2, properties=properties)
+    settings = KafkaSettings(
+        address, prefix, topic_partitions=2, parallelism=2, properties=properties, delivery=delivery
+    )
     return KafkaSink(settings, Router([]), "mysql")
 
 
@@ -122,6 +132,58 @@ def test_broker_that_goes_away_within_a_batch_and_comes_back_has_each_change_onc
             sink.write(batch)
     ids = [json.loads(m.value or b"")["after"]["id"] for m in messages(server, topic)]
     assert sorted(ids) == list(range(100_001))
+    sink.close()
+
+
+@contextmanager
+def quota(server: KafkaServer, bytes_per_s: int) -> Iterator[None]:
+    """Let every client write so many bytes a second, to each broker."""
+    rate = f"producer_byte_rate={bytes_per_s}"
+    change_configs(server, "--add-config", rate, "--entity-type", "clients", "--entity-default")
+    try:
+        yield
+    finally:
+        gone = ("--delete-config", "producer_byte_rate", "--entity-type", "clients", "--entity-default")
+        change_configs(server, *gone)
+
+
+def change_configs(server: KafkaServer, *arguments: str) -> None:
+    tool = [java(), "-cp", class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server", server.bootstrap]
+    subprocess.run([*tool, "--alter", *arguments], check=True, capture_output=True, timeout=120)
+
+
+@pytest.mark.parametrize("delivery", KafkaDelivery)
+def test_brokers_that_are_slow_get_each_change_once(
+    spark: SparkSession, broker: tuple[KafkaServer, str], delivery: KafkaDelivery
+) -> None:
+    server, _ = broker
+    sink = open_sink(server.bootstrap, {}, delivery)
+    prefix = sink._settings.topic_prefix
+    with quota(server, 100_000):
+        cells = [rows(*range(start, start + 2500)) for start in range(0, 30_000, 2500)]
+        began = time.monotonic()
+        sink.write(cell_batch(spark, 0, cells, StreamId(prefix, "stream")))
+        took = time.monotonic() - began
+    found = messages(server, f"{prefix}.shop.t")
+    ids = [json.loads(m.value or b"")["after"]["id"] for m in found]
+    assert sorted(ids) == list(range(30_000))
+    assert took > _PATIENCE_S, f"the quota did not hold it back for long enough: {took:.0f} s"
+    sink.close()
+
+
+def test_transaction_that_lasts_too_long_is_an_error_that_says_so(
+    spark: SparkSession, broker: tuple[KafkaServer, str]
+) -> None:
+    server, _ = broker
+    sink = open_sink(server.bootstrap, {"transaction.timeout.ms": "5000", "message.timeout.ms": "5000"})
+    batch = cell_batch(spark, 0, [rows(*range(10_000))], StreamId(sink._settings.topic_prefix, "stream"))
+    with (
+        quota(server, 50_000),
+        pytest.raises(TransientSinkError, match=r"(?s)within 5 s.*max-bytes-per-trigger"),
+    ):
+        sink.write(batch)
+    sink.write(batch)
+    assert len(messages(server, f"{sink._settings.topic_prefix}.shop.t")) == 10_000
     sink.close()
 
 

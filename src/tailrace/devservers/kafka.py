@@ -94,9 +94,7 @@ def start_kafka(
     """
     if not matches(_VERSION, version):
         raise TailraceError(f"no Kafka {version} can be had", f"there is {_VERSION}", "leave --version out")
-    found = [*jars(f"kafka-{_VERSION}", _PACKAGES), scala_library()]
-    path = os.pathsep.join(str(jar) for jar in found)
-    command = [java(), *_JVM, "-cp", path]
+    command = [java(), *_JVM, "-cp", class_path()]
 
     def prepare(state: ServerState) -> list[str]:
         data = Path(state.data)
@@ -119,6 +117,16 @@ def start_kafka(
         return ["kafka.Kafka", str(settings)]
 
     return launch(KafkaServer, Program(command, _VERSION), port, detached=detached, prepare=prepare)
+
+
+def class_path() -> str:
+    """Where `java` finds the broker, and Kafka's own tools.
+
+    Raises:
+        TailraceError: the jars could not be had.
+    """
+    found = [*jars(f"kafka-{_VERSION}", _PACKAGES), scala_library()]
+    return os.pathsep.join(str(jar) for jar in found)
 
 
 def _placement(state: ServerState) -> dict[str, str]:

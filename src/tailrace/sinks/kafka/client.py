@@ -35,7 +35,8 @@ _PRODUCER_DEFAULTS = {
     "queue.buffering.max.kbytes": "65536",
     "queue.buffering.max.messages": "1000000",
     "delivery.report.only.error": "true",
-    "message.timeout.ms": "60000",
+    # As long as a transaction. Brokers that stand still are noticed by the one who waits (`Producer.commit`).
+    "message.timeout.ms": "600000",
     # Topics decide how large a message may be: see `cluster.Topic.limit`.
     "message.max.bytes": "1000000000",
     "transaction.timeout.ms": "600000",
@@ -59,6 +60,12 @@ class Client:
         for name in self.properties:
             if name in _OURS:
                 raise ConfigError(f"`sink.properties.{name}` cannot be set", "the Kafka sink sets it itself")
+
+    @property
+    def transaction_s(self) -> float:
+        """How long the brokers let a transaction last, seconds."""
+        name = "transaction.timeout.ms"
+        return int(self.properties.get(name, _PRODUCER_DEFAULTS[name])) / 1000
 
     def settings(self) -> dict[str, str]:
         """Settings of any client, secrets resolved.

@@ -54,6 +54,22 @@ _DEFINITE = {
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
 
+def overdue(limit_s: float, name: str, said: str) -> TransientSinkError:
+    """The error for what became of a transaction that lasted longer than the brokers let it.
+
+    Args:
+        limit_s: how long they do, seconds.
+        name: the code's name.
+        said: Kafka's text.
+    """
+    return TransientSinkError(
+        f"a transaction was not written to Kafka within {limit_s:.0f} s, its time limit",
+        f"the brokers or the way to them are slow, a quota may hold the client back; {name}: {said}",
+        "raise `transaction.timeout.ms` in `sink.properties` (and the brokers' `transaction.max.timeout.ms`),"
+        " or make batches smaller: `source.max-bytes-per-trigger`",
+    )
+
+
 def sink_error(name: str, said: str, topic: str | None = None) -> SinkError:
     """The error for one of Kafka's.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ _CONF_OK = 0
 _QUEUE_FULL = -184
 _TIMED_OUT = -185
 _POLL_MS = 100
+#: How long a call may wait at a time, milliseconds.
+_CALL_MS = 1000
 #: Librdkafka's: destroy at once, whatever is still queued.
 _PURGE_QUEUE, _PURGE_INFLIGHT = 1, 2
 
@@ -51,6 +53,7 @@ _FUNCTIONS: Mapping[str, tuple[Any, list[Any]]] = {
     "poll": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
     "flush": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
     "purge": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
+    "outq_len": (ctypes.c_int, [ctypes.c_void_p]),
     "topic_new": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]),
     "topic_destroy": (None, [ctypes.c_void_p]),
     "topic_name": (ctypes.c_char_p, [ctypes.c_void_p]),
@@ -115,6 +118,28 @@ def _path() -> Path | str:
     return found
 
 
+class _Patience:
+    """Time for messages to be delivered, which begins anew whenever one is: brokers may be slow, by a quota.
+
+    Args:
+        waiting: how many are not.
+        timeout_s: longest time without one, seconds.
+    """
+
+    def __init__(self, waiting: Callable[[], int], timeout_s: float) -> None:
+        self._waiting = waiting
+        self._timeout_s = timeout_s
+        self._left = waiting()
+        self._deadline = time.monotonic() + timeout_s
+
+    def left_s(self) -> float:
+        """Seconds that are left."""
+        left = self._waiting()
+        if left < self._left:
+            self._left, self._deadline = left, time.monotonic() + self._timeout_s
+        return self._deadline - time.monotonic()
+
+
 class Producer:
     """One client of a Kafka cluster that writes.
 
@@ -160,6 +185,9 @@ class Producer:
     def commit(self, timeout_s: float) -> None:
         """Send what is queued and commit.
 
+        Args:
+            timeout_s: longest time without any message delivered, seconds.
+
         Raises:
             KafkaError: a message was refused, another producer has taken over, or it takes too long.
         """
@@ -199,10 +227,16 @@ class Producer:
     def deliver(self, timeout_s: float) -> None:
         """Wait until all that was produced is delivered; for producers without transactions.
 
+        Args:
+            timeout_s: longest time without any message delivered, seconds.
+
         Raises:
             KafkaError: a message was not delivered.
         """
-        code = _library().rd_kafka_flush(self._client, int(timeout_s * 1000))
+        patience = _Patience(self._waiting, timeout_s)
+        while code := _library().rd_kafka_flush(self._client, _CALL_MS):
+            if patience.left_s() <= 0 or self._is_hopeless():
+                break
         lost, self._lost = self._lost, None
         if lost is not None:
             raise lost
@@ -230,19 +264,19 @@ class Producer:
 
     def _until(self, call: Any, timeout_s: float) -> None:
         """`call` with a time limit in milliseconds, again while it can be tried again."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            left_ms = max(int((deadline - time.monotonic()) * 1000), 1)
-            error = call(min(left_ms, 1000))
-            if not error:
-                return
+        patience = _Patience(self._waiting, timeout_s)
+        while error := call(_CALL_MS):
             library = _library()
             retriable = library.rd_kafka_error_is_retriable(error)
-            if retriable and time.monotonic() < deadline and not self._is_hopeless():
+            if retriable and patience.left_s() > 0 and not self._is_hopeless():
                 library.rd_kafka_error_destroy(error)
                 library.rd_kafka_poll(self._client, 0)
                 continue
             self._check(error)
+
+    def _waiting(self) -> int:
+        """Messages that are not delivered yet."""
+        return int(_library().rd_kafka_outq_len(self._client))
 
     def _is_hopeless(self) -> bool:
         """Whether connections fail for what will not pass."""

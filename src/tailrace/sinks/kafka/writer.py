@@ -17,6 +17,7 @@ topic whether the share is written already.
 
 from __future__ import annotations
 
+import time
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +38,7 @@ from tailrace.observe.failpoints import failpoint
 from tailrace.reader.log import keys_of
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
-from tailrace.sinks.kafka.failure import FENCED, sink_error
+from tailrace.sinks.kafka.failure import FENCED, overdue, sink_error
 from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer
 from tailrace.sinks.kafka.markers import Marker, Record, read_markers
 
@@ -172,7 +173,10 @@ def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
     except KafkaError as error:
         _drop(transaction)
         ours = sink_error(error.name, error.said, error.topic)
-        if error.name in FENCED:
+        limit_s = share.client.transaction_s
+        if transaction is not None and transaction.lasted_s > limit_s and ours.retryable:
+            ours = overdue(limit_s, error.name, error.said)
+        elif error.name in FENCED:
             # Should this be the attempt that Spark has given up, nobody must hear of it.
             raise ours from error
         yield _failed(ours)
@@ -224,8 +228,16 @@ class _Writing:
         self._share = share
         self.kept = kept
         self._done = done
+        #: When the transaction began, by `time.monotonic`; None: there is none.
+        self._began: float | None = None
         if share.name is not None and not done:
             kept.producer.begin()
+            self._began = time.monotonic()
+
+    @property
+    def lasted_s(self) -> float:
+        """How long the transaction has been open, seconds."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     def write(self, batch: ChangeBatch) -> None:
         """Queue the messages of one cell's changes."""
