@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
 from tailrace.errors import SinkError, StateError
+from tailrace.model.change import ChangeBatch
 from tailrace.model.types import ColumnType, Kind
 from tailrace.observe.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch, Delivery, Order, StreamId
@@ -242,3 +244,81 @@ def test_odd_names_and_a_key_of_several_columns_are_kept(
         assert [op for op, _, _ in case.changes("shop.t")].count("r") == 4
         (update,) = [c for c in case.changes("shop.t") if c[0] == "u"]
         assert update == ("u", rows[2], {**rows[2], "name": "new"})
+
+
+NOTES = table(("id", INT), ("name", TEXT), ("data", BYTES), ("note", TEXT), key=("id",))
+
+
+def note(id_: int, name: str | None = None, text: str | None = None) -> dict[str, Any]:
+    return {"id": id_, "name": name, "data": None if name is None else name.encode(), "note": text}
+
+
+def lacking(columns: tuple[str, ...], rows: list[Row], first: int) -> ChangeBatch:
+    updates = [("u", note(row["id"]), row) for row in rows]
+    return replace(changes(NOTES, updates, first=first), absent_after=columns)
+
+
+def test_columns_that_the_log_left_out_of_updates_stay_as_they_are(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    """Alone, after changes that have them or lack other ones, before a delete, without a row."""
+    if not case.takes_parts:
+        return
+    rows = [("r", None, note(i, n, n.upper())) for i, n in enumerate("abcdef", 1)]
+    before = [("u", note(1, "a", "A"), note(1, "a", "A1")), ("c", None, note(7, "g", "G"))]
+    whole = [
+        ("u", note(2, "b", "B"), note(2, "b", "B2")),
+        ("c", None, note(10, "j", None)),
+        ("u", note(3, "c", "C"), note(3, "c3", "C3")),
+    ]
+    log = [
+        changes(NOTES, whole, first=100),
+        lacking(("note",), [note(i, f"n{i}") for i in (1, 2, 4, 10, 99)], 200),
+        lacking(("name", "data"), [note(i, None, f"N{i}") for i in (2, 6, 98)], 300),
+        lacking(("name", "data", "note"), [note(i) for i in (1, 5, 6, 97)], 400),
+        changes(NOTES, [("d", note(4), None), ("d", note(7), None), ("d", note(98), None)], first=500),
+        changes(NOTES, [("c", None, note(4, "new", "NEW")), ("c", None, note(98, "new", "NEW8"))], first=600),
+        lacking(("note",), [note(98, "8")], 700),
+    ]
+    batches = [
+        cell_batch(spark, 0, [("snapshot", changes(NOTES, rows))]),
+        cell_batch(spark, 1, [("log", changes(NOTES, before, first=50))]),
+        cell_batch(spark, 2, [("log", batch) for batch in log]),
+        cell_batch(
+            spark, 3, [("log", lacking(("data", "note"), [note(i, "last") for i in (3, 97, 98)], 800))]
+        ),
+    ]
+    expected = [
+        note(1, "n1", "A1"),
+        note(2, "n2", "N2"),
+        note(3, "last", "C3") | {"data": b"c3"},
+        note(4, "new", "NEW"),
+        note(5, "e", "E"),
+        note(6, "f", "N6"),
+        note(10, "n10", None),
+        note(98, "last", "NEW8") | {"data": b"8"},
+    ]
+    assert case.rows is not None
+    sink = open_sink()
+    for batch in (*batches, batches[-1]):
+        sink.write(batch)
+    assert sorted(case.rows("shop.t"), key=lambda r: r["id"]) == expected
+    sink.close()
+    assert sorted(case.rows("shop.t"), key=lambda r: r["id"]) == expected
+
+
+def test_new_row_of_which_the_log_left_columns_out_is_refused(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    if case.rows is None:
+        return
+    moved = replace(
+        changes(NOTES, [("d", note(1), None), ("c", None, note(7, "a"))], first=10), absent_after=("note",)
+    )
+    sink = open_sink()
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(NOTES, [("r", None, note(1, "a", "A"))]))]))
+    parts = [moved] if case.takes_parts else [moved, lacking(("note",), [note(1, "b")], 20)]
+    for number, part in enumerate(parts, 1):
+        with pytest.raises(Exception, match="REPLICA IDENTITY FULL"):
+            sink.write(cell_batch(spark, number, [("log", part)]))
+    assert [r["note"] for r in case.rows("shop.t")] == ["A"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings, WriteMode
-from tailrace.model.change import ChangeBatch
 from tailrace.observe.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.delta import DeltaSink
@@ -219,66 +217,3 @@ def test_optimize_and_vacuum_run_when_they_are_due(
     operations = [r["operation"] for r in spark.sql(f"DESCRIBE HISTORY {delta.sql}").collect()]
     assert (operations.count("OPTIMIZE"), operations.count("VACUUM END")) == (1, 1)
     assert held(spark, tmp_path) == STATES[3]
-
-
-NOTES = table(("id", INT), ("name", TEXT), ("note", TEXT), key=("id",))
-
-
-def note(id_: int, name: str | None, text: str | None) -> dict[str, Any]:
-    return {"id": id_, "name": name, "note": text}
-
-
-def lacking(columns: tuple[str, ...], rows: list[Change], first: int) -> ChangeBatch:
-    return replace(changes(NOTES, rows, first=first), absent_after=columns)
-
-
-@pytest.mark.parametrize("interval", [0, 3600], ids=["each batch", "waiting"])
-def test_columns_that_the_log_left_out_of_updates_stay_as_they_are(
-    spark: SparkSession, tmp_path: Path, open_sink: Any, interval: int
-) -> None:
-    """Unchanged TOAST values: alone, after an update that has them, after an insert, before a delete."""
-    whole = [
-        ("u", note(2, "b", "B"), note(2, "b", "B2")),
-        ("c", None, note(5, "e", "E")),
-        ("u", note(3, "c", "C"), note(3, "c3", "C3")),
-    ]
-    no_note = [("u", note(i, None, None), note(i, f"n{i}", None)) for i in (1, 2, 4, 5, 9)]
-    no_name = [("u", note(i, None, None), note(i, None, f"N{i}")) for i in (2, 6)]
-    gone = [("d", note(4, None, None), None)]
-    logs = [
-        ("log", changes(NOTES, whole, first=100)),
-        ("log", lacking(("note",), no_note, 200)),
-        ("log", lacking(("NAME",), no_name, 300)),
-        ("log", changes(NOTES, gone, first=400)),
-    ]
-    rows = changes(
-        NOTES,
-        [("r", None, note(i, n, n.upper())) for i, n in enumerate("abcd", 1)]
-        + [("r", None, note(6, "f", "F"))],
-    )
-    batches = [
-        cell_batch(spark, 0, [("snapshot", rows)]),
-        cell_batch(
-            spark, 1, [("log", changes(NOTES, [("u", note(1, "a", "A"), note(1, "a", "A1"))], first=50))]
-        ),
-        cell_batch(spark, 2, logs),
-    ]
-    expected = {1: ("n1", "A1"), 2: ("n2", "N2"), 3: ("c3", "C3"), 5: ("n5", "E"), 6: ("f", "N6")}
-    sink = open_sink(interval=interval)
-    for batch in [*batches, batches[-1]]:
-        sink.write(batch)
-    found = target_after(spark, str(tmp_path), "shop.t", mode=WriteMode.UPSERT, key=("id",), batch=2)
-    assert found is not None
-    assert {r["id"]: (r["name"], r["note"]) for r in found.frame.collect()} == expected
-    sink.close()
-    stored = spark.read.format("delta").load(str(tmp_path / "shop.t")).collect()
-    assert {r["id"]: (r["name"], r["note"]) for r in stored} == expected
-
-
-def test_row_with_a_new_key_of_which_the_log_left_columns_out_is_refused(
-    spark: SparkSession, open_sink: Any
-) -> None:
-    moved = [("d", note(1, None, None), None), ("c", None, note(7, "a", None))]
-    sink = open_sink(interval=0)
-    with pytest.raises(Exception, match="REPLICA IDENTITY FULL"):
-        sink.write(cell_batch(spark, 0, [("log", lacking(("note",), moved, 10))]))

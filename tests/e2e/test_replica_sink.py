@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
 from tailrace.errors import SinkError, StateError, TransientSinkError
+from tailrace.model.change import ChangeBatch
 from tailrace.observe.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.replica import plan
@@ -74,6 +76,14 @@ def with_bad_row(spark: SparkSession) -> CellBatch:
     return cell_batch(spark, 1, [("log", log), ("log", changes(OTHER, [("c", None, row(3))], first=200))])
 
 
+def updates(ids: Iterable[int], name: str, lacking: tuple[str, ...], first: int) -> ChangeBatch:
+    """Updates that lack columns; the row of id 33 is refused if it has its price."""
+    rows = [row(i, name, "77.00" if i == 33 else "2.00") for i in ids]
+    logged = [{n: None if n in lacking else v for n, v in after.items()} for after in rows]
+    listed = [("u", row(after["id"]), after) for after in logged]
+    return replace(changes(SHAPE, listed, first=first), absent_after=lacking)
+
+
 def constrain(target: Target) -> None:
     target.execute("ALTER TABLE shop.t ADD CONSTRAINT cheap CHECK (price < 50)")
 
@@ -107,6 +117,49 @@ def test_refused_row_is_set_aside_and_all_others_flow(spark: SparkSession, targe
     assert (found["position"], json.loads(found["row_key"])) == ("binlog.000001:12300", {"id": 33})
     assert json.loads(found["change_row"]) == {"id": 33, "name": "y", "price": "77.00"}
     assert target.staged() == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_refused_update_that_lacks_columns_is_set_aside_with_those_it_has(
+    spark: SparkSession, target: Target
+) -> None:
+    rows = [("r", None, row(i)) for i in range(30, 50)]
+    write(target, cell_batch(spark, 0, [("snapshot", changes(SHAPE, rows))]))
+    constrain(target)
+    cells = [("log", updates(range(25, 45), "y", ("name",), 100))]
+    cells.append(("log", updates(range(40, 55), "z", ("price",), 200)))
+    write(target, cell_batch(spark, 1, cells), on_refused_row=RefusedRow.QUARANTINE)
+    held = {r["id"]: (r["name"], str(r["price"])) for r in target.rows("shop.t")}
+    assert held == {
+        **{i: ("x", "1.50" if i == 33 else "2.00") for i in range(30, 40)},
+        **{i: ("z", "2.00" if i < 45 else "1.50") for i in range(40, 50)},
+    }
+    (found,) = target.rows("_tailrace_quarantine")
+    assert (found["op"], found["position"]) == ("u", "binlog.000001:10800")
+    assert json.loads(found["change_row"]) == {"id": 33, "price": "77.00"}
+    assert target.staged() == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_updates_that_lack_columns_find_what_other_tasks_have_read(
+    spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "_LEAST_BUCKET", 10)
+    rows = [("r", None, row(i)) for i in range(100, 150)]
+    write(target, cell_batch(spark, 0, [("snapshot", changes(SHAPE, rows))]))
+    cells = [
+        ("log", changes(SHAPE, [("c", None, row(i, "new", "3.00")) for i in range(200, 250)], first=500)),
+        ("log", updates(range(120, 240), "y", ("price",), 1000)),
+        ("log", updates(range(140, 220), "", ("name",), 2000)),
+    ]
+    batch = cell_batch(spark, 1, cells)
+    write(target, CellBatch(batch.stream, 1, batch.frame.repartition(3), batch.end), parallelism=4)
+    held = {r["id"]: (r["name"], str(r["price"])) for r in target.rows("shop.t")}
+    assert held == {
+        **dict.fromkeys(range(150, 200), ("y", "2.00")),  # were not there, and two updates know them whole
+        **{i: ("x" if i < 120 else "y", "1.50" if i < 140 else "2.00") for i in range(100, 150)},
+        **{i: ("y" if i < 240 else "new", "2.00" if i < 220 else "3.00") for i in range(200, 250)},
+    }
 
 
 def test_overlong_snapshot_row_is_set_aside(spark: SparkSession, target: Target) -> None:
@@ -183,7 +236,9 @@ def test_servers_that_read_no_files_are_written_by_inserts(
 ) -> None:
     with global_variable(mysql, "local_infile", "OFF"):
         write(target, snapshot(spark), with_bad_row(spark))
+        write(target, cell_batch(spark, 2, [("log", updates([2, 61], "", ("name",), 300))]))
     assert ids(target) == [2, *range(10, 60)]
+    assert target.rows("shop.t")[0] == row(2, "x", "2.00")
 
 
 def test_target_that_was_dropped_is_not_made_anew_without_its_rows(

@@ -4,8 +4,8 @@ Four forms of row, each with the columns of the *target*, in its order and its t
 shape was: a column the shape does not have is null, a narrower type is widened.
 
     snapshot rows   the columns
-    last rows       per key of a cell the last change: the columns, `_op` and `_seq` (upsert), and `_absent`
-                    where a target can leave as they are the columns that the log left out of an update
+    last rows       per key of a cell the last change: the columns, `_op` and `_seq`, and `_absent`, the
+                    columns that the log left out of an update, which stay as they are (upsert)
     versions        the columns, from when to when the row was such, and `_seq` (scd2): made of snapshot rows
                     at once, of changes with `_op`, `_seq` and `_ts` by a merge
     log rows        formats.row's columns, `_before`, the whole old row of an update, and `_absent_before`,
@@ -14,7 +14,7 @@ shape was: a column the shape does not have is null, a narrower type is widened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +33,8 @@ from tailrace.spark.jvm import map_in_arrow
 #: What a row that is to be merged carries beside its columns.
 MERGE_FIELDS = (pa.field("_op", pa.int8()), pa.field("_seq", pa.string()))
 
-#: ... where the target leaves columns as they are that are absent, by the target's names; null: none is.
-UPSERT_FIELDS = (*MERGE_FIELDS, pa.field("_absent", pa.list_(pa.string())))
+#: ... where the last change of a key counts: the columns that it lacks, by the target's names; null: none.
+UPSERT_FIELDS = (*MERGE_FIELDS, pa.field("_absent", ABSENT_TYPE))
 
 _INSTANT = pa.timestamp("us", "UTC")
 #: ... where each change makes a version: its commit time, null if it is unknown.
@@ -51,7 +51,9 @@ VERSION_FIELDS = (
 #: Rows of one Arrow batch on its way into the JVM: more are slower.
 _ROWS_PER_BATCH = 8192
 
+# scalars made once: pyarrow looks for pandas on each conversion of a Python value
 _UNKNOWN = pa.scalar(0, pa.int64())
+_CREATE = pa.scalar(OP_CREATE, pa.int8())
 
 Unpack = Callable[[ChangeBatch], pa.RecordBatch]
 
@@ -67,34 +69,16 @@ def snapshot_rows(columns: pa.Schema) -> Unpack:
 
 def last_rows(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
     """The last change of each key of a batch; a delete's row is the row before it."""
-    schema = pa.schema([*columns, *MERGE_FIELDS])
-
-    def unpack(batch: ChangeBatch) -> pa.RecordBatch:
-        require_whole_rows(batch)
-        rows = to_rows(batch)
-        last = last_of_each_key(rows.select(list(key)).columns)
-        image = rows.select(batch.table.arrow.names)
-        arrays = [*_fit_columns(image, columns), batch.op, batch.origin.column("seq")]
-        return pa.RecordBatch.from_arrays([a.take(last) for a in arrays], schema=schema)
-
-    return unpack
-
-
-def last_parts(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
-    """As `last_rows`, of updates also those that lack columns."""
     schema = pa.schema([*columns, *UPSERT_FIELDS])
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
-        lacking = {name.lower() for name in batch.absent_after}
-        if lacking and pc.any(pc.equal(batch.op, OP_CREATE)).as_py():
-            require_whole_rows(batch)  # a row that is new, or has a new key: nothing to leave as it is
+        lacked = absent_names(batch, columns.names)
         rows = to_rows(batch)
+        # all of a batch's rows lack the same columns: what the last one lacks no other one has
         last = last_of_each_key(rows.select(list(key)).columns)
-        names = [field.name for field in columns if field.name.lower() in lacking] or None
-        arrays = [*_fit_columns(rows.select(batch.table.arrow.names), columns), batch.op]
-        arrays.append(batch.origin.column("seq"))
-        absent_names = pa.array([names] * len(last), UPSERT_FIELDS[-1].type)
-        return pa.RecordBatch.from_arrays([*(a.take(last) for a in arrays), absent_names], schema=schema)
+        image = rows.select(batch.table.arrow.names)
+        arrays = [*_fit_columns(image, columns), batch.op, batch.origin.column("seq"), lacked]
+        return pa.RecordBatch.from_arrays([a.take(last) for a in arrays], schema=schema)
 
     return unpack
 
@@ -121,7 +105,7 @@ def version_changes(columns: pa.Schema) -> Unpack:
     schema = pa.schema([*columns, *CHANGE_FIELDS])
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
-        require_whole_rows(batch)
+        _require_whole_rows(batch)
         image = to_rows(batch).select(batch.table.arrow.names)
         change = [batch.op, batch.origin.column("seq"), _commit_times(batch)]
         return pa.RecordBatch.from_arrays([*_fit_columns(image, columns), *change], schema=schema)
@@ -179,20 +163,39 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def require_whole_rows(batch: ChangeBatch) -> None:
-    """Refuse changes whose rows lack columns: a target of rows would be wrong with them.
+def absent_names(batch: ChangeBatch, columns: Sequence[str]) -> pa.ListArray:
+    """For each change the names of those `columns` that its row lacks, null where it lacks none.
+
+    Raises:
+        SinkError: a row that is new, or has a new key, lacks columns: there is nothing to leave as it is.
+    """
+    lacking = {name.lower() for name in batch.absent_after}
+    names = [name for name in columns if name.lower() in lacking]
+    if not names:
+        return pa.nulls(len(batch), ABSENT_TYPE)
+    if pc.any(pc.equal(batch.op, _CREATE)).as_py():
+        raise _lacks_columns(batch, "a new row, or one with a new key,")
+    return pa.repeat(pa.scalar(names, ABSENT_TYPE), len(batch))
+
+
+def _require_whole_rows(batch: ChangeBatch) -> None:
+    """Refuse changes whose rows lack columns: every version is a row of its own.
 
     Raises:
         SinkError: the log has left columns out.
     """
     if batch.absent_after:
-        raise SinkError(
-            f"the log holds parts of rows of `{batch.table.id}`, and the sink writes whole ones",
-            f"the columns {', '.join(batch.absent_after)} were left out when the change was logged",
-            "MySQL: SET PERSIST binlog_row_image = FULL, let sessions reconnect; PostgreSQL (unchanged TOAST"
-            f" values): ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL; then begin a new stream; or use a"
-            " change log, which names absent columns: sink: {type: delta, mode: changelog}",
-        )
+        raise _lacks_columns(batch, "a version of a row")
+
+
+def _lacks_columns(batch: ChangeBatch, row: str) -> SinkError:
+    return SinkError(
+        f"{row} of `{batch.table.id}` is in the log without all of its columns",
+        f"the columns {', '.join(batch.absent_after)} were left out when the change was logged",
+        "MySQL: SET PERSIST binlog_row_image = FULL, let sessions reconnect; PostgreSQL (unchanged TOAST"
+        f" values): ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL; then begin a new stream; or use a"
+        " change log, which names absent columns: sink: {type: delta, mode: changelog}",
+    )
 
 
 def _commit_times(batch: ChangeBatch) -> pa.Array:

@@ -23,11 +23,14 @@ class SinkCase:
         rows: of a sink that holds rows: the rows of the target of that name, in any order.
         changes: of any other sink: the changes in the target of that name, in the order in which a reader of
             the target takes them (for `Order.BY_SEQ` by seq, else as they come).
+        takes_parts: of a sink that holds rows: whether updates leave columns as they are that the log has
+            left out of them; else it refuses such updates.
     """
 
     open: Callable[[Router], Sink]
     rows: Callable[[str], list[Row]] | None = None
     changes: Callable[[str], list[Change]] | None = None
+    takes_parts: bool = False
 
 
 def as_change(op: str, row: Row, before: Row | None) -> Change:

@@ -31,7 +31,8 @@ def _rows_case(request: Any, mode: WriteMode, merge_interval: int) -> SinkCase:
         assert target is not None
         return [r.asDict() for r in target.frame.collect()]
 
-    return SinkCase(lambda router: DeltaSink(settings, router), rows=rows)
+    takes_parts = mode is WriteMode.UPSERT
+    return SinkCase(lambda router: DeltaSink(settings, router), rows=rows, takes_parts=takes_parts)
 
 
 def changelog(request: Any) -> SinkCase:

@@ -20,7 +20,7 @@ def upsert(request: Any) -> SinkCase:
     def rows(name: str) -> list[Row]:
         return table_rows(path, name).to_pylist()
 
-    return SinkCase(lambda router: iceberg_sink(settings, router), rows=rows)
+    return SinkCase(lambda router: iceberg_sink(settings, router), rows=rows, takes_parts=True)
 
 
 def changelog(request: Any) -> SinkCase:

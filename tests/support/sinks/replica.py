@@ -93,4 +93,4 @@ def postgres_whole_batch(request: Any) -> SinkCase:
 
 def _case(request: Any, product: str, transaction: ReplicaTransaction) -> SinkCase:
     target = replica_target(request, product, transaction)
-    return SinkCase(lambda router: ReplicaSink(target.settings, router), rows=target.rows)
+    return SinkCase(lambda router: ReplicaSink(target.settings, router), rows=target.rows, takes_parts=True)

@@ -14,7 +14,7 @@ from tailrace.sinks.unpack import (
     VERSION_FIELDS,
     Unpack,
     first_versions,
-    last_parts,
+    last_rows,
     log_fields,
     log_rows,
     snapshot_rows,
@@ -77,7 +77,7 @@ class Form:
         """What changes become: to be appended, or merged if `merges`."""
         match self.mode:
             case WriteMode.UPSERT:
-                return last_parts(columns, key), self.changes(columns)
+                return last_rows(columns, key), self.changes(columns)
             case WriteMode.SCD2:
                 return version_changes(columns), self.changes(columns)
             case WriteMode.CHANGELOG:

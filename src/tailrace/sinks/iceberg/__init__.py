@@ -10,7 +10,8 @@ one snapshot, whose summary says batch, stream and the offset at the batch's end
 neither, and a batch that is not above the property is left out. The property outlasts expired snapshots.
 
     changelog   appended
-    upsert      snapshot rows appended; of changes the last per key counts (`rewrite`)
+    upsert      snapshot rows appended; of changes the last per key counts, and where the log left columns out
+                of it, those before it and the old row (`rewrite`)
 
 **Upserts copy on write**: pyiceberg writes no delete files, so a data file with changed keys is written anew
 without them, by the tasks, file by file; the others are not touched. A batch over random keys rewrites

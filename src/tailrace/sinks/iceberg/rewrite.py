@@ -5,11 +5,19 @@
     data file ──task─▶ read, changed keys left out, written anew; as it is if it holds none of them
     change file ─task▶ its winning rows, but for deletes, into a data file
 
-The driver sees keys and `_seq` only. Tasks get the keys by the file: each reads it once.
+A row that lacks columns takes them from the changes that have them (`sinks.keys`): the task of its change
+file reads those columns of other change files. What no change has only the old row knows:
+
+    change file ─task▶ its winning rows that lack columns still, into a file of parts
+    data file ──task─▶ its rows of these keys with the columns that the parts have, written anew with the rest
+
+The driver sees keys, `_seq` and the names of absent columns only. Tasks get the keys by the file: each reads
+it once.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +30,11 @@ from pyspark.sql import SparkSession
 
 from tailrace.model.change import OP_DELETE
 from tailrace.sinks import keys
-from tailrace.sinks.iceberg.files import Place, paths_batch, read
+from tailrace.sinks.iceberg.files import Place, read
 from tailrace.spark.jvm import map_in_arrow
+
+#: Of a winning row: its number in its change file.
+_ROW = "_tailrace_row"
 
 
 @dataclass(frozen=True)
@@ -32,13 +43,14 @@ class Changes:
 
     Args:
         keys: path of a file with the changed keys.
-        winners: of each change file the numbers of the rows that are a key's last change and no delete.
+        winners: of each change file the rows that are a key's last change and no delete: their numbers, then
+            for each column that any change lacks the places of those that have it.
         low: the least first column of the keys.
         high: the greatest.
     """
 
     keys: str
-    winners: dict[str, pa.Array]
+    winners: dict[str, pa.Table]
     low: Any
     high: Any
 
@@ -51,64 +63,93 @@ def last_changes(files: Sequence[str], key: Sequence[str], place: Place) -> Chan
         key: the key's columns.
         place: where the file of keys goes; its schema has the key's columns.
     """
-    found = keys.last_changes((read(place.io, path, [*key, "_op", "_seq"]) for path in files), key)
-    winners = {
-        path: rows.filter(pc.not_equal(ops, OP_DELETE))
-        for path, rows, ops in zip(files, found.rows, found.ops, strict=True)
-    }
+    wanted = [*key, "_op", "_seq", "_absent"]
+    found = keys.last_changes((read(place.io, path, wanted) for path in files), key)
+    winners = {}
+    for path, rows, ops, known in zip(files, found.rows, found.ops, found.known, strict=True):
+        last = pa.table([rows, *known.values()], [_ROW, *known])
+        winners[path] = last.filter(pc.not_equal(ops, OP_DELETE))
     schema = pa.schema([place.schema.field(name) for name in key])
     (path,) = Place(place.io, place.directory, schema).write(found.keys.to_batches())
     first = pc.min_max(found.keys.column(key[0]))
     return Changes(path, winners, first["min"].as_py(), first["max"].as_py())
 
 
-def insert_files(session: SparkSession, changes: Changes, place: Place) -> list[str]:
-    """The keys' last rows as data files; their paths."""
-    work = [(path, rows.to_pylist()) for path, rows in changes.winners.items() if len(rows)]
+def insert_files(
+    session: SparkSession, changes: Changes, place: Place, scratch: Place
+) -> tuple[list[str], list[str]]:
+    """The keys' last rows as data files, and those that lack columns still as files of parts; their paths.
+
+    Args:
+        session: runs the tasks.
+        changes: what has changed.
+        place: where data files go.
+        scratch: where files of parts go; its schema is that of change files.
+    """
+    files = list(changes.winners)
+    fields = [scratch.schema.field(name) for name in (*place.schema.names, "_absent")]
+    parts = Place(scratch.io, scratch.directory, pa.schema(fields))
+    work = [(path, _to_bytes(rows)) for path, rows in changes.winners.items() if len(rows)]
     if not work:
-        return []
+        return [], []
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for path, rows in zip(*batch.columns, strict=True):
-                won = read(place.io, path.as_py(), place.schema.names).take(rows.values)
-                yield paths_batch(place.write(won.cast(place.schema).to_batches()))
+            for path, winners in zip(*batch.columns, strict=True):
+                won = pa.ipc.open_stream(winners.as_buffer()).read_all()
+                rows = read(place.io, path.as_py(), place.schema.names).take(won.column(_ROW))
+                lacking = []
+                if won.num_columns > 1:
+                    rows = _composed(place.io, rows, won, files)
+                    is_whole = rows.column("_absent").is_null()
+                    lacking = parts.write(rows.filter(pc.invert(is_whole)).to_batches())
+                    rows = rows.filter(is_whole).select(place.schema.names)
+                yield _lists(place.write(rows.cast(place.schema).to_batches()), lacking)
 
-    frame = session.createDataFrame(work, "path string, rows array<bigint>").repartition(len(work))
-    return [row[0] for row in map_in_arrow(frame, run, "path string").collect()]
+    frame = session.createDataFrame(work, "path string, winners binary").repartition(len(work))
+    found = map_in_arrow(frame, run, "new array<string>, parts array<string>").collect()
+    return [path for row in found for path in row[0]], [path for row in found for path in row[1]]
 
 
 def kept_files(
-    session: SparkSession, files: Sequence[str], changes: Changes, key: Sequence[str], place: Place
+    session: SparkSession,
+    files: Sequence[str],
+    changes: Changes,
+    parts: Sequence[str],
+    *,
+    key: Sequence[str],
+    place: Place,
 ) -> dict[str, list[str]]:
-    """The data files that hold changed keys, each with the files of its other rows.
+    """The data files that hold changed keys, each with the files of its other rows and of completed ones.
 
     Args:
         session: runs the tasks.
         files: paths of the data files that may hold them.
         changes: what has changed.
+        parts: paths of files with rows that lack columns.
         key: the key's columns.
         place: where the new files go.
     """
     if not files:
         return {}
-    schema = "old string, new array<string>"
+    path_of_keys = changes.keys
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         changed = None
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                changed = read(place.io, changes.keys) if changed is None else changed
+                changed = read(place.io, path_of_keys) if changed is None else changed
                 kept = kept_rows(place.io, path, changed, key)
                 if kept is not None:
-                    rows = read(place.io, path)
-                    new = place.write(fitted(rows, place.schema).take(kept).to_batches())
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array([path]), pa.array([new], pa.list_(pa.string()))], ["old", "new"]
-                    )
+                    rows = fitted(read(place.io, path), place.schema)
+                    completed = (_completed(place.io, part, rows, key) for part in parts)
+                    tables = itertools.chain([rows.take(kept)], completed)
+                    written = place.write(batch for table in tables for batch in table.to_batches())
+                    yield _lists([path], written)
 
     frame = session.createDataFrame([(path,) for path in files], "path string").repartition(len(files))
-    return {row[0]: list(row[1]) for row in map_in_arrow(frame, run, schema).collect()}
+    found = map_in_arrow(frame, run, "old array<string>, new array<string>").collect()
+    return {row[0][0]: list(row[1]) for row in found}
 
 
 def kept_rows(io: FileIO, path: str, changed: pa.Table, key: Sequence[str]) -> pa.Array | None:
@@ -126,3 +167,47 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for f in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def _composed(io: FileIO, rows: pa.Table, winners: pa.Table, files: Sequence[str]) -> pa.Table:
+    """The winning rows of a change file with what other changes have of them; `_absent` names the rest."""
+    lacks = {}
+    for name in winners.column_names[1:]:
+        places = winners.column(name).combine_chunks()
+        lacks[name] = np.asarray(places.is_null())
+        at = rows.schema.get_field_index(name)
+        field = rows.schema.field(at)
+
+        def column(file: int, name: str = name) -> pa.ChunkedArray:
+            return read(io, files[file], [name]).column(0)
+
+        rows = rows.set_column(at, field, keys.values_at(places, column, field.type))
+    return rows.append_column("_absent", keys.named(lacks))
+
+
+def _completed(io: FileIO, part: str, rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Those of a data file's rows that a file of parts has keys of, as they are now."""
+    found = read(io, part, key).cast(rows.select(key).schema)
+    old, new = keys.pairs_of_keys(rows.select(key), found)
+    if not len(old):
+        return rows.slice(0, 0)
+    rows, parts = rows.take(old), read(io, part).take(new)
+    lacks = keys.lacking(parts.column("_absent"))
+    columns = fitted(parts, rows.schema).columns
+    for name, mask in lacks.items():
+        at = rows.schema.get_field_index(name)
+        columns[at] = pc.if_else(pa.array(mask), rows.column(at), columns[at])
+    return pa.table(columns, schema=rows.schema)
+
+
+def _to_bytes(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _lists(*lists: Sequence[str]) -> pa.RecordBatch:
+    """Lists of paths as a task hands them over: a row of them."""
+    arrays = [pa.array([paths], pa.list_(pa.string())) for paths in lists]
+    return pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(len(arrays))])

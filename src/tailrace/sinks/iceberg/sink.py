@@ -41,7 +41,7 @@ from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.rewrite import insert_files, kept_files, last_changes
 from tailrace.sinks.parts import SNAPSHOT, Part
 from tailrace.sinks.targets import TargetPool
-from tailrace.sinks.unpack import MERGE_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
+from tailrace.sinks.unpack import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 from tailrace.transform.route import Router
 
@@ -228,7 +228,7 @@ class _Target:
     def _rewrite(self, table: Table, columns: pa.Schema, parts: list[Part], data: Place) -> list[str]:
         """Bring changes into the table's files; files that were needed for it only."""
         key = parts[-1].shapes[-1].key
-        fields = pa.schema([*columns, *MERGE_FIELDS])
+        fields = pa.schema([*columns, *UPSERT_FIELDS])
         place = Place(table.io, f"{table.location()}/changes", fields)
         files = [
             path
@@ -244,7 +244,9 @@ class _Target:
                 LessThanOrEqual(term=first, value=changes.high),
             )
         tasks = {task.file.file_path: task for task in table.scan(row_filter=within).plan_files()}
-        kept = kept_files(self.batch.spark, list(tasks), changes, key, data)
+        added, lacking = insert_files(self.batch.spark, changes, data, place)
+        self._added += added
+        kept = kept_files(self.batch.spark, list(tasks), changes, lacking, key=key, place=data)
         for path, new in kept.items():
             if tasks[path].delete_files:
                 raise SinkError(
@@ -254,8 +256,7 @@ class _Target:
                 )
             self._removed.append(tasks[path].file)
             self._added += new
-        self._added += insert_files(self.batch.spark, changes, data)
-        return [*files, changes.keys]
+        return [*files, changes.keys, *lacking]
 
     def _commit(self, table: Table) -> None:
         said = {

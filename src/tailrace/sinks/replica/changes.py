@@ -3,7 +3,10 @@
     snapshot cells    rows as they are                                          -> one portion of inserts
     log cells         the last change of each key of a cell, by bucket of keys  (`spread`)
                       the last change of each key of a bucket                   (`last_changes`)
-                                                                                -> deletes, then upserts
+                                                                                -> deletes, updates, upserts
+
+An update of which the log left columns out is composed with the changes before it (`sinks.keys`). What it
+lacks still stays as it is in the target: a portion for each set of columns that rows lack.
 
 Rows of a portion are sorted by key: a database's index takes them twice as fast.
 """
@@ -20,14 +23,15 @@ from tailrace.formats.row import positions
 from tailrace.kernels.rowhash import hash_rows
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.reader.fit import fit_batch
-from tailrace.sinks.keys import comparable, last_of_each_key
+from tailrace.sinks.keys import comparable, composed, lacking, last_of_each_key
 from tailrace.sinks.replica.dialect import Verb
 from tailrace.sinks.replica.shape import Shape
 from tailrace.sinks.replica.unit import Portion
-from tailrace.sinks.unpack import require_whole_rows
+from tailrace.sinks.unpack import absent_names
 
 #: What a change carries beside its row.
 _OP, _SEQ, _SOURCE, _POSITION = "_tailrace_op", "_tailrace_seq", "_tailrace_source", "_tailrace_position"
+_ABSENT = "_tailrace_absent"
 _DELETE = pa.scalar(OP_DELETE, pa.int8())
 
 
@@ -51,14 +55,15 @@ def spread(batch: ChangeBatch, shape: Shape, buckets: int) -> Iterator[tuple[int
     """The last change of each key of a cell, by the bucket that the key hashes to.
 
     Raises:
-        SinkError: the log has parts of rows.
+        SinkError: the log has a row that is new in parts.
     """
-    require_whole_rows(batch)
+    absent = absent_names(batch, shape.arrow.names)
     fitted = fit_batch(batch, shape.schema)
     keys = [fitted_column(fitted, name) for name in shape.key]
+    # all of a cell's rows lack the same columns: what the last one lacks no other one has
     last = last_of_each_key(keys)
     fitted, keys = fitted.take(last), [key.take(last) for key in keys]
-    rows = _with_origin(fitted, shape)
+    rows = _with_origin(fitted, absent.take(last), shape)
     if buckets == 1:
         yield 0, rows
         return
@@ -74,19 +79,36 @@ def last_changes(pieces: Sequence[pa.RecordBatch], shape: Shape) -> list[Portion
     """The last change of each key of a bucket, as portions."""
     rows = pa.Table.from_batches(pieces)
     if len(pieces) > 1:
-        rows = rows.take(pc.sort_indices(rows.column(_SEQ)))
-        rows = rows.take(last_of_each_key([rows.column(name).combine_chunks() for name in shape.key]))
+        rows = composed(rows.take(pc.sort_indices(rows.column(_SEQ))), shape.key, _ABSENT)
     order = [(name, "ascending") for name in shape.key]
     plain = pa.Table.from_arrays([comparable(rows.column(n)) for n in shape.key], list(shape.key))
     rows = rows.take(pc.sort_indices(plain, sort_keys=order))
     deleted = pc.equal(rows.column(_OP), _DELETE)
-    portions = []
     # deletes first: another row may need their place in a unique index
-    for verb, mask in ((Verb.DELETE, deleted), (Verb.UPSERT, pc.invert(deleted))):
-        of_verb = rows.filter(mask)
-        if of_verb.num_rows:
-            portions.append(Portion(verb, of_verb.select(shape.arrow.names), _origin(of_verb)))
-    return portions
+    return [
+        *_portion(Verb.DELETE, rows.filter(deleted), shape),
+        *_portions_by_columns(rows.filter(pc.invert(deleted)), shape),
+    ]
+
+
+def _portions_by_columns(rows: pa.Table, shape: Shape) -> Iterator[Portion]:
+    """Rows by the columns that they lack, those that lack none last."""
+    lacks = lacking(rows.column(_ABSENT))
+    if not lacks:
+        yield from _portion(Verb.UPSERT, rows, shape)
+        return
+    names = np.array(list(lacks))
+    sets, numbers = np.unique(np.stack(list(lacks.values()), axis=1), axis=0, return_inverse=True)
+    for number in reversed(range(len(sets))):
+        of_set = rows.filter(pa.array(numbers.reshape(-1) == number))
+        absent = tuple(names[sets[number]].tolist())
+        yield from _portion(Verb.UPDATE if absent else Verb.UPSERT, of_set, shape.without(absent), absent)
+
+
+def _portion(verb: Verb, rows: pa.Table, shape: Shape, absent: tuple[str, ...] = ()) -> Iterator[Portion]:
+    """Rows as a portion; none where there is nothing to write."""
+    if rows.num_rows and (verb is not Verb.UPDATE or len(shape.columns) > len(shape.key)):
+        yield Portion(verb, rows.select(shape.arrow.names), _origin(rows), absent)
 
 
 def fitted_column(batch: ChangeBatch, name: str) -> pa.Array:
@@ -100,11 +122,12 @@ def fitted_column(batch: ChangeBatch, name: str) -> pa.Array:
     return pc.if_else(pc.equal(batch.op, _DELETE), before, after)
 
 
-def _with_origin(batch: ChangeBatch, shape: Shape) -> pa.RecordBatch:
+def _with_origin(batch: ChangeBatch, absent: pa.ListArray, shape: Shape) -> pa.RecordBatch:
     n = len(batch)
     arrays = [fitted_column(batch, name) for name in shape.arrow.names]
     arrays += [batch.op, batch.origin.column("seq"), pa.repeat(str(batch.table.id), n), positions(batch)]
-    return pa.RecordBatch.from_arrays(arrays, [*shape.arrow.names, _OP, _SEQ, _SOURCE, _POSITION])
+    names = [*shape.arrow.names, _OP, _SEQ, _SOURCE, _POSITION, _ABSENT]
+    return pa.RecordBatch.from_arrays([*arrays, absent], names)
 
 
 def _origin(rows: pa.Table) -> Callable[[int], tuple[str, str]]:

@@ -1,10 +1,11 @@
 """What a database must provide to hold replicas, and what can go wrong with it.
 
 A dialect is plain data that tasks get a copy of; a session is a connection of it, used by one thread. Rows
-go in by one of three verbs:
+go in by one of four verbs:
 
     insert   rows with new keys
     upsert   rows that replace those with their keys
+    update   parts of rows: columns that they lack stay as they are; keys that are not there are passed over
     delete   keys whose rows go (rows hold the key's columns alone)
 
 either at once (`Session.write`), in the running transaction, or by way of a table beside the target that is
@@ -31,6 +32,7 @@ class Verb(StrEnum):
 
     INSERT = "insert"
     UPSERT = "upsert"
+    UPDATE = "update"
     DELETE = "delete"
 
 
@@ -71,7 +73,10 @@ class Session(Protocol):
         """
 
     def write(self, verb: Verb, place: Place, shape: Shape, rows: pa.Table) -> None:
-        """Do `verb` with `rows` in the running transaction; their columns are a DELETE's keys, else all."""
+        """Do `verb` with `rows` in the running transaction; their columns are those of `columns_of`.
+
+        Here and below `shape` is what rows of `verb` hold: the table's, an UPDATE's without what they lack.
+        """
 
     def stage(self, name: Place, verb: Verb, place: Place, shape: Shape) -> None:
         """Make the table `name`, for rows of `verb` on their way to `place`."""

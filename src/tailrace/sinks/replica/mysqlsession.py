@@ -202,19 +202,18 @@ class MySqlSession:
 
     def write(self, verb: Verb, place: Place, shape: Shape, rows: pa.Table) -> None:
         """See `Session.write`."""
-        name = self._dialect.name(place)
-        if verb is not Verb.DELETE:
-            self._put(name, verb, columns_of(verb, shape), rows)
+        if verb in (Verb.INSERT, Verb.UPSERT):
+            self._put(self._dialect.name(place), verb, columns_of(verb, shape), rows)
             return
         # a temporary table may be made within a transaction; its name is never used again
         self._temporary += 1
-        keys = Place(place.schema, f"_tailrace_{self._temporary}")
-        self._make("CREATE TEMPORARY TABLE", keys, verb, place, shape)
+        name = Place(place.schema, f"_tailrace_{self._temporary}")
+        self._make("CREATE TEMPORARY TABLE", name, verb, place, shape)
         try:
-            self.fill(keys, columns_of(verb, shape), rows)
-            self.merge(keys, verb, place, shape)
+            self.fill(name, columns_of(verb, shape), rows)
+            self.merge(name, verb, place, shape)
         finally:
-            self.run(f"DROP TEMPORARY TABLE {self._dialect.name(keys)}")
+            self.run(f"DROP TEMPORARY TABLE {self._dialect.name(name)}")
 
     def stage(self, name: Place, verb: Verb, place: Place, shape: Shape) -> None:
         """See `Session.stage`."""
@@ -228,10 +227,16 @@ class MySqlSession:
         """See `Session.merge`."""
         source, target = self._dialect.name(name), self._dialect.name(place)
         quote = self._dialect.quote
+        # without an alias for the target: a DELETE's would want a default database
+        on = " AND ".join(f"{target}.{quote(k)} = s.{quote(k)}" for k in shape.key)
         if verb is Verb.DELETE:
-            # without an alias for the target: that would want a default database
-            on = " AND ".join(f"{target}.{quote(k)} = s.{quote(k)}" for k in shape.key)
             self.run(f"DELETE FROM {target} USING {source} AS s JOIN {target} ON {on}")
+            return
+        if verb is Verb.UPDATE:
+            rest = [quote(c.name) for c in shape.columns if not shape.is_key(c)]
+            sets = ", ".join(f"{target}.{c} = s.{c}" for c in rest)
+            # rows of the target are found, and locked, by their keys alone
+            self.run(f"UPDATE {source} AS s STRAIGHT_JOIN {target} ON {on} SET {sets}")
             return
         listed = ", ".join(quote(c.name) for c in columns_of(verb, shape))
         word = "REPLACE" if verb is Verb.UPSERT else "INSERT"

@@ -4,7 +4,8 @@ Rows go in by COPY in text form. pg8000, which the source needs too, gives COPY 
 without looking at them, so a second driver would win nothing: what the server does with the rows takes
 five times as long.
 
-Upserts and deletes are loaded into a temporary table, then `INSERT ... ON CONFLICT` or `DELETE ... USING`.
+All but inserts are loaded into a temporary table, then `INSERT ... ON CONFLICT`, `UPDATE ... FROM` or
+`DELETE ... USING`.
 """
 
 from __future__ import annotations
@@ -152,16 +153,20 @@ class PostgresSession:
         """See `Session.merge`."""
         source, target = self._dialect.name(name), self._dialect.name(place)
         quote = self._dialect.quote
+        on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in shape.key)
+        rest = [quote(c.name) for c in shape.columns if not shape.is_key(c)]
         if verb is Verb.DELETE:
-            on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in shape.key)
             self.run(f"DELETE FROM {target} AS t USING {source} AS s WHERE {on}")
+            return
+        if verb is Verb.UPDATE:
+            sets = ", ".join(f"{c} = s.{c}" for c in rest)
+            self.run(f"UPDATE {target} AS t SET {sets} FROM {source} AS s WHERE {on}")
             return
         listed = ", ".join(quote(c.name) for c in shape.columns)
         insert = f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {source}"
         if verb is Verb.INSERT:
             self.run(insert)
             return
-        rest = [quote(c.name) for c in shape.columns if not shape.is_key(c)]
         update = f"UPDATE SET {', '.join(f'{c} = EXCLUDED.{c}' for c in rest)}" if rest else "NOTHING"
         self.run(f"{insert} ON CONFLICT ({', '.join(quote(k) for k in shape.key)}) DO {update}")
 

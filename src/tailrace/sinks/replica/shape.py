@@ -13,7 +13,7 @@ is none (`0000-00-00`) reads as null.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -72,6 +72,10 @@ class Shape:
     def is_key(self, column: Column) -> bool:
         """Whether the column is one of the key's."""
         return column.name in self.key
+
+    def without(self, lacking: Collection[str]) -> Shape:
+        """This shape without some columns."""
+        return replace(self, columns=tuple(c for c in self.columns if c.name not in lacking))
 
     def followed(self, shape: TableSchema) -> Shape:
         """This shape, widened to hold rows of `shape` too.

@@ -45,7 +45,7 @@ from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.plan import BatchPlan, Work
 from tailrace.sinks.replica.shape import Shape, shape_of
-from tailrace.sinks.replica.tasks import Job, Outcome, Staging
+from tailrace.sinks.replica.tasks import Job, Outcome, Staged, Staging
 from tailrace.sinks.replica.unit import Run, Table, refused_error, staged_prefix
 from tailrace.sinks.targets import by_target, written
 from tailrace.transform.route import Router
@@ -156,9 +156,9 @@ class ReplicaSink:
             ledger.hold(session, name, run.epoch)
         for outcome in outcomes:
             table = run.tables[outcome.target]
-            for verb, name in outcome.staged:
+            for staged in outcome.staged:
                 try:
-                    _merge(session, ledger.staged(name), verb, table)
+                    _merge(session, ledger.staged(staged.name), staged, table)
                 except RefusalError as refusal:
                     raise _MergeRefusedError(outcome.target, refusal) from refusal
             ledger.set_aside(session, outcome.refused)
@@ -254,14 +254,14 @@ class ReplicaSink:
         )
 
 
-def _merge(session: Session, name: Place, verb: Verb, table: Table) -> None:
+def _merge(session: Session, name: Place, staged: Staged, table: Table) -> None:
     """Bring rows in; those of a snapshot that are there already are replaced."""
-    if verb is not Verb.INSERT:
-        session.merge(name, verb, table.place, table.shape)
+    if staged.verb is not Verb.INSERT:
+        session.merge(name, staged.verb, table.place, table.shape.without(staged.lacking))
         return
     session.run("SAVEPOINT tailrace")
     try:
-        session.merge(name, verb, table.place, table.shape)
+        session.merge(name, Verb.INSERT, table.place, table.shape)
     except RefusalError as refusal:
         if not refusal.is_duplicate:
             raise

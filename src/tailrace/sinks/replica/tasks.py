@@ -13,7 +13,7 @@ With whole-batch transactions a unit's rows go into tables of their own; the dri
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
@@ -76,6 +76,21 @@ class Job:
     staging: Staging | None
 
 
+@dataclass(frozen=True)
+class Staged:
+    """Rows that wait in a table of their own.
+
+    Args:
+        verb: what they are for.
+        name: the table's.
+        lacking: columns that they lack.
+    """
+
+    verb: Verb
+    name: str
+    lacking: Sequence[str]
+
+
 @dataclass
 class Outcome:
     """What came of a unit.
@@ -83,19 +98,21 @@ class Outcome:
     Args:
         target: whose unit.
         error: why it was not written.
-        staged: tables that its rows wait in, each with what they are for.
+        staged: the rows of it that wait.
         refused: rows that were refused, where the driver is to note them.
     """
 
     target: str
     error: TailraceError | None = None
-    staged: list[tuple[Verb, str]] = field(default_factory=list)
+    staged: list[Staged] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
 
     def to_row(self) -> pa.RecordBatch:
         """As a row of RESULT."""
         error = None if self.error is None else json.dumps([type(self.error).__name__, *self.error.args])
-        found = json.dumps({"staged": self.staged, "refused": [asdict(r) for r in self.refused]})
+        found = json.dumps(
+            {"staged": [asdict(s) for s in self.staged], "refused": [asdict(r) for r in self.refused]}
+        )
         return pa.RecordBatch.from_pylist(
             [{"target": self.target, "error": error, "found": found}], schema=RESULT
         )
@@ -111,7 +128,7 @@ class Outcome:
         return cls(
             target,
             failure,
-            [(Verb(verb), name) for verb, name in said["staged"]],
+            [Staged(Verb(s["verb"]), s["name"], s["lacking"]) for s in said["staged"]],
             [Refused(**r) for r in said["refused"]],
         )
 
@@ -202,7 +219,7 @@ def _bring(writer: UnitWriter, portion: Portion, staging: Staging | None, outcom
         portion = writer.rehearse(portion)
     name = staged_name(staging.stream)
     writer.stage(writer.run.ledger.staged(name), portion)
-    outcome.staged.append((portion.verb, name))
+    outcome.staged.append(Staged(portion.verb, name, portion.lacking))
     outcome.refused, writer.refused = outcome.refused + writer.refused, []
 
 

@@ -21,7 +21,7 @@ from tailrace.sinks.replica.dialect import Dialect, Place, RefusalError, Session
 from tailrace.sinks.replica.ledger import Ledger, Refused
 from tailrace.sinks.replica.shape import Shape
 
-_OPS = {Verb.INSERT: "r", Verb.UPSERT: "u", Verb.DELETE: "d"}
+_OPS = {Verb.INSERT: "r", Verb.UPSERT: "u", Verb.UPDATE: "u", Verb.DELETE: "d"}
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,15 @@ class Portion:
 
     Args:
         verb: what is done with them.
-        rows: all of the target's columns.
+        rows: the target's columns but those that they lack.
         origin: source table and position of the n-th of them.
+        lacking: an UPDATE's columns that are left as they are.
     """
 
     verb: Verb
     rows: pa.Table
     origin: Callable[[int], tuple[str, str]]
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass
@@ -141,7 +143,8 @@ class UnitWriter:
 
     def stage(self, name: Place, portion: Portion) -> None:
         """Put rows into a table of their own."""
-        self.session.stage(name, portion.verb, self.table.place, self.table.shape)
+        shape = self.table.shape.without(portion.lacking)
+        self.session.stage(name, portion.verb, self.table.place, shape)
         self.session.run("BEGIN")
         self._write(replace(portion, verb=Verb.INSERT), name, 0, portion.rows.num_rows, verb=portion.verb)
         self.session.run("COMMIT")
@@ -174,7 +177,7 @@ class UnitWriter:
         rows = portion.rows.slice(first, last - first)
         if of is Verb.DELETE:
             rows = rows.select(list(self.table.shape.key))
-        shape = self.table.shape
+        shape = self.table.shape.without(portion.lacking)
         self.session.run("SAVEPOINT tailrace")
         try:
             if verb is None:
