@@ -56,7 +56,7 @@ demo: setup ## Replicate a busy MySQL into Delta, with a crash on the way, and p
 
 .PHONY: test
 test: setup lint ## Static checks and all tests but the slow ones
-	$(BIN)/pytest -m "not slow" $(ARGS)
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: test-slow
 test-slow: setup ## The slow tests: random kills, soak runs

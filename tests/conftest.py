@@ -1,10 +1,14 @@
-"""Fixtures shared by all tests: real servers, started when the first test asks for them."""
+"""Fixtures shared by all tests: real servers, started when the first test asks for them.
+
+`make test` runs two processes, each with servers and a Spark of its own, and gives each whole files.
+"""
 
 from __future__ import annotations
 
 import faulthandler
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,6 +53,12 @@ _END_S = 120
 def pytest_unconfigure() -> None:
     """A thread that nobody ends would keep the process for ever: its stack is printed, and the run fails."""
     faulthandler.dump_traceback_later(_END_S, exit=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files with the longest tests come first, in whatever order: two processes then end together."""
+    long = Path(__file__).parent / "recovery", Path(__file__).parent / "e2e"
+    items.sort(key=lambda item: item.path.parent not in long)
 
 
 @pytest.fixture(scope="session")
