@@ -7,12 +7,14 @@
     a passing failure       started again after a pause, at most `restarts` times without a batch in between
 
 A stream that is started again repeats its last batch if Spark had not noted it as done; sinks leave out what
-they have. Whether an error is definite is decided by its class, never by its words.
+they have. Whether an error is definite is decided by its class, never by its words; but a full disk has none.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import threading
 import time
@@ -56,6 +58,10 @@ _RAISED = re.compile(r"^(?:.*: )?tailrace\.errors\.(\w+): ", re.MULTILINE)
 _END = re.compile(
     r"^\s*$|^\s+at |^Caused by: |^JVM stacktrace|^Traceback|^=== |\s*SQLSTATE: \w{5}", re.MULTILINE
 )
+#: A line that names an exception and what it says.
+_CAUSE = re.compile(r"(Caused by: )?(\w+\.)*\w*(Error|Exception): ")
+#: What the system says of a disk that takes no more.
+_NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
 def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
@@ -273,15 +279,25 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
     if ours is not None:
         return ours
     classes = () if query is None else failure_classes(query)
-    line = next((line.strip() for line in text.splitlines() if line.strip()), type(failure).__name__)
     if any(name in _PASSING for name in classes):
         return TransientSourceError("a process of the stream was lost", ", ".join(classes))
-    if isinstance(raised, Py4JError | PySparkException):
-        line = next((x.strip() for x in str(raised).splitlines() if x.strip()), line)
-        return errors.SinkError("writing a batch failed", line, "the log file has the whole trace")
+    cause = _cause(failure if raised is None else raised)
+    if any(said in cause for said in _NO_ROOM):
+        return errors.TransientSinkError(
+            "a disk is full", cause, "make room: what was not written is written again"
+        )
     if raised is not None:
-        return errors.SinkError("writing a batch failed", f"{type(raised).__name__}: {raised}")
-    return SourceError("the stream failed", line, "the log file has the whole trace")
+        return errors.SinkError("writing a batch failed", cause, "the log file has the whole trace")
+    return SourceError("the stream failed", cause, "the log file has the whole trace")
+
+
+def _cause(error: Exception) -> str:
+    """The line that says what an error came of: the innermost of Spark's, of whatever language."""
+    if not isinstance(error, Py4JError | PySparkException):
+        return f"{type(error).__name__}: {error}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if _CAUSE.match(line)]
+    return next(reversed(causes), next(iter(lines), type(error).__name__))
 
 
 def parse_error(text: str) -> TailraceError | None:

@@ -49,7 +49,9 @@ GRANTS = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
 #: A reader may rest for long between two packets: Spark decides when it reads on.
 _SESSION_TIMEOUT_S = 86_400
 
-#: Passes without anybody mending anything. Numbers without a name in PyMySQL: 3169 session killed,
+#: No room on the disk; for a table.
+_DISK_FULL = (1021, 1114)
+#: Passes, mostly without anybody mending anything. Numbers without a name in PyMySQL: 3169 session killed,
 #: 4031 idle for too long, 1927 MariaDB's "connection was killed", 3024 and 1969 (MariaDB) time limit.
 _TRANSIENT = frozenset(
     {
@@ -74,6 +76,7 @@ _TRANSIENT = frozenset(
         _ER.LOCK_WAIT_TIMEOUT,
         _ER.LOCK_DEADLOCK,
         _ER.QUERY_INTERRUPTED,
+        *_DISK_FULL,
         1412,  # table definition has changed, please retry transaction
         1615,  # prepared statement needs to be re-prepared
         1927,
@@ -298,6 +301,8 @@ def _why_transient(number: int) -> str:
         return "the server is shutting down"
     if number in (_ER.LOCK_WAIT_TIMEOUT, _ER.LOCK_DEADLOCK, 1412, 1615, 3024, 1969):
         return "the statement did not get through"
+    if number in _DISK_FULL:
+        return "the server's disk is full"
     return "the connection was lost"
 
 

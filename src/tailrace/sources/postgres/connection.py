@@ -47,7 +47,7 @@ _NO_LIMITS = (
 )
 
 #: Classes and states that pass without anybody mending anything.
-_TRANSIENT = ("08", "40", "57P", "53300", "57014", "55006", "55P03", "25P03", "72000")
+_TRANSIENT = ("08", "40", "57P", "53100", "53300", "57014", "55006", "55P03", "25P03", "72000")
 #: The table is not what it was.
 _CHANGED_SHAPE = frozenset({"42P01", "42703", "3F000"})
 _DENIED = frozenset({"28000", "28P01"})
@@ -311,6 +311,8 @@ def _of_server(error: DatabaseError, doing: str) -> TailraceError:
 def _why_transient(state: str) -> str:
     if state == "53300":
         return "the server takes no more connections"
+    if state == "53100":
+        return "the server's disk is full"
     if state == "55006":
         return "somebody else uses it"
     if state.startswith(("57P01", "57P02", "57P03")):
