@@ -1,4 +1,4 @@
-"""Primaries and replicas of MySQL and MariaDB: what differs between the two is here."""
+"""Primaries and replicas of MySQL and MariaDB, what differs between the two; and standbys of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tailrace.devservers import start_mariadb, start_mysql
+from tailrace.devservers import start_mariadb, start_mysql, start_postgres
+from tailrace.devservers.postgres import start_standby
 
 _START = {"mysql": start_mysql, "mariadb": start_mariadb}
 
@@ -85,3 +86,52 @@ def promote(replica) -> None:
     else:
         replica.execute("STOP REPLICA", "RESET REPLICA ALL")
     make_writable(replica)
+
+
+# ---- PostgreSQL ----
+
+
+@contextmanager
+def postgres_of(version: str) -> Iterator[Any]:
+    """A PostgreSQL server with the database `shop`."""
+    with start_postgres(version) as server:
+        server.execute("CREATE DATABASE shop")
+        yield server
+
+
+@contextmanager
+def standby_of(primary, name: str = "standby", *, copies_slots: bool = True, **options: str) -> Iterator[Any]:
+    """A standby that follows by the slot `name`, and copies slots that survive a failover."""
+    quick = {"wal_retrieve_retry_interval": "100ms", **options}
+    if copies_slots and int(primary.version.split(".")[0]) >= 17:
+        quick["sync_replication_slots"] = "on"
+    with start_standby(primary, name, quick) as server:
+        yield server
+
+
+def alter_system(server, **settings: str) -> None:
+    """Change settings of a running server, and wait until it has them."""
+    server.execute(*(f"ALTER SYSTEM SET {name} = '{value}'" for name, value in settings.items()))
+    server.execute("SELECT pg_reload_conf()")
+    for name, value in settings.items():
+        server.wait_until(f"SELECT current_setting('{name}')", lambda found, value=value: found == value)
+
+
+def cut_off(standby) -> None:
+    """Let it receive no more."""
+    alter_system(standby, primary_conninfo="")
+    standby.wait_until("SELECT count(*) FROM pg_stat_wal_receiver", lambda receivers: not receivers)
+
+
+def has_slot(standby, slot: str) -> bool:
+    """Whether it has copied the primary's slot so far that the copy outlives a failover."""
+    query = (
+        f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}' AND synced AND NOT temporary"
+    )
+    return bool(standby.execute(query)[0][0])
+
+
+def promote_standby(standby) -> None:
+    """Make a primary of it."""
+    standby.execute("SELECT pg_promote()")
+    standby.wait_until("SELECT pg_is_in_recovery()", lambda still: not still)

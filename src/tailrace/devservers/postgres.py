@@ -159,30 +159,88 @@ def start_postgres(
         if run_as:
             state.run_as = run_as
             state.data = str(_reachable_directory(run_as) / "data")
-        initdb = Path(program.command[0]).with_name("initdb")
-        command = [str(initdb), "-D", state.data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
-        user, group = run_as or (None, None)
-        done = subprocess.run(
-            [*command, "--no-sync", "--locale=C"],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=Path(state.data).parent,
-            user=user,
-            group=group,
-            extra_groups=None if group is None else [],
-        )
-        if done.returncode:
-            raise TailraceError(
-                f"PostgreSQL {program.version} could not make its data directory",
-                " | ".join(done.stderr.strip().splitlines()[-5:]),
-            )
-        arguments = ["-D", state.data, "-p", str(state.port)]
-        for name, value in settings.items():
-            arguments += ["-c", f"{name}={value}"]
-        return arguments
+        command = ["initdb", "-D", state.data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+        _run_beside(program, state, [*command, "--no-sync", "--locale=C"])
+        return _arguments(state, settings)
 
     return launch(PostgresServer, program, port, detached=detached, prepare=prepare)
+
+
+def start_standby(
+    primary: PostgresServer, slot: str, options: Mapping[str, str] | None = None
+) -> PostgresServer:
+    """Starts a standby that follows `primary`; it dies with this process.
+
+    Args:
+        primary: a running server that `start_postgres` has started, or a standby.
+        slot: a physical replication slot of the primary to follow it by; made if it is not there.
+        options: server parameters over those that every standby has here. They can be changed by ALTER SYSTEM.
+
+    Returns:
+        The running standby, which has taken a copy of all that the primary held and answers queries.
+
+    Raises:
+        TailraceError: it could not be copied, or does not start.
+    """
+    program = Program(primary.state.command[:1], primary.version)
+    run_as = _unprivileged()
+    settings = with_defaults(
+        {
+            "hot_standby_feedback": "on",
+            "primary_slot_name": slot,
+            "primary_conninfo": f"host={primary.host} port={primary.port} user={primary.user} "
+            f"dbname=postgres application_name={slot}",
+        },
+        options,
+    )
+    if not primary.execute(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}'"):
+        primary.execute(f"SELECT pg_create_physical_replication_slot('{slot}', true)")
+
+    def prepare(state: ServerState) -> list[str]:
+        if run_as:
+            state.run_as = run_as
+            state.data = str(_reachable_directory(run_as) / "data")
+        where = ["-h", primary.host, "-p", str(primary.port), "-U", primary.user]
+        command = ["pg_basebackup", *where, "-D", state.data, "-X", "stream", "-c", "fast", "--no-sync"]
+        _run_beside(program, state, command)
+        mark = Path(state.data) / "standby.signal"
+        mark.touch()
+        if run_as:
+            os.chown(mark, *run_as)
+        with (Path(state.data) / "postgresql.auto.conf").open("a", encoding="utf-8") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        return _arguments(state, DEFAULTS)
+
+    return launch(PostgresServer, program, None, detached=False, prepare=prepare)
+
+
+def _arguments(state: ServerState, settings: Mapping[str, str]) -> list[str]:
+    """What `postgres` is run with."""
+    arguments = ["-D", state.data, "-p", str(state.port)]
+    for name, value in settings.items():
+        arguments += ["-c", f"{name}={value}"]
+    return arguments
+
+
+def _run_beside(program: Program, state: ServerState, command: list[str]) -> None:
+    """Runs a program that stands beside `postgres`, which makes the server's data directory."""
+    beside = Path(program.command[0]).with_name(command[0])
+    user, group = state.run_as or (None, None)
+    done = subprocess.run(
+        [str(beside), *command[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(state.data).parent,
+        user=user,
+        group=group,
+        extra_groups=None if group is None else [],
+    )
+    if done.returncode:
+        raise TailraceError(
+            f"PostgreSQL {program.version} could not make its data directory",
+            " | ".join(done.stderr.strip().splitlines()[-5:]),
+        )
 
 
 def postgres_program(version: str | None) -> Program:

@@ -91,6 +91,10 @@ class Connection:
         found = self.rows(sql, *values)
         return found[0][0] if found else None
 
+    def take_as_text(self, oid: int) -> None:
+        """Give values of a type as the text that the server sends."""
+        self._core.register_in_adapter(oid, str)
+
     def begin_copy(self, sql: str) -> None:
         """Send a statement or command whose answer is a stream of bytes, which the caller reads off `socket`.
 

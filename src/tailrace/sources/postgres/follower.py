@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pg8000.exceptions import DatabaseError, InterfaceError
@@ -30,6 +30,7 @@ from tailrace.sources.postgres.held import HeldLog
 from tailrace.sources.postgres.incoming import Incoming
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.stream import ReplicationStream
+from tailrace.sources.postgres.timeline import History
 from tailrace.sources.postgres.wire import boundaries as bd
 from tailrace.sources.postgres.wire.index import Indexed
 
@@ -65,6 +66,7 @@ class LogFollower:
         start: where it begins.
         wanted: whether a table is captured; called by the thread.
         binary: whether values are wanted in binary form.
+        connected: is told whose log is read now, whenever a connection was made; called by the thread.
     """
 
     def __init__(
@@ -74,17 +76,21 @@ class LogFollower:
         wanted: Callable[[TableId], bool],
         *,
         binary: bool,
+        connected: Callable[[History], None] = lambda _: None,
     ) -> None:
         self._options = options
         self._wanted = wanted
         self._start = start
         self._binary = binary
+        self._connected = connected
         self._changed = threading.Condition()
         #: Transactions above what was confirmed, in log order: rows as `LogIndex` gives them.
         self._txns: deque[np.ndarray] = deque()
         self._held = HeldLog(HELD_BYTES // 2)
         self._head = start.lsn
-        self._confirmed = 0
+        self._confirmed: PostgresPosition | None = None
+        #: Of the log that is read, None before it is; older than the server after the connection was lost.
+        self._history: History | None = None
         self._incoming: Incoming | None = None
         self._stream: ReplicationStream | None = None
         self._thread: threading.Thread | None = None
@@ -92,6 +98,11 @@ class LogFollower:
         self._closed = False
         #: Offset behind the last transaction that has ended.
         self._ended = 0
+
+    def check(self) -> None:
+        """Begin to follow; raise what has ended it."""
+        with self._changed:
+            self._check()
 
     def head(self) -> PostgresPosition:
         """The server has decoded all below."""
@@ -138,13 +149,18 @@ class LogFollower:
             )
 
     def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
-        """The bytes of the transactions in (start, end]; None when they are not all held."""
+        """The bytes of the transactions in (start, end]; None when they are not all held.
+
+        Raises:
+            PositionLostError: the batch was planned by another log, of a server that was replaced.
+        """
         with self._changed:
             self._check()
             if start.lsn < self._start.lsn:
                 return None
             # a batch that is repeated was planned by another process: what it holds may be on its way
             self._changed.wait_for(lambda: self._failure is not None or self._head >= end.lsn, _REPEAT_S)
+            self._require(end)
             if self._head < end.lsn or self._incoming is None:
                 return None
             rows = self._between(start.lsn, end.lsn)
@@ -154,6 +170,11 @@ class LogFollower:
             held = self._held.between(first, last)
             return None if held is None else self._incoming.index.preamble(first) + held
 
+    def leads_to(self, position: PostgresPosition) -> bool:
+        """Whether the log that is read may come to `position`: False when its server was replaced."""
+        with self._changed:
+            return self._history is None or self._history.leads_to(position)
+
     def wait_until(self, lsn: int, timeout_s: float | None) -> bool:
         """Wait until the server has decoded all below `lsn`; whether it has."""
         with self._changed:
@@ -162,12 +183,18 @@ class LogFollower:
             self._check()
             return self._head >= lsn
 
-    def confirm(self, lsn: int) -> None:
-        """Nothing below `lsn` is needed any more."""
+    def confirm(self, position: PostgresPosition) -> None:
+        """Nothing below `position` is needed any more.
+
+        Raises:
+            PositionLostError: it is of another log than is read, of a server that was replaced.
+        """
+        lsn = position.lsn
         with self._changed:
-            if lsn <= self._confirmed:
+            if self._confirmed is not None and lsn <= self._confirmed.lsn:
                 return
-            self._confirmed = lsn
+            self._require(position)
+            self._confirmed = position
             while self._txns and int(self._txns[0][-1, bd.COMMIT_LSN]) < lsn:
                 done = int(self._txns.popleft()[-1, bd.TO])
                 self._held.let_go(done)
@@ -192,7 +219,14 @@ class LogFollower:
     # ---- inside; the lock is held ----
 
     def _at(self, lsn: int, ts_ms: int = 0) -> PostgresPosition:
-        return PostgresPosition(lsn, self._start.server, ts_ms)
+        if self._history is None:
+            return replace(self._start, lsn=lsn, ts_ms=ts_ms)
+        return self._history.position(lsn, ts_ms)
+
+    def _require(self, position: PostgresPosition) -> None:
+        """Refuse a position that the log does not have, if one is read just now."""
+        if self._stream is not None:
+            self._stream.history.require(position, self._options, self._head)
 
     def _between(self, start: int, end: int) -> np.ndarray:
         """The transactions in (start, end]."""
@@ -242,11 +276,15 @@ class LogFollower:
         )
         try:
             with self._changed:
-                self._stream = stream
+                if self._confirmed is not None:
+                    stream.history.require(self._confirmed, self._options)
+                self._stream, self._history = stream, stream.history
                 incoming = self._incoming = Incoming(
                     stream, self._wanted, start.lsn, self._options.wants_message
                 )
-                stream.confirm(self._confirmed)
+                if self._confirmed is not None:
+                    stream.confirm(self._confirmed.lsn)
+            self._connected(stream.history)
             while True:
                 came = incoming.next(60)
                 with self._changed:
@@ -276,7 +314,7 @@ class LogFollower:
             self._txns.clear()
             self._held = HeldLog(HELD_BYTES // 2)
             self._ended = 0
-            self._start = self._at(max(self._start.lsn, self._confirmed))
+            self._start = max(self._start, self._confirmed or self._start, key=lambda p: p.order)
             self._head = self._start.lsn
             self._changed.notify_all()
             return self._start

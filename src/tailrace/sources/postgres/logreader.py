@@ -32,6 +32,9 @@ class LogReader:
         start: transactions that commit below are not in it.
         end: those that commit at or above are not in it either.
         binary: whether values are wanted in binary form.
+
+    Attributes:
+        history: of the log that is read.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class LogReader:
             lambda: ReplicationStream(options, start, binary=binary, own_slot=False),
             "reading the log by a copy of the slot",
         )
+        self.history = self._stream.history
         self._incoming = Incoming(self._stream, lambda _: True, start.lsn, options.wants_message)
 
     def __iter__(self) -> Iterator[bytes]:

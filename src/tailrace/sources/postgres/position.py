@@ -18,6 +18,8 @@ class PostgresPosition:
         lsn: byte offset in the WAL.
         server: system identifier of the cluster; replicas and promoted standbys share it.
         ts_ms: commit time of the last transaction up to here, milliseconds since 1970 UTC; 0: unknown.
+        timeline: the timeline that it lies on, its number and where it begins (`2@0/3018F30`); "": unknown,
+            as in offsets of before there was this field.
         held_bytes: WAL that the slot holds back, where a position is reported for progress only.
         left_bytes: WAL that may still be written before `max_slot_wal_keep_size` invalidates the slot;
             for progress only, None: no limit.
@@ -26,6 +28,7 @@ class PostgresPosition:
     lsn: int
     server: str = ""
     ts_ms: int = 0
+    timeline: str = ""
     held_bytes: int | None = None
     left_bytes: int | None = None
 
@@ -37,6 +40,8 @@ class PostgresPosition:
     def to_json(self) -> dict[str, Any]:
         """JSON values in a fixed key order: Spark compares offsets as text."""
         value: dict[str, Any] = {"lsn": lsn_text(self.lsn), "server": self.server, "ts_ms": self.ts_ms}
+        if self.timeline:
+            value["timeline"] = self.timeline
         for name in ("held_bytes", "left_bytes"):
             if getattr(self, name) is not None:
                 value[name] = getattr(self, name)
@@ -45,7 +50,7 @@ class PostgresPosition:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PostgresPosition:
         """The position that `to_json` wrote."""
-        return cls(parse_lsn(value["lsn"]), value["server"], value["ts_ms"])
+        return cls(parse_lsn(value["lsn"]), value["server"], value["ts_ms"], value.get("timeline", ""))
 
     def __str__(self) -> str:
         return lsn_text(self.lsn)

@@ -83,6 +83,7 @@ class _Checks:
         if self._needs_slot:
             yield from self._of_slot()
             yield from self._retention()
+            yield from self._standbys()
         yield from self._long_transactions()
         yield from TableChecks(self._options, self._connection, self._user, self._is_super).run()
 
@@ -206,6 +207,53 @@ class _Checks:
                 "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();",
                 Severity.WARNING,
             )
+
+    def _standbys(self) -> Iterator[Finding]:
+        """What lets the stream go on after a failover, where there is a standby that could take over."""
+        if self._connection.version < 17 or slot.in_recovery(self._connection):
+            return
+        name = "synchronized_standby_slots"
+        named = [n.strip(' "') for n in self._settings[name].split(",") if n.strip()]
+        # only standbys with hot_standby_feedback, which copying slots takes, give their physical slot an xmin
+        physical = self._connection.rows(
+            "SELECT slot_name::text, active, xmin IS NOT NULL OR catalog_xmin IS NOT NULL "
+            "FROM pg_catalog.pg_replication_slots WHERE slot_type = 'physical'"
+        )
+        used = [n for n, is_active, _ in physical if is_active]
+        standbys = [n for n, is_active, may_take_over in physical if is_active and may_take_over]
+        survives = self._slot is None or self._slot.failover
+        if standbys and self._slot is not None and not survives:
+            yield Finding(
+                f"replication slot {self._options.slot}",
+                "made without FAILOVER: standbys do not copy it",
+                "a slot that a promoted standby has too, or the stream ends there",
+                f"ALTER_REPLICATION_SLOT {identifier(self._slot.name)} (FAILOVER true); -- by a replication "
+                "connection: psql 'dbname=... replication=database'",
+                Severity.WARNING,
+            )
+        absent = [n for n in named if n not in used]
+        if absent and survives:
+            yield Finding(
+                name,
+                f"{', '.join(named)}, of which nothing follows by {', '.join(absent)}",
+                "slots that a standby follows by: until it does, the server gives the stream nothing",
+                f"ALTER SYSTEM SET {name} = {string(', '.join(n for n in named if n in used))}; "
+                "SELECT pg_reload_conf(); -- or start the standby",
+                Severity.WARNING,
+            )
+            return
+        lacking = [n for n in standbys if n not in named]
+        if lacking and survives:
+            listed = string(", ".join([*named, *lacking]))
+            yield Finding(
+                name,
+                f"without {', '.join(lacking)}: the stream may be ahead of a standby that follows by it",
+                "the slot of each standby that may take over, or the stream ends if it does",
+                f"ALTER SYSTEM SET {name} = {listed}; SELECT pg_reload_conf();",
+                Severity.WARNING,
+            )
+        elif named:
+            yield Finding(name, ", ".join(named), "")
 
     def _long_transactions(self) -> Iterator[Finding]:
         """Slots and snapshots wait for those that write."""

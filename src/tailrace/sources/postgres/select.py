@@ -23,8 +23,14 @@ from tailrace.sources.postgres.literal import string, table_name
 from tailrace.sources.postgres.wire.copy import CopyReader, copy_columns
 
 
-def import_snapshot(connection: Connection, name: str) -> None:
+def import_snapshot(connection: Connection, name: str, kept_by: str) -> None:
     """See the database as an exported snapshot does, until the transaction ends.
+
+    Args:
+        connection: to the server that keeps it.
+        name: the snapshot's. Servers count their sessions anew when they start, so that another one's
+            snapshot may have the same name later, or on a promoted standby.
+        kept_by: when the server was started that keeps it.
 
     Raises:
         TransientSourceError: the snapshot is not kept any more; the batch has to be read again under a new
@@ -36,11 +42,20 @@ def import_snapshot(connection: Connection, name: str) -> None:
     except DatabaseError as error:
         if sqlstate(error) not in ("22023", "42704"):
             raise
-        raise TransientSourceError(
-            "the snapshot that the batch reads under is gone",
-            "the process that plans batches has let go of it, or lost its connection",
-            "the batch is read again under a new snapshot",
+        raise snapshot_gone(
+            "the process that plans batches has let go of it, or lost its connection"
         ) from error
+    if connection.value("SELECT pg_postmaster_start_time()::text") != kept_by:
+        raise snapshot_gone("another server answers, or the server was started again")
+
+
+def snapshot_gone(why: str) -> TransientSourceError:
+    """What to raise when rows cannot be read under their batch's snapshot any more."""
+    return TransientSourceError(
+        "the snapshot that the batch reads under is gone",
+        why,
+        "the batch is read again under a new snapshot",
+    )
 
 
 def hold_still(connection: Connection, table: TableSchema) -> None:

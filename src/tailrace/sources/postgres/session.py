@@ -20,8 +20,9 @@ from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres import keys as key_sql
 from tailrace.sources.postgres.connection import LastingConnection, connect, retrying, sqlstate, translate
 from tailrace.sources.postgres.logreader import LogReader
-from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
-from tailrace.sources.postgres.select import copy_pages, hold_still, import_snapshot
+from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.select import copy_pages, hold_still, import_snapshot, snapshot_gone
+from tailrace.sources.postgres.timeline import History
 from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.origin import seq_of
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
@@ -61,9 +62,7 @@ class PostgresSession:
             self._log_options = replace(
                 self._options, slot_name=split.as_of["slot"], publication_name=self._options.publication
             )
-        self._seen = PostgresPosition(
-            parse_lsn(split.as_of["seen"]), split.as_of["server"], split.as_of["ts_ms"]
-        )
+        self._seen = PostgresPosition.from_json(split.as_of["seen"])
         try:
             try:
                 yield from self._read(split, split.table)
@@ -82,7 +81,7 @@ class PostgresSession:
         doing = f"reading {table.id}"
         connection = retrying(self._options, lambda: connect(self._options, purpose=doing), doing)
         try:
-            import_snapshot(connection, split.as_of["snapshot"])
+            import_snapshot(connection, split.as_of["snapshot"], split.as_of["kept_by"])
             hold_still(connection, table)
             yield from copy_pages(connection, split, table)
         finally:
@@ -111,9 +110,16 @@ class PostgresSession:
                 yield from batches
                 return
         with closing(LogReader(self._log_options, start, end, binary=split.events is None)) as reader:
+            self._require(reader.history, end)
             decoder = self._decoder(split, start, end)
             for piece in reader:
                 yield from decoder.feed(piece)
+
+    def _require(self, history: History, end: PostgresPosition) -> None:
+        """The log that is read must be the one that `end` is of: the server may have been replaced."""
+        if end == self._seen and not history.has(end):
+            raise snapshot_gone("the server that kept it was replaced")
+        history.require(end, self._options)
 
     def _decoder(self, split: LogSplit, start: PostgresPosition, end: PostgresPosition) -> LogDecoder:
         return LogDecoder(

@@ -21,6 +21,7 @@ from tailrace.errors import ConfigError, PositionLostError
 from tailrace.sources.postgres.connection import Connection, connect, sqlstate
 from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
+from tailrace.sources.postgres.timeline import History
 
 PLUGIN = "pgoutput"
 
@@ -41,6 +42,7 @@ class Slot:
         held_bytes: WAL that it holds back.
         end: the log's end.
         reason: why it was invalidated, "" if it was not.
+        failover: whether standbys that copy slots copy it.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Slot:
     held_bytes: int
     end: int
     reason: str = ""
+    failover: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -64,16 +67,18 @@ class Slot:
 def read(connection: Connection, name: str) -> Slot | None:
     """The slot called `name`, None if there is none. Raises pg8000's errors."""
     reason = "coalesce(invalidation_reason, '')" if connection.version >= 17 else "''"
+    failover = "failover" if connection.version >= 17 else "false"
     end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"
     found = connection.rows(
         "SELECT slot_name::text, coalesce(plugin, '')::text, coalesce(database, '')::text, active_pid,"
         " restart_lsn::text, confirmed_flush_lsn::text, coalesce(wal_status, '')::text, safe_wal_size::text,"
-        f" coalesce(pg_wal_lsn_diff({end}, restart_lsn), 0)::text, ({end})::text, {reason}::text"
+        f" coalesce(pg_wal_lsn_diff({end}, restart_lsn), 0)::text, ({end})::text, {reason}::text,"
+        f" {failover}"
         f" FROM pg_catalog.pg_replication_slots WHERE slot_name = {string(name)}"
     )
     if not found:
         return None
-    name, plugin, database, pid, restart, confirmed, status, left, held, end, why = found[0]
+    name, plugin, database, pid, restart, confirmed, status, left, held, end, why, survives = found[0]
     return Slot(
         name,
         plugin,
@@ -86,6 +91,7 @@ def read(connection: Connection, name: str) -> Slot | None:
         int(held),
         parse_lsn(end),
         why,
+        survives,
     )
 
 
@@ -165,13 +171,16 @@ def in_recovery(connection: Connection) -> bool:
     return bool(connection.value("SELECT pg_is_in_recovery()"))
 
 
-def system_identifier(connection: Connection) -> str:
-    """What the server's cluster and all its standbys have in common; asked of a walsender."""
-    return str(connection.value("IDENTIFY_SYSTEM"))
-
-
-def require_from(connection: Connection, options: SourceOptions, start: PostgresPosition) -> Slot:
+def require_from(
+    connection: Connection, options: SourceOptions, start: PostgresPosition, history: History
+) -> Slot:
     """The stream's slot, which holds the log from `start` on.
+
+    Args:
+        connection: to the server.
+        options: name the slot.
+        start: where the stream is.
+        history: the server's.
 
     Raises:
         PositionLostError: it does not.
@@ -180,7 +189,13 @@ def require_from(connection: Connection, options: SourceOptions, start: Postgres
     name = options.slot
     slot = read(connection, name)
     if slot is None:
-        raise lost(name, "it does not exist (any more)")
+        why = "it does not exist (any more)"
+        if history.goes_beyond(start):
+            why += (
+                ": the server has been promoted, and a standby has the slot only if it has copied it "
+                "before (PostgreSQL 17 and later, sync_replication_slots = on)"
+            )
+        raise lost(name, why)
     require_ours(slot, options)
     if slot.is_lost:
         why = slot.reason or "more WAL was written than max_slot_wal_keep_size lets it hold"

@@ -29,8 +29,10 @@ from dataclasses import dataclass, field
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import TailraceError
-from tailrace.sources.postgres import slot
+from tailrace.sources.postgres import slot, timeline
 from tailrace.sources.postgres.connection import Connection, connect, retrying
+from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.timeline import History
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,24 @@ class Snapshot:
         lsn: it shows the transactions below.
         name: to import it by.
         connection: keeps it.
+        history: of the server that keeps it.
         made_at: monotonic seconds.
     """
 
     lsn: int
     name: str
     connection: Connection
+    history: History
     made_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def position(self) -> PostgresPosition:
+        """Where it stands."""
+        return self.history.position(self.lsn)
+
+    def shows(self, position: PostgresPosition) -> bool:
+        """Whether it is as of `position`."""
+        return self.lsn == position.lsn and self.history.leads_to(position)
 
     @property
     def is_kept(self) -> bool:
@@ -114,6 +127,13 @@ class Snapshots:
                 self._current, self._pending = snapshot, None
             return snapshot
 
+    def keep_those_of(self, history: History) -> None:
+        """Let go of what another server kept: it may have vanished without a word."""
+        with self._changed:
+            held = [s for s in (self._current, self._pending) if s is not None]
+        if any(s.history.started != history.started for s in held):
+            self.discard()
+
     def discard(self) -> None:
         """Let go of all, also of what is in the making."""
         with self._changed:
@@ -152,13 +172,14 @@ class Snapshots:
                 return None
             self._making = connection
         try:
+            history = timeline.read(connection, self._options)
             lsn, name = slot.create_for_snapshot(connection)
         except BaseException:
             connection.close()
             if epoch != self._epoch:
                 return None
             raise
-        return Snapshot(lsn, name, connection)
+        return Snapshot(lsn, name, connection, history)
 
     @staticmethod
     def _let_go(snapshot: Snapshot) -> None:

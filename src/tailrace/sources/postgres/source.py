@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import PositionLostError, SourceError, TransientSourceError
+from tailrace.errors import SourceError, TransientSourceError
 from tailrace.model.split import Key, LogSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
@@ -17,10 +17,11 @@ from tailrace.sources.postgres import catalog, keys, preflight, publication, slo
 from tailrace.sources.postgres.connection import Connection, LastingConnection, retrying
 from tailrace.sources.postgres.follower import LogFollower
 from tailrace.sources.postgres.literal import table_name
-from tailrace.sources.postgres.position import PostgresPosition, lsn_text
+from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.release import Release
 from tailrace.sources.postgres.snapshots import Snapshot, Snapshots
 from tailrace.sources.postgres.starting import log_end_position, starting_position, system_identifier
+from tailrace.sources.postgres.timeline import another_server
 from tailrace.sources.postgres.types import has_binary
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class PostgresSource:
         self._found: dict[TableId, catalog.CapturedTable] = {}
         self._log: PostgresLog | None = None
         self._kept: slot.Kept | None = None
-        self._confirmed = 0
+        self._confirmed: PostgresPosition | None = None
 
     def require(self) -> None:
         """Check every precondition."""
@@ -68,11 +69,7 @@ class PostgresSource:
         if self._server is None:
             self._server = system_identifier(self._options)
         if position.server != self._server:
-            raise PositionLostError(
-                f"another server answers at `{self._options.host}:{self._options.port}`",
-                f"the stream's position is of the system {position.server}, found {self._server}",
-                "point url at that server or a standby of it, or begin a new stream with a new checkpoint",
-            )
+            raise another_server(self._options, position.server, self._server)
         return position
 
     def server_changed(self) -> None:
@@ -113,7 +110,7 @@ class PostgresSource:
     def shows(self, position: PostgresPosition) -> bool:
         """Whether a snapshot of that position is kept."""
         current = self._snapshots.current()
-        return current is not None and current.lsn == position.lsn
+        return current is not None and current.shows(position)
 
     def as_of(self, position: PostgresPosition) -> Mapping[str, Any]:
         """The position, the snapshot to read under and where that stands.
@@ -121,9 +118,12 @@ class PostgresSource:
         They are the same but for a batch that is repeated after a crash: its snapshot is gone, and rows are
         put
         back from a later one.
+
+        Raises:
+            PositionLostError: the server was replaced by one that does not have the log up to `position`.
         """
         current = self._snapshots.current()
-        if current is None or current.lsn != position.lsn:
+        if current is None or not current.shows(position):
             made = self._snapshots.next(REPLAY_WAIT_S)
             if made is None:
                 raise TransientSourceError(
@@ -134,12 +134,22 @@ class PostgresSource:
             current = self._snapshots.use(made)
         kept = {} if self._kept is None else {"slot": self._kept.name}
         # without a slot there is no log to put rows back by: they are as the later snapshot shows them
-        seen = position.lsn if self._options.starting_position == "snapshot" else current.lsn
-        return {**position.to_json(), "snapshot": current.name, "seen": lsn_text(seen), **kept}
+        seen = position
+        if self._options.starting_position != "snapshot":
+            seen = current.position
+            current.history.require(position, self._options, seen.lsn)
+        return {
+            **position.to_json(),
+            "snapshot": current.name,
+            "kept_by": current.history.started,
+            "seen": seen.to_json(),
+            **kept,
+        }
 
     def confirm(self, position: PostgresPosition) -> None:
         """Let the slot go on to `position`."""
-        self._confirmed = max(self._confirmed, position.lsn)
+        if self._confirmed is None or position.lsn > self._confirmed.lsn:
+            self._confirmed = position
         if self._log is not None:
             self._log.confirm(self._confirmed)
 
@@ -157,7 +167,9 @@ class PostgresSource:
     def follow(self, start: PostgresPosition, knows: Callable[[TableId], bool]) -> PostgresLog:
         """Follow the log from `start` on."""
         binary = all(has_binary(c.type) for t in self._found.values() for c in t.schema.columns)
-        follower = LogFollower(self._options, start, knows, binary=binary)
+        follower = LogFollower(
+            self._options, start, knows, binary=binary, connected=self._snapshots.keep_those_of
+        )
         self._log = PostgresLog(self._options, follower, self._snapshots)
         return self._log
 
@@ -184,6 +196,8 @@ class PostgresLog:
         self._snapshots = snapshots
         self._status = LastingConnection(options, "asking for the slot")
         self._status_lock = threading.Lock()
+        #: Ends of the log as of now, in place of those that a server had which was replaced.
+        self._ends: dict[PostgresPosition, PostgresPosition] = {}
         self._asked: tuple[float, slot.Slot | None] | None = None
         self._release = Release(options)
 
@@ -197,7 +211,8 @@ class PostgresLog:
         for_rows: bool = False,
     ) -> LogRange | None:
         """The next batch's share of the log after `start`; with `upto`, None only when that is reached."""
-        limit = None if upto is None else upto.lsn
+        self._follower.check()  # a replaced server may keep us from ever asking for more
+        limit = None if upto is None else self._reachable(upto).lsn
         snapshot: Snapshot | None = None
         if for_rows:
             if self._goes_on_showing(start, limit):
@@ -212,6 +227,7 @@ class PostgresLog:
         found = self._follower.end_after(start, upto=limit, max_bytes=max_bytes, max_rows=max_rows)
         while found is None and upto is not None and limit is not None:
             self._follower.wait_until(start.lsn + 1, 1.0)
+            limit = self._reachable(upto).lsn if snapshot is None else limit
             found = self._follower.end_after(start, upto=limit, max_bytes=max_bytes, max_rows=max_rows)
         if found is None:
             return None
@@ -223,6 +239,14 @@ class PostgresLog:
             ddl_ahead=found.shape_ahead,
             is_far=found.end.lsn - start.lsn >= FAR_BYTES,
         )
+
+    def _reachable(self, upto: PostgresPosition) -> PostgresPosition:
+        """`upto`, or the log's end where a server was replaced that alone had the log up to there."""
+        if self._follower.leads_to(upto):
+            return upto
+        if upto not in self._ends:
+            self._ends[upto] = log_end_position(self._options)
+        return self._ends[upto]
 
     def _goes_on_showing(self, start: PostgresPosition, limit: int | None) -> bool:
         """Whether the batch can read rows as of `start`, where the last one ended, and needs no log."""
@@ -270,9 +294,9 @@ class PostgresLog:
                 self._asked = (time.monotonic(), found)
             return self._asked[1]
 
-    def confirm(self, lsn: int) -> None:
-        """Nothing below `lsn` is needed any more."""
-        self._follower.confirm(lsn)
+    def confirm(self, position: PostgresPosition) -> None:
+        """Nothing below `position` is needed any more."""
+        self._follower.confirm(position)
         there = self._slot()
         if there is not None:
             self._release.ask(there.held_bytes)

@@ -9,11 +9,13 @@ lsn:X/Y    there, if the slot holds it
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
-from tailrace.sources.postgres import slot
+from tailrace.sources.postgres import slot, timeline
 from tailrace.sources.postgres.connection import Connection, connect, retrying
-from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
+from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.snapshots import Snapshots
 
 #: How long the first snapshot may take: transactions that write have to end first.
@@ -28,7 +30,6 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
         TailraceError: the server refuses, or stayed away.
     """
     wanted = options.starting_position
-    server = system_identifier(options)
     if wanted != "snapshot":
         made = retrying(options, lambda: _slot(options), "making the replication slot")
     if wanted in ("initial", "snapshot"):
@@ -40,19 +41,19 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
                 "end the oldest ones: SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY "
                 "xact_start",
             )
-        return PostgresPosition(snapshots.use(first).lsn, server)
+        return snapshots.use(first).position
     if wanted == "latest":
         return log_end_position(options)
     if wanted == "earliest":
-        return PostgresPosition(made, server)
+        return made
     at = parse_lsn(wanted.partition(":")[2])
-    if at < made:
+    if at < made.lsn:
         raise ConfigError(
             f"startingPosition `{wanted}` is not in the log",
-            f"replication slot `{options.slot}` begins at {lsn_text(made)}",
-            f"set it to lsn:{lsn_text(made)} or later",
+            f"replication slot `{options.slot}` begins at {made}",
+            f"set it to lsn:{made} or later",
         )
-    return PostgresPosition(at, server)
+    return replace(made, lsn=at, timeline="")
 
 
 def log_end_position(options: SourceOptions) -> PostgresPosition:
@@ -61,8 +62,9 @@ def log_end_position(options: SourceOptions) -> PostgresPosition:
 
 
 def _log_end(options: SourceOptions) -> PostgresPosition:
-    with connect(options, purpose="asking for the log's end") as connection:
-        return PostgresPosition(barrier(connection), system_identifier(options))
+    with connect(options, purpose="asking for the log's end", replication=True) as connection:
+        end = barrier(connection)
+        return timeline.read(connection, options).position(end)
 
 
 def barrier(connection: Connection) -> int:
@@ -85,18 +87,19 @@ def system_identifier(options: SourceOptions) -> str:
 
     def ask() -> str:
         with connect(options, purpose=doing, replication=True) as connection:
-            return slot.system_identifier(connection)
+            return str(connection.value("IDENTIFY_SYSTEM"))
 
     return retrying(options, ask, doing)
 
 
-def _slot(options: SourceOptions) -> int:
+def _slot(options: SourceOptions) -> PostgresPosition:
     """Where the stream's slot begins; it is made if it is not there."""
     with connect(options, purpose="making the replication slot", replication=True) as connection:
+        history = timeline.read(connection, options)
         there = slot.read(connection, options.slot)
         if there is None:
-            return slot.create(connection, options.slot)
+            return history.position(slot.create(connection, options.slot))
         slot.require_ours(there, options)
         if there.is_lost or there.confirmed is None:
             raise slot.lost(options.slot, "the server has invalidated it")
-        return there.confirmed
+        return history.position(there.confirmed)

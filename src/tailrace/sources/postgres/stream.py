@@ -25,7 +25,7 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.sources.postgres import slot
+from tailrace.sources.postgres import slot, timeline
 from tailrace.sources.postgres.connection import connect, error_fields, sqlstate, translate
 from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
@@ -46,6 +46,9 @@ class ReplicationStream:
         start: where it begins.
         binary: whether values are wanted in binary form.
         own_slot: read the stream's slot; else a temporary copy of it, as others read too.
+
+    Attributes:
+        history: of the log that is read.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class ReplicationStream:
         self._told_at = 0.0
         self._connection = connect(options, purpose="reading the log", replication=True)
         try:
-            slot.require_from(self._connection, options, start)
+            self.history = timeline.read(self._connection, options)
+            self.history.require(start, options)
+            slot.require_from(self._connection, options, start, self.history)
             name = options.slot if own_slot else slot.copy(self._connection, options.slot)
             self._connection.begin_copy(
                 f"START_REPLICATION SLOT {identifier(name)} LOGICAL {lsn_text(start.lsn)} ("
