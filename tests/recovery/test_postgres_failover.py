@@ -20,8 +20,10 @@ from tailrace.errors import PositionLostError, TransientSourceError
 from tailrace.sources import registry
 from tailrace.sources.postgres import preflight
 from tailrace.sources.preflight import Severity
+from tests.recovery.test_kill import replayed
 from tests.recovery.test_postgres_exactness import now
 from tests.support.engine import Engine, apply, changes_of, rows_of, whole_log
+from tests.support.pipelines import PipelineProcess, delta_rows
 from tests.support.postgres import SUBJECTS, Writers, fill, options_for
 from tests.support.replication import (
     alter_system,
@@ -191,6 +193,45 @@ def test_stream_goes_on_after_two_failovers_without_loss_or_repeat(primary):
     assert len(target.seqs) > 50
     assert target.seqs == sorted(target.seqs)
     assert len(set(target.seqs)) == len(target.seqs)
+
+
+@pytest.mark.slow
+def test_pipeline_goes_on_after_a_failover_without_loss_or_repeat(primary, spark, tmp_path):
+    fill(primary, "shop", NUMBERS, 3000, identity="FULL")
+    with standby_of(primary) as other, Switch(primary) as address:
+        continuous = pipeline_of(address, tmp_path, {"trigger": "interval", "interval-ms": 200})
+        ended = []
+        running = threading.Thread(target=lambda: ended.append(continuous.run()))
+        running.start()
+        with DoomedWriters(primary, "shop", NUMBERS, count=2, keys=6000, pause_s=0.05):
+            primary.wait_until(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{SLOT}'", bool)
+            alter_system(primary, synchronized_standby_slots="standby")
+            deadline = time.monotonic() + 60
+            while not has_slot(other, SLOT):
+                primary.execute("SELECT pg_log_standby_snapshot()")
+                time.sleep(0.1)
+                assert time.monotonic() < deadline
+            primary.kill()
+        promote_standby(other)
+        promoted_at = other.execute("SELECT pg_current_wal_lsn()::text")[0][0]
+        address.point(other)
+        with Writers(other, "shop", NUMBERS, count=2, keys=6000, pause_s=0.05):
+            confirmed = f"SELECT confirmed_flush_lsn > '{promoted_at}' FROM pg_replication_slots"
+            other.wait_until(f"{confirmed} WHERE slot_name = '{SLOT}'", bool, timeout_s=90)
+        assert not ended, continuous.output()
+        continuous.kill()
+        running.join()
+        rest = pipeline_of(address, tmp_path, {"trigger": "available-now"})
+        assert rest.run() == 0, rest.output()
+        held = replayed(delta_rows(spark, rest.targets / "public.numbers"), NUMBERS.key)
+        assert {(row["id"],): row for row in held} == now(other, "shop", NUMBERS)
+
+
+def pipeline_of(address, directory, pipeline):
+    source = {"type": "postgresql", "database": "shop", "slot-name": SLOT, "snapshot-chunk-rows": 300}
+    return PipelineProcess(
+        directory, address, "public.numbers", mode="changelog", pipeline=pipeline, **source
+    )
 
 
 def test_slot_that_was_copied_long_ago_gives_each_change_once(primary):
