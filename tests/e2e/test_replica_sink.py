@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.model.change import ChangeBatch
+from tailrace.model.types import ColumnType, Kind
 from tailrace.observe.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.replica import plan
@@ -160,6 +162,26 @@ def test_updates_that_lack_columns_find_what_other_tasks_have_read(
         **{i: ("x" if i < 120 else "y", "1.50" if i < 140 else "2.00") for i in range(100, 150)},
         **{i: ("y" if i < 240 else "new", "2.00" if i < 220 else "3.00") for i in range(200, 250)},
     }
+
+
+@pytest.mark.parametrize(
+    "target",
+    [("mysql", PARTS), pytest.param(("mariadb", PARTS), marks=pytest.mark.slow)],
+    indirect=True,
+    ids=str,
+)
+def test_column_that_sets_itself_stays_as_it_is_if_the_update_lacks_it(
+    spark: SparkSession, target: Target
+) -> None:
+    instant = ColumnType(Kind.INSTANT, "timestamp", fraction=0)
+    shape = table(("id", INT), ("v", INT), ("At", instant), key=("id",))
+    old = {"id": 1, "v": 1, "At": datetime(2020, 2, 3, 4, 5, 6, tzinfo=UTC)}
+    write(target, cell_batch(spark, 0, [("snapshot", changes(shape, [("r", None, old)]))]))
+    target.execute("ALTER TABLE shop.t MODIFY At timestamp NULL ON UPDATE CURRENT_TIMESTAMP")
+    (before,) = target.rows("shop.t")
+    updated = changes(shape, [("u", old, {"id": 1, "v": 2, "At": None})], first=100)
+    write(target, cell_batch(spark, 1, [("log", replace(updated, absent_after=("At",)))]))
+    assert target.rows("shop.t") == [{**before, "v": 2}]
 
 
 def test_overlong_snapshot_row_is_set_aside(spark: SparkSession, target: Target) -> None:

@@ -233,10 +233,14 @@ class MySqlSession:
             self.run(f"DELETE FROM {target} USING {source} AS s JOIN {target} ON {on}")
             return
         if verb is Verb.UPDATE:
-            rest = [quote(c.name) for c in shape.columns if not shape.is_key(c)]
-            sets = ", ".join(f"{target}.{c} = s.{c}" for c in rest)
+            given = [c.name for c in shape.columns if not shape.is_key(c)]
+            sets = [f"{target}.{quote(name)} = s.{quote(name)}" for name in given]
+            # a column that sets itself (ON UPDATE CURRENT_TIMESTAMP) does not if it is given its own value
+            of_themselves = self._listed("COLUMNS", "EXTRA LIKE '%on update%'", "ORDINAL_POSITION", place)
+            kept = {name.lower() for name in of_themselves} - {name.lower() for name in given}
+            sets += [f"{target}.{quote(name)} = {target}.{quote(name)}" for name in sorted(kept)]
             # rows of the target are found, and locked, by their keys alone
-            self.run(f"UPDATE {source} AS s STRAIGHT_JOIN {target} ON {on} SET {sets}")
+            self.run(f"UPDATE {source} AS s STRAIGHT_JOIN {target} ON {on} SET {', '.join(sets)}")
             return
         listed = ", ".join(quote(c.name) for c in columns_of(verb, shape))
         word = "REPLACE" if verb is Verb.UPSERT else "INSERT"
