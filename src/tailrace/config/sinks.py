@@ -82,6 +82,7 @@ class IcebergSettings:
         parallelism: tables written at the same time.
         catalog: pyiceberg's properties of the catalog (`type`, `uri`, ...; values may be `${env:NAME}`);
             default: a SQLite file below the path.
+        optimize_interval: seconds between two joinings of a table's small files; default: never.
         expire_interval: seconds between two expiries of a table's old snapshots; default: never.
         snapshot_retention_hours: how old a snapshot must be to be expired.
     """
@@ -91,6 +92,7 @@ class IcebergSettings:
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
+    optimize_interval: int | None = None
     expire_interval: int | None = None
     snapshot_retention_hours: int = 168
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,9 +36,14 @@ class Place:
     directory: str
     schema: pa.Schema
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> list[str]:
-        """`batches` as files; their paths; no file where there is no row."""
-        return write_rolling(batches, lambda: _File(self), _FILE_BYTES)
+    def write(self, batches: Iterable[pa.RecordBatch], *, file_bytes: int | None = _FILE_BYTES) -> list[str]:
+        """`batches` as files; their paths; no file where there is no row.
+
+        Args:
+            batches: rows of the schema.
+            file_bytes: a file is ended when it has more bytes, uncompressed; None: there is one.
+        """
+        return write_rolling(batches, lambda: _File(self), sys.maxsize if file_bytes is None else file_bytes)
 
 
 class _File:
@@ -73,6 +79,15 @@ def read(io: FileIO, path: str, columns: Sequence[str] | None = None) -> pa.Tabl
     """A file, or some columns of it."""
     with io.new_input(path).open() as stream:
         return pq.read_table(stream, columns=None if columns is None else list(columns))
+
+
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows of an older file with the columns that the table has now."""
+    columns = [
+        rows.column(f.name).cast(f.type) if f.name in rows.schema.names else pa.nulls(rows.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def paths_batch(paths: Sequence[str]) -> pa.RecordBatch:

@@ -28,12 +28,9 @@ def expire(table: Table, interval_s: int, retention_hours: int, now: float) -> b
         retention_hours: how old a snapshot must be.
         now: seconds since 1970.
     """
+    if not is_due(table, _EXPIRED_AT, interval_s, now):
+        return False
     snapshots = table.metadata.snapshots
-    if not snapshots:
-        return False
-    last = float(table.properties.get(_EXPIRED_AT, min(s.timestamp_ms for s in snapshots) / 1000))
-    if now - last < interval_s:
-        return False
     oldest_ms = (now - retention_hours * 3600) * 1000
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     old = [s for s in snapshots if s.timestamp_ms < oldest_ms and s.snapshot_id not in named]
@@ -46,6 +43,22 @@ def expire(table: Table, interval_s: int, retention_hours: int, now: float) -> b
     for path in unneeded:
         table.io.delete(path)
     return bool(old)
+
+
+def is_due(table: Table, noted: str, interval_s: int, now: float) -> bool:
+    """Whether work that is done now and then is to be done.
+
+    Args:
+        table: the table.
+        noted: its property that says when it was done last, seconds since 1970.
+        interval_s: pause between two times; before the first it counts from the oldest snapshot on.
+        now: seconds since 1970.
+    """
+    snapshots = table.metadata.snapshots
+    if not snapshots:
+        return False
+    last = float(table.properties.get(noted, min(s.timestamp_ms for s in snapshots) / 1000))
+    return now - last >= interval_s
 
 
 def _reached(table: Table, snapshots: Iterable[Snapshot]) -> set[str]:

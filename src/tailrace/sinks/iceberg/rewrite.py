@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.model.change import OP_DELETE
 from tailrace.sinks import keys
-from tailrace.sinks.iceberg.files import Place, read
+from tailrace.sinks.iceberg.files import Place, fitted, read
 from tailrace.spark.jvm import map_in_arrow
 
 #: Of a winning row: its number in its change file.
@@ -158,15 +158,6 @@ def kept_rows(io: FileIO, path: str, changed: pa.Table, key: Sequence[str]) -> p
     kept = np.ones(rows.num_rows, bool)
     kept[keys.rows_of_keys(rows, changed).to_numpy()] = False
     return None if kept.all() else pa.array(np.flatnonzero(kept))
-
-
-def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows of an older file with the columns that the table has now."""
-    columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.schema.names else pa.nulls(rows.num_rows, f.type)
-        for f in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def _composed(io: FileIO, rows: pa.Table, winners: pa.Table, files: Sequence[str]) -> pa.Table:

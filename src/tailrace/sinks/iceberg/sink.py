@@ -36,6 +36,7 @@ from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.columns import follow, stored_schema
 from tailrace.sinks.iceberg.columns import held_columns, require_promotions, storable, without_ids
+from tailrace.sinks.iceberg.compaction import compact
 from tailrace.sinks.iceberg.files import Place, write_cells
 from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.rewrite import insert_files, kept_files, last_changes
@@ -149,12 +150,17 @@ class _Target:
         failpoint("sink.table")
 
     def maintain(self, settings: IcebergSettings) -> None:
-        """Expire old snapshots if it is due."""
-        if settings.expire_interval is None:
-            return
-        with _refused_when_slower(self.name), self.lock:
-            table = self.catalog.load_table(self._identifier())
-            expire(table, settings.expire_interval, settings.snapshot_retention_hours, time.time())
+        """Join small files and expire old snapshots, if it is due."""
+        now = time.time()
+        if settings.optimize_interval is not None:
+            with self.lock:
+                table = self.catalog.load_table(self._identifier())
+            with _refused_when_slower(self.name):
+                compact(self.batch.spark, table, settings.optimize_interval, now, self.lock)
+        if settings.expire_interval is not None:
+            with _refused_when_slower(self.name), self.lock:
+                table = self.catalog.load_table(self._identifier())
+                expire(table, settings.expire_interval, settings.snapshot_retention_hours, now)
 
     # ---- the table -----------------------------------------------------------------------------------
 

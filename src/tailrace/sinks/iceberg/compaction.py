@@ -1,0 +1,160 @@
+"""Small data files joined into large ones, as one commit that changes no row.
+
+Which files, by the rules of Iceberg's `rewrite_data_files`: those below three quarters of the table's target
+size fall into bins of up to that size; a bin of five files or more is worth it. Files that have delete files,
+which another engine has written, stay as they are.
+
+The commit's operation is `replace`: who reads the table as a stream passes over it. When files were last
+joined is a property of the table, so it outlasts the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyspark.sql import SparkSession
+
+from tailrace.errors import SinkError
+from tailrace.sinks.iceberg.columns import held_columns
+from tailrace.sinks.iceberg.files import Place, fitted
+from tailrace.sinks.iceberg.maintenance import is_due
+from tailrace.spark.jvm import map_in_arrow
+
+_COMPACTED_AT = "tailrace.compacted-at"
+#: Iceberg's `min-file-size-bytes`, as a share of the target size, and its `min-input-files`.
+_SMALL, _LEAST_FILES = 0.75, 5
+_JOINED = "bin bigint, path string, files bigint, rows bigint"
+
+
+def compact(
+    session: SparkSession, table: Table, interval_s: int, now: float, commits: AbstractContextManager[object]
+) -> int:
+    """Join what is due.
+
+    Args:
+        session: runs the tasks.
+        table: the table.
+        interval_s: pause between two times; before the first it counts from the oldest snapshot on.
+        now: seconds since 1970.
+        commits: held while it is committed.
+
+    Returns:
+        How many files were joined.
+
+    Raises:
+        CommitFailedException: somebody else has committed meanwhile.
+        SinkError: files hold other numbers of rows than the table says.
+    """
+    if not is_due(table, _COMPACTED_AT, interval_s, now):
+        return 0
+    bins = _bins(list(table.scan().plan_files()), _target_bytes(table))
+    joined = _join(session, table, bins) if bins else []
+    with commits, table.transaction() as transaction:
+        transaction.set_properties({_COMPACTED_AT: str(int(now))})
+        current = table.current_snapshot()
+        if joined and current is not None:
+            # what the newest snapshot says of the stream is true of this one too
+            said = current.summary.additional_properties if current.summary else {}
+            replaced = _ReplaceFiles(
+                operation=Operation.OVERWRITE,
+                transaction=transaction,
+                io=table.io,
+                branch=MAIN_BRANCH,
+                snapshot_properties={k: v for k, v in said.items() if k.startswith("tailrace.")},
+            )
+            with replaced as snapshot:
+                for file in joined:
+                    snapshot.append_data_file(file)
+                for task in (task for tasks in bins for task in tasks):
+                    snapshot.delete_data_file(task.file)
+    return sum(map(len, bins))
+
+
+class _ReplaceFiles(_OverwriteFiles):
+    """An overwrite that changes no row; pyiceberg has none of that name."""
+
+    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
+        summary = super()._summary(snapshot_properties or {})
+        return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
+def _target_bytes(table: Table) -> int:
+    default = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
+    return int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, default))
+
+
+def _bins(tasks: Sequence[FileScanTask], target_bytes: int) -> list[list[FileScanTask]]:
+    """The files that are to be joined, those of one partition in the order of the table."""
+    open_: dict[str, tuple[list[FileScanTask], int]] = {}
+    bins = []
+    for task in tasks:
+        size = task.file.file_size_in_bytes
+        if task.delete_files or size >= target_bytes * _SMALL:
+            continue
+        partition = f"{task.file.spec_id}:{task.file.partition}"
+        held, held_bytes = open_.get(partition, ([], 0))
+        if held and held_bytes + size > target_bytes:
+            bins.append(held)
+            held, held_bytes = [], 0
+        open_[partition] = [*held, task], held_bytes + size
+    bins += [held for held, _ in open_.values()]
+    return [held for held in bins if len(held) >= _LEAST_FILES]
+
+
+def _join(session: SparkSession, table: Table, bins: Sequence[Sequence[FileScanTask]]) -> list[DataFile]:
+    """Each bin's rows in a new file."""
+    place = Place(table.io, f"{table.location()}/data", held_columns(table.schema()))
+    work = [(number, [task.file.file_path for task in tasks]) for number, tasks in enumerate(bins)]
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number, paths in zip(*batch.to_pydict().values(), strict=True):
+                counted = _Counted()
+                (path,) = place.write(counted.of(rows_of(place.io, paths, place.schema)), file_bytes=None)
+                joined = {"bin": number, "path": path, "files": len(paths), "rows": counted.rows}
+                yield pa.RecordBatch.from_pylist([joined])
+
+    frame = session.createDataFrame(work, "bin int, paths array<string>").repartition(len(work))
+    found = map_in_arrow(frame, run, _JOINED).collect()
+    for row in found:
+        wanted = sum(task.file.record_count for task in bins[row["bin"]])
+        if row["rows"] != wanted:
+            raise SinkError(
+                f"files of `{'.'.join(table.name())}` cannot be joined",
+                f"{row['files']} files hold {row['rows']} rows, their manifests say {wanted}",
+                "has somebody written over them? Restore the table from an older snapshot",
+            )
+    return [parquet_file_to_data_file(table.io, table.metadata, row["path"]) for row in found]
+
+
+class _Counted:
+    """Counts rows on their way."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """`batches`, counted."""
+        for batch in batches:
+            self.rows += batch.num_rows
+            yield batch
+
+
+def rows_of(io: FileIO, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of files, some of them at a time, with the columns that the table has now."""
+    for path in paths:
+        with io.new_input(path).open() as stream:
+            file: Any = pq.ParquetFile(stream)
+            for batch in file.iter_batches():
+                yield from fitted(pa.Table.from_batches([batch]), schema).to_batches()
