@@ -97,13 +97,13 @@ def selected(mysql, database: str, **options: str) -> tuple[Shape, list[ChangeBa
 
 
 def write(dialect: Dialect, shape: Shape, batches: list[ChangeBatch]) -> Place:
-    """Write the rows, replace them, delete them, write them again."""
+    """Write the rows, replace them, delete them, write them again, update them."""
     place, portion = dialect.place(shape.target), snapshot_portion(batches, shape)
     with closing(dialect.connect()) as session:
         for statement in dialect.create(place, shape):
             session.run(statement)
         session.run("BEGIN")
-        for verb in (Verb.INSERT, Verb.UPSERT, Verb.DELETE, Verb.INSERT):
+        for verb in (Verb.INSERT, Verb.UPSERT, Verb.DELETE, Verb.INSERT, Verb.UPDATE):
             rows = portion.rows.select(list(shape.key)) if verb is Verb.DELETE else portion.rows
             session.write(verb, place, shape, rows)
         session.run("COMMIT")
@@ -265,7 +265,7 @@ def test_value_that_a_target_cannot_hold_is_refused_and_never_changed(request, s
                 assert str(value) not in refused.value.reason
             assert session.run(f"SELECT COUNT(*) FROM {dialect.name(place)}") == [(0,)]
         finally:
-            session.run(f"DROP TABLE {dialect.name(place)}")
+            session.run("DROP SCHEMA refusals CASCADE" if server == "postgres" else "DROP DATABASE refusals")
 
 
 def test_shape_follows_lengths_labels_and_signs() -> None:
