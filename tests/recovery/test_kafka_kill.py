@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.devservers.server import wait_until
 from tests.recovery.test_kill import in_order, source_rows
-from tests.support.kills import SMALL_CHUNKS, TABLES, run_through, writing
+from tests.support.kills import BACKLOG_S, SMALL_CHUNKS, TABLES, run_through, writing
 from tests.support.pipelines import PipelineProcess
 from tests.support.topics import messages
 
@@ -104,7 +104,7 @@ def test_topics_are_exact_after_fifty_random_kills_of_driver_and_broker(mysql, k
                 breaking.start()
                 run.run_for(40)
                 breaking.join()
-    assert run.run() == 0, run.output()
+    assert run.run(timeout_s=BACKLOG_S) == 0, run.output()
     assert_exact(mysql, kafka, busy)
 
 
