@@ -1,21 +1,51 @@
 """Every batch is exact under load: snapshot rows are those at P(n), changes come once, replays are equal.
 
-Over MySQL and MariaDB; what only one of them has is tested in `test_mariadb_exactness` and below.
+Over every source; what only MariaDB has is tested in `test_mariadb_exactness`, batches of PostgreSQL that are
+read twice in `test_postgres_replay`.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
+from tailrace.devservers import start_postgres
 from tailrace.sources import registry
-from tests.support.databases import fresh_database, group_commit_delay, named_rows
-from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
-from tests.support.logged import end_of_log
-from tests.support.workload import SUBJECTS, Writers, fill
+from tests.support import faults, postgres
+from tests.support.databases import fresh_database, group_commit_delay
+from tests.support.engine import Engine, changes_of, multiset, rows_of
+from tests.support.exactness import BusyTable, PostgresTable, wrong_batches
+from tests.support.workload import SUBJECTS
 
-ROWS = 900
+#: Batches of PostgreSQL are small, and there are many.
+SMALL = {"chunk_rows": 40, "min_batches": 12, "least": 4}
+#: How a busy table is followed, by product.
+FOLLOWED = {
+    "mysql": {"fault": partial(group_commit_delay, delay_us=20_000)},
+    "mariadb": {"fault": partial(group_commit_delay, delay_us=20_000)},
+    "postgres": SMALL,
+}
+#: Product, kind of table, and what else is said of the table.
+BUSY = (
+    *((product, subject, {}) for product in ("mysql", "mariadb") for subject in SUBJECTS),
+    *(
+        ("postgres", subject, {"identity": name})
+        for subject in postgres.SUBJECTS
+        for name in ("DEFAULT", "FULL")
+    ),
+)
+FEW = {"chunk_rows": 200, "min_batches": 6}
+#: What keeps a commit that is in the log from being visible, and what breaks off what the stream does.
+FAULTS = {
+    "mysql-commits-wait": ("mysql", partial(group_commit_delay, delay_us=1_000_000, sync=0), FEW),
+    "mysql-synced-commits-wait": ("mysql", partial(group_commit_delay, delay_us=1_000_000, sync=1), FEW),
+    "mariadb-commits-wait": ("mariadb", partial(group_commit_delay, delay_us=200_000), FEW),
+    "postgres-late-standby": ("postgres", faults.late_standby, {**SMALL, "min_batches": 20}),
+    "postgres-lost-connections": ("postgres", faults.lost_connections, {**SMALL, "min_batches": 20}),
+}
 
 
 class Blind:
@@ -31,128 +61,57 @@ class Blind:
         pass
 
 
-@pytest.fixture(params=["mysql", "mariadb"])
-def server(request):
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture
-def place(server):
-    """A fresh database of the server."""
-    with fresh_database(server) as name:
-        yield name
+def table_of(request):
+    """Makes a table in a fresh database of a product's shared server."""
+    with ExitStack() as places:
 
+        def make(product, subject=None, **given):
+            server = request.getfixturevalue(product)
+            if product == "postgres":
+                place = request.getfixturevalue("postgres_database")
+                return PostgresTable(server, place, subject or postgres.SUBJECTS[0], **given)
+            place = places.enter_context(fresh_database(server))
+            return BusyTable(server, place, subject or SUBJECTS[0], **given)
 
-def verify_run(
-    mysql, database, subject, *, chunk_rows, min_batches, session=registry.session, writers=Writers
-):
-    """Snapshot and follow a busy table; returns the number of batches whose rows were not those at P(n)."""
-    table = f"{database}.{subject.name}"
-    fill(mysql, table, subject, ROWS)
-    options = options_for(mysql, table, snapshotChunkRows=chunk_rows)
-    wrong = 0
-    with Engine(options, session=session) as engine:
-        start_of_all = None
-        truth, target, seen = {}, {}, []
-        with writers(mysql, table, subject, keys=2 * ROWS) as busy:
-            batches = 0
-            deadline = time.monotonic() + 120
-            while engine.offset.is_new or engine.offset.tables or batches < min_batches:
-                assert time.monotonic() < deadline
-                batch = engine.next()
-                if batch is None:
-                    time.sleep(0.01)
-                    continue
-                batches += 1
-                snapshot, log = engine.read(*batch)
-                seen.append((*batch, snapshot, log))
-            busy.stop()
-        while (batch := engine.next()) is not None or not caught_up(mysql, engine):
-            if batch is not None:
-                seen.append((*batch, *engine.read(*batch)))
-        key = subject.key
-        emitted = []
-        for start, end, snapshot, log in seen:
-            if start_of_all is None:
-                # the table at P(0): the state now, undone by the whole log after P(0)
-                start_of_all = end.log
-                truth = state_at(mysql, table, key, options=options, position=end.log, end=seen[-1][1].log)
-            else:
-                apply(truth, whole_log(options, start.log, end.log), key)
-            changes = changes_of(log)
-            emitted += changes
-            rows = {tuple(r[k] for k in key): r for r in rows_of(snapshot)}
-            assert len(rows) == len(rows_of(snapshot)), "a key came twice in one batch"
-            try:
-                apply(target, changes, key)
-                assert not rows.keys() & target.keys(), "a key was read twice"
-            except AssertionError:
-                if session is registry.session:
-                    raise
-                return wrong + 1
-            target.update(rows)
-            if not all(truth.get(k) == r for k, r in rows.items()):
-                wrong += 1
-            if not end.tables and target != truth:
-                wrong += 1
-        seqs = [s for *_, s in emitted]
-        assert len(set(seqs)) == len(seqs), "a change came twice"
-        if session is registry.session:
-            assert target == now(mysql, table, key)
-            assert len(seen) > 3
-    return wrong
-
-
-def caught_up(mysql, engine):
-    end = end_of_log(mysql)
-    return (engine.offset.log["file"], engine.offset.log["pos"]) == (end.file, end.pos)
-
-
-def now(mysql, table, key):
-    with mysql.connect() as connection, connection.cursor() as cursor:
-        rows = named_rows(cursor, f"SELECT * FROM {table}")
-    return {tuple(r[k] for k in key): r for r in rows}
-
-
-def state_at(mysql, table, key, *, options, position, end):
-    """The table at `position`: what it is now, with the log since then undone, last change first."""
-    state = now(mysql, table, key)
-    for op, before, after, _ in reversed(whole_log(options, position, end)):
-        if op in ("u", "c"):
-            del state[tuple(after[k] for k in key)]
-        if op in ("u", "d"):
-            state[tuple(before[k] for k in key)] = before
-    return state
-
-
-@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)
-def test_every_batch_is_exact_while_eight_writers_write(server, place, subject):
-    with group_commit_delay(server, 20_000):
-        assert verify_run(server, place, subject.on(server), chunk_rows=100, min_batches=20) == 0
+        yield make
 
 
 @pytest.mark.parametrize(
-    ("server", "delay_us", "sync"),
-    [("mysql", 1_000_000, 0), ("mysql", 1_000_000, 1), ("mariadb", 200_000, 0)],
-    indirect=["server"],
+    ("product", "subject", "given"),
+    BUSY,
+    ids=["-".join([p, s.name, *given.values()]) for p, s, given in BUSY],
 )
-def test_every_batch_is_exact_with_a_long_group_commit_delay(server, place, delay_us, sync):
-    with group_commit_delay(server, delay_us, sync=sync):
-        assert verify_run(server, place, SUBJECTS[0], chunk_rows=200, min_batches=6) == 0
+def test_every_batch_is_exact_while_others_write(table_of, product, subject, given):
+    assert wrong_batches(table_of(product, subject, **given), **FOLLOWED[product]) == 0
 
 
-def test_without_the_wait_for_visibility_batches_are_wrong(mysql, database):
+@pytest.mark.parametrize(("product", "fault", "followed"), FAULTS.values(), ids=FAULTS)
+def test_every_batch_is_exact_while_the_server_is_disturbed(table_of, product, fault, followed):
+    assert wrong_batches(table_of(product), fault=fault, **followed) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["15", "16"])
+def test_every_batch_is_exact_on_older_servers_of_postgres(version):
+    with start_postgres(version) as server:
+        server.execute("CREATE DATABASE older")
+        table = PostgresTable(server, "older", postgres.SUBJECTS[2])
+        assert wrong_batches(table, fault=faults.lost_connections, **SMALL) == 0
+
+
+def test_without_the_wait_for_visibility_batches_are_wrong(table_of):
     """The test of the test: it must see what the wait prevents."""
-    with group_commit_delay(mysql, 1_000_000):
-        assert verify_run(mysql, database, SUBJECTS[0], chunk_rows=100, min_batches=6, session=Blind) > 0
+    fault = partial(group_commit_delay, delay_us=1_000_000)
+    assert wrong_batches(table_of("mysql"), min_batches=6, fault=fault, session=Blind) > 0
 
 
-def test_batch_read_twice_with_writes_between_gives_the_same_rows(server, place):
-    subject = SUBJECTS[0]
-    table = f"{place}.{subject.name}"
-    fill(server, table, subject, ROWS)
-    options = options_for(server, table, snapshotChunkRows=150)
-    with Engine(options) as engine, Writers(server, table, subject, count=4, keys=2 * ROWS):
+@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+def test_batch_read_twice_with_writes_between_gives_the_same_rows(table_of, product):
+    table = table_of(product)
+    table.fill()
+    options = table.options(snapshotChunkRows=150)
+    with Engine(options) as engine, table.writing(count=4):
         batches = []
         while engine.offset.is_new or engine.offset.tables:
             batch = engine.next()
@@ -164,26 +123,26 @@ def test_batch_read_twice_with_writes_between_gives_the_same_rows(server, place)
                 assert multiset([b for part in other.read(*batch) for b in part]) == first
 
 
-def test_at_least_once_ends_in_the_right_state_though_rows_may_come_again(server, place):
-    subject = SUBJECTS[0]
-    table = f"{place}.{subject.name}"
-    fill(server, table, subject, ROWS)
-    options = options_for(server, table, snapshotChunkRows=150, delivery="at-least-once")
+@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+def test_at_least_once_ends_in_the_right_state_though_rows_may_come_again(table_of, product):
+    table = table_of(product)
+    table.fill()
     target = {}
-    with Engine(options) as engine:
-        with Writers(server, table, subject, count=4, keys=2 * ROWS):
+    with Engine(table.options(snapshotChunkRows=150, delivery="at-least-once")) as engine:
+        with table.writing(count=4):
             while engine.offset.is_new or engine.offset.tables:
                 follow(engine, target)
-        while not caught_up(server, engine):
-            follow(engine, target)
-    assert target == now(server, table, subject.key)
+        engine.plan.hold()
+        while follow(engine, target):
+            pass
+    assert target == table.now()
 
 
 def follow(engine, target):
-    """Apply the next batch, if there is one, as a keyed sink does: log first, then rows."""
+    """Apply the next batch as a keyed sink does, log first, then rows; whether there was one."""
     batch = engine.next()
     if batch is None:
-        return
+        return False
     snapshot, log = engine.read(*batch)
     for op, before, after, _ in changes_of(log):
         if op == "d":
@@ -191,3 +150,4 @@ def follow(engine, target):
         else:
             target[after["id"],] = after
     target.update({(r["id"],): r for r in rows_of(snapshot)})
+    return True

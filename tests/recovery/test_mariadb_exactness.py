@@ -10,9 +10,10 @@ from functools import partial
 from tailrace.model.split import SnapshotSplit
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
-from tests.recovery.test_exactness import Blind, verify_run
+from tests.recovery.test_exactness import Blind
 from tests.support.databases import global_variable
 from tests.support.engine import options_for, rows_of
+from tests.support.exactness import BusyTable, wrong_batches
 from tests.support.logged import end_of_log
 from tests.support.replica import SlowReplica
 from tests.support.workload import SUBJECTS, Subject, Writers
@@ -31,21 +32,19 @@ UUIDS = Subject("uuids", "id UUID PRIMARY KEY, v INT, pad VARCHAR(40) COMPRESSED
 
 
 def test_every_batch_is_exact_with_keys_that_only_the_catalog_knows(mariadb, mariadb_database):
-    assert verify_run(mariadb, mariadb_database, UUIDS, chunk_rows=100, min_batches=20) == 0
+    assert wrong_batches(BusyTable(mariadb, mariadb_database, UUIDS)) == 0
 
 
 def test_every_batch_is_exact_with_row_images_without_duplicates(mariadb, mariadb_database):
     """With few writers: such rows are read some fifty times slower (docs/guarantees)."""
     few = partial(Writers, count=2, pause_s=0.02)
     with global_variable(mariadb, "binlog_row_image", "FULL_NODUP"):
-        assert not verify_run(
-            mariadb, mariadb_database, SUBJECTS[2], chunk_rows=100, min_batches=20, writers=few
-        )
+        assert wrong_batches(BusyTable(mariadb, mariadb_database, SUBJECTS[2], few)) == 0
 
 
 def test_every_batch_is_exact_while_a_semi_synchronous_replica_answers_late(mariadb, mariadb_database):
     with SlowReplica(mariadb, 0.05):
-        assert verify_run(mariadb, mariadb_database, SUBJECTS[0], chunk_rows=100, min_batches=6) == 0
+        assert wrong_batches(BusyTable(mariadb, mariadb_database, SUBJECTS[0]), min_batches=6) == 0
 
 
 def test_rows_as_of_a_position_that_is_not_visible_yet_are_right_only_with_the_wait(

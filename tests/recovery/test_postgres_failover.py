@@ -21,10 +21,9 @@ from tailrace.sources import registry
 from tailrace.sources.postgres import preflight
 from tailrace.sources.preflight import Severity
 from tests.recovery.test_kill import replayed
-from tests.recovery.test_postgres_exactness import now
 from tests.support.engine import Engine, apply, changes_of, rows_of, whole_log
 from tests.support.pipelines import PipelineProcess, delta_rows
-from tests.support.postgres import SUBJECTS, Writers, fill, options_for
+from tests.support.postgres import SUBJECTS, Writers, fill, now, options_for
 from tests.support.replication import (
     alter_system,
     cut_off,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.recovery.test_kill import replayed
-from tests.recovery.test_postgres_exactness import now
 from tests.support.kills import KILLS, ROWS, SMALL_CHUNKS
 from tests.support.pipelines import PipelineProcess, delta_rows
-from tests.support.postgres import SUBJECTS, Writers, fill
+from tests.support.postgres import SUBJECTS, Writers, fill, now
 
 NUMBERS = SUBJECTS[0]
 #: A changelog shows every loss and every repeat, which takes whole row images; an upsert table needs none.

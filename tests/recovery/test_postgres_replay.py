@@ -11,9 +11,9 @@ from tailrace.errors import PositionLostError
 from tailrace.model.split import SnapshotSplit
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
-from tests.recovery.test_postgres_exactness import follow_to_end, now
 from tests.support.engine import Engine, changes_of, multiset, rows_of
-from tests.support.postgres import SUBJECTS, fill, options_for
+from tests.support.exactness import follow_to_end
+from tests.support.postgres import SUBJECTS, fill, now, options_for
 
 NUMBERS = SUBJECTS[0]
 ROWS = 200
@@ -65,7 +65,7 @@ def test_replay_without_whole_images_loses_nothing_and_ends_in_the_right_state(p
         replayed, replayed_log = other.read(*batch)
         other.offset = StreamOffset.from_json(batch[1].to_json())
         seen = [(None, None, *first), (None, None, replayed, replayed_log)]
-        follow_to_end(postgres, other, seen)
+        follow_to_end(other, seen)
     assert multiset(replayed_log) == multiset(log)
     before = {row["id"]: row for row in rows_of(snapshot)}
     after = {row["id"]: row for row in rows_of(replayed)}
@@ -104,7 +104,7 @@ def test_slot_is_confirmed_up_to_the_last_batch_and_no_further(postgres, postgre
     with Engine(options) as engine:
         engine.offset = batch[1]
         seen = []
-        follow_to_end(postgres, engine, seen)
+        follow_to_end(engine, seen)
         last = engine.offset.log["lsn"]
         assert engine.plan.head().log["held_bytes"] > 0
         engine.plan.commit(engine.offset)
@@ -129,7 +129,7 @@ def test_stream_stops_when_its_slot_does_not_hold_what_it_needs(postgres, postgr
         engine.offset = batch[1]
         engine.plan.hold()
         with pytest.raises(PositionLostError, match=said):
-            follow_to_end(postgres, engine, [])
+            follow_to_end(engine, [])
 
 
 def test_stream_of_a_snapshot_alone_goes_on_after_a_restart(postgres, postgres_database):
@@ -153,7 +153,7 @@ def test_rows_as_of_a_batch_can_be_read_beside_a_stream_that_has_gone_on(postgre
     fill(postgres, postgres_database, NUMBERS, 50, identity="FULL")
     options = options_for(postgres, postgres_database, "public.numbers")
     with Engine(options) as engine, closing(registry.source(options)) as beside:
-        follow_to_end(postgres, engine, [])
+        follow_to_end(engine, [])
         beside.keep_log()
         at = beside.position(engine.offset.log)
         query = "SELECT id, v, pad FROM numbers ORDER BY id"
@@ -164,7 +164,7 @@ def test_rows_as_of_a_batch_can_be_read_beside_a_stream_that_has_gone_on(postgre
             "INSERT INTO numbers VALUES (1, 1, '')",
             database=postgres_database,
         )
-        follow_to_end(postgres, engine, [])
+        follow_to_end(engine, [])
         engine.plan.commit(engine.offset)
         confirmed = f"SELECT confirmed_flush_lsn > '{at}' FROM pg_replication_slots"
         postgres.wait_until(f"{confirmed} WHERE slot_name = '{options.slot}'", bool)

@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from tailrace.errors import PositionLostError, PreflightError, TransientSourceError
-from tests.recovery.test_postgres_exactness import follow_to_end
 from tests.support.engine import Engine, changes_of, rows_of
+from tests.support.exactness import follow_to_end
 from tests.support.postgres import options_for
 
 
@@ -27,7 +27,7 @@ def stream(postgres, database, tables="public.*", **given):
 
 def read_all(postgres, engine):
     seen = []
-    follow_to_end(postgres, engine, seen)
+    follow_to_end(engine, seen)
     engine.plan._target = None
     rows = [row for _, _, snapshot, _ in seen for row in rows_of(snapshot)]
     return rows, [change for *_, log in seen for change in changes_of(log)], seen

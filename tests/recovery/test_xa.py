@@ -22,9 +22,10 @@ from tailrace.sources.mysql import prepared as prepared_module
 from tailrace.sources.mysql import source as mysql_source
 from tailrace.sources.mysql.ending import EndingTransactions
 from tailrace.sources.mysql.starting import position_in_file, starting_position
-from tests.recovery.test_exactness import ROWS, Blind, now, verify_run
+from tests.recovery.test_exactness import Blind
 from tests.support.databases import group_commit_delay
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log
+from tests.support.exactness import ROWS, BusyTable, now, wrong_batches
 from tests.support.logged import end_of_log
 from tests.support.replica import SlowReplica
 from tests.support.replication import catch_up, primary_of, promote, replica_of
@@ -91,7 +92,7 @@ class Forgetful:
 
 
 def verify_xa_run(server, database, subject=SUBJECTS[0], *, kind=XaWriters, **given):
-    """`verify_run` with XA writers; batches must have begun between a prepare and its commit."""
+    """`wrong_batches` with XA writers; batches must have begun between a prepare and its commit."""
     writers = []
 
     def make(*args, **more):
@@ -99,7 +100,7 @@ def verify_xa_run(server, database, subject=SUBJECTS[0], *, kind=XaWriters, **gi
         return writers[0]
 
     try:
-        wrong = verify_run(server, database, subject, chunk_rows=100, min_batches=20, writers=make, **given)
+        wrong = wrong_batches(BusyTable(server, database, subject, make), **given)
         assert writers[0].ended > 5, "too few were ended by another connection than prepared them"
         return wrong
     finally:

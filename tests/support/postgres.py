@@ -9,6 +9,8 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.config.options import SourceOptions, parse_options
 from tests.support import workload
+from tests.support.databases import named_rows
+from tests.support.engine import State
 from tests.support.workload import Subject, insert_rows
 
 
@@ -49,6 +51,29 @@ def fill(server, database: str, subject: Subject, rows: int, *, identity: str = 
         connection.autocommit = False
         insert_rows(cursor, subject.name, subject, rows)
         connection.commit()
+
+
+def now(server, database: str, subject: Subject) -> State:
+    """What the table holds."""
+    with closing(server.connect(database=database)) as connection, closing(connection.cursor()) as cursor:
+        id_ = "id::text, v, pad" if subject.name == "numerics" else "*"
+        rows = named_rows(cursor, f"SELECT {id_} FROM {subject.name}")
+    return {tuple(row[k] for k in subject.key): row for row in rows}
+
+
+def apply_partly(state: State, changes: list[tuple[str, Any, Any, str]], key: tuple[str, ...]) -> None:
+    """Apply log changes; each must fit what is there, as far as the log says what was there."""
+    for op, before, after, _ in changes:
+        if op == "d" or (op == "u" and before is not None):
+            found = state.pop(tuple(before[k] for k in key), None)
+            assert found is not None, f"{op} of a key that is not there: {before}"
+            assert all(found[n] == v for n, v in before.items() if v is not None or n in key)
+        elif op == "u":
+            assert tuple(after[k] for k in key) in state, f"update of a key that is not there: {after}"
+        if op != "d":
+            new = tuple(after[k] for k in key)
+            assert op == "u" or new not in state, f"create of a key that is there: {after}"
+            state[new] = after
 
 
 class Writers(workload.Writers):
