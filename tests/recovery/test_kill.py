@@ -1,11 +1,15 @@
-"""Whatever is killed, and wherever, the Delta tables are exact afterwards."""
+"""Whatever is killed, and wherever, the Delta tables are exact afterwards; over MySQL and PostgreSQL."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
+from tests.support import postgres
 from tests.support.databases import named_rows
-from tests.support.kills import KILLS, SMALL_CHUNKS, TABLES, run_through, run_with_random_kills
+from tests.support.exactness import BusyTable, PostgresTable
+from tests.support.kills import KILLS, ROWS, SMALL_CHUNKS, TABLES, run_with_random_kills
 from tests.support.pipelines import PipelineProcess, delta_rows
 
 
@@ -16,15 +20,6 @@ def source_rows(mysql, table):
 
 def in_order(rows):
     return sorted(rows, key=lambda r: [str(v) for v in r.values()])
-
-
-def assert_exact(mysql, spark, run, database, mode):
-    for subject in TABLES:
-        table = f"{database}.{subject.name}"
-        held = delta_rows(spark, run.targets / table)
-        if mode == "changelog":
-            held = replayed(held, subject.key)
-        assert in_order(held) == in_order(source_rows(mysql, table))
 
 
 def replayed(changes, key):
@@ -46,41 +41,99 @@ def replayed(changes, key):
     return list(state.values())
 
 
+class Killed:
+    """A pipeline into Delta over busy tables.
+
+    Args:
+        tables: what it captures.
+        process: the pipeline.
+        mode: `changelog` or `upsert`.
+    """
+
+    def __init__(self, tables, process, mode):
+        self.tables, self.process, self.mode = tables, process, mode
+
+    def run_through(self, kills):
+        """Run while the tables are written to, killed at each failpoint; then to the end."""
+        count = 2 // len(self.tables)
+        for failpoint, victim in kills:
+            with ExitStack() as writers:
+                for table in self.tables:
+                    writers.enter_context(table.writing(count=count, keys=2 * ROWS, pause_s=0.05))
+                self.process.run(failpoint=failpoint, victim=victim)
+        assert self.process.run() == 0, self.process.output()
+
+    def assert_exact(self, spark):
+        for table in self.tables:
+            key = table.subject.key
+            held = delta_rows(spark, self.process.targets / table.name)
+            if self.mode == "changelog":
+                held = replayed(held, key)
+            truth = table.now()
+            assert {tuple(row[k] for k in key): row for row in held} == truth
+            assert len(held) == len(truth)
+
+
+@pytest.fixture
+def killed(request, tmp_path):
+    """Makes a pipeline over filled tables of a product's shared server."""
+
+    def make(product, mode):
+        server = request.getfixturevalue(product)
+        if product == "postgres":
+            database = request.getfixturevalue("postgres_database")
+            # a changelog shows repeats, which takes whole row images; an upsert table needs none
+            identity = "FULL" if mode == "changelog" else "DEFAULT"
+            tables = [PostgresTable(server, database, postgres.SUBJECTS[0], identity)]
+            pattern = tables[0].name
+            source = {"type": "postgresql", "database": database, "slot-name": f"slot_{database}"}
+        else:
+            database = request.getfixturevalue("database")
+            tables = [BusyTable(server, database, subject) for subject in TABLES]
+            pattern, source = f"{database}.*", {}
+        for table in tables:
+            table.fill(ROWS)
+        return Killed(
+            tables, PipelineProcess(tmp_path, server, pattern, mode=mode, **source, **SMALL_CHUNKS), mode
+        )
+
+    return make
+
+
 #: A changelog shows every loss and every repeat; of upsert tables what they add is the MERGE.
-CHAINS = (
-    (
-        "changelog",
-        (
-            ("batch.planned", "jvm"),
-            ("sink.table", "jvm"),
-            ("sink.committed", "self"),
-        ),
-    ),
-    ("upsert", (("snapshot.batch", "jvm"), ("sink.table", "self"))),
+CHAINS = {
+    ("mysql", "changelog"): (("batch.planned", "jvm"), ("sink.table", "jvm"), ("sink.committed", "self")),
+    ("mysql", "upsert"): (("snapshot.batch", "jvm"), ("sink.table", "self")),
+    ("postgres", "changelog"): (("snapshot.batch", "jvm"), ("log.batch", "jvm")),
+    ("postgres", "upsert"): (("snapshot.batch", "self"), ("batch.planned", "jvm")),
+}
+PLACES = [pytest.param(*chain, id="-".join(chain)) for chain in CHAINS]
+SLOW = ("postgres", "upsert")
+
+
+@pytest.mark.parametrize(
+    ("product", "mode"),
+    [pytest.param(*c, id="-".join(c), marks=[pytest.mark.slow] if c == SLOW else []) for c in CHAINS],
 )
-
-
-@pytest.mark.parametrize("chain", CHAINS, ids=[mode for mode, _ in CHAINS])
-def test_tables_are_exact_after_kills_at_failpoints(mysql, busy, spark, tmp_path, chain):
-    mode, kills = chain
-    run = PipelineProcess(tmp_path, mysql, f"{busy}.*", mode=mode, **SMALL_CHUNKS)
-    run_through(mysql, busy, run, kills)
-    assert_exact(mysql, spark, run, busy, mode)
+def test_tables_are_exact_after_kills_at_failpoints(killed, spark, product, mode):
+    run = killed(product, mode)
+    run.run_through(CHAINS[product, mode])
+    run.assert_exact(spark)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("mode", ["upsert", "changelog"])
-def test_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spark, tmp_path, mode):
-    run = PipelineProcess(tmp_path, mysql, f"{busy}.*", mode=mode, **SMALL_CHUNKS)
-    run_through(mysql, busy, run, KILLS)
-    assert_exact(mysql, spark, run, busy, mode)
+@pytest.mark.parametrize(("product", "mode"), PLACES)
+def test_tables_are_exact_after_kills_at_every_failpoint(killed, spark, product, mode):
+    run = killed(product, mode)
+    run.run_through(KILLS)
+    run.assert_exact(spark)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("mode", ["upsert", "changelog"])
-def test_tables_are_exact_after_fifty_random_kills(mysql, busy, spark, tmp_path, mode):
-    run = PipelineProcess(tmp_path, mysql, f"{busy}.*", mode=mode, **SMALL_CHUNKS)
-    run_with_random_kills(mysql, busy, run, 50)
-    assert_exact(mysql, spark, run, busy, mode)
+def test_tables_are_exact_after_fifty_random_kills(mysql, database, killed, spark, mode):
+    run = killed("mysql", mode)
+    run_with_random_kills(mysql, database, run.process, 50)
+    run.assert_exact(spark)

@@ -41,14 +41,14 @@ class BusyTable:
         self.name = f"{database}.{subject.name}"
         self.writers = writers
 
-    def fill(self) -> None:
-        workload.fill(self.server, self.name, self.subject, ROWS)
+    def fill(self, rows: int = ROWS) -> None:
+        workload.fill(self.server, self.name, self.subject, rows)
 
     def options(self, **given: Any) -> SourceOptions:
         return engine.options_for(self.server, self.name, **given)
 
     def writing(self, **given: Any) -> workload.Writers:
-        return self.writers(self.server, self.name, self.subject, keys=2 * ROWS, **given)
+        return self.writers(self.server, self.name, self.subject, **{"keys": 2 * ROWS, **given})
 
     def now(self) -> State:
         return now(self.server, self.name, self.subject.key)
@@ -76,14 +76,14 @@ class PostgresTable(BusyTable):
         self.name = f"public.{subject.name}"
         self.identity = identity
 
-    def fill(self) -> None:
-        postgres.fill(self.server, self.database, self.subject, ROWS, identity=self.identity)
+    def fill(self, rows: int = ROWS) -> None:
+        postgres.fill(self.server, self.database, self.subject, rows, identity=self.identity)
 
     def options(self, **given: Any) -> SourceOptions:
         return postgres.options_for(self.server, self.database, self.name, **given)
 
     def writing(self, **given: Any) -> workload.Writers:
-        return self.writers(self.server, self.database, self.subject, keys=2 * ROWS, **given)
+        return self.writers(self.server, self.database, self.subject, **{"keys": 2 * ROWS, **given})
 
     def now(self) -> State:
         return postgres.now(self.server, self.database, self.subject)
