@@ -174,7 +174,7 @@ def start_standby(
     Args:
         primary: a running server that `start_postgres` has started, or a standby.
         slot: a physical replication slot of the primary to follow it by; made if it is not there.
-        options: server parameters over those that every standby has here. They can be changed by ALTER SYSTEM.
+        options: server parameters over those that every standby has here; ALTER SYSTEM can change them.
 
     Returns:
         The running standby, which has taken a copy of all that the primary held and answers queries.
