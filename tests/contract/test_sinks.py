@@ -188,6 +188,32 @@ def test_target_follows_added_dropped_and_widened_columns(
     assert listed == [(1, "s1", None), (2, "old", None), (1 << 40, None, "hi")]
 
 
+def test_column_renamed_in_case_only_keeps_its_values(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    sink = open_sink()
+    if not (sink.capabilities.holds_rows and sink.capabilities.follows_schema):
+        return
+    upper = table(("id", INT), ("NAME", TEXT), key=("id",))
+    lower = table(("id", INT), ("name", TEXT), key=("id",))
+    rows = [("r", None, {"id": i, "name": f"a{i}"}) for i in (1, 2)]
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(lower, rows))]))
+    renamed = [
+        ("u", {"id": 1, "NAME": "a1"}, {"id": 1, "NAME": "b1"}),
+        ("c", None, {"id": 3, "NAME": "b3"}),
+    ]
+    sink.write(cell_batch(spark, 1, [("log", changes(upper, renamed, first=50))]))
+    assert case.rows is not None
+    found = [
+        {k.lower(): v for k, v in found.items() if not k.startswith("_")} for found in case.rows("shop.t")
+    ]
+    assert sorted((r["id"], r["name"]) for r in found if r.get("_is_current", True)) == [
+        (1, "b1"),
+        (2, "a2"),
+        (3, "b3"),
+    ]
+
+
 def test_column_that_cannot_follow_is_refused_by_name(
     spark: SparkSession, case: SinkCase, open_sink: Any
 ) -> None:

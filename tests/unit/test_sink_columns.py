@@ -26,6 +26,11 @@ def test_names_are_compared_without_case_as_spark_does() -> None:
     assert follow("t", pa.schema([("ID", pa.int32())]), [pa.field("id", pa.int32())]) == []
 
 
+def test_names_that_differ_in_case_only_are_refused() -> None:
+    with pytest.raises(SinkError, match=r"(?s)differ in case only.*`ID`, `id`"):
+        stored_schema(table(("ID", INT), ("name", TEXT), ("id", INT), key=("id",)))
+
+
 def test_new_and_wider_columns_are_followed() -> None:
     held = pa.schema([("id", pa.int32())])
     wanted = [pa.field("id", pa.int64()), pa.field("note", pa.string())]

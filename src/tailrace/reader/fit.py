@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -31,11 +32,22 @@ def fit_rows(rows: pa.StructArray, table: TableSchema) -> pa.StructArray:
     """Row images in the shape `table`. Raises SchemaMismatchError."""
     if rows.type == table.arrow:
         return rows
-    columns = []
-    for target in table.arrow:
-        at = rows.type.get_field_index(target.name)
-        columns.append(pa.nulls(len(rows), target.type) if at < 0 else _cast(rows.field(at), target, table))
+    found = places([field.name for field in rows.type], [field.name for field in table.arrow])
+    columns = [
+        pa.nulls(len(rows), target.type) if at is None else _cast(rows.field(at), target, table)
+        for target, at in zip(table.arrow, found, strict=True)
+    ]
     return pa.StructArray.from_arrays(columns, fields=list(table.arrow), mask=rows.is_null())
+
+
+def places(names: Sequence[str], wanted: Sequence[str]) -> list[int | None]:
+    """The index in `names` of each wanted name; None where there is none.
+
+    A column may be renamed in case only: a name that is not there is one of other letters that nobody else wants.
+    """
+    exact = {name: at for at, name in enumerate(names)}
+    left = {name.lower(): at for name, at in exact.items() if name not in set(wanted)}
+    return [exact[name] if name in exact else left.get(name.lower()) for name in wanted]
 
 
 def fit_keys(keys: pa.StructArray, type_: pa.StructType, table: TableSchema) -> pa.StructArray:

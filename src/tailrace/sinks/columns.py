@@ -38,7 +38,19 @@ class WidenColumn:
 
 
 def stored_schema(table: TableSchema) -> pa.Schema:
-    """The columns a target of `table` has."""
+    """The columns a target of `table` has.
+
+    Raises:
+        SinkError: names differ in case only: few targets tell them apart, and none of ours does.
+    """
+    names = [c.name for c in table.columns]
+    if len({name.lower() for name in names}) < len(names):
+        twins = sorted(n for n in names if sum(n.lower() == other.lower() for other in names) > 1)
+        raise SinkError(
+            f"columns of table `{table.id}` have names that differ in case only",
+            f"found `{'`, `'.join(twins)}`",
+            "rename one of them at the source, or leave the table out (`tables`)",
+        )
     return pa.schema([pa.field(c.name, stored_type(c.type.arrow)) for c in table.columns])
 
 

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from tailrace.errors import SinkError
 from tailrace.formats.row import ABSENT_TYPE, IN_OLD, ROW_FIELDS, absent, to_rows
 from tailrace.model.change import OP_CREATE, OP_UPDATE, ChangeBatch
+from tailrace.reader.fit import places
 from tailrace.sinks.columns import stored_type
 from tailrace.sinks.keys import last_of_each_key
 from tailrace.spark.jvm import map_in_arrow
@@ -212,10 +213,8 @@ def _fit(image: pa.StructArray, columns: pa.Schema) -> list[pa.Array]:
 
 
 def _fit_columns(rows: pa.RecordBatch, columns: pa.Schema) -> list[pa.Array]:
-    by_name = {name.lower(): i for i, name in enumerate(rows.schema.names)}
     arrays = []
-    for field in columns:
-        i = by_name.get(field.name.lower())
+    for field, i in zip(columns, places(rows.schema.names, columns.names), strict=True):
         if i is None:
             arrays.append(pa.nulls(rows.num_rows, field.type))
             continue
