@@ -103,5 +103,7 @@ def test_drop_removes_slot_and_publication_and_leaves_those_of_others(postgres, 
 def test_options_of_other_databases_are_refused(postgres, postgres_database):
     with pytest.raises(ConfigError, match="`serverId` has no effect on postgresql"):
         options_of(postgres, postgres_database, serverId=7)
+    with pytest.raises(ConfigError, match="`logParallelism` has no effect on postgresql"):
+        options_of(postgres, postgres_database, logParallelism=2)
     with pytest.raises(ConfigError, match="`url` names no database"):
         options_for(postgres, "", "public.*")

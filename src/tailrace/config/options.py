@@ -255,7 +255,7 @@ OPTIONS: tuple[Option, ...] = (
         "Snapshot splits read at once, a batch has up to 8 times as many; default: the driver's cores.",
     ),
     Option("snapshotChunkRows", _positive, 250_000, "a number > 0", "Rows per snapshot split."),
-    Option("logParallelism", _positive, 1, "a number > 0", "Tasks that read a backlog of the log."),
+    Option("logParallelism", _positive, 1, "a number > 0", "Tasks that read a backlog of the log (MySQL, MariaDB)."),
     Option(
         "partitioner",
         _one_of(*PARTITIONERS),
@@ -362,7 +362,9 @@ OPTIONS: tuple[Option, ...] = (
 
 #: Options that only some databases have.
 _ONLY_FOR = {
-    **dict.fromkeys(("serverId", "heartbeatTable", "zeroDates"), ("mysql", "mariadb")),
+    **dict.fromkeys(
+        ("serverId", "heartbeatTable", "zeroDates", "logParallelism", "partitioner"), ("mysql", "mariadb")
+    ),
     **dict.fromkeys(("slotName", "publicationName", "textColumns", *MESSAGE_PREFIXES), ("postgresql",)),
 }
 #: Kinds of starting position that only some databases have.

@@ -43,7 +43,7 @@ def fit_rows(rows: pa.StructArray, table: TableSchema) -> pa.StructArray:
 def places(names: Sequence[str], wanted: Sequence[str]) -> list[int | None]:
     """The index in `names` of each wanted name; None where there is none.
 
-    Columns are renamed in case only, too: a name that is not there is one of its letters that nobody else wants.
+    Columns are renamed in case only, too: then a name that nobody else wants is taken.
     """
     exact = {name: at for at, name in enumerate(names)}
     left = {name.lower(): at for name, at in exact.items() if name not in set(wanted)}
