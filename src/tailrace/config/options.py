@@ -255,7 +255,13 @@ OPTIONS: tuple[Option, ...] = (
         "Snapshot splits read at once, a batch has up to 8 times as many; default: the driver's cores.",
     ),
     Option("snapshotChunkRows", _positive, 250_000, "a number > 0", "Rows per snapshot split."),
-    Option("logParallelism", _positive, 1, "a number > 0", "Tasks that read a backlog of the log (MySQL, MariaDB)."),
+    Option(
+        "logParallelism",
+        _positive,
+        1,
+        "a number > 0",
+        "Tasks that read a backlog of the log (MySQL, MariaDB).",
+    ),
     Option(
         "partitioner",
         _one_of(*PARTITIONERS),
