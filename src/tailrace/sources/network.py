@@ -69,7 +69,7 @@ def tls_context(tls: TlsOptions, *, strict_x509: bool = True) -> ssl.SSLContext 
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """A peer that vanished without a word is noticed after two minutes, whether or not anything is sent to it.
+    """A peer that vanished without a word is noticed after two minutes, whether or not it is sent anything.
 
     Left alone, a system waits for two hours, or for a quarter of one for what it has sent to be acknowledged.
     """
