@@ -211,5 +211,5 @@ def _transactions(batch: CellBatch) -> list[Transaction]:
         return map(counts, changes_of(rows))
 
     cells = batch.frame.where("kind = 'log'").select("cell")
-    found = map_in_arrow(cells, run, spark_schema(COUNTS)).collect()
-    return merged([pa.RecordBatch.from_pylist([row.asDict() for row in found], COUNTS)])
+    found = map_in_arrow(cells, run, spark_schema(COUNTS)).toArrow()
+    return merged(found.cast(COUNTS).to_batches())
