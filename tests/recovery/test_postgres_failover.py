@@ -403,3 +403,13 @@ def mend(server, finding):
     server.execute(setting, reload)
     wanted = setting.split("'")[1]
     server.wait_until("SELECT current_setting('synchronized_standby_slots')", lambda now: now == wanted)
+
+
+def test_stream_whose_server_is_gone_ends_at_once_when_it_is_told_to(primary):
+    fill(primary, "postgres", NUMBERS, 10)
+    with Engine(options_for(primary, "postgres", "public.*")) as engine:
+        assert engine.next() is not None
+        primary.kill()
+        time.sleep(3)  # pauses between tries grow
+        asked = time.monotonic()
+    assert time.monotonic() - asked < 2

@@ -19,6 +19,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -326,13 +327,20 @@ def _why_transient(state: str) -> str:
     return "the connection was lost"
 
 
-def retrying(options: SourceOptions, operation: Callable[[], T], doing: str) -> T:
+def retrying(
+    options: SourceOptions,
+    operation: Callable[[], T],
+    doing: str,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
     """What `operation` returns, tried again for `options.retry_timeout_ms`: see `network.retrying`."""
     return network.retrying(
         operation,
         options.retry_timeout_ms,
         lambda error: translate(error, doing),
         (DatabaseError, InterfaceError),
+        sleep=sleep,
     )
 
 

@@ -237,13 +237,16 @@ class LogFollower:
 
     def _check(self) -> None:
         """Start the thread, or raise what ended it."""
-        if self._closed:
-            raise StateError("the log is not followed any more", "the follower was closed")
+        self._require_open()
         if self._failure is not None:
             raise self._failure
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="tailrace-log", daemon=True)
             self._thread.start()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StateError("the log is not followed any more", "the follower was closed")
 
     # ---- the thread ----
 
@@ -269,11 +272,7 @@ class LogFollower:
         return self._closed
 
     def _follow(self, start: PostgresPosition) -> None:
-        stream = retrying(
-            self._options,
-            lambda: ReplicationStream(self._options, start, binary=self._binary, own_slot=True),
-            "following the log",
-        )
+        stream = retrying(self._options, lambda: self._open(start), "following the log", sleep=self._pause)
         try:
             with self._changed:
                 if self._confirmed is not None:
@@ -299,6 +298,15 @@ class LogFollower:
             with self._changed:
                 self._stream = None
             stream.close()
+
+    def _open(self, start: PostgresPosition) -> ReplicationStream:
+        self._require_open()
+        return ReplicationStream(self._options, start, binary=self._binary, own_slot=True)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but for no longer than the log is followed."""
+        with self._changed:
+            self._changed.wait_for(self._is_closed, seconds)
 
     def _take(self, offset: int, data: bytes, found: Indexed, head: int) -> None:
         if len(found.transactions):
