@@ -56,9 +56,15 @@ def run_through(server, database: str, run: PipelineProcess, kills: Iterable[tup
 
 
 def run_with_random_kills(server, database: str, run: PipelineProcess, kills: int) -> None:
-    """Run while the tables are written to, killed after some seconds, so many times; then to the end."""
+    """Run while the tables are written to, killed so many times; then to the end.
+
+    Each fifth kill may hit the start, the others hit what comes after the first batch.
+    """
     draw = random.Random(kills)
-    for _ in range(kills):
+    for number in range(kills):
         with writing(server, database):
-            run.run_for(draw.uniform(6, 20))
+            if number % 5:
+                run.work_for(draw.uniform(0, 8))
+            else:
+                run.run_for(draw.uniform(3, 20))
     assert run.run(timeout_s=BACKLOG_S) == 0, run.output()

@@ -7,13 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tailrace.devservers.server import wait_until
 from tailrace.observe.failpoints import VARIABLE
+
+#: How long a pipeline may take to its first report, on a loaded machine.
+_FIRST_REPORT_S = 120
 
 
 class PipelineProcess:
@@ -79,6 +84,28 @@ class PipelineProcess:
         """Run for so long, then kill everything at once, unless it has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.run(timeout_s=seconds)
+
+    def work_for(self, seconds: float) -> None:
+        """Run for so long after its first report on a batch, then kill everything, unless it has ended."""
+
+        def kill_in_time() -> None:
+            wait_until(lambda: self.reports() > before or ended.is_set(), _FIRST_REPORT_S)
+            ended.wait(seconds)
+            self.kill()
+
+        before, ended = self.reports(), threading.Event()
+        killer = threading.Thread(target=kill_in_time)
+        killer.start()
+        try:
+            self.run()
+        finally:
+            ended.set()
+            killer.join()
+
+    def reports(self) -> int:
+        """How many reports on batches the runs have printed."""
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return text.count(" · batch ") + text.count(" · complete up to ")
 
     def run(self, *, failpoint: str | None = None, victim: str = "self", timeout_s: float = 240) -> int:
         """Run until it ends by itself; the exit code (negative: the signal that ended it)."""
