@@ -30,6 +30,8 @@ from tailrace.transform.route import Router
 
 #: Least changes per second of an appended change log.
 APPENDED = 400_000
+#: What a backlog is read with: a batch costs a commit and three Spark jobs, however small it is.
+_BATCH = "256m"
 #: Events of the burst per row of the table.
 _EVENTS_PER_ROW = 0.6
 _UPDATES, _DELETES, _INSERTS = 600, 200, 200
@@ -46,8 +48,14 @@ def measure(source: Server, spark: SparkSession, rows: int, events: int) -> Iter
 
 def _appended(source: Server, connection: Any, spark: SparkSession, events: int) -> Iterator[Figure]:
     part = data.bulk_log(connection, events)
-    options = source.options("events", "cells", startingPosition=f"file:{part.file}:{part.start}")
-    for name in ("Delta", "Delta", "Iceberg"):
+    options = source.options(
+        "events",
+        "cells",
+        startingPosition=f"file:{part.file}:{part.start}",
+        logParallelism=str(spark_runs.TASKS),
+        maxBytesPerTrigger=_BATCH,
+    )
+    for name in ("Delta", "Delta", "Delta", "Iceberg"):  # the JVM compiles for most of the first run
         with tempfile.TemporaryDirectory() as path:
             sink = _changelog(name, path)
             run, _ = _run(sink, spark, options, Path(path))
