@@ -65,7 +65,13 @@ def _run(
     prefix = f"b{uuid.uuid4().hex[:8]}"
     stream = StreamId(prefix, "bench")
     settings = KafkaSettings(broker.bootstrap, prefix, **given)
-    options = source.options("events", "cells", startingPosition=f"file:{part.file}:{part.start}")
+    options = source.options(
+        "events",
+        "cells",
+        startingPosition=f"file:{part.file}:{part.start}",
+        logParallelism=str(spark_runs.TASKS),
+        maxBytesPerTrigger="256m",
+    )
     with (
         closing(KafkaSink(settings, Router([]), "mysql")) as sink,
         tempfile.TemporaryDirectory() as checkpoint,
