@@ -34,7 +34,6 @@ from tailrace.spark.jvm import map_in_arrow
 _COMPACTED_AT = "tailrace.compacted-at"
 #: Iceberg's `min-file-size-bytes`, as a share of the target size, and its `min-input-files`.
 _SMALL, _LEAST_FILES = 0.75, 5
-_JOINED = "bin bigint, path string, files bigint, rows bigint"
 
 
 def compact(
@@ -120,35 +119,22 @@ def _join(session: SparkSession, table: Table, bins: Sequence[Sequence[FileScanT
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number, paths in zip(*batch.to_pydict().values(), strict=True):
-                counted = _Counted()
-                (path,) = place.write(counted.of(rows_of(place.io, paths, place.schema)), file_bytes=None)
-                joined = {"bin": number, "path": path, "files": len(paths), "rows": counted.rows}
-                yield pa.RecordBatch.from_pylist([joined])
+                (path,) = place.write(rows_of(place.io, paths, place.schema), file_bytes=None)
+                yield pa.RecordBatch.from_pylist([{"bin": number, "path": path}])
 
     frame = session.createDataFrame(work, "bin int, paths array<string>").repartition(len(work))
-    found = map_in_arrow(frame, run, _JOINED).collect()
-    for row in found:
-        wanted = sum(task.file.record_count for task in bins[row["bin"]])
-        if row["rows"] != wanted:
+    joined = []
+    for number, path in map_in_arrow(frame, run, "bin bigint, path string").collect():
+        file = parquet_file_to_data_file(table.io, table.metadata, path)
+        wanted = sum(task.file.record_count for task in bins[number])
+        if file.record_count != wanted:
             raise SinkError(
                 f"files of `{'.'.join(table.name())}` cannot be joined",
-                f"{row['files']} files hold {row['rows']} rows, their manifests say {wanted}",
+                f"{len(bins[number])} files hold {file.record_count} rows, their manifests say {wanted}",
                 "has somebody written over them? Restore the table from an older snapshot",
             )
-    return [parquet_file_to_data_file(table.io, table.metadata, row["path"]) for row in found]
-
-
-class _Counted:
-    """Counts rows on their way."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-
-    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """`batches`, counted."""
-        for batch in batches:
-            self.rows += batch.num_rows
-            yield batch
+        joined.append(file)
+    return joined
 
 
 def rows_of(io: FileIO, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
