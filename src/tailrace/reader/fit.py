@@ -46,7 +46,8 @@ def places(names: Sequence[str], wanted: Sequence[str]) -> list[int | None]:
     Columns are renamed in case only, too: then a name that nobody else wants is taken.
     """
     exact = {name: at for at, name in enumerate(names)}
-    left = {name.lower(): at for name, at in exact.items() if name not in set(wanted)}
+    asked_for = set(wanted)
+    left = {name.lower(): at for name, at in exact.items() if name not in asked_for}
     return [exact[name] if name in exact else left.get(name.lower()) for name in wanted]
 
 
