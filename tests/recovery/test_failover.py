@@ -10,7 +10,7 @@ import pytest
 from tailrace.enumerator.enumerator import Limits
 from tailrace.errors import PositionLostError, StateError
 from tests.support.databases import named_rows
-from tests.support.engine import Engine, apply, changes_of, options_for, rows_of
+from tests.support.engine import Engine, Held, options_for
 from tests.support.logged import end_of_log
 from tests.support.replication import (
     apply_late,
@@ -40,13 +40,11 @@ def table_of(server):
     return {tuple(row[k] for k in SUBJECT.key): row for row in rows}
 
 
-class Replica:
-    """What a sink would hold; fails as soon as a change does not fit."""
+class Replica(Held):
+    """Holds the table of the tests."""
 
     def __init__(self, engine):
-        self.engine = engine
-        self.state = {}
-        self.seqs = []
+        super().__init__(engine, SUBJECT.key)
 
     def step(self):
         """One batch; whether there was one."""
@@ -55,15 +53,6 @@ class Replica:
             return False
         self.take(*self.engine.read(*found))
         return True
-
-    def take(self, snapshot, log):
-        changes = changes_of(log)
-        apply(self.state, changes, SUBJECT.key)
-        self.seqs += [seq for *_, seq in changes]
-        for row in rows_of(snapshot):
-            key = tuple(row[k] for k in SUBJECT.key)
-            assert key not in self.state, f"snapshot row that is there: {key}"
-            self.state[key] = row
 
     def until_equal(self, server, timeout_s=60):
         deadline = time.monotonic() + timeout_s

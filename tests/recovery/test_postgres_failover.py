@@ -21,7 +21,7 @@ from tailrace.sources import registry
 from tailrace.sources.postgres import preflight
 from tailrace.sources.preflight import Severity
 from tests.recovery.test_kill import replayed
-from tests.support.engine import Engine, apply, changes_of, rows_of, whole_log
+from tests.support.engine import Engine, Held, whole_log
 from tests.support.pipelines import PipelineProcess, delta_rows
 from tests.support.postgres import SUBJECTS, Writers, fill, now, options_for
 from tests.support.replication import (
@@ -46,27 +46,18 @@ def primary():
         yield server
 
 
-class Target:
-    """What a sink would hold; fails as soon as a change does not fit."""
+class Target(Held):
+    """Holds the table of the tests."""
 
     def __init__(self, engine):
-        self.engine = engine
-        self.state = {}
-        self.seqs = []
+        super().__init__(engine, NUMBERS.key)
 
     def step(self):
         """One batch; whether there was one."""
         found = self.engine.next()
         if found is None:
             return False
-        snapshot, log = self.read(found)
-        changes = changes_of(log)
-        apply(self.state, changes, NUMBERS.key)
-        self.seqs += [seq for *_, seq in changes]
-        for row in rows_of(snapshot):
-            key = tuple(row[k] for k in NUMBERS.key)
-            assert key not in self.state, f"snapshot row that is there: {key}"
-            self.state[key] = row
+        self.take(*self.read(found))
         return True
 
     def read(self, batch):

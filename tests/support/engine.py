@@ -114,6 +114,26 @@ def apply(state: State, changes: list[tuple[str, Any, Any, str]], key: tuple[str
             state[new] = after
 
 
+class Held:
+    """What a sink would hold of one table; fails as soon as a change does not fit."""
+
+    def __init__(self, engine: Engine, key: tuple[str, ...]) -> None:
+        self.engine = engine
+        self.state: State = {}
+        self.seqs: list[str] = []
+        self._key = key
+
+    def take(self, snapshot: list[ChangeBatch], log: list[ChangeBatch]) -> None:
+        """Hold a batch too."""
+        changes = changes_of(log)
+        apply(self.state, changes, self._key)
+        self.seqs += [seq for *_, seq in changes]
+        for row in rows_of(snapshot):
+            key = tuple(row[k] for k in self._key)
+            assert key not in self.state, f"snapshot row that is there: {key}"
+            self.state[key] = row
+
+
 def whole_log(
     options: SourceOptions, start: dict[str, Any], end: dict[str, Any]
 ) -> list[tuple[str, Any, Any, str]]:
