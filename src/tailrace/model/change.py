@@ -163,11 +163,11 @@ class ChangeBatch:
         if self.absent_before or self.absent_after:
             metadata[_ABSENT_KEY] = json.dumps([self.absent_before, self.absent_after]).encode()
         if self.is_snapshot:
-            metadata[_ORIGIN_KEY] = _stream(self.origin.slice(0, 1)).to_pybytes()
+            metadata[_ORIGIN_KEY] = to_stream(self.origin.slice(0, 1)).to_pybytes()
             batch = pa.RecordBatch.from_pydict(self._images())
         else:
             batch = self.to_record_batch()
-        return _stream(batch.replace_schema_metadata(metadata))
+        return to_stream(batch.replace_schema_metadata(metadata))
 
     def _images(self) -> dict[str, pa.StructArray]:
         images = {"before": self.before, "after": self.after}
@@ -194,18 +194,18 @@ class ChangeBatch:
         return cls(table, op, before, after, origin, lacks_before, lacks_after, place)
 
 
-def _stream(batch: pa.RecordBatch) -> pa.Buffer:
-    """`batch` as an Arrow IPC stream, written once into memory of its size."""
+def to_stream(rows: pa.RecordBatch | pa.Table) -> pa.Buffer:
+    """`rows` as an Arrow IPC stream, written once into memory of its size."""
     size = pa.MockOutputStream()
-    _write(batch, size)
+    _write(rows, size)
     stream = pa.allocate_buffer(size.size())
-    _write(batch, pa.FixedSizeBufferWriter(stream))
+    _write(rows, pa.FixedSizeBufferWriter(stream))
     return stream
 
 
-def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+def _write(rows: pa.RecordBatch | pa.Table, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write(rows)
 
 
 def _read(stream: bytes | pa.Buffer) -> pa.RecordBatch:

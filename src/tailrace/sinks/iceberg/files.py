@@ -70,7 +70,8 @@ def write_cells(cells: DataFrame, unpack: Unpack, place: Place) -> list[str]:
     """The rows of `cells` (one column `cell`) as files, one or more per task; their paths."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield paths_batch(place.write(map(unpack, changes_of(batches))))
+        paths = place.write(map(unpack, changes_of(batches)))
+        yield pa.RecordBatch.from_arrays([pa.array(paths, pa.string())], ["path"])
 
     return [row[0] for row in map_in_arrow(cells, run, "path string").collect()]
 
@@ -88,8 +89,3 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for f in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def paths_batch(paths: Sequence[str]) -> pa.RecordBatch:
-    """Paths as a task hands them over."""
-    return pa.RecordBatch.from_arrays([pa.array(paths, pa.string())], ["path"])

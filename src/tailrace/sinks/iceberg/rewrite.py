@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyspark.sql import SparkSession
 
-from tailrace.model.change import OP_DELETE
+from tailrace.model.change import OP_DELETE, to_stream
 from tailrace.sinks import keys
 from tailrace.sinks.iceberg.files import Place, fitted, read
 from tailrace.spark.jvm import map_in_arrow
@@ -89,7 +89,7 @@ def insert_files(
     files = list(changes.winners)
     fields = [scratch.schema.field(name) for name in (*place.schema.names, "_absent")]
     parts = Place(scratch.io, scratch.directory, pa.schema(fields))
-    work = [(path, _to_bytes(rows)) for path, rows in changes.winners.items() if len(rows)]
+    work = [(path, to_stream(rows).to_pybytes()) for path, rows in changes.winners.items() if len(rows)]
     if not work:
         return [], []
 
@@ -189,13 +189,6 @@ def _completed(io: FileIO, part: str, rows: pa.Table, key: Sequence[str]) -> pa.
         at = rows.schema.get_field_index(name)
         columns[at] = pc.if_else(pa.array(mask), rows.column(at), columns[at])
     return pa.table(columns, schema=rows.schema)
-
-
-def _to_bytes(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_table(rows)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def _lists(*lists: Sequence[str]) -> pa.RecordBatch:

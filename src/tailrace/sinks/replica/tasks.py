@@ -21,7 +21,7 @@ from pyspark import TaskContext
 
 from tailrace import errors
 from tailrace.errors import SinkError, TailraceError, TransientSinkError
-from tailrace.model.change import ChangeBatch
+from tailrace.model.change import ChangeBatch, to_stream
 from tailrace.sinks.replica.changes import last_changes, snapshot_portion, spread
 from tailrace.sinks.replica.dialect import Session, Verb
 from tailrace.sinks.replica.ledger import Refused
@@ -292,8 +292,5 @@ def _write_unit(job: Job, session: Session, target: str, unit: str, pieces: list
 
 
 def _piece(partition: int, target: str, unit: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_batch(rows)
     arrays = [pa.array([partition], pa.int32()), pa.array([target]), pa.array([unit])]
-    return pa.RecordBatch.from_arrays([*arrays, pa.array([sink.getvalue().to_pybytes()])], schema=PIECES)
+    return pa.RecordBatch.from_arrays([*arrays, pa.array([to_stream(rows).to_pybytes()])], schema=PIECES)
