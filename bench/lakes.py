@@ -121,9 +121,8 @@ class _Writer:
     stream: StreamId
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        cells = frame.persist()
-        self.sink.write(CellBatch(self.stream, number, cells, None))
-        cells.unpersist()
+        with closing(CellBatch(self.stream, number, frame, None)) as batch:
+            self.sink.write(batch)
 
 
 def _run(

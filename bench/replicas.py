@@ -51,9 +51,8 @@ def _one(
     with closing(ReplicaSink(settings, Router([RouteRule(r".*\.items", "replica.items")]))) as sink:
 
         def write(frame: DataFrame, number: int) -> None:
-            cells = frame.persist()
-            sink.write(CellBatch(stream, number, cells, None))
-            cells.unpersist()
+            with closing(CellBatch(stream, number, frame, None)) as batch:
+                sink.write(batch)
 
         with tempfile.TemporaryDirectory() as checkpoint:
             options = source.options("items", "cells")

@@ -80,9 +80,8 @@ def _run(
 
         def write(frame: DataFrame, number: int) -> None:
             nonlocal written
-            cells = frame.persist()
-            written += sum(w.changes for w in sink.write(CellBatch(stream, number, cells, None)))
-            cells.unpersist()
+            with closing(CellBatch(stream, number, frame, None)) as batch:
+                written += sum(w.changes for w in sink.write(batch))
 
         before = _cpu_s(broker)
         run = spark_runs.into(spark, options, write, Path(checkpoint))

@@ -119,6 +119,14 @@ def postgres_database(postgres: PostgresServer) -> Iterator[str]:
     postgres.drop_database(name)
 
 
+@pytest.fixture(autouse=True)
+def _no_cached_cells(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Batches that a test makes by hand are never closed: what Spark keeps of them slows every later plan."""
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").catalog.clearCache()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session all tests share, with Delta."""

@@ -87,11 +87,41 @@ def test_batch_begun_by_other_writers_is_completed_by_as_many(
     batch = batch_of(spark, prefix, 0, snapshot(*range(20)), snapshot(*range(20), shape=OTHER))
     first = open_sink(parallelism=3)
     stream = first._open(batch)
-    _run(first._cells(batch), first._share(batch, stream, 3, first._topics(batch)), [1])
+    _run(first._cells(batch), first._share(batch, stream, 3, [SHAPE, OTHER]), [1])
     open_sink(parallelism=2).write(batch)
     for name in ("t", "u"):
         found = messages(kafka, f"{prefix}.shop.{name}")
         assert sorted(v["after"]["id"] for v in values(found)) == list(range(20))
+
+
+def test_batch_like_those_before_it_is_read_once_and_another_is_not_begun_in_vain(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    sink = open_sink()
+    wider = table(("id", INT), ("name", TEXT), ("more", INT), key=("id",))
+    new_shape = changes(wider, [("c", None, row(9) | {"more": 1})], first=90)
+    log = [changes(SHAPE, [("c", None, row(i)) for i in range(n, n + 9)], first=n) for n in (10, 30, 50, 70)]
+    batches = [
+        [snapshot(1, 2), ("log", log[0])],
+        [snapshot(3), ("log", log[1]), ("log", key_update(12, 13, first=45))],
+        [("log", log[2]), ("log", new_shape), snapshot(4, shape=OTHER)],
+        [("log", log[3])],
+    ]
+    read_once, written = [], []
+    for number, cells in enumerate(batches):
+        batch = batch_of(spark, prefix, number, *cells)
+        written.append([(str(w.table), w.snapshot_rows, w.changes) for w in sink.write(batch)])
+        read_once.append(not batch.once.is_cached)
+    assert read_once == [False, True, False, False]
+    assert written[1] == [("shop.t", 0, 11), ("shop.t", 1, 0)]
+    assert written[3] == [("shop.t", 0, 9)]
+    found = messages(kafka, f"{prefix}.shop.t")
+    assert len(found) == 3 + 4 * 9 + 3 + 1
+    assert {m.key for m in found} == {
+        f'{{"id":{i}}}'.encode()
+        for i in (1, 2, 3, 9, 12, 13, *(n + i for n in (10, 30, 50, 70) for i in range(9)))
+    }
+    assert len(messages(kafka, f"{prefix}.shop.u")) == 1
 
 
 def test_tombstones_can_be_left_out(

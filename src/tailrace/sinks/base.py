@@ -108,24 +108,34 @@ class CellBatch:
     Args:
         stream: the stream.
         id: Spark's number of the batch.
-        frame: the cells, cached by who calls `write` for as long as it takes.
+        once: the cells, for one action and no more: each reads the source again, unless they are cached.
         end: the stream offset at the batch's end, None where there is none to be had.
     """
 
     stream: StreamId
     id: int
-    frame: DataFrame
+    once: DataFrame
     end: Mapping[str, Any] | None
 
     @property
     def spark(self) -> SparkSession:
         """The stream's own session."""
-        return self.frame.sparkSession
+        return self.once.sparkSession
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The cells, cached until `close`."""
+        return self.once if self.once.is_cached else self.once.persist()
 
     @cached_property
     def parts(self) -> list[Part]:
         """What the batch holds, table by table."""
         return parts_of(self.frame)
+
+    def close(self) -> None:
+        """Let go of the cached cells, when the batch is written or has failed."""
+        if self.once.is_cached:
+            self.once.unpersist()
 
 
 @dataclass(frozen=True)
@@ -147,8 +157,13 @@ class Written:
     @classmethod
     def of(cls, part: Part, target: str) -> Written:
         """All of `part` written to `target`."""
-        snapshot = part.kind == SNAPSHOT
-        return cls(part.table, target, part.changes if snapshot else 0, 0 if snapshot else part.changes)
+        return cls.counted(part.table, part.kind, part.changes, target)
+
+    @classmethod
+    def counted(cls, table: TableId, kind: str, changes: int, target: str) -> Written:
+        """So many changes of a kind written to `target`."""
+        snapshot = kind == SNAPSHOT
+        return cls(table, target, changes if snapshot else 0, 0 if snapshot else changes)
 
 
 class Sink(Protocol):

@@ -64,7 +64,7 @@ class FileSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        return self._pool.write(batch, lambda target, parts: self._write(batch, target, parts))
+        return self._pool.write(batch.parts, lambda target, parts: self._write(batch, target, parts))
 
     def close(self) -> None:
         """See `Sink.close`."""

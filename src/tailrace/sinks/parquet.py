@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from tailrace.sinks.rolling import write_rolling
+from tailrace.sinks.rolling import RollingFiles
 from tailrace.sinks.unpack import Unpack, changes_of
 from tailrace.spark.jvm import map_in_arrow
 
@@ -101,7 +101,15 @@ _FILE_SCHEMA = pa.schema(
 
 def write_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, directory: str) -> list[DataFile]:
     """`batches` as files in `directory`; no file where there is no row."""
-    return write_rolling(batches, lambda: _File(schema, directory), _FILE_BYTES)
+    files = rolling(schema, directory)
+    for rows in batches:
+        files.add(rows)
+    return files.end()
+
+
+def rolling(schema: pa.Schema, directory: str) -> RollingFiles[DataFile]:
+    """Files in `directory` that are to be filled."""
+    return RollingFiles(lambda: _File(schema, directory), _FILE_BYTES)
 
 
 class _File:

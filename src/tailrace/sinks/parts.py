@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -69,6 +70,32 @@ def parts_of(frame: DataFrame) -> list[Part]:
             )
         )
     return parts
+
+
+class Expected:
+    """What the next batch is expected to hold: the shapes that tables were last met with.
+
+    A batch that holds anything else is found out after its cells have been read in vain. What is new seldom
+    comes alone: so after one such batch nothing is expected until one has brought nothing new.
+    """
+
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[str, str], TableSchema] = {}
+        self._was_wrong = False
+
+    def met(self, parts: Iterable[Part]) -> None:
+        """A batch that is written held `parts`."""
+        last = {(str(part.table), part.kind): part.shapes[-1] for part in parts}
+        self._was_wrong = self._was_wrong and any(self._shapes.get(k) != shape for k, shape in last.items())
+        self._shapes |= last
+
+    def was_wrong(self) -> None:
+        """A batch held anything else."""
+        self._was_wrong = True
+
+    def shapes(self) -> Mapping[tuple[str, str], TableSchema]:
+        """The shapes by table and kind of cell; empty where nothing is expected."""
+        return {} if self._was_wrong else self._shapes
 
 
 def _shape(head: bytes) -> TableSchema:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 #: A row group is written when so many bytes are held.
-_ROW_GROUP_BYTES = 64 << 20
+ROW_GROUP_BYTES = 64 << 20
 
 Ended_co = TypeVar("Ended_co", covariant=True)
 
@@ -23,39 +23,51 @@ class OpenFile(Protocol[Ended_co]):
         """No more rows; what there is to be said of the file."""
 
 
-def write_rolling(
-    batches: Iterable[pa.RecordBatch], begin: Callable[[], OpenFile[Ended_co]], file_bytes: int
-) -> list[Ended_co]:
-    """`batches` as files; no file where there is no row.
+class RollingFiles(Generic[Ended_co]):
+    """Rows of one schema as files; no file where there is no row.
 
     Args:
-        batches: rows of one schema.
         begin: begins a file.
         file_bytes: a file is ended when it has more bytes, counted uncompressed.
-
-    Returns:
-        What `end` said of each file.
     """
-    ended: list[Ended_co] = []
-    file: OpenFile[Ended_co] | None = None
-    held: list[pa.RecordBatch] = []
-    held_bytes = taken = 0
-    for batch in batches:
+
+    def __init__(self, begin: Callable[[], OpenFile[Ended_co]], file_bytes: int) -> None:
+        self._begin = begin
+        self._file_bytes = file_bytes
+        self._ended: list[Ended_co] = []
+        self._file: OpenFile[Ended_co] | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._taken = 0
+        #: Bytes of rows that are not in a file yet.
+        self.held_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
         if batch.num_rows == 0:
-            continue
-        if file is None:
-            file, taken = begin(), 0
-        held.append(batch)
-        held_bytes += batch.nbytes
-        taken += batch.nbytes
-        if held_bytes > _ROW_GROUP_BYTES or taken > file_bytes:
-            file.write(pa.Table.from_batches(held))
-            held, held_bytes = [], 0
-        if taken > file_bytes:
-            ended.append(file.end())
-            file = None
-    if file is not None:
-        if held:
-            file.write(pa.Table.from_batches(held))
-        ended.append(file.end())
-    return ended
+            return
+        if self._file is None:
+            self._file, self._taken = self._begin(), 0
+        self._held.append(batch)
+        self.held_bytes += batch.nbytes
+        self._taken += batch.nbytes
+        if self.held_bytes > ROW_GROUP_BYTES or self._taken > self._file_bytes:
+            self.flush()
+        if self._taken > self._file_bytes:
+            self._end()
+
+    def flush(self) -> None:
+        """Write what is held as a row group."""
+        if self._file is not None and self._held:
+            self._file.write(pa.Table.from_batches(self._held))
+            self._held, self.held_bytes = [], 0
+
+    def end(self) -> list[Ended_co]:
+        """No more rows; what `OpenFile.end` said of each file."""
+        self.flush()
+        self._end()
+        return self._ended
+
+    def _end(self) -> None:
+        if self._file is not None:
+            self._ended.append(self._file.end())
+            self._file = None

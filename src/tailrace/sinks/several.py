@@ -7,6 +7,7 @@ So what one sink cannot take holds up the others too, and nothing is lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Sink, Unit, Written
 
@@ -35,7 +36,8 @@ class SeveralSinks:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """What the first sink wrote. See `Sink.write`."""
-        written = [sink.write(batch) for sink in self._sinks]
+        cached = replace(batch, once=batch.frame)
+        written = [sink.write(cached) for sink in self._sinks]
         return written[0]
 
     def close(self) -> None:

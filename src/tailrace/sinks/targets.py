@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from tailrace.sinks.base import CellBatch, Written
+from tailrace.sinks.base import Written
 from tailrace.sinks.parts import Part
 from tailrace.transform.route import Router
 
@@ -23,13 +23,13 @@ class TargetPool:
         self._router = router
         self._pool = ThreadPoolExecutor(parallelism, "sink-target")
 
-    def write(self, batch: CellBatch, write: Callable[[str, list[Part]], None]) -> list[Written]:
-        """Call `write` with each target's name and its parts of `batch`.
+    def write(self, parts: Iterable[Part], write: Callable[[str, list[Part]], None]) -> list[Written]:
+        """Call `write` with each target's name and its parts of a batch.
 
         Raises:
             Exception: the first that `write` raised, after all have ended: none writes on.
         """
-        work = by_target(batch.parts, self._router)
+        work = by_target(parts, self._router)
         self.run([partial(write, name, parts) for name, parts in work.items()])
         return written(work)
 

@@ -19,7 +19,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -119,8 +119,8 @@ class BatchGate:
         try:
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
-            with self._cells(frame) as cells:
-                written = self._sink.write(CellBatch(stream, batch_id, cells, end))
+            with self._cells(frame) as cells, closing(CellBatch(stream, batch_id, cells, end)) as batch:
+                written = self._sink.write(batch)
             failpoint("sink.committed")
             self.written = batch_id
             self._watcher.on_written(batch_id, written)
@@ -132,13 +132,15 @@ class BatchGate:
 
     @contextmanager
     def _cells(self, frame: DataFrame) -> Iterator[DataFrame]:
-        """The transformed cells, cached: an action on a frame that is not reads the source again."""
-        with _cached(frame) as cells:
-            if self._transform.does_nothing:
-                yield cells
-            else:
-                with _cached(self._transform(cells)) as transformed:
-                    yield transformed
+        """The transformed cells."""
+        if self._transform.does_nothing:
+            yield frame
+            return
+        frame.persist()
+        try:
+            yield self._transform(frame)
+        finally:
+            frame.unpersist()
 
     def is_noted(self) -> bool:
         """Whether Spark has noted the last batch written, if any, as done."""
@@ -149,15 +151,6 @@ class BatchGate:
         with self._lock:
             self._closed.set()
         self._idle.wait()
-
-
-@contextmanager
-def _cached(frame: DataFrame) -> Iterator[DataFrame]:
-    frame.persist()
-    try:
-        yield frame
-    finally:
-        frame.unpersist()
 
 
 @dataclass

@@ -17,8 +17,8 @@ from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.columns import follow
 from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
+from tailrace.sinks.delta.rows import NewRows
 from tailrace.sinks.delta.table import DeltaTable, Shape, path_of
-from tailrace.sinks.unpack import Unpack
 from tailrace.spark.jvm import DeltaState, Mark
 
 #: The batch that brought a change.
@@ -97,14 +97,14 @@ class Pending:
         """Whether the commit with `mark` is in it, merged meanwhile or not."""
         return self._state is not None and self._state.transactions.get(mark.app, -1) >= mark.version
 
-    def add(self, cells: DataFrame, unpack: Unpack, fields: pa.Schema, count: int, mark: Mark) -> None:
-        """Let the changes of `cells` wait; at most `count`."""
+    def add(self, rows: NewRows, count: int, mark: Mark) -> None:
+        """Let changes wait; at most `count`."""
         if self._state is None:
-            columns = pa.schema([*fields, BATCH])
+            columns = pa.schema([*rows.fields, BATCH])
             self._table.create(Shape(columns, self._properties | _KEPT, partition_by=BATCH.name))
         else:
-            self._table.change(follow(self._table.path, self._table.schema(), fields))
-        self._table.append(cells, unpack, fields, mark, {BATCH.name: mark.version})
+            self._table.change(follow(self._table.path, self._table.schema(), rows.fields))
+        self._table.append(rows, mark, {BATCH.name: mark.version})
         self._state = self._table.state()
         self.batches[mark.version] = self.batches.get(mark.version, 0) + count
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
@@ -18,9 +21,12 @@ from tailrace.sinks.delta.conflict import retried
 from tailrace.sinks.delta.form import Form
 from tailrace.sinks.delta.maintenance import Maintenance
 from tailrace.sinks.delta.pending import changes_path
+from tailrace.sinks.delta.rows import Staging
 from tailrace.sinks.delta.schedule import Schedule
 from tailrace.sinks.delta.target import Point, Target
-from tailrace.sinks.parts import SNAPSHOT, Part
+from tailrace.sinks.parquet import DataFile
+from tailrace.sinks.parts import SNAPSHOT, Expected, Part
+from tailrace.sinks.staging import Recipe, stage
 from tailrace.sinks.targets import TargetPool
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.jvm import delta_state
@@ -41,10 +47,13 @@ class DeltaSink:
     def __init__(self, settings: DeltaSettings, router: Router) -> None:
         self._settings = settings
         self._path = absolute(settings.path)
+        self._staging = f"{self._path}/_tailrace/staging"
         self._form = Form(settings.mode)
         self._pool = TargetPool(router, settings.parallelism)
         self._schedule = Schedule(settings.merge_interval)
         self._maintenance = Maintenance(settings)
+        self._router = router
+        self._expected = Expected()
         self._tables: _Tables | None = None
         #: The last batch came to grief.
         self._broken = False
@@ -100,14 +109,16 @@ class DeltaSink:
         if self._tables is None:
             self._tables = self._open(batch.spark, batch.stream)
         tables = self._tables
-        changes = sum(part.changes for part in batch.parts if part.kind != SNAPSHOT)
-        merge_now = self._schedule.is_due(time.monotonic(), tables.waiting_rows + changes)
+        with self._staged(batch, tables) as (parts, staged):
+            changes = sum(part.changes for part in parts if part.kind != SNAPSHOT)
+            merge_now = self._schedule.is_due(time.monotonic(), tables.waiting_rows + changes)
 
-        def write(name: str, parts: list[Part]) -> None:
-            target = tables.target(name)
-            retried(name, lambda: target.write(batch, parts, merge_now=merge_now))
+            def write(name: str, parts: list[Part]) -> None:
+                target = tables.target(name)
+                retried(name, lambda: target.write(batch, parts, staged, merge_now=merge_now))
 
-        written = self._pool.write(batch, write)
+            written = self._pool.write(parts, write)
+        self._expected.met(parts)
         point = Point(batch.id, batch.end)
         touched = {w.target for w in written}
         if merge_now:
@@ -116,6 +127,33 @@ class DeltaSink:
         versions, waiting = tables.versions(touched), tables.waiting()
         retried(NAME, lambda: tables.batches.add(batch.id, batch.end, versions, waiting))
         return written
+
+    @contextmanager
+    def _staged(
+        self, batch: CellBatch, tables: _Tables
+    ) -> Iterator[tuple[list[Part], dict[tuple[str, str], Staging]]]:
+        """What the batch holds, and what of it one pass has put into files."""
+        columns: dict[tuple[str, str], pa.Schema] = {}
+        recipes: dict[tuple[str, str], Recipe[DataFile]] = {}
+        expected = self._expected.shapes()
+        for key, shape in expected.items():
+            target = tables.target(self._router.target(shape.id))
+            if target.columns is not None:
+                columns[key] = target.columns
+                recipes[key] = target.recipe(key[1], shape, target.columns, self._staging)
+        if not recipes or len(recipes) < len(expected):
+            yield batch.parts, {}
+            return
+        try:
+            done = stage(batch.once.select("cell"), recipes)
+            if done is not None:
+                staged = {k: Staging(self._staging, files, columns[k]) for k, files in done.files.items()}
+                yield done.parts, staged
+                return
+        finally:
+            shutil.rmtree(self._staging, ignore_errors=True)
+        self._expected.was_wrong()
+        yield batch.parts, {}
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all that waits; the names of the targets."""
@@ -175,6 +213,7 @@ class DeltaSink:
 
     def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
         """The stream's tables; those that changes wait for are opened."""
+        shutil.rmtree(self._staging, ignore_errors=True)  # a process that was killed leaves it
         batches = Batches(session.newSession(), self._path, stream)
         tables = _Tables(self._settings, self._form, self._path, session, stream, batches)
         for name in self._left_changes():

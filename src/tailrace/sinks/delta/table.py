@@ -17,8 +17,9 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.columns import AddColumn, WidenColumn
-from tailrace.sinks.parquet import write_cells, write_rows
-from tailrace.sinks.unpack import Unpack, spark_schema, unpacked
+from tailrace.sinks.delta.rows import NewRows
+from tailrace.sinks.parquet import write_rows
+from tailrace.sinks.unpack import spark_schema
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import DeltaState, DeltaTransaction, Mark, clear_unmade, delta_state
 
@@ -100,33 +101,23 @@ class DeltaTable:
 
     # ---- rows ----------------------------------------------------------------------------------------
 
-    def append(
-        self,
-        cells: DataFrame,
-        unpack: Unpack,
-        fields: pa.Schema,
-        mark: Mark,
-        partition: Mapping[str, int] | None = None,
-    ) -> None:
-        """Append the rows of `cells`, unless a commit with `mark` is in it.
+    def append(self, rows: NewRows, mark: Mark, partition: Mapping[str, int] | None = None) -> None:
+        """Append rows, unless a commit with `mark` is in it.
 
         Args:
-            cells: one column, `cell`.
-            unpack: makes rows of a cell.
-            fields: the rows' columns.
+            rows: they.
             mark: what the commit carries.
             partition: the partition they go to, of a partitioned table.
         """
         partition = partition or {}
         if self.is_direct():
-            files = write_cells(cells, unpack, fields, self.path)
-            self._commit([file.action(partition) for file in files], mark)
+            self._commit([file.action(partition) for file in rows.into(self.path)], mark)
             return
-        rows = unpacked(cells, unpack, fields)
+        frame = rows.frame()
         for name, value in partition.items():
-            rows = rows.withColumn(name, f.lit(value).cast("long"))
+            frame = frame.withColumn(name, f.lit(value).cast("long"))
         with self.marked(mark):
-            rows.write.format("delta").mode("append").save(self.path)
+            frame.write.format("delta").mode("append").save(self.path)
 
     def append_rows(self, rows: pa.RecordBatch, mark: Mark) -> None:
         """Append rows that are here, unless a commit with `mark` is in it."""

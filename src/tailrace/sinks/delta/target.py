@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,17 +16,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.config.sinks import WriteMode
 from tailrace.errors import SinkError, StateError
+from tailrace.model.table import TableSchema
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.columns import follow, stored_schema
 from tailrace.sinks.delta.form import Form
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.pending import Pending, changes_path
+from tailrace.sinks.delta.rows import NewRows, Staging
 from tailrace.sinks.delta.table import DeltaTable, Shape, all_names
 from tailrace.sinks.delta.upsert import are_whole, upsert
-from tailrace.sinks.parquet import write_cells
+from tailrace.sinks.parquet import DataFile, rolling
 from tailrace.sinks.parts import SNAPSHOT, Part
-from tailrace.sinks.unpack import spark_schema
+from tailrace.sinks.staging import Recipe
+from tailrace.sinks.unpack import Unpack, spark_schema
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import DeltaState, Mark, in_session
 
@@ -89,6 +92,8 @@ class Target:
     cluster: bool = False
     #: What merges have taken since somebody asked, seconds.
     merging_s: float = field(default=0.0, init=False)
+    #: The source's columns that the table had last, None where tasks do not write its files.
+    columns: pa.Schema | None = field(default=None, init=False)
 
     @property
     def table(self) -> DeltaTable:
@@ -112,8 +117,33 @@ class Target:
         assert state is not None
         return state.version
 
-    def write(self, batch: CellBatch, parts: list[Part], *, merge_now: bool) -> None:
+    def recipe(self, kind: str, shape: TableSchema, columns: pa.Schema, directory: str) -> Recipe[DataFile]:
+        """How tasks write rows of a shape that the table follows already.
+
+        Args:
+            kind: SNAPSHOT or LOG.
+            shape: the shape.
+            columns: `columns` of this target.
+            directory: where the files go.
+        """
+        unpack, fields = self._rows_of(kind, columns, shape)
+        return Recipe(shape, unpack, partial(rolling, fields, directory))
+
+    def write(
+        self,
+        batch: CellBatch,
+        parts: list[Part],
+        staged: MutableMapping[tuple[str, str], Staging],
+        *,
+        merge_now: bool,
+    ) -> None:
         """Write each part that is not in the table yet; changes may be left to wait.
+
+        Args:
+            batch: the batch.
+            parts: what of it is this target's.
+            staged: what is in files already, by table and kind, made by `recipe`; what is used is taken out.
+            merge_now: whether changes are to be in the table at once.
 
         Raises:
             SinkError: the table has no key, or cannot follow its source.
@@ -128,14 +158,19 @@ class Target:
             if state.transactions.get(mark.app, -1) >= mark.version or (waits and self.pending.has(mark)):
                 continue
             columns = self._follow(part, state)
-            cells = in_session(part.cells_of(batch.frame), self.session)
+            staging = staged.pop((str(part.table), part.kind), None)
+            rows = NewRows(
+                lambda part=part: in_session(part.cells_of(batch.frame), self.session),  # type: ignore[misc]
+                *self._rows_of(part.kind, columns, part.shapes[-1]),
+                staging if staging is not None and staging.columns == columns else None,
+            )
             if not waits:
-                self._append(cells, columns, part, mark)
+                self.table.append(rows, mark)
             elif merge_now and not self.pending and is_local(self.root):
-                self._merge_cells(cells, columns, part, mark)
+                self._merge(rows, columns, part, mark)
             else:
-                unpack, fields = self.form.log(columns, part.shapes[-1].key)
-                self.pending.add(cells, unpack, fields, part.changes, mark)
+                self.pending.add(rows, part.changes, mark)
+            self.columns = columns if self.table.is_direct() else None
             failpoint("sink.table")
 
     def merge_pending(self, point: Point) -> None:
@@ -239,28 +274,22 @@ class Target:
 
     # ---- writing -------------------------------------------------------------------------------------
 
-    def _append(self, cells: DataFrame, columns: pa.Schema, part: Part, mark: Mark) -> None:
-        if part.kind == SNAPSHOT:
-            unpack, fields = self.form.snapshot(columns)
-        else:
-            unpack, fields = self.form.log(columns, part.shapes[-1].key)
-        self.table.append(cells, unpack, fields, mark)
+    def _rows_of(self, kind: str, columns: pa.Schema, shape: TableSchema) -> tuple[Unpack, pa.Schema]:
+        return self.form.snapshot(columns) if kind == SNAPSHOT else self.form.log(columns, shape.key)
 
-    def _merge_cells(self, cells: DataFrame, columns: pa.Schema, part: Part, mark: Mark) -> None:
+    def _merge(self, rows: NewRows, columns: pa.Schema, part: Part, mark: Mark) -> None:
         """Merge changes that nothing waits before.
 
         They are put into files first: they are read more than once.
         """
         started = time.monotonic()
-        key = part.shapes[-1].key
-        unpack, fields = self.form.log(columns, key)
         with self._scratch("changes") as directory:
-            files = write_cells(cells, unpack, fields, directory)
+            files = rows.into(directory)
             changes = _Changes(
                 lambda: [f"{directory}/{file.name}" for file in files],
-                lambda: self.session.read.schema(spark_schema(fields)).parquet(directory),
+                lambda: self.session.read.schema(spark_schema(rows.fields)).parquet(directory),
                 columns,
-                key,
+                part.shapes[-1].key,
             )
             self._bring_in(changes, mark)
         self.merging_s += time.monotonic() - started

@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO
 from pyspark.sql import DataFrame
 
 from tailrace.sinks.parquet import ENCODING
-from tailrace.sinks.rolling import write_rolling
+from tailrace.sinks.rolling import RollingFiles
 from tailrace.sinks.unpack import Unpack, changes_of
 from tailrace.spark.jvm import map_in_arrow
 
@@ -43,7 +43,10 @@ class Place:
             batches: rows of the schema.
             file_bytes: a file is ended when it has more bytes, uncompressed; None: there is one.
         """
-        return write_rolling(batches, lambda: _File(self), sys.maxsize if file_bytes is None else file_bytes)
+        files = RollingFiles(lambda: _File(self), sys.maxsize if file_bytes is None else file_bytes)
+        for rows in batches:
+            files.add(rows)
+        return files.end()
 
 
 class _File:

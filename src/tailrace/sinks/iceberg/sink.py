@@ -87,7 +87,7 @@ class IcebergSink:
             target.write(parts)
             target.maintain(self._settings)
 
-        return self._pool.write(batch, write)
+        return self._pool.write(batch.parts, write)
 
     def close(self) -> None:
         """See `Sink.close`."""

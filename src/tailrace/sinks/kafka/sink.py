@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +34,7 @@ from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.formats.base import NO_IDS, SchemaIds
 from tailrace.formats.topics import legal
+from tailrace.model.table import TableId, TableSchema
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import (
     Capabilities,
@@ -50,6 +53,7 @@ from tailrace.sinks.kafka.librdkafka import KafkaError
 from tailrace.sinks.kafka.places import with_places
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.writer import REPORT, SHARES, Share, cut_cells, write_share
+from tailrace.sinks.parts import Expected
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.query import parse_error
 from tailrace.transform.route import Router
@@ -86,6 +90,7 @@ class KafkaSink:
         self._cluster = Cluster(self._client)
         streams = side_streams(settings, envelopes)
         self._beside = Beside(settings, self._client, self._cluster, streams, self._registry)
+        self._expected = Expected()
         self._stream: KafkaStream | None = None
 
     @property
@@ -113,22 +118,61 @@ class KafkaSink:
 
     def _write(self, batch: CellBatch) -> list[Written]:
         stream = self._open(batch)
+        written = self._write_as_expected(batch, stream)
+        if written is None:
+            written = self._write_as_found(batch, stream)
+        return written
+
+    def _write_as_found(self, batch: CellBatch, stream: KafkaStream) -> list[Written]:
+        """Write a batch once it is known what it holds."""
         written = [Written.of(part, self._router.target(part.table)) for part in batch.parts]
         if not written:
             return written
         self._beside.write(batch, stream)
         writers, missing = stream.missing(batch.id)
         if missing:
-            share = self._share(batch, stream, writers, self._topics(batch))
-            reports = _run(self._cells(batch), share, missing)
-            stream.tokens |= {r["writer"]: r["token"] for r in reports}
-            if refused := sum(r["refused"] for r in reports):
-                _log.warning(
-                    "batch %d: %d messages refused, now in `%s`", batch.id, refused, self._quarantine
-                )
-            failpoint("sink.table")
-            stream.done(batch.id, writers)
+            shapes = [shape for part in batch.parts for shape in part.shapes]
+            self._send(
+                batch, stream, self._cells(batch), self._share(batch, stream, writers, shapes), missing
+            )
+        self._expected.met(batch.parts)
         return written
+
+    def _write_as_expected(self, batch: CellBatch, stream: KafkaStream) -> list[Written] | None:
+        """Write a batch by one pass over its cells; None if it cannot be, and nothing is written."""
+        shapes = list(self._expected.shapes().values())
+        writers, missing = stream.missing(batch.id)
+        if not shapes or len(missing) < writers or self._settings.provide_transaction_metadata:
+            return None
+        share = self._share(batch, stream, writers, shapes)
+        if share.whole:
+            return None
+        share = replace(share, shapes=frozenset(shape.text for shape in shapes))
+        met = self._send(batch, stream, batch.once.select("min_seq", "cell"), share, missing)
+        if met is None:
+            self._expected.was_wrong()
+            return None
+        return [
+            Written.counted(table, kind, met[str(table), kind], self._router.target(table))
+            for table, kind in sorted((TableId.parse(name), kind) for name, kind in met)
+        ]
+
+    def _send(
+        self, batch: CellBatch, stream: KafkaStream, cells: DataFrame, share: Share, missing: list[int]
+    ) -> Counter[tuple[str, str]] | None:
+        """Have the writers `missing` write; the changes by table and kind; None if they were told to stop."""
+        reports = _run(cells, share, missing)
+        if any(report["met"] is None for report in reports):
+            return None
+        stream.tokens |= {r["writer"]: r["token"] for r in reports}
+        if refused := sum(r["refused"] for r in reports):
+            _log.warning("batch %d: %d messages refused, now in `%s`", batch.id, refused, self._quarantine)
+        failpoint("sink.table")
+        stream.done(batch.id, share.writers)
+        met: Counter[tuple[str, str]] = Counter()
+        for part in (part for report in reports for part in report["met"]):
+            met[part["table"], part["kind"]] += part["changes"]
+        return met
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -154,22 +198,30 @@ class KafkaSink:
         self._stream = stream
         return stream
 
-    def _topics(self, batch: CellBatch) -> dict[str, Topic]:
+    def _topics(self, tables: Iterable[TableId]) -> dict[str, Topic]:
         """The topic of each table."""
         settings = self._settings
-        names = {str(part.table): self._format.topic(part.table) for part in batch.parts}
+        names = {str(table): self._format.topic(table) for table in tables}
         topics = self._cluster.topics(
             names.values(), settings.topic_partitions, settings.topic_replication, settings.topic_config
         )
         return {table: topics[name] for table, name in names.items()}
 
     def _share(
-        self, batch: CellBatch, stream: KafkaStream, writers: int, topics: Mapping[str, Topic]
+        self, batch: CellBatch, stream: KafkaStream, writers: int, shapes: Sequence[TableSchema]
     ) -> Share:
+        """What the tasks of a batch must know.
+
+        Args:
+            batch: the batch.
+            stream: its stream.
+            writers: how many there are.
+            shapes: those that its changes have.
+        """
         forms: dict[str, set[str]] = {}
-        for part in batch.parts:
-            keys = [[(c, str(s.column(c).type.arrow)) for c in s.key] for s in part.shapes]
-            forms.setdefault(str(part.table), set()).update(map(str, keys))
+        for shape in shapes:
+            key = [(c, str(shape.column(c).type.arrow)) for c in shape.key]
+            forms.setdefault(str(shape.id), set()).add(str(key))
         quarantine = None
         if self._settings.on_refused_row is RefusedRow.QUARANTINE:
             name, replication = self._quarantine, self._settings.topic_replication
@@ -177,8 +229,8 @@ class KafkaSink:
         return Share(
             client=self._client,
             format=self._format,
-            ids=self._ids(batch),
-            topics=topics,
+            ids=self._ids(shapes),
+            topics=self._topics({shape.id for shape in shapes}),
             writers=writers,
             whole=frozenset(table for table, keys in forms.items() if len(keys) > 1),
             now_ms=time.time_ns() // 1_000_000,
@@ -197,11 +249,10 @@ class KafkaSink:
             return with_places(batch.frame)
         return batch.frame.select("min_seq", "cell")
 
-    def _ids(self, batch: CellBatch) -> SchemaIds:
-        """The registry's ids of all schemas in the batch."""
+    def _ids(self, shapes: Iterable[TableSchema]) -> SchemaIds:
+        """The registry's ids of all schemas of `shapes`."""
         if self._registry is None:
             return NO_IDS
-        shapes = [shape for part in batch.parts for shape in part.shapes]
         return self._registry.ids(schema for shape in shapes for schema in self._format.schemas(shape))
 
 
@@ -220,7 +271,7 @@ def _run(cells: DataFrame, share: Share, missing: list[int]) -> list[Any]:
     def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return cut_cells(share, rows)
 
-    if share.writers == 1:
+    if share.writers == 1 and share.shapes is None:
         shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
     else:
         shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(missing))

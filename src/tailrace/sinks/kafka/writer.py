@@ -5,6 +5,9 @@ many producers may write to one partition, and the changes of a key stand in it 
 
     cells ──cut_cells()──► (writer, seq, cell) ──shuffle, sort──► write_share() ──► topics, marker
 
+Where `Share.shapes` says what the batch is expected to hold, and it holds anything else, all writers are told
+to stop before the first of them has begun: a shuffle lies between.
+
 A key update's halves fall to two writers, and each half's message names the other's key in a header. Then the
 cell of either writer holds both halves, and each writes its own only.
 
@@ -20,6 +23,7 @@ from __future__ import annotations
 import time
 import uuid
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -41,12 +45,19 @@ from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.failure import FENCED, overdue, sink_error
 from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer
 from tailrace.sinks.kafka.markers import Marker, Record, read_markers
+from tailrace.sinks.parts import LOG, SNAPSHOT
 
 #: Columns of what `cut_cells` gives.
 SHARES = "writer int, seq string, cell binary"
 _SHARES = pa.schema([("writer", pa.int32()), ("seq", pa.string()), ("cell", pa.binary())])
-#: Columns of what `write_share` gives.
-REPORT = "writer int, token string, refused bigint, failure string, detail string, hint string"
+#: A cell that comes before all others of a writer that must not begin.
+_STOP = pa.py_buffer(b"")
+#: Columns of what `write_share` gives; `met`, null of a writer that was told to stop: table, kind, changes.
+REPORT = (
+    "writer int, token string, refused bigint, failure string, detail string, hint string,"
+    " met array<struct<table string, kind string, changes bigint>>"
+)
+_MET = pa.struct([("table", pa.string()), ("kind", pa.string()), ("changes", pa.int64())])
 _REPORT = pa.schema(
     [
         ("writer", pa.int32()),
@@ -55,6 +66,7 @@ _REPORT = pa.schema(
         ("failure", pa.string()),
         ("detail", pa.string()),
         ("hint", pa.string()),
+        ("met", pa.list_(_MET)),
     ]
 )
 #: Most bytes sent at once to a partition, where topics take as many.
@@ -84,6 +96,7 @@ class Share:
         marker_topic: where to.
         marker_end: markers from there on are not known to the driver.
         tokens: the producer that wrote last, by writer.
+        shapes: the shapes that changes may have, as `TableSchema.text`; None: any.
     """
 
     client: Client
@@ -100,6 +113,7 @@ class Share:
     marker_topic: str
     marker_end: int
     tokens: Mapping[int, str]
+    shapes: frozenset[bytes] | None = None
 
     def transactional_id(self, writer: int) -> str:
         """The id that only one producer at a time may have."""
@@ -114,12 +128,18 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     for rows in batches:
         for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
             batch = ChangeBatch.from_cell(cell.as_buffer())
+            if share.shapes is not None and batch.table.text not in share.shapes:
+                yield from (_piece(writer, "", _STOP) for writer in range(share.writers))
+                return
             for writer, piece in _cut(share, batch):
-                data = cell.as_buffer() if piece is batch else piece.to_cell()
-                ends = pa.py_buffer(np.array([0, data.size], np.int32))
-                one = pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
-                arrays = [pa.array([writer], pa.int32()), pa.array([seq], pa.string()), one]
-                yield pa.RecordBatch.from_arrays(arrays, schema=_SHARES)
+                yield _piece(writer, seq, cell.as_buffer() if piece is batch else piece.to_cell())
+
+
+def _piece(writer: int, seq: str | pa.StringScalar, data: pa.Buffer) -> pa.RecordBatch:
+    ends = pa.py_buffer(np.array([0, data.size], np.int32))
+    one = pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
+    arrays = [pa.array([writer], pa.int32()), pa.array([seq], pa.string()), one]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SHARES)
 
 
 def _cut(share: Share, batch: ChangeBatch) -> Iterator[tuple[int, ChangeBatch]]:
@@ -162,6 +182,9 @@ def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
     try:
         for rows in batches:
             for writer, cell in zip(rows.column(0).to_pylist(), rows.column(2), strict=True):
+                if not len(cell.as_buffer()):
+                    yield _row([writer, None, None, None, None, None, None])
+                    return
                 if transaction is not None and transaction.writer != writer:
                     yield transaction.finish()
                     transaction = None
@@ -195,7 +218,7 @@ def _row(report: list[object]) -> pa.RecordBatch:
 
 def _failed(error: SinkError) -> pa.RecordBatch:
     kind = "transient" if isinstance(error, TransientSinkError) else "definite"
-    return _row([None, kind, None, error.message, error.detail, error.hint])
+    return _row([None, kind, None, error.message, error.detail, error.hint, []])
 
 
 @dataclass
@@ -225,6 +248,7 @@ class _Writing:
     def __init__(self, share: Share, writer: int, kept: _Kept, *, done: bool) -> None:
         self.writer = writer
         self.refused = 0
+        self._met: Counter[tuple[str, str]] = Counter()
         self._share = share
         self.kept = kept
         self._done = done
@@ -241,6 +265,8 @@ class _Writing:
 
     def write(self, batch: ChangeBatch) -> None:
         """Queue the messages of one cell's changes."""
+        own = int(np.count_nonzero(self._own(batch, len(batch))))
+        self._met[str(batch.table.id), SNAPSHOT if batch.is_snapshot else LOG] += own
         if self._done:
             return
         share = self._share
@@ -296,7 +322,8 @@ class _Writing:
         """Make it durable; a row of REPORT."""
         if not self._done:
             self._commit()
-        return _row([self.writer, self.kept.token, self.refused, None, None, None])
+        met = [{"table": t, "kind": kind, "changes": n} for (t, kind), n in self._met.items()]
+        return _row([self.writer, self.kept.token, self.refused, None, None, None, met])
 
     def _commit(self) -> None:
         producer, share = self.kept.producer, self._share

@@ -1,0 +1,124 @@
+"""A batch's rows as files by one pass over its cells, if every table is met with the shape it had last.
+
+What a batch holds is known when its cells have been read; how its rows are to be written must be known
+before. So cells are kept, looked at and then written: three jobs of Spark, and more with several tables. But
+nearly all batches hold what those before them held: then tasks write each table's rows as they read its
+cells, and say what they met. Should one of them meet anything else, all that was written is thrown away, and
+the batch goes the long way, as do the next ones until one has brought nothing new.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from tailrace.model.change import ChangeBatch
+from tailrace.model.table import TableSchema
+from tailrace.sinks.parts import LOG, SNAPSHOT, Part
+from tailrace.sinks.rolling import ROW_GROUP_BYTES, RollingFiles
+from tailrace.sinks.unpack import Unpack, changes_of
+from tailrace.spark.jvm import map_in_arrow
+
+File = TypeVar("File")
+
+_REPORT = pa.schema([("met", pa.binary())])
+
+
+@dataclass(frozen=True)
+class Recipe(Generic[File]):
+    """How the changes of one table become files; goes to tasks.
+
+    Args:
+        shape: the table's shape.
+        unpack: makes rows of them.
+        begin: opens files for the rows.
+    """
+
+    shape: TableSchema
+    unpack: Unpack
+    begin: Callable[[], RollingFiles[File]]
+
+
+@dataclass(frozen=True)
+class Staged(Generic[File]):
+    """What a pass has written.
+
+    Args:
+        parts: what the batch holds.
+        files: of each part, by table and kind.
+    """
+
+    parts: list[Part]
+    files: Mapping[tuple[str, str], list[File]]
+
+
+def stage(cells: DataFrame, recipes: Mapping[tuple[str, str], Recipe[File]]) -> Staged[File] | None:
+    """Write the rows of `cells`; None if there are others than `recipes` are for.
+
+    Args:
+        cells: one column, `cell`.
+        recipes: by table and kind of cell.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        met = pickle.dumps(_write(changes_of(batches), recipes))
+        yield pa.RecordBatch.from_arrays([pa.array([met], pa.binary())], schema=_REPORT)
+
+    found: dict[tuple[str, str], _Met[File]] = {}
+    for row in map_in_arrow(cells, run, "met binary").collect():
+        report: dict[tuple[str, str], _Met[File]] | None = pickle.loads(row["met"])  # noqa: S301 - our own
+        if report is None:
+            return None
+        for key, met in report.items():
+            found.setdefault(key, _Met()).add(met)
+    parts = [
+        Part(recipes[key].shape.id, key[1], met.changes, met.cells, (recipes[key].shape,))
+        for key, met in sorted(found.items())
+    ]
+    return Staged(parts, {key: met.files for key, met in found.items()})
+
+
+@dataclass
+class _Met(Generic[File]):
+    """What of one table's cells a task has met, and the files it has made of it."""
+
+    changes: int = 0
+    cells: int = 0
+    files: list[File] = field(default_factory=list)
+
+    def add(self, other: _Met[File]) -> None:
+        self.changes += other.changes
+        self.cells += other.cells
+        self.files += other.files
+
+
+def _write(
+    changes: Iterable[ChangeBatch], recipes: Mapping[tuple[str, str], Recipe[File]]
+) -> dict[tuple[str, str], _Met[File]] | None:
+    """In a task: what was met; None: what there is no recipe for."""
+    found: dict[tuple[str, str], _Met[File]] = {}
+    open_: dict[tuple[str, str], RollingFiles[File]] = {}
+    for batch in changes:
+        key = (str(batch.table.id), SNAPSHOT if batch.is_snapshot else LOG)
+        recipe = recipes.get(key)
+        if recipe is None or recipe.shape.text != batch.table.text:
+            return None
+        if key not in open_:
+            open_[key], found[key] = recipe.begin(), _Met()
+        open_[key].add(recipe.unpack(batch))
+        found[key].add(_Met(len(batch), 1))
+        _bound(open_.values())
+    for key, files in open_.items():
+        found[key].files += files.end()
+    return found
+
+
+def _bound(open_: Iterable[RollingFiles[File]]) -> None:
+    """Hold no more rows of several tables than of one."""
+    if sum(files.held_bytes for files in open_) > ROW_GROUP_BYTES:
+        max(open_, key=lambda files: files.held_bytes).flush()
