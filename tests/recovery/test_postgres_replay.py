@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -11,6 +12,7 @@ from tailrace.errors import PositionLostError
 from tailrace.model.split import SnapshotSplit
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
+from tailrace.sources.postgres import blocks
 from tests.support.engine import Engine, changes_of, multiset, rows_of
 from tests.support.exactness import follow_to_end
 from tests.support.postgres import SUBJECTS, fill, now, options_for
@@ -88,6 +90,48 @@ def upserted(seen):
                 state[after["id"],] = after
         state.update({(row["id"],): row for row in rows_of(snapshot)})
     return state
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_table_without_a_key_is_read_by_its_blocks_and_by_one_task_when_the_batch_comes_again(
+    postgres, postgres_database, monkeypatch, partitioned
+):
+    monkeypatch.setattr(blocks, "LEAST_BLOCKS", 8)
+    split_up = " PARTITION BY RANGE (id)" if partitioned else ""
+    postgres.execute(
+        f"CREATE TABLE heap (id int, pad text){split_up}",
+        *(
+            f"CREATE TABLE heap_{n} PARTITION OF heap FOR VALUES FROM ({n * 300}) TO ({n * 700 + 300})"
+            for n in range(2 if partitioned else 0)
+        ),
+        "ALTER TABLE heap REPLICA IDENTITY FULL",
+        *(f"ALTER TABLE heap_{n} REPLICA IDENTITY FULL" for n in range(2 if partitioned else 0)),
+        "INSERT INTO heap SELECT n / 2, repeat('x', 900) FROM generate_series(0, 999) n",
+        "DELETE FROM heap WHERE id BETWEEN 100 AND 150",
+        database=postgres_database,
+    )
+    before = dict(postgres.execute("SELECT id, count(*) FROM heap GROUP BY id", database=postgres_database))
+    options = options_for(postgres, postgres_database, "public.heap")
+    with Engine(options, parallelism=4) as engine:
+        batch = engine.next()
+        while not engine.plan.splits(*batch):
+            batch = engine.next()
+        postgres.execute(
+            "UPDATE heap SET pad = 'newer' WHERE id IN (7, 299, 480)",
+            "DELETE FROM heap WHERE id BETWEEN 310 AND 330",
+            "INSERT INTO heap SELECT n, 'new' FROM generate_series(1, 400) n",
+            database=postgres_database,
+        )
+        splits = [s for s in engine.plan.splits(*batch) if isinstance(s, SnapshotSplit)]
+        assert len(splits) == 4
+        snapshot, _ = engine.read(*batch)
+    rows = rows_of(snapshot)
+    assert Counter(row["id"] for row in rows) == before
+    assert {len(row["pad"]) for row in rows} == {900}
+    with Engine(options, parallelism=4) as other:
+        (split,) = (s for s in other.plan.splits(*batch) if isinstance(s, SnapshotSplit))
+        assert split.blocks is None
+        assert multiset(other.read(*batch)[0]) == multiset(snapshot)
 
 
 def test_log_of_a_batch_is_read_again_by_a_copy_of_the_slot(postgres, postgres_database, monkeypatch):

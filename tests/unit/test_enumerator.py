@@ -64,6 +64,9 @@ class FakeSource:
         at = 0 if after is None else after[0]
         return (at + rows,) if at + rows < self.rows[str(schema.id)] else None
 
+    def divided(self, split, tasks):
+        return [split]
+
     def follow(self, start, knows):
         return self
 

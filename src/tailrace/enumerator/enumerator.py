@@ -66,6 +66,7 @@ class Enumerator:
     ) -> None:
         self._options = options
         self._source = source
+        self._parallelism = parallelism
         self._pace = Pace(parallelism, clock)
         self._clock = clock
         self._log: Log | None = None
@@ -137,9 +138,9 @@ class Enumerator:
             for name, table_ranges in ranges.items():
                 if name not in schemas:
                     continue  # dropped since: what it held at P is gone, the log tells of the drop
-                out.extend(
-                    SnapshotSplit(schemas[name], r.after, r.upto, as_of, page_rows) for r in table_ranges
-                )
+                for r in table_ranges:
+                    split = SnapshotSplit(schemas[name], r.after, r.upto, as_of, page_rows)
+                    out.extend(self._source.divided(split, self._parallelism))
         return out
 
     def commit(self, end: StreamOffset) -> None:

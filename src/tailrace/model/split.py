@@ -23,6 +23,8 @@ class SnapshotSplit:
         upto: rows with this or a smaller key, None: to the last row.
         as_of: the position, as JSON (the source's Position.to_json()).
         page_rows: most rows one SELECT may return; the reader pages through the range.
+        blocks: of those rows the ones in these blocks of the table: from one on, up to before another (None:
+            to the last); None: all. Only for rows that need not be put back.
     """
 
     table: TableSchema
@@ -30,6 +32,7 @@ class SnapshotSplit:
     upto: Key | None
     as_of: Mapping[str, Any]
     page_rows: int
+    blocks: tuple[int, int | None] | None = None
 
 
 @dataclass(frozen=True)

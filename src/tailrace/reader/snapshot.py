@@ -19,6 +19,7 @@ from tailrace.model.change import OP_READ, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.fit import fit_rows
 from tailrace.reader.rewind import Rewind
+from tailrace.reader.rewind_rows import RewindRows
 from tailrace.sources.base import Session
 
 #: Rows per emitted batch: large enough to be columnar, small enough for caches (reference/spark.md §2).
@@ -35,6 +36,9 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
     """
     if exact:
         session.wait_visible(split.as_of)
+    if not split.table.key:
+        yield from _without_key(split, session, exact=exact)
+        return
     rewind = Rewind(split.table, keys_only=session.keys_only)
     read_to = split.as_of
     for page in session.pages(split):
@@ -43,21 +47,33 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
             continue
         high = session.log_end(read_to).to_json()
         if high != read_to:
-            for batch in session.changes(_log_between(split, read_to, high)):
-                if batch.table.id == split.table.id:
-                    rewind.observe(batch)
+            for batch in _changes_between(split, session, read_to, high):
+                rewind.observe(batch)
             read_to = high
         in_range = session.within(split.table, rewind.keys, page.after, page.upto)
         yield from _batches(split, session, rewind.apply(page.rows, in_range))
 
 
-def _log_between(split: SnapshotSplit, start: Mapping[str, Any], end: Mapping[str, Any]) -> LogSplit:
-    return LogSplit(
-        start=start,
-        end=end,
-        finished=frozenset({str(split.table.id)}),
-        keys={split.table.id: split.table.key},
-    )
+def _without_key(split: SnapshotSplit, session: Session, *, exact: bool) -> Iterator[ChangeBatch]:
+    """The rows of a table without a key, which are read exactly as of the log's end."""
+    rewind = RewindRows(split.table)
+    high = split.as_of
+    for page in session.pages(split):
+        if exact and high is split.as_of:
+            high = session.log_end(split.as_of).to_json()
+            for batch in _changes_between(split, session, split.as_of, high) if high != split.as_of else ():
+                rewind.observe(batch)
+        yield from _batches(split, session, rewind.apply(page.rows))
+    rewind.require_all_found()
+
+
+def _changes_between(
+    split: SnapshotSplit, session: Session, start: Mapping[str, Any], end: Mapping[str, Any]
+) -> Iterator[ChangeBatch]:
+    """The changes of the split's table in `(start, end]`."""
+    finished = frozenset({str(split.table.id)})
+    log = LogSplit(start=start, end=end, finished=finished, keys={split.table.id: split.table.key})
+    return (batch for batch in session.changes(log) if batch.table.id == split.table.id)
 
 
 def _batches(split: SnapshotSplit, session: Session, rows: pa.StructArray) -> Iterator[ChangeBatch]:

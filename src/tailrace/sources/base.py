@@ -136,6 +136,9 @@ class Source(Protocol):
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`, None when fewer remain."""
 
+    def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
+        """`split` as up to `tasks` splits, where its rows can be told apart by more than their keys."""
+
     def follow(self, start: Any, knows: Callable[[TableId], bool]) -> Log:
         """Follow the log from `start` on."""
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pymysql
 
 from tailrace.config.options import SourceOptions
-from tailrace.model.split import Key, LogSplit
+from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
 from tailrace.sources.mysql import catalog, keys, preflight
@@ -102,6 +102,10 @@ class MySqlSource:
 
     def keep_log(self) -> None:
         """A binary log keeps itself."""
+
+    def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:  # noqa: ARG002
+        """`split` itself: InnoDB tells rows apart by their keys only."""
+        return [split]
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""

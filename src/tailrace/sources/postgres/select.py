@@ -17,6 +17,7 @@ from tailrace.errors import TransientSourceError
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
+from tailrace.sources.postgres.blocks import block_condition
 from tailrace.sources.postgres.connection import Connection, sqlstate
 from tailrace.sources.postgres.keys import NOTHING, range_condition
 from tailrace.sources.postgres.literal import string, table_name
@@ -95,7 +96,7 @@ def copy_pages(connection: Connection, split: SnapshotSplit, table: TableSchema)
     Raises pg8000's errors, and DecodeError.
     """
     reader = CopyReader(table, batch_rows=split.page_rows)
-    connection.begin_copy(copy_statement(table, split.after, split.upto))
+    connection.begin_copy(copy_statement(table, split.after, split.upto, split.blocks))
     while not reader.ended:
         count = connection.socket.recv_into(reader.room())
         if not count:
@@ -110,7 +111,11 @@ def copy_pages(connection: Connection, split: SnapshotSplit, table: TableSchema)
     yield Page(pa.array([], table.arrow), split.after, split.upto)
 
 
-def copy_statement(table: TableSchema, after: Key | None, upto: Key | None) -> str:
-    """The COPY of all columns of the rows in `(after, upto]`."""
-    where = "" if after is None and upto is None else f" WHERE {range_condition(table, after, upto)}"
+def copy_statement(
+    table: TableSchema, after: Key | None, upto: Key | None, blocks: tuple[int, int | None] | None = None
+) -> str:
+    """The COPY of all columns of the rows in `(after, upto]`, or of those of them in some blocks."""
+    wanted = [] if after is None and upto is None else [range_condition(table, after, upto)]
+    wanted += [] if blocks is None else [block_condition(blocks)]
+    where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
     return f"COPY (SELECT {copy_columns(table)} FROM {table_name(table.id)}{where}) TO STDOUT (FORMAT binary)"

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TransientSourceError
-from tailrace.model.split import Key, LogSplit
+from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
 from tailrace.sources.postgres import catalog, keys, preflight, publication, slot
+from tailrace.sources.postgres.blocks import by_blocks, is_read_as_it_is
 from tailrace.sources.postgres.connection import Connection, LastingConnection, retrying
 from tailrace.sources.postgres.follower import LogFollower
 from tailrace.sources.postgres.literal import table_name
@@ -163,6 +164,12 @@ class PostgresSource:
         if not table.key:
             return None
         return self._asking(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
+
+    def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
+        """`split` by the blocks of its table, if that has no key and is large."""
+        if split.table.key or not is_read_as_it_is(split):
+            return [split]
+        return self._asking(lambda c: by_blocks(c, split, tasks), f"planning reads of {split.table.id}")
 
     def follow(self, start: PostgresPosition, knows: Callable[[TableId], bool]) -> PostgresLog:
         """Follow the log from `start` on."""
