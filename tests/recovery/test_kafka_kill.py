@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 
 import pytest
 
 from tailrace.devservers.server import wait_until
 from tests.recovery.test_kill import in_order, source_rows
 from tests.support.kills import BACKLOG_S, SMALL_CHUNKS, TABLES, run_through, writing
-from tests.support.pipelines import PipelineProcess
+from tests.support.pipelines import FIRST_REPORT_S, PipelineProcess
 from tests.support.topics import messages
 
 #: (failpoint, who is killed): a worker with its transaction open, the JVM between the commits of two writers.
@@ -98,17 +99,21 @@ def test_topics_are_exact_after_fifty_random_kills_of_driver_and_broker(mysql, k
     for number in range(51):
         with writing(mysql, busy):
             if number % 3:
-                run.run_for(draw.uniform(6, 20))
+                run.work_for(draw.uniform(0, 8))
             else:
-                breaking = threading.Thread(target=_break_soon, args=(kafka, draw.uniform(4, 12)))
+                breaking = threading.Thread(
+                    target=_break, args=(kafka, run, run.reports(), draw.uniform(0, 8))
+                )
                 breaking.start()
-                run.run_for(40)
+                run.work_for(20)
                 breaking.join()
     assert run.run(timeout_s=BACKLOG_S) == 0, run.output()
     assert_exact(mysql, kafka, busy)
 
 
-def _break_soon(kafka, after_s):
-    wait_until(lambda: False, after_s)
+def _break(kafka, run, reports, after_s):
+    """Kill the broker so long after the run's first report, and start it again."""
+    wait_until(lambda: run.reports() > reports, FIRST_REPORT_S)
+    time.sleep(after_s)
     kafka.kill()
     kafka.start()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from tailrace.devservers.server import wait_until
+from tailrace.errors import TailraceError
 from tests.support.pipelines import PipelineProcess
 from tests.support.workload import SUBJECTS, Writers, fill
 
@@ -45,6 +49,29 @@ def writing(server, database: str) -> Iterator[None]:
     )
     with first, second:
         yield
+
+
+@contextmanager
+def brought_back(target) -> Iterator[None]:
+    """Start the server `target` again when it has been killed."""
+    ended = threading.Event()
+
+    def start() -> None:
+        wait_until(lambda: ended.is_set() or not target.running, BACKLOG_S)
+        ended.wait(1)
+        for _ in range(30):  # what is left of PostgreSQL's processes may still hold its memory
+            with suppress(TailraceError):
+                target.start()
+                return
+            time.sleep(1)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def run_through(server, database: str, run: PipelineProcess, kills: Iterable[tuple[str, str]]) -> None:

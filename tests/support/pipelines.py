@@ -18,7 +18,7 @@ from tailrace.devservers.server import wait_until
 from tailrace.observe.failpoints import VARIABLE
 
 #: How long a pipeline may take to its first report, on a loaded machine.
-_FIRST_REPORT_S = 120
+FIRST_REPORT_S = 120
 
 
 class PipelineProcess:
@@ -89,7 +89,7 @@ class PipelineProcess:
         """Run for so long after its first report on a batch, then kill everything, unless it has ended."""
 
         def kill_in_time() -> None:
-            wait_until(lambda: self.reports() > before or ended.is_set(), _FIRST_REPORT_S)
+            wait_until(lambda: self.reports() > before or ended.is_set(), FIRST_REPORT_S)
             ended.wait(seconds)
             self.kill()
 

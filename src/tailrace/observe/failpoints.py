@@ -5,8 +5,9 @@
 Armed by the environment variable TAILRACE_FAILPOINT, `NAME=VICTIM@FILE`: the process that reaches NAME kills
 VICTIM with SIGKILL, once over all processes and restarts: whoever creates FILE first does it. VICTIM is
 `self`, or `jvm`: in a task and in the source process the nearest Java process above, which takes them with
-it; in the driver the one that it has started, and the driver goes on without it. With `raise` nobody is
-killed and InjectedError is raised.
+it; in the driver the one that it has started, and the driver goes on without it. A number is a process's id:
+of a server, which is killed while the one that reaches NAME goes on. With `raise` nobody is killed and
+InjectedError is raised.
 Points, in the order in which a batch passes them:
 
     offset.planned     source process: the batch's end is chosen, Spark has not logged it
@@ -56,8 +57,8 @@ def failpoint(name: str) -> None:
         return
     point, _, rest = armed.partition("=")
     victim, _, token = rest.partition("@")
-    if point not in POINTS or victim not in ("self", "jvm", "raise") or not token:
-        raise ConfigError(f"{VARIABLE} is wrong", f"found `{armed}`, needed NAME=self|jvm|raise@FILE")
+    if point not in POINTS or not (victim in ("self", "jvm", "raise") or victim.isdecimal()) or not token:
+        raise ConfigError(f"{VARIABLE} is wrong", f"found `{armed}`, needed NAME=self|jvm|PID|raise@FILE")
     if point != name:
         return
     try:
@@ -68,6 +69,9 @@ def failpoint(name: str) -> None:
         raise InjectedError(name)
     if victim == "self":
         os.kill(os.getpid(), signal.SIGKILL)
+    if victim.isdecimal():
+        os.kill(int(victim), signal.SIGKILL)
+        return
     java = _java_above()
     if java is None:
         os.kill(_java_below(), signal.SIGKILL)

@@ -1,0 +1,50 @@
+"""The target's server is killed while it is written to: the pipeline goes on by itself and is exact."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.recovery import test_kafka_kill, test_replica_kill
+from tests.recovery.test_kafka_kill import run as kafka_run  # noqa: F401 - a fixture
+from tests.recovery.test_replica_kill import replica  # noqa: F401 - a fixture
+from tests.support.kills import brought_back, fill_tables, writing
+
+POINTS = ("snapshot.batch", "sink.task", "sink.table", "log.batch", "sink.committed")
+REPLICAS = [("mariadb", "parts"), ("postgres", "parts"), ("postgres", "whole-batch")]
+
+
+def killed_at(server, database, process, target, points) -> None:
+    """The first point is reached with rows of the snapshot, the next ones with what was written meanwhile."""
+    for point in points:
+        with writing(server, database), brought_back(target):
+            code = process.run(failpoint=point, victim=str(target.state.pid))
+        assert code == 0, process.output()
+    assert process.run() == 0, process.output()
+
+
+@pytest.mark.parametrize("replica", [("postgres", "parts")], indirect=True, ids="-".join)
+def test_replica_is_exact_though_its_server_was_killed_between_two_tasks(replica) -> None:  # noqa: F811
+    fill_tables(replica.source, replica.database)
+    killed_at(replica.source, replica.database, replica.process, replica.server, ["sink.task"])
+    test_replica_kill.assert_exact(replica)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("replica", REPLICAS, indirect=True, ids="-".join)
+def test_replica_is_exact_though_its_server_was_killed_at_every_failpoint(replica) -> None:  # noqa: F811
+    fill_tables(replica.source, replica.database)
+    killed_at(replica.source, replica.database, replica.process, replica.server, POINTS)
+    test_replica_kill.assert_exact(replica)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_topics_are_exact_though_the_broker_was_killed_at_every_failpoint(
+    mysql,
+    kafka,
+    busy,
+    kafka_run,  # noqa: F811
+) -> None:
+    killed_at(mysql, busy, kafka_run, kafka, ("sink.produced", *POINTS))
+    test_kafka_kill.assert_exact(mysql, kafka, busy)
