@@ -46,5 +46,5 @@ def test_topics_are_exact_though_the_broker_was_killed_at_every_failpoint(
     busy,
     kafka_run,  # noqa: F811
 ) -> None:
-    killed_at(mysql, busy, kafka_run, kafka, ("sink.produced", *POINTS))
+    killed_at(mysql, busy, kafka_run, kafka, (*POINTS, "sink.produced"))
     test_kafka_kill.assert_exact(mysql, kafka, busy)
