@@ -30,7 +30,7 @@ from tailrace.transform.route import Router
 
 #: Least changes per second of an appended change log.
 APPENDED = 400_000
-#: What a backlog is read with: a batch costs a commit and three Spark jobs, however small it is.
+#: What a backlog is read with: a batch costs a commit and a Spark job, however small it is.
 _BATCH = "256m"
 #: Events of the burst per row of the table.
 _EVENTS_PER_ROW = 0.6
@@ -52,7 +52,6 @@ def _appended(source: Server, connection: Any, spark: SparkSession, events: int)
         "events",
         "cells",
         startingPosition=f"file:{part.file}:{part.start}",
-        logParallelism=str(spark_runs.TASKS),
         maxBytesPerTrigger=_BATCH,
     )
     for name in ("Delta", "Delta", "Delta", "Iceberg"):  # the JVM compiles for most of the first run

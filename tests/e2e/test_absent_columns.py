@@ -1,4 +1,4 @@
-"""Values that PostgreSQL's log leaves out (unchanged TOAST), into replicas and Iceberg."""
+"""Values that the log leaves out, into replicas and Iceberg: unchanged TOAST, MySQL's partial images."""
 
 from __future__ import annotations
 
@@ -17,15 +17,57 @@ from tests.support.sinks.iceberg import table_rows
 from tests.support.sinks.replica import replica_target
 
 PARTS, WHOLE = ReplicaTransaction
-_BIG = "repeat('{}', 3000)"
 
 
-def random_changes(random_: random.Random, count: int) -> list[str]:
+class _Postgres:
+    """Its log leaves unchanged TOAST values out."""
+
+    bytes_ = "decode(repeat('{}', 3000), 'hex')"
+    table = (
+        "CREATE TABLE t (id int PRIMARY KEY, v int, big text, raw bytea)",
+        "ALTER TABLE t ALTER big SET STORAGE EXTERNAL, ALTER raw SET STORAGE EXTERNAL",
+    )
+
+    def __init__(self, request):
+        self._server = request.getfixturevalue("postgres")
+        self._database = request.getfixturevalue("postgres_database")
+        self.options = (
+            f"url: '{self._server.url}/{self._database}', user: postgres, tables: 'public.t',"
+            f" slot-name: slot_{self._database}"
+        )
+        self.name = r"public\.t"
+
+    def execute(self, *statements):
+        return self._server.execute(*statements, database=self._database)
+
+
+class _MySql:
+    """Its log leaves out what a statement does not name, where the session says so."""
+
+    bytes_ = "unhex(repeat('{}', 3000))"
+    table = ("CREATE TABLE t (id int PRIMARY KEY, v int, big longtext, raw longblob)",)
+
+    def __init__(self, request):
+        self._server = request.getfixturevalue("mysql")
+        database = request.getfixturevalue("database")
+        self._before = (f"USE `{database}`", "SET binlog_row_image = MINIMAL")
+        self.options = (
+            f"url: 'mysql://{self._server.host}:{self._server.port}', user: {self._server.user},"
+            f" tables: '{database}.t', tls-mode: disabled"
+        )
+        self.name = rf"{database}\.t"
+
+    def execute(self, *statements):
+        return self._server.execute(*self._before, *statements)
+
+
+def random_changes(random_: random.Random, count: int, source) -> list[str]:
     """Statements over some thirty keys; few of them write both large columns."""
     statements = []
     for number in range(count):
         id_ = random_.randrange(30)
-        big, raw = _BIG.format(chr(97 + number % 26)), f"decode({_BIG.format('0f')}, 'hex')"
+        is_new = f"NOT EXISTS (SELECT 1 FROM t WHERE id = {id_})"
+        big, raw = f"repeat('{chr(97 + number % 26)}', 3000)", source.bytes_.format("0f")
         statements.append(
             random_.choice(
                 [
@@ -35,16 +77,16 @@ def random_changes(random_: random.Random, count: int) -> list[str]:
                     f"UPDATE t SET raw = {raw}, v = NULL WHERE id = {id_}",
                     f"UPDATE t SET big = 'small', raw = NULL WHERE id = {id_}",
                     f"DELETE FROM t WHERE id = {id_}",
-                    f"INSERT INTO t VALUES ({id_}, {number}, {big}, {raw}) ON CONFLICT DO NOTHING",
+                    f"INSERT INTO t SELECT {id_}, {number}, {big}, {raw} WHERE {is_new}",
                 ]
             )
         )
     return statements
 
 
-def test_targets_are_the_source_though_its_log_leaves_large_values_out(
-    request, postgres, postgres_database, spark, tmp_path
-):
+@pytest.mark.parametrize("kind", [_Postgres, _MySql])
+def test_targets_are_the_source_though_its_log_leaves_values_out(request, spark, tmp_path, kind):
+    source = kind(request)
     replicas = [replica_target(request, "mysql", PARTS), replica_target(request, "postgres", WHOLE)]
     sinks = "".join(
         f"  - {{type: {kind}, url: '{target.settings.url}', user: {target.settings.user},"
@@ -53,10 +95,9 @@ def test_targets_are_the_source_though_its_log_leaves_large_values_out(
     )
     lake = tmp_path / "lake"
     pipeline = parse_pipeline(
-        f"source: {{url: '{postgres.url}/{postgres_database}', user: postgres, tables: 'public.t',"
-        f" snapshot-chunk-rows: 10, slot-name: slot_{postgres_database}}}\n"
+        f"source: {{{source.options}, snapshot-chunk-rows: 10}}\n"
         f"sink:\n{sinks}  - {{type: iceberg, path: '{lake}', mode: upsert}}\n"
-        f"route: [{{source-table: 'public\\.t', sink-table: 'shop.t'}}]\n"
+        f"route: [{{source-table: '{source.name}', sink-table: 'shop.t'}}]\n"
         f"pipeline: {{trigger: available-now, checkpoint: '{tmp_path / 'checkpoint'}', restarts: 0}}\n"
     )
 
@@ -65,32 +106,23 @@ def test_targets_are_the_source_though_its_log_leaves_large_values_out(
             Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
 
     def expect_equal():
-        rows = postgres.execute("SELECT id, v, big, raw FROM t ORDER BY id", database=postgres_database)
+        rows = source.execute("SELECT id, v, big, raw FROM t ORDER BY id")
         expected = [dict(zip(("id", "v", "big", "raw"), row, strict=True)) for row in rows]
         found = [target.rows("shop.t") for target in replicas]
         found.append(sorted(table_rows(lake, "shop.t").to_pylist(), key=lambda row: row["id"]))
         for held in found:
             assert held == expected
 
-    postgres.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, v int, big text, raw bytea)",
-        "ALTER TABLE t ALTER big SET STORAGE EXTERNAL, ALTER raw SET STORAGE EXTERNAL",
-        f"INSERT INTO t SELECT n, n, {_BIG.format('x')}, decode({_BIG.format('ff')}, 'hex')"
-        " FROM generate_series(0, 24) n",
-        database=postgres_database,
-    )
+    big, raw = "repeat('x', 3000)", source.bytes_.format("ff")
+    source.execute(*source.table, *(f"INSERT INTO t VALUES ({n}, {n}, {big}, {raw})" for n in range(25)))
     run()
     expect_equal()
     random_ = random.Random(7)
     for _ in range(2):
-        postgres.execute(*random_changes(random_, 80), database=postgres_database)
+        source.execute(*random_changes(random_, 80, source))
         run()
         expect_equal()
 
-    postgres.execute(
-        f"INSERT INTO t VALUES (50, 1, {_BIG.format('y')}) ON CONFLICT DO NOTHING",
-        "UPDATE t SET id = 51 WHERE id = 50",
-        database=postgres_database,
-    )
+    source.execute(f"INSERT INTO t VALUES (50, 1, {big}, {raw})", "UPDATE t SET id = 51 WHERE id = 50")
     with pytest.raises(Exception, match="REPLICA IDENTITY FULL"):
         run()
