@@ -1,4 +1,4 @@
-"""Lake tables are exact after kills: versions of rows, merges that wait, Iceberg."""
+"""Lake tables are exact after kills: versions of rows, merges that wait, Iceberg, files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from tests.recovery.test_kill import in_order, replayed, source_rows
-from tests.support.kills import SMALL_CHUNKS, TABLES, run_through, run_with_random_kills
+from tests.support.kills import KILLS, SMALL_CHUNKS, TABLES, run_through, run_with_random_kills
 from tests.support.pipelines import PipelineProcess, delta_rows
 from tests.support.sinks.iceberg import table_rows
 
@@ -48,6 +48,14 @@ def iceberg_changes_are_exact(mysql, spark, run, database):
         assert in_order(replayed(changes, subject.key)) == in_order(source_rows(mysql, table))
 
 
+def files_are_exact(mysql, spark, run, database):
+    for subject in TABLES:
+        table = f"{database}.{subject.name}"
+        found = spark.read.parquet(str(run.targets / table)).drop("tailrace_batch")
+        changes = [row.asDict() for row in found.collect()]
+        assert in_order(replayed(changes, subject.key)) == in_order(source_rows(mysql, table))
+
+
 class _Before(dict):
     """A row before, as Spark has it."""
 
@@ -76,6 +84,7 @@ SINKS = {
     "upsert-waiting": ({"type": "delta", "mode": "upsert", "merge-interval": 5}, upserts_are_exact, ()),
     "iceberg": ({"type": "iceberg"}, iceberg_rows_are_exact, (("sink.table", "self"),)),
     "iceberg-changelog": ({"type": "iceberg", "mode": "changelog"}, iceberg_changes_are_exact, ()),
+    "parquet": ({"type": "parquet"}, files_are_exact, ()),
 }
 
 
@@ -86,6 +95,17 @@ def test_lake_tables_are_exact_after_kills_at_failpoints(mysql, busy, spark, tmp
     sink = {**settings, "path": str(tmp_path / "tables")}
     run = PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, **SMALL_BATCHES)
     run_through(mysql, busy, run, kills)
+    assert_exact(mysql, spark, run, busy)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", list(SINKS))
+def test_lake_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spark, tmp_path, name):
+    settings, assert_exact, own_kills = SINKS[name]
+    sink = {**settings, "path": str(tmp_path / "tables")}
+    run = PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, **SMALL_BATCHES)
+    run_through(mysql, busy, run, (*KILLS, *own_kills))
     assert_exact(mysql, spark, run, busy)
 
 
