@@ -41,33 +41,38 @@ class RollingFiles(Generic[Ended_co]):
         #: Bytes of rows that are not in a file yet.
         self.held_bytes = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a file that more rows go to."""
+        return self._file is not None
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows."""
         if batch.num_rows == 0:
             return
-        if self._file is None:
-            self._file, self._taken = self._begin(), 0
         self._held.append(batch)
         self.held_bytes += batch.nbytes
         self._taken += batch.nbytes
-        if self.held_bytes > ROW_GROUP_BYTES or self._taken > self._file_bytes:
-            self.flush()
         if self._taken > self._file_bytes:
-            self._end()
+            self.roll()
+        elif self.held_bytes > ROW_GROUP_BYTES:
+            self.flush()
 
     def flush(self) -> None:
-        """Write what is held as a row group."""
-        if self._file is not None and self._held:
+        """Write what is held as a row group; only now is a file begun."""
+        if self._held:
+            self._file = self._file or self._begin()
             self._file.write(pa.Table.from_batches(self._held))
             self._held, self.held_bytes = [], 0
 
-    def end(self) -> list[Ended_co]:
-        """No more rows; what `OpenFile.end` said of each file."""
+    def roll(self) -> None:
+        """End the file; more rows go to another one."""
         self.flush()
-        self._end()
-        return self._ended
-
-    def _end(self) -> None:
         if self._file is not None:
             self._ended.append(self._file.end())
-            self._file = None
+            self._file, self._taken = None, 0
+
+    def end(self) -> list[Ended_co]:
+        """No more rows; what `OpenFile.end` said of each file."""
+        self.roll()
+        return self._ended

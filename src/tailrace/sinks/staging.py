@@ -10,7 +10,7 @@ the batch goes the long way, as do the next ones until one has brought nothing n
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -26,6 +26,8 @@ from tailrace.spark.jvm import map_in_arrow
 
 File = TypeVar("File")
 
+#: Files that a task fills at the same time, of those that have a row group already.
+_MOST_OPEN = 64
 _REPORT = pa.schema([("met", pa.binary())])
 
 
@@ -102,23 +104,35 @@ def _write(
 ) -> dict[tuple[str, str], _Met[File]] | None:
     """In a task: what was met; None: what there is no recipe for."""
     found: dict[tuple[str, str], _Met[File]] = {}
-    open_: dict[tuple[str, str], RollingFiles[File]] = {}
+    filled: dict[tuple[str, str], RollingFiles[File]] = {}
+    held = 0
     for batch in changes:
         key = (str(batch.table.id), SNAPSHOT if batch.is_snapshot else LOG)
         recipe = recipes.get(key)
         if recipe is None or recipe.shape.text != batch.table.text:
             return None
-        if key not in open_:
-            open_[key], found[key] = recipe.begin(), _Met()
-        open_[key].add(recipe.unpack(batch))
+        if key not in filled:
+            filled[key], found[key] = recipe.begin(), _Met()
         found[key].add(_Met(len(batch), 1))
-        _bound(open_.values())
-    for key, files in open_.items():
+        files = filled[key]
+        held -= files.held_bytes
+        files.add(recipe.unpack(batch))
+        held += files.held_bytes
+        if held > ROW_GROUP_BYTES:
+            held = _relieved(filled.values())
+    for key, files in filled.items():
         found[key].files += files.end()
     return found
 
 
-def _bound(open_: Iterable[RollingFiles[File]]) -> None:
-    """Hold no more rows of several tables than of one."""
-    if sum(files.held_bytes for files in open_) > ROW_GROUP_BYTES:
-        max(open_, key=lambda files: files.held_bytes).flush()
+def _relieved(filled: Collection[RollingFiles[File]]) -> int:
+    """Hold no more rows of many tables than of one, and not many files open; the bytes that are held then."""
+    held = sum(files.held_bytes for files in filled)
+    for files in sorted(filled, key=lambda files: files.held_bytes, reverse=True):
+        if held <= ROW_GROUP_BYTES // 2:
+            break
+        held -= files.held_bytes
+        files.flush()
+        if sum(files.is_open for files in filled) > _MOST_OPEN:
+            files.roll()
+    return held

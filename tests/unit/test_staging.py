@@ -1,0 +1,126 @@
+"""Files that are filled side by side: whatever comes, all rows are in them, few are open, little is held."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from tailrace.sinks import rolling, staging
+from tailrace.sinks.parts import LOG, SNAPSHOT, Expected, Part
+from tailrace.sinks.rolling import RollingFiles
+from tailrace.sinks.staging import Recipe, _write
+from tailrace.sinks.unpack import log_rows
+from tests.support.changes import INT, TEXT, changes, table
+
+
+class Files:
+    """What would be files: the numbers of rows in their row groups."""
+
+    def __init__(self):
+        self.open, self.most_open, self.groups = 0, 0, []
+
+    def begin(self):
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        return _File(self)
+
+
+class _File:
+    def __init__(self, files):
+        self._files, self._groups = files, []
+
+    def write(self, rows):
+        self._groups.append(rows.num_rows)
+
+    def end(self):
+        self._files.open -= 1
+        return self._groups
+
+
+def shape(name):
+    return table(("id", INT), ("name", TEXT), key=("id",), name=f"shop.{name}")
+
+
+def created(of, first, count):
+    return changes(
+        of, [("c", None, {"id": i, "name": "x" * 50}) for i in range(first, first + count)], first=first
+    )
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(rolling, "ROW_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(staging, "ROW_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(staging, "_MOST_OPEN", 5)
+
+
+def test_many_tables_hold_no_more_than_one_and_keep_few_files_open(small):
+    files, shapes = Files(), [shape(f"t{n}") for n in range(30)]
+    columns = pa.schema([("id", pa.int32()), ("name", pa.string())])
+    held = []
+
+    def begin():
+        held.append(RollingFiles(files.begin, 100_000))
+        return held[-1]
+
+    recipes = {(str(s.id), LOG): Recipe(s, log_rows(columns), begin) for s in shapes}
+    draw, most = random.Random(1), 0
+
+    def cells():
+        nonlocal most
+        for n in range(600):
+            yield created(draw.choice(shapes), 10 * n, 10)
+            most = max(most, sum(f.held_bytes for f in held))
+
+    found = _write(cells(), recipes)
+    assert sum(met.changes for met in found.values()) == 6000
+    assert sum(met.cells for met in found.values()) == 600
+    for met in found.values():
+        assert sum(sum(groups) for groups in met.files) == met.changes
+    assert files.open == 0
+    assert files.most_open <= 6
+    assert most <= 20_000 + 5_000
+
+
+def test_one_table_has_row_groups_and_files_of_the_size_that_is_wanted(small):
+    files, only = Files(), shape("t")
+    columns = pa.schema([("id", pa.int32()), ("name", pa.string())])
+    recipe = Recipe(only, log_rows(columns), lambda: RollingFiles(files.begin, 100_000))
+    (met,) = _write((created(only, 10 * n, 10) for n in range(500)), {(str(only.id), LOG): recipe}).values()
+    assert sum(sum(groups) for groups in met.files) == 5000
+    assert all(len(groups) in (5, 6) for groups in met.files[:-1])
+    assert files.most_open == 1
+
+
+def test_what_there_is_no_recipe_for_is_noticed(small):
+    known = shape("t")
+    columns = pa.schema([("id", pa.int32()), ("name", pa.string())])
+    recipes = {(str(known.id), LOG): Recipe(known, log_rows(columns), lambda: RollingFiles(Files().begin, 1))}
+    wider = table(("id", INT), ("name", TEXT), ("more", INT), key=("id",), name="shop.t")
+    row = {"id": 1, "name": "", "more": 1}
+    for batch in (
+        created(shape("u"), 0, 1),
+        changes(wider, [("c", None, row)]),
+        changes(known, [("r", None, {"id": 1, "name": ""})]),
+    ):
+        assert _write([created(known, 0, 1), batch], recipes) is None
+
+
+def test_nothing_is_expected_after_it_was_wrong_until_a_batch_brings_nothing_new():
+    one, two, three = (Part(s.id, LOG, 1, 1, (s,)) for s in map(shape, "abc"))
+    expected = Expected()
+    assert not expected.shapes()
+    expected.met([one])
+    assert list(expected.shapes()) == [("shop.a", LOG)]
+    expected.was_wrong()
+    assert not expected.shapes()
+    expected.met([one, two])
+    assert not expected.shapes()
+    expected.met([two, three])
+    assert not expected.shapes()
+    expected.met([])
+    assert set(expected.shapes()) == {(f"shop.{n}", LOG) for n in "abc"}
+    expected.met([Part(one.table, SNAPSHOT, 1, 1, one.shapes)])
+    assert ("shop.a", SNAPSHOT) in expected.shapes()
