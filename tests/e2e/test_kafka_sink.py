@@ -11,11 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
 from tailrace.devservers import KafkaServer, RegistryServer
+from tailrace.devservers.server import wait_until
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.model.change import ORIGIN
 from tailrace.sinks.base import CellBatch, StreamId
@@ -121,6 +123,25 @@ def test_batch_like_those_before_it_is_read_once_and_another_is_not_begun_in_vai
         f'{{"id":{i}}}'.encode()
         for i in (1, 2, 3, 9, 12, 13, *(n + i for n in (10, 30, 50, 70) for i in range(9)))
     }
+    assert len(messages(kafka, f"{prefix}.shop.u")) == 1
+
+
+def test_topic_that_was_deleted_is_not_made_again_for_what_is_expected_only(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_FRESH_S", 0)
+    sink = open_sink()
+    both = [("log", changes(shape, [("c", None, row(1))])) for shape in (SHAPE, OTHER)]
+    sink.write(batch_of(spark, prefix, 0, *both))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([f"{prefix}.shop.u"])[f"{prefix}.shop.u"].result(30)
+    wait_until(lambda: f"{prefix}.shop.u" not in admin.list_topics(timeout=10).topics, 30)
+    batch = batch_of(spark, prefix, 1, ("log", changes(SHAPE, [("c", None, row(2))], first=10)))
+    sink.write(batch)
+    assert not batch.once.is_cached
+    assert len(messages(kafka, f"{prefix}.shop.t")) == 2
+    assert f"{prefix}.shop.u" not in admin.list_topics(timeout=10).topics
+    sink.write(batch_of(spark, prefix, 2, ("log", changes(OTHER, [("c", None, row(2))], first=20))))
     assert len(messages(kafka, f"{prefix}.shop.u")) == 1
 
 

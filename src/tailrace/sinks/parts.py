@@ -89,6 +89,11 @@ class Expected:
         self._was_wrong = self._was_wrong and any(self._shapes.get(k) != shape for k, shape in last.items())
         self._shapes |= last
 
+    def forget(self, tables: Iterable[TableId]) -> None:
+        """These tables are gone."""
+        gone = set(map(str, tables))
+        self._shapes = {key: shape for key, shape in self._shapes.items() if key[0] not in gone}
+
     def was_wrong(self) -> None:
         """A batch held anything else."""
         self._was_wrong = True

@@ -81,19 +81,31 @@ class Cluster:
             SinkError: a topic cannot be made.
         """
         wanted = set(names)
+        there = self.found(wanted)
+        if absent := wanted - there.keys():
+            self._make(absent, partitions, replication, config)
+            deadline = time.monotonic() + _TIMEOUT_S
+            while (
+                absent := wanted - (there := self.found(wanted)).keys()
+            ):  # the broker that answers has to hear
+                if time.monotonic() > deadline:
+                    raise sink_error("UNKNOWN_TOPIC_OR_PART", "it was made but is not listed", min(absent))
+                time.sleep(0.05)
+        return there
+
+    def found(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of the topics of these names that are there."""
+        wanted = set(names)
         if time.monotonic() - self._looked > _FRESH_S:
             self._topics = {}
-        missing = wanted - self._topics.keys()
-        if missing:
+        if unknown := wanted - self._topics.keys():
             there = self._list()
-            if absent := missing - there.keys():
-                self._make(absent, partitions, replication, config)
-                there = self._await(missing)
-            limits = self._limits(missing)
-            for name in missing:
+            known = unknown & there.keys()
+            limits = self._limits(known) if known else {}
+            for name in known:
                 self._topics[name] = Topic(name, there[name], limits.get(name, _DEFAULT_LIMIT))
             self._looked = time.monotonic()
-        return {name: self._topics[name] for name in wanted}
+        return {name: self._topics[name] for name in wanted & self._topics.keys()}
 
     def _list(self) -> dict[str, int]:
         """Partitions of every topic."""
@@ -127,18 +139,6 @@ class Cluster:
             error = _failure(future)
             if error is not None and error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                 raise _as_ours(error, name) from error
-
-    def _await(self, names: Iterable[str]) -> dict[str, int]:
-        """Partitions of every topic, once these are known to the broker that answers."""
-        deadline = time.monotonic() + _TIMEOUT_S
-        while True:
-            there = self._list()
-            absent = sorted(set(names) - there.keys())
-            if not absent:
-                return there
-            if time.monotonic() > deadline:
-                raise sink_error("UNKNOWN_TOPIC_OR_PART", "it was made but is not listed", absent[0])
-            time.sleep(0.05)
 
     def _limits(self, names: Iterable[str]) -> dict[str, int]:
         """`max.message.bytes` of topics, as far as the brokers tell."""

@@ -140,9 +140,15 @@ class KafkaSink:
 
     def _write_as_expected(self, batch: CellBatch, stream: KafkaStream) -> list[Written] | None:
         """Write a batch by one pass over its cells; None if it cannot be, and nothing is written."""
-        shapes = list(self._expected.shapes().values())
         writers, missing = stream.missing(batch.id)
-        if not shapes or len(missing) < writers or self._settings.provide_transaction_metadata:
+        if len(missing) < writers or self._settings.provide_transaction_metadata:
+            return None
+        topics = {shape.id: self._format.topic(shape.id) for shape in self._expected.shapes().values()}
+        there = self._cluster.found(topics.values())
+        # one that somebody has deleted is made again for new changes only
+        self._expected.forget(table for table, topic in topics.items() if topic not in there)
+        shapes = list(self._expected.shapes().values())
+        if not shapes:
             return None
         share = self._share(batch, stream, writers, shapes)
         if share.whole:
