@@ -1,4 +1,4 @@
-"""Delta tables that are written by one pass over a batch: what is expected holds, or the long way is gone."""
+"""Lake tables that are written by one pass over a batch: what is expected holds, or the long way is gone."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.sinks import DeltaSettings, WriteMode
-from tailrace.sinks.base import CellBatch
+from tailrace.config.sinks import DeltaSettings, IcebergSettings, WriteMode
+from tailrace.sinks.base import CellBatch, Sink
 from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.iceberg import iceberg_sink
 from tailrace.spark.jvm import DeltaTransaction
 from tailrace.transform.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
+from tests.support.sinks.iceberg import data_files, table_rows
 
 SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
 WIDER = table(("id", INT), ("name", TEXT), ("more", INT), key=("id",))
@@ -27,11 +29,15 @@ def created(first: int, count: int, shape: Any = SHAPE) -> tuple[str, Any]:
     return "log", changes(shape, [("c", None, row) for row in rows], first=first)
 
 
+def iceberg_ids(root: Path, name: str) -> list[int]:
+    return sorted(table_rows(root, name).column("id").to_pylist())
+
+
 def ids(spark: SparkSession, root: Path, name: str) -> list[int]:
     return sorted(row["id"] for row in spark.read.format("delta").load(f"{root}/{name}").collect())
 
 
-def write(sink: DeltaSink, batch: CellBatch) -> bool:
+def write(sink: Sink, batch: CellBatch) -> bool:
     """Whether one pass has done it."""
     written = sink.write(batch)
     sums = batch.once.selectExpr("sum(changes)").collect()[0][0]
@@ -39,34 +45,64 @@ def write(sink: DeltaSink, batch: CellBatch) -> bool:
     return not batch.once.is_cached
 
 
-@pytest.fixture(params=[(WriteMode.CHANGELOG, None), (WriteMode.UPSERT, 0), (WriteMode.UPSERT, 3600)])
+BATCHES = (
+    [created(1, 3), created(1, 2, OTHER)],
+    [created(10, 3), created(20, 3), created(10, 2, OTHER)],
+    [created(30, 2), created(40, 2, WIDER)],
+    [created(50, 2, WIDER)],
+    [created(60, 2, WIDER), created(60, 2, OTHER)],
+    [],
+    [created(70, 2, OTHER)],
+)
+#: Which of them one pass writes.
+EXPECTED = [False, True, False, False, True, True, True]
+IDS = [1, 2, 3, 10, 11, 12, 20, 21, 22, 30, 31, 40, 41, 50, 51, 60, 61]
+OTHER_IDS = [1, 2, 10, 11, 60, 61, 70, 71]
+
+
+@pytest.fixture
 def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    mode, interval = request.param
+    mode, interval = getattr(request, "param", (WriteMode.CHANGELOG, None))
     sink = DeltaSink(DeltaSettings(str(tmp_path), mode, merge_interval=interval), Router([]))
     yield sink
     sink.close()
 
 
+@pytest.mark.parametrize(
+    "sink",
+    [(WriteMode.CHANGELOG, None), (WriteMode.UPSERT, 0), (WriteMode.UPSERT, 3600)],
+    indirect=True,
+    ids=lambda given: f"{given[0]}-{given[1]}",
+)
 def test_what_is_expected_is_written_by_one_pass_and_what_is_not_the_long_way(
     spark: SparkSession, tmp_path: Path, sink: DeltaSink
 ) -> None:
-    batches = [
-        [created(1, 3), created(1, 2, OTHER)],
-        [created(10, 3), created(20, 3), created(10, 2, OTHER)],
-        [created(30, 2), created(40, 2, WIDER)],
-        [created(50, 2, WIDER)],
-        [created(60, 2, WIDER), created(60, 2, OTHER)],
-        [],
-        [created(70, 2, OTHER)],
-    ]
-    one_pass = [write(sink, cell_batch(spark, n, cells)) for n, cells in enumerate(batches)]
-    assert one_pass == [False, True, False, False, True, True, True]
+    one_pass = [write(sink, cell_batch(spark, n, cells)) for n, cells in enumerate(BATCHES)]
+    assert one_pass == EXPECTED
     assert not (tmp_path / "_tailrace" / "staging").exists()
     sink.close()
-    assert ids(spark, tmp_path, "shop.t") == [1, 2, 3, 10, 11, 12, 20, 21, 22, 30, 31, 40, 41, 50, 51, 60, 61]
-    assert ids(spark, tmp_path, "shop.u") == [1, 2, 10, 11, 60, 61, 70, 71]
+    assert ids(spark, tmp_path, "shop.t") == IDS
+    assert ids(spark, tmp_path, "shop.u") == OTHER_IDS
     rows = spark.read.format("delta").load(f"{tmp_path}/shop.t").where("more = 7")
     assert rows.count() == 6
+
+
+@pytest.mark.parametrize("mode", [WriteMode.CHANGELOG, WriteMode.UPSERT])
+def test_iceberg_tables_too_and_no_file_is_left_that_no_table_has(
+    spark: SparkSession, tmp_path: Path, mode: WriteMode
+) -> None:
+    sink = iceberg_sink(IcebergSettings(str(tmp_path), mode), Router([]))
+    one_pass = [write(sink, cell_batch(spark, n, cells)) for n, cells in enumerate(BATCHES)]
+    assert one_pass == EXPECTED
+    assert write(sink, cell_batch(spark, len(BATCHES) - 1, BATCHES[-1])), "it comes again"
+    sink.close()
+    assert iceberg_ids(tmp_path, "shop.t") == IDS
+    assert iceberg_ids(tmp_path, "shop.u") == OTHER_IDS
+    assert table_rows(tmp_path, "shop.t").column("more").to_pylist().count(7) == 6
+    for name in ("t", "u"):
+        root = tmp_path / "shop" / name
+        assert {f.name for f in root.glob("data/*.parquet")} == data_files(tmp_path, f"shop.{name}")
+        assert not list(root.glob("changes/*"))
 
 
 def test_batch_that_comes_again_changes_nothing(spark: SparkSession, tmp_path: Path, sink: DeltaSink) -> None:

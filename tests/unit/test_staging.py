@@ -74,7 +74,9 @@ def test_many_tables_hold_no_more_than_one_and_keep_few_files_open(small):
             yield created(draw.choice(shapes), 10 * n, 10)
             most = max(most, sum(f.held_bytes for f in held))
 
-    found = _write(cells(), recipes)
+    report = _write(cells(), recipes)
+    assert report.is_whole
+    found = report.met
     assert sum(met.changes for met in found.values()) == 6000
     assert sum(met.cells for met in found.values()) == 600
     for met in found.values():
@@ -88,7 +90,8 @@ def test_one_table_has_row_groups_and_files_of_the_size_that_is_wanted(small):
     files, only = Files(), shape("t")
     columns = pa.schema([("id", pa.int32()), ("name", pa.string())])
     recipe = Recipe(only, log_rows(columns), lambda: RollingFiles(files.begin, 100_000))
-    (met,) = _write((created(only, 10 * n, 10) for n in range(500)), {(str(only.id), LOG): recipe}).values()
+    cells = (created(only, 10 * n, 10) for n in range(500))
+    (met,) = _write(cells, {(str(only.id), LOG): recipe}).met.values()
     assert sum(sum(groups) for groups in met.files) == 5000
     assert all(len(groups) in (5, 6) for groups in met.files[:-1])
     assert files.most_open == 1
@@ -105,7 +108,9 @@ def test_what_there_is_no_recipe_for_is_noticed(small):
         changes(wider, [("c", None, row)]),
         changes(known, [("r", None, {"id": 1, "name": ""})]),
     ):
-        assert _write([created(known, 0, 1), batch], recipes) is None
+        report = _write([created(known, 0, 1), batch], recipes)
+        assert not report.is_whole
+        assert [met.files for met in report.met.values()] == [[[1]]]
 
 
 def test_nothing_is_expected_after_it_was_wrong_until_a_batch_brings_nothing_new():

@@ -51,16 +51,18 @@ class Staged(Generic[File]):
     """What a pass has written.
 
     Args:
+        is_whole: there was a recipe for all that was met; else the files are good for nothing.
         parts: what the batch holds.
         files: of each part, by table and kind.
     """
 
+    is_whole: bool
     parts: list[Part]
     files: Mapping[tuple[str, str], list[File]]
 
 
-def stage(cells: DataFrame, recipes: Mapping[tuple[str, str], Recipe[File]]) -> Staged[File] | None:
-    """Write the rows of `cells`; None if there are others than `recipes` are for.
+def stage(cells: DataFrame, recipes: Mapping[tuple[str, str], Recipe[File]]) -> Staged[File]:
+    """Write the rows of `cells`.
 
     Args:
         cells: one column, `cell`.
@@ -72,17 +74,17 @@ def stage(cells: DataFrame, recipes: Mapping[tuple[str, str], Recipe[File]]) -> 
         yield pa.RecordBatch.from_arrays([pa.array([met], pa.binary())], schema=_REPORT)
 
     found: dict[tuple[str, str], _Met[File]] = {}
+    is_whole = True
     for row in map_in_arrow(cells, run, "met binary").collect():
-        report: dict[tuple[str, str], _Met[File]] | None = pickle.loads(row["met"])  # noqa: S301 - our own
-        if report is None:
-            return None
-        for key, met in report.items():
+        report: _Report[File] = pickle.loads(row["met"])  # noqa: S301 - our own
+        is_whole &= report.is_whole
+        for key, met in report.met.items():
             found.setdefault(key, _Met()).add(met)
     parts = [
         Part(recipes[key].shape.id, key[1], met.changes, met.cells, (recipes[key].shape,))
         for key, met in sorted(found.items())
     ]
-    return Staged(parts, {key: met.files for key, met in found.items()})
+    return Staged(is_whole, parts, {key: met.files for key, met in found.items()})
 
 
 @dataclass
@@ -99,18 +101,25 @@ class _Met(Generic[File]):
         self.files += other.files
 
 
-def _write(
-    changes: Iterable[ChangeBatch], recipes: Mapping[tuple[str, str], Recipe[File]]
-) -> dict[tuple[str, str], _Met[File]] | None:
-    """In a task: what was met; None: what there is no recipe for."""
+@dataclass
+class _Report(Generic[File]):
+    """What a task has met, up to what there was no recipe for."""
+
+    is_whole: bool
+    met: dict[tuple[str, str], _Met[File]]
+
+
+def _write(changes: Iterable[ChangeBatch], recipes: Mapping[tuple[str, str], Recipe[File]]) -> _Report[File]:
+    """In a task: write all of `changes`, or those before the first that there is no recipe for."""
     found: dict[tuple[str, str], _Met[File]] = {}
     filled: dict[tuple[str, str], RollingFiles[File]] = {}
-    held = 0
+    held, is_whole = 0, True
     for batch in changes:
         key = (str(batch.table.id), SNAPSHOT if batch.is_snapshot else LOG)
         recipe = recipes.get(key)
         if recipe is None or recipe.shape.text != batch.table.text:
-            return None
+            is_whole = False
+            break
         if key not in filled:
             filled[key], found[key] = recipe.begin(), _Met()
         found[key].add(_Met(len(batch), 1))
@@ -122,7 +131,7 @@ def _write(
             held = _relieved(filled.values())
     for key, files in filled.items():
         found[key].files += files.end()
-    return found
+    return _Report(is_whole, found)
 
 
 def _relieved(filled: Collection[RollingFiles[File]]) -> int:

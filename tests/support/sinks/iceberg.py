@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 
 from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.sinks.iceberg import iceberg_sink
@@ -39,8 +42,26 @@ def changelog(request: Any) -> SinkCase:
 
 def table_rows(path: Any, name: str) -> pa.Table:
     """The rows of a table in the catalog that the sink makes by itself."""
+    with _table(path, name) as table:
+        return table.scan().to_arrow()
+
+
+def data_files(path: Any, name: str) -> set[str]:
+    """The names of the data files that its snapshots have, old ones too."""
+    with _table(path, name) as table:
+        entries = (
+            entry
+            for snapshot in table.snapshots()
+            for manifest in snapshot.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io)
+        )
+        return {entry.data_file.file_path.rpartition("/")[2] for entry in entries}
+
+
+@contextmanager
+def _table(path: Any, name: str) -> Iterator[Table]:
     catalog = load_catalog("tailrace", type="sql", uri=f"sqlite:///{path}/_tailrace/iceberg.db")
     try:
-        return catalog.load_table(tuple(name.split("."))).scan().to_arrow()
+        yield catalog.load_table(tuple(name.split(".")))
     finally:
         catalog.close()

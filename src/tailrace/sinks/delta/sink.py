@@ -146,7 +146,7 @@ class DeltaSink:
             return
         try:
             done = stage(batch.once.select("cell"), recipes)
-            if done is not None:
+            if done.is_whole:
                 staged = {k: Staging(self._staging, files, columns[k]) for k, files in done.files.items()}
                 yield done.parts, staged
                 return

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame
 
 from tailrace.sinks.parquet import ENCODING
 from tailrace.sinks.rolling import RollingFiles
-from tailrace.sinks.unpack import Unpack, changes_of
+from tailrace.sinks.staging import Recipe
+from tailrace.sinks.unpack import changes_of
 from tailrace.spark.jvm import map_in_arrow
 
 #: A file is ended when it has so many bytes, uncompressed.
@@ -43,10 +44,14 @@ class Place:
             batches: rows of the schema.
             file_bytes: a file is ended when it has more bytes, uncompressed; None: there is one.
         """
-        files = RollingFiles(lambda: _File(self), sys.maxsize if file_bytes is None else file_bytes)
+        files = self.rolling(file_bytes)
         for rows in batches:
             files.add(rows)
         return files.end()
+
+    def rolling(self, file_bytes: int | None = _FILE_BYTES) -> RollingFiles[str]:
+        """Files that are to be filled."""
+        return RollingFiles(lambda: _File(self), sys.maxsize if file_bytes is None else file_bytes)
 
 
 class _File:
@@ -69,11 +74,17 @@ class _File:
         return self._path
 
 
-def write_cells(cells: DataFrame, unpack: Unpack, place: Place) -> list[str]:
-    """The rows of `cells` (one column `cell`) as files, one or more per task; their paths."""
+def write_cells(cells: DataFrame, recipe: Recipe[str]) -> list[str]:
+    """The rows of `cells` (one column `cell`) as files, one or more per task; their paths.
+
+    They may be of older shapes than the recipe's.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        paths = place.write(map(unpack, changes_of(batches)))
+        files = recipe.begin()
+        for changes in changes_of(batches):
+            files.add(recipe.unpack(changes))
+        paths = files.end()
         yield pa.RecordBatch.from_arrays([pa.array(paths, pa.string())], ["path"])
 
     return [row[0] for row in map_in_arrow(cells, run, "path string").collect()]

@@ -32,6 +32,7 @@ from pyiceberg.table import Table
 from tailrace.config.secret import Secret
 from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
+from tailrace.model.table import TableSchema
 from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.columns import follow, stored_schema
@@ -40,7 +41,8 @@ from tailrace.sinks.iceberg.compaction import compact
 from tailrace.sinks.iceberg.files import Place, write_cells
 from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.rewrite import insert_files, kept_files, last_changes
-from tailrace.sinks.parts import SNAPSHOT, Part
+from tailrace.sinks.parts import SNAPSHOT, Expected, Part
+from tailrace.sinks.staging import Recipe, stage
 from tailrace.sinks.targets import TargetPool
 from tailrace.sinks.unpack import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.spark.checkpoint import Directory, absolute, is_local
@@ -62,7 +64,11 @@ class IcebergSink:
         self._root = absolute(settings.path)
         if is_local(self._root):
             self._root = f"file://{self._root}"
+        self._router = router
         self._pool = TargetPool(router, settings.parallelism)
+        self._expected = Expected()
+        #: How the tables' files were written last.
+        self._layouts: dict[str, _Layout] = {}
         self._catalog: Catalog | None = None
         # One commit at a time: a catalog in SQLite knows no more.
         self._lock = threading.Lock()
@@ -82,12 +88,40 @@ class IcebergSink:
         """See `Sink.write`."""
         catalog = self._catalog = self._catalog or _catalog(self._settings, self._root)
 
-        def write(name: str, parts: list[Part]) -> None:
-            target = _Target(name, self._settings.mode, self._root, catalog, batch, self._lock)
-            target.write(parts)
-            target.maintain(self._settings)
+        with self._staged(batch) as (parts, staged):
 
-        return self._pool.write(batch.parts, write)
+            def write(name: str, parts: list[Part]) -> None:
+                target = _Target(name, self._settings.mode, self._root, catalog, batch, staged, self._lock)
+                self._layouts[name] = target.write(parts)
+                target.maintain(self._settings)
+
+            written = self._pool.write(parts, write)
+        self._expected.met(parts)
+        return written
+
+    @contextmanager
+    def _staged(self, batch: CellBatch) -> Iterator[tuple[list[Part], _StagedFiles]]:
+        """What the batch holds, and what one pass has put into files; those that nobody uses are deleted."""
+        layouts: dict[tuple[str, str], _Layout] = {}
+        recipes: dict[tuple[str, str], Recipe[str]] = {}
+        for key, shape in self._expected.shapes().items():
+            layout = layouts[key] = self._layouts[self._router.target(shape.id)]
+            recipes[key] = layout.recipe(key[1], shape)
+        if not recipes:
+            yield batch.parts, {}
+            return
+        done = stage(batch.once.select("cell"), recipes)
+        staged = {key: (layouts[key], files) for key, files in done.files.items()}
+        try:
+            if done.is_whole:
+                yield done.parts, staged
+        finally:
+            for layout, files in staged.values():
+                for path in files:
+                    layout.data.io.delete(path)
+        if not done.is_whole:
+            self._expected.was_wrong()
+            yield batch.parts, {}
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -113,6 +147,40 @@ def _catalog(settings: IcebergSettings, root: str) -> Catalog:
     return load_catalog("tailrace", type="sql", uri=uri, warehouse=root)
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """How a table's files are written.
+
+    Args:
+        mode: the table's.
+        columns: the source's columns.
+        data: where rows go.
+        changes: where changes go that rows are rewritten by.
+    """
+
+    mode: WriteMode
+    columns: pa.Schema
+    data: Place
+    changes: Place
+
+    def recipe(self, kind: str, shape: TableSchema) -> Recipe[str]:
+        """How tasks write the rows of a shape that the table follows already."""
+        if self.mode is WriteMode.CHANGELOG:
+            return Recipe(shape, log_rows(self.columns), self.data.rolling)
+        if kind == SNAPSHOT:
+            return Recipe(shape, snapshot_rows(self.columns), self.data.rolling)
+        return Recipe(shape, last_rows(self.columns, shape.key), self.changes.rolling)
+
+    def is_that_of(self, other: _Layout) -> bool:
+        """Whether files written by one are written as by the other, field ids and all."""
+        same = self.data.schema.equals(other.data.schema, check_metadata=True)
+        return same and self.columns == other.columns and self.data.directory == other.data.directory
+
+
+#: Files that are written already, and how, by table and kind; what is used is taken out.
+_StagedFiles = dict[tuple[str, str], tuple[_Layout, list[str]]]
+
+
 @dataclass
 class _Target:
     """One table, for one batch."""
@@ -122,32 +190,47 @@ class _Target:
     root: str
     catalog: Catalog
     batch: CellBatch
+    staged: _StagedFiles
     lock: threading.Lock
     _added: list[str] = field(default_factory=list)
     _removed: list[DataFile] = field(default_factory=list)
 
-    def write(self, parts: list[Part]) -> None:
-        """Write the batch, unless the table has it."""
+    def write(self, parts: list[Part]) -> _Layout:
+        """Write the batch, unless the table has it; how its files are written."""
         with self.lock:
             table = self._open(parts[0])
         if int(table.properties.get(_BATCH, "-1")) >= self.batch.id:
-            return
+            return self._layout(table, self._columns(table))
         with self.lock:
             columns = self._follow(table, parts)
-        held = held_columns(table.schema())
-        data = Place(table.io, f"{table.location()}/data", held)
+        layout = self._layout(table, columns)
         changed: list[Part] = []
         for part in parts:
             if self.mode is WriteMode.UPSERT and part.kind != SNAPSHOT:
                 changed.append(part)
             else:
-                unpack = snapshot_rows(columns) if self.mode is WriteMode.UPSERT else log_rows(columns)
-                self._added += write_cells(part.cells_of(self.batch.frame), unpack, data)
-        scratch = self._rewrite(table, columns, changed, data) if changed else []
+                self._added += self._files(part, layout)
+        scratch = self._rewrite(table, layout, changed) if changed else []
         self._commit(table)
         for path in scratch:
             table.io.delete(path)
         failpoint("sink.table")
+        return layout
+
+    def _layout(self, table: Table, columns: pa.Schema) -> _Layout:
+        return _Layout(
+            self.mode,
+            columns,
+            Place(table.io, f"{table.location()}/data", held_columns(table.schema())),
+            Place(table.io, f"{table.location()}/changes", pa.schema([*columns, *UPSERT_FIELDS])),
+        )
+
+    def _files(self, part: Part, layout: _Layout) -> list[str]:
+        """The files of a part, written now or already."""
+        key = (str(part.table), part.kind)
+        if key in self.staged and self.staged[key][0].is_that_of(layout):
+            return self.staged.pop(key)[1]
+        return write_cells(part.cells_of(self.batch.frame), layout.recipe(part.kind, part.shapes[-1]))
 
     def maintain(self, settings: IcebergSettings) -> None:
         """Join small files and expire old snapshots, if it is due."""
@@ -231,16 +314,11 @@ class _Target:
 
     # ---- writing -------------------------------------------------------------------------------------
 
-    def _rewrite(self, table: Table, columns: pa.Schema, parts: list[Part], data: Place) -> list[str]:
+    def _rewrite(self, table: Table, layout: _Layout, parts: list[Part]) -> list[str]:
         """Bring changes into the table's files; files that were needed for it only."""
+        columns, data, place = layout.columns, layout.data, layout.changes
         key = parts[-1].shapes[-1].key
-        fields = pa.schema([*columns, *UPSERT_FIELDS])
-        place = Place(table.io, f"{table.location()}/changes", fields)
-        files = [
-            path
-            for part in parts
-            for path in write_cells(part.cells_of(self.batch.frame), last_rows(columns, key), place)
-        ]
+        files = [path for part in parts for path in self._files(part, layout)]
         changes = last_changes(files, key, place)
         within: BooleanExpression = AlwaysTrue()
         if pa.types.is_integer(columns.field(key[0]).type):
