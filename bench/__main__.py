@@ -8,7 +8,8 @@ nulls      the same with rows that are mostly NULL
 many       the same with 20 tables in every transaction
 peers      Debezium, Flink CDC, mysql-binlog-connector-java, mysql-replication beside Tailrace on all of these
 latency    commit to foreachBatch at two rates
-replicas   snapshot and changes into MySQL, MariaDB and PostgreSQL, which run beside the source
+replicas   snapshot and changes into MySQL, MariaDB and PostgreSQL, which run beside the source; Flink CDC
+           with Flink's JDBC connector beside the one into PostgreSQL
 lakes      a change log appended to Delta and Iceberg, a burst brought into a large Delta table
 memory     peak resident sets with a large table and a huge transaction
 """

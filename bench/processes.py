@@ -111,6 +111,12 @@ def cpu_seconds(pid: int) -> float | None:
     return None if stat is None else (int(stat[11]) + int(stat[12])) / _TICKS
 
 
+def tree_cpu_seconds(root: int) -> float:
+    """User and system time so far of a process and of all below it, with those of them that have ended."""
+    stats = [stat for pid in descendants([root]) if (stat := _stat(pid))]
+    return sum(int(ticks) for stat in stats for ticks in stat[11:15]) / _TICKS
+
+
 def rss_mb(pid: int) -> float | None:
     """Resident memory of a process in MB (10^6), None if it is gone."""
     stat = _stat(pid)

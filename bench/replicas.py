@@ -3,6 +3,8 @@
 The snapshot is table `items` as a whole. Then a third as many of its rows are changed, 1000 rows and more a
 transaction: three fifths updates, a fifth inserts, a fifth deletes, each row once. What a batch has of a key
 twice is brought in once, which would flatter. The replica is compared with the source at the end.
+
+Beside PostgreSQL's a peer does the same (`peers/replica.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import data, spark_runs
-from bench.processes import cpu_seconds
+from bench.peers.replica import ReplicaPeer
+from bench.processes import tree_cpu_seconds
 from bench.report import Figure
 from bench.servers import Server
 from tailrace.config.model import RouteRule
@@ -57,22 +60,34 @@ def _one(
         with tempfile.TemporaryDirectory() as checkpoint:
             options = source.options("items", "cells")
 
+            def servers_cpu() -> dict[str, float]:
+                return {"source server": _cpu(source.pid), "target server": _cpu(target.state.pid)}
+
             def timed(what: str, rows: int, least: int) -> Figure:
-                processes = {"source server": source.pid, "target server": target.state.pid}
-                before = {role: _cpu(pid) for role, pid in processes.items()}
+                before = servers_cpu()
                 run = spark_runs.into(spark, options, write, Path(checkpoint))
-                used = {role: _cpu(pid) - before[role] for role, pid in processes.items()}
+                used = {role: seconds - before[role] for role, seconds in servers_cpu().items()}
                 return _figure(name, what, run, rows, least=least, servers=used)
 
-            yield timed("snapshot", rows, SNAPSHOT)
-            yield timed("changes", _change(connection, rows), CHANGES)
+            peer = ReplicaPeer(source, target, servers_cpu) if name == "PostgreSQL" else None
+            ours = timed("snapshot", rows, SNAPSHOT)
+            yield ours
+            if peer:
+                yield peer.snapshot(ours, rows, _sums(connection, data.DATABASE))
+            place = data.new_file(connection)
+            changes = _change(connection, rows)
+            ours = timed("changes", changes, CHANGES)
+            yield ours
+            if peer:
+                yield peer.changes(ours, changes, _sums(connection, data.DATABASE), place)
     wanted = _sums(connection, data.DATABASE)
     with closing(target.connect()) as replica:
         assert _sums(replica, "replica") == wanted, "the replica is not equal"
 
 
 def _cpu(pid: int | None) -> float:
-    return (cpu_seconds(pid) or 0.0) if pid else 0.0
+    # PostgreSQL has a process per connection
+    return tree_cpu_seconds(pid) if pid else 0.0
 
 
 def _figure(
@@ -88,7 +103,11 @@ def _figure(
         met=rate >= least,
         cpu_s={**run.usage.cpu_s, **servers},
         peak_rss_mb=dict(run.usage.peak_rss_mb),
-        notes={"batches": run.batches, "phases_s": dict(run.phases_s)},
+        notes={
+            "batches": run.batches,
+            "rows/s by the clock, with the start of the query": rows / run.wall_s,
+            "phases_s": dict(run.phases_s),
+        },
     )
 
 

@@ -10,6 +10,8 @@ from bench.peers import toolkit
 
 DEBEZIUM_VERSION = "3.6.1.Final"
 FLINK_CDC_VERSION, FLINK_VERSION = "3.5.0", "1.20.1"
+#: Of Flink's JDBC connector, which is released for itself.
+FLINK_JDBC_VERSION = "3.3.0-1.20"
 BINLOG_CONNECTOR_VERSION = "0.30.1"
 MYSQL_REPLICATION_VERSION = "1.0.17"
 
@@ -72,6 +74,27 @@ def _flink() -> list[str]:
     return [toolkit.java(), *_JVM, *_OPENED, "-cp", path, "FlinkPeer"]
 
 
+def _flink_replica() -> list[str]:
+    flink = (
+        *("clients", "connector-base", "runtime", "streaming-java", "table-common"),
+        *("table-api-java-bridge", "table-planner-loader", "table-runtime"),
+    )
+    path = toolkit.class_path(
+        f"peer-flink-replica-{FLINK_CDC_VERSION}",
+        [
+            f"org.apache.flink:flink-sql-connector-mysql-cdc:{FLINK_CDC_VERSION}",
+            f"org.apache.flink:flink-connector-jdbc:{FLINK_JDBC_VERSION}",
+            *(f"org.apache.flink:flink-{artifact}:{FLINK_VERSION}" for artifact in flink),
+            "com.mysql:mysql-connector-j:8.4.0",
+            "org.postgresql:postgresql:42.7.7",
+        ],
+        ["org.apache.flink:flink-connector-mysql-cdc"],
+        ["FlinkReplica.java", "StatusInterceptor.java", "Task.java"],
+    )
+    # it hands instants to JDBC as times of the JVM's own zone
+    return [toolkit.java(), *_JVM, *_OPENED, "-Duser.timezone=UTC", "-cp", path, "FlinkReplica"]
+
+
 def _binlog_connector() -> list[str]:
     path = toolkit.class_path(
         f"peer-binlog-connector-{BINLOG_CONNECTOR_VERSION}",
@@ -96,6 +119,7 @@ DEBEZIUM = Peer("Debezium Embedded", DEBEZIUM_VERSION, _MYSQL, task={"format": "
 DEBEZIUM_JSON = Peer("Debezium Embedded, JSON", DEBEZIUM_VERSION, _MYSQL, task={"format": "json"})
 DEBEZIUM_POSTGRES = Peer("Debezium Embedded", DEBEZIUM_VERSION, _POSTGRES, task={"format": "connect"})
 FLINK_CDC = Peer("Flink CDC", FLINK_CDC_VERSION, _flink)
+FLINK_REPLICA = Peer("Flink CDC and JDBC connector", FLINK_CDC_VERSION, _flink_replica)
 BINLOG_CONNECTOR = Peer(
     "mysql-binlog-connector-java", BINLOG_CONNECTOR_VERSION, _binlog_connector, snapshots=False
 )
