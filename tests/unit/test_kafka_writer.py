@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,10 +21,12 @@ from tests.support.changes import INT, TEXT, changes, table
 
 pytest.importorskip("confluent_kafka")
 
+from tailrace.sinks.kafka import librdkafka
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.formats import message_format
+from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer, kernel
 from tailrace.sinks.kafka.markers import Marker, Record, _parsed
 from tailrace.sinks.kafka.writer import Share, _cut, _Writing, sizes
 
@@ -170,3 +174,30 @@ def test_messages_of_postgresql_name_its_database() -> None:
     made = message_format(SETTINGS, envelopes).messages(batch, 0, {})
     source = json.loads(made.column("value")[0].as_py())["source"]
     assert (source["connector"], source["db"], source["schema"]) == ("postgresql", "app", "shop")
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_messages_wait_as_long_as_some_of_them_find_room(monkeypatch: pytest.MonkeyPatch, room: bool) -> None:
+    """A queue that is full each time, with room for one message, or none, in between."""
+    rows, asked = 6, []
+
+    def full(address: int) -> int:
+        job = np.ctypeslib.as_array((ctypes.c_int64 * kernel.JOB).from_address(address))
+        asked.append(int(job[kernel.NEXT]))
+        job[kernel.NEXT] += room
+        return -184 if job[kernel.NEXT] < rows else 0
+
+    monkeypatch.setattr(librdkafka.kernel, "produce", full)
+    keys = pa.array([b"k"] * rows)
+    messages = Messages(keys, keys, None, np.zeros(rows, np.int32), np.ones(rows, np.uint8))
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1"})
+    try:
+        if room:
+            producer.produce("t", messages, 0.25)
+            assert asked == list(range(rows))
+        else:
+            with pytest.raises(KafkaError):
+                producer.produce("t", messages, 0.25)
+            assert set(asked) == {0}
+    finally:
+        producer.close()

@@ -119,7 +119,7 @@ def _path() -> Path | str:
 
 
 class _Patience:
-    """Time for messages to be delivered, which begins anew whenever one is: brokers may be slow, by a quota.
+    """Time for messages to be queued or delivered, anew whenever one is: brokers may be slow, by a quota.
 
     Args:
         waiting: how many are not.
@@ -210,16 +210,13 @@ class Producer:
         job[kernel.ERROR_CODE] = _address(library.rd_kafka_error_code)
         job[kernel.ERROR_DESTROY] = _address(library.rd_kafka_error_destroy)
         job[kernel.CLIENT], job[kernel.TOPIC] = self._client, self._topic(topic)
-        deadline = time.monotonic() + timeout_s
+        patience = _Patience(lambda: int(job[kernel.ROWS] - job[kernel.NEXT]), timeout_s)
         while code := kernel.produce(job.ctypes.data):
             if code != _QUEUE_FULL:
                 raise self._lost or _error(code, topic=topic)
-            queued = job[kernel.NEXT]
             library.rd_kafka_poll(self._client, _POLL_MS)
             self._raise_lost()
-            if queued != job[kernel.NEXT]:
-                deadline = time.monotonic() + timeout_s
-            elif time.monotonic() > deadline:
+            if patience.left_s() <= 0:
                 raise self.said or _error(_TIMED_OUT, topic=topic)
         library.rd_kafka_poll(self._client, 0)
         self._raise_lost()
