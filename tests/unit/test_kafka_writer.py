@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -184,6 +185,7 @@ def test_messages_wait_as_long_as_some_of_them_find_room(monkeypatch: pytest.Mon
     def full(address: int) -> int:
         job = np.ctypeslib.as_array((ctypes.c_int64 * kernel.JOB).from_address(address))
         asked.append(int(job[kernel.NEXT]))
+        time.sleep(0.1)
         job[kernel.NEXT] += room
         return -184 if job[kernel.NEXT] < rows else 0
 
