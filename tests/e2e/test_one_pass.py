@@ -70,9 +70,13 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize(
     "sink",
-    [(WriteMode.CHANGELOG, None), (WriteMode.UPSERT, 0), (WriteMode.UPSERT, 3600)],
+    [
+        (WriteMode.CHANGELOG, None),
+        pytest.param((WriteMode.UPSERT, 0), marks=pytest.mark.slow),
+        (WriteMode.UPSERT, 3600),
+    ],
     indirect=True,
-    ids=lambda given: f"{given[0]}-{given[1]}",
+    ids=["changelog", "upsert", "upsert-waiting"],
 )
 def test_what_is_expected_is_written_by_one_pass_and_what_is_not_the_long_way(
     spark: SparkSession, tmp_path: Path, sink: DeltaSink

@@ -9,6 +9,8 @@ from tests.recovery.test_kafka_kill import run as kafka_run  # noqa: F401 - a fi
 from tests.recovery.test_replica_kill import replica  # noqa: F401 - a fixture
 from tests.support.kills import brought_back, fill_tables, writing
 
+pytestmark = pytest.mark.slow
+
 POINTS = ("snapshot.batch", "sink.task", "sink.table", "log.batch", "sink.committed")
 #: A batch that is one transaction is written by the driver: no task has a share of its own.
 OF_WHOLE_BATCHES = tuple(point for point in POINTS if point != "sink.task")
@@ -28,14 +30,6 @@ def killed_at(server, database, process, target, points) -> None:
     assert process.run() == 0, process.output()
 
 
-@pytest.mark.parametrize("replica", [("postgres", "parts")], indirect=True, ids="-".join)
-def test_replica_is_exact_though_its_server_was_killed_between_two_tasks(replica) -> None:  # noqa: F811
-    fill_tables(replica.source, replica.database)
-    killed_at(replica.source, replica.database, replica.process, replica.server, ["sink.task"])
-    test_replica_kill.assert_exact(replica)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("replica", "points"), REPLICAS, indirect=["replica"])
 def test_replica_is_exact_though_its_server_was_killed_at_every_failpoint(replica, points) -> None:  # noqa: F811
@@ -44,7 +38,6 @@ def test_replica_is_exact_though_its_server_was_killed_at_every_failpoint(replic
     test_replica_kill.assert_exact(replica)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_topics_are_exact_though_the_broker_was_killed_at_every_failpoint(
     mysql,
