@@ -3,7 +3,7 @@
     python -m bench.topics [events]
 
 Messages are Debezium's in JSON. The log is that of work `bulk`. A first run of some hundred thousand events
-warms up what a running pipeline has warm.
+warms up what a running pipeline has warm. Beside it Debezium Embedded sends the same messages, at least once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import data, spark_runs
+from bench.peers import figures, peers, watch
+from bench.peers.toolkit import UnavailableError
 from bench.report import Figure
 from bench.servers import Server, running
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings
@@ -30,6 +32,8 @@ from tailrace.transform.route import Router
 #: Least events per second.
 LEAST = 250_000
 _WARM_UP = 600_000
+#: Rate over that of Debezium with a producer, and longest run of that, seconds.
+_TIMES, _PEER_S = 5, 60.0
 
 
 def measure(source: Server, spark: SparkSession, events: int) -> Iterator[Figure]:
@@ -40,9 +44,9 @@ def measure(source: Server, spark: SparkSession, events: int) -> Iterator[Figure
         _run(source, spark, broker, first, {})
         part = data.bulk_log(connection, events)
         for name, given in (
-            ("exactly-once", {}),
             ("exactly-once, lz4", {"properties": {"compression.type": "lz4"}}),
             ("at-least-once", {"delivery": KafkaDelivery.AT_LEAST_ONCE}),
+            ("exactly-once", {}),
         ):
             run, broker_s = _run(source, spark, broker, part, given)
             rate = part.events / run.stream_s
@@ -57,6 +61,34 @@ def measure(source: Server, spark: SparkSession, events: int) -> Iterator[Figure
                 peak_rss_mb=dict(run.usage.peak_rss_mb),
                 notes={"batches": run.batches, "phases_s": dict(run.phases_s)},
             )
+        yield _peer(source, broker, part, rate)
+
+
+def _peer(source: Server, broker: KafkaServer, part: data.LogPart, ours: float) -> Figure:
+    """Debezium with a producer, beside what was sent exactly once."""
+    section, name = (
+        f"Kafka, log, {part.events:,} events",
+        f"{peers.DEBEZIUM_KAFKA.name} {peers.DEBEZIUM_VERSION}",
+    )
+    task = figures.task_of(source, "events", part.events, part) | {"kafka": broker.bootstrap}
+    try:
+        run = watch.run(peers.DEBEZIUM_KAFKA, task, _PEER_S)
+    except (UnavailableError, watch.PeerFailedError) as error:
+        return Figure(section, f"{name}: did not run", 0.0, "events/s", notes={"why": str(error)})
+    ratio = ours / run.best_rate
+    return Figure(
+        section,
+        f"{name} (Tailrace ÷ it)",
+        run.best_rate,
+        "events/s",
+        (min(run.rate, run.warm_rate), run.best_rate),
+        ratio,
+        f"≥ {_TIMES:g}",
+        met=ratio >= _TIMES,
+        cpu_s={"peer": run.cpu_s},
+        peak_rss_mb={"peer": run.peak_rss_mb},
+        system="",
+    )
 
 
 def _run(

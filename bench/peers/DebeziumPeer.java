@@ -12,13 +12,18 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * Debezium Embedded: its MySQL or PostgreSQL connector in its own engine, to a consumer that counts.
  *
  * <p>Format {@code connect} hands over Connect's records as they are, {@code json} their JSON, which the engine
  * makes on several threads. With {@code output}, topic, key, value and headers of each message are written to
- * that file, one line each.
+ * that file, one line each. With {@code kafka}, the address of brokers, JSON messages are sent there; those of a
+ * batch of the engine are delivered before it is marked as done, as Debezium Server does it.
  */
 final class DebeziumPeer {
     private static final String NAME = "bench";
@@ -27,6 +32,8 @@ final class DebeziumPeer {
         Task task = Task.read();
         if (task.has("output")) {
             run(DebeziumEngine.create(Json.class, Json.class, Json.class), writer(task), task);
+        } else if (task.has("kafka")) {
+            run(DebeziumEngine.create(Json.class), sender(task), task);
         } else if (task.get("format").equals("json")) {
             run(DebeziumEngine.create(Json.class), counter(task), task);
         } else {
@@ -65,6 +72,43 @@ final class DebeziumPeer {
                 committer.markProcessed(record);
             }
             committer.markBatchFinished();
+        };
+    }
+
+    private static DebeziumEngine.ChangeConsumer<ChangeEvent<String, String>> sender(Task task) {
+        Properties p = new Properties();
+        p.setProperty("bootstrap.servers", task.get("kafka"));
+        p.setProperty("acks", "all");
+        p.setProperty("linger.ms", "5");
+        p.setProperty("batch.size", "500000");
+        p.setProperty("buffer.memory", "134217728");
+        KafkaProducer<String, String> producer =
+                new KafkaProducer<>(p, new StringSerializer(), new StringSerializer());
+        Counter counter = new Counter(task.number("expected"));
+        AtomicReference<Exception> lost = new AtomicReference<>();
+        return (records, committer) -> {
+            long changes = 0;
+            for (ChangeEvent<String, String> record : records) {
+                ProducerRecord<String, String> message =
+                        new ProducerRecord<>(record.destination(), record.key(), record.value());
+                producer.send(message, (done, error) -> {
+                    if (error != null) {
+                        lost.compareAndSet(null, error);
+                    }
+                });
+                changes += isChange(record) ? 1 : 0;
+            }
+            producer.flush();
+            if (lost.get() != null) {
+                throw new IllegalStateException(lost.get());
+            }
+            for (ChangeEvent<String, String> record : records) {
+                committer.markProcessed(record);
+            }
+            committer.markBatchFinished();
+            if (changes > 0) {
+                counter.add(changes);
+            }
         };
     }
 

@@ -73,17 +73,29 @@ def _reads(peer: Peer, made: Made) -> bool:
 
 
 def _task(server: Server, made: Made) -> dict[str, str]:
+    return task_of(server, made.work.tables, made.events, made.part)
+
+
+def task_of(server: Server, tables: str, events: int, part: data.LogPart | None) -> dict[str, str]:
+    """What a peer is told of its work.
+
+    Args:
+        server: what is read.
+        tables: which of the benchmark's, as a regular expression.
+        events: how many rows or row events there are.
+        part: the stretch of the log, None: the tables' rows.
+    """
     task = {
         "host": server.host,
         "port": str(server.port),
         "user": server.user,
         "password": server.password,
         "database": data.DATABASE,
-        "tables": rf"{data.DATABASE}\.{made.work.tables}",
+        "tables": rf"{data.DATABASE}\.{tables}",
         "serverId": str(_SERVER_ID),
-        "expected": str(made.events),
+        "expected": str(events),
     }
-    if (part := made.part) is not None:
+    if part is not None:
         task |= {"file": part.file, "position": str(part.start), "gtids": part.gtids}
     return task
 
