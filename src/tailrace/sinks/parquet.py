@@ -101,10 +101,7 @@ _FILE_SCHEMA = pa.schema(
 
 def write_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, directory: str) -> list[DataFile]:
     """`batches` as files in `directory`; no file where there is no row."""
-    files = rolling(schema, directory)
-    for rows in batches:
-        files.add(rows)
-    return files.end()
+    return rolling(schema, directory).fill(batches)
 
 
 def rolling(schema: pa.Schema, directory: str) -> RollingFiles[DataFile]:

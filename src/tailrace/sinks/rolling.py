@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -71,6 +71,12 @@ class RollingFiles(Generic[Ended_co]):
         if self._file is not None:
             self._ended.append(self._file.end())
             self._file, self._taken = None, 0
+
+    def fill(self, batches: Iterable[pa.RecordBatch]) -> list[Ended_co]:
+        """Add all of `batches` and end."""
+        for batch in batches:
+            self.add(batch)
+        return self.end()
 
     def end(self) -> list[Ended_co]:
         """No more rows; what `OpenFile.end` said of each file."""

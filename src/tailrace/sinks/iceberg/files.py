@@ -44,10 +44,7 @@ class Place:
             batches: rows of the schema.
             file_bytes: a file is ended when it has more bytes, uncompressed; None: there is one.
         """
-        files = self.rolling(file_bytes)
-        for rows in batches:
-            files.add(rows)
-        return files.end()
+        return self.rolling(file_bytes).fill(batches)
 
     def rolling(self, file_bytes: int | None = _FILE_BYTES) -> RollingFiles[str]:
         """Files that are to be filled."""
@@ -81,10 +78,7 @@ def write_cells(cells: DataFrame, recipe: Recipe[str]) -> list[str]:
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        files = recipe.begin()
-        for changes in changes_of(batches):
-            files.add(recipe.unpack(changes))
-        paths = files.end()
+        paths = recipe.begin().fill(map(recipe.unpack, changes_of(batches)))
         yield pa.RecordBatch.from_arrays([pa.array(paths, pa.string())], ["path"])
 
     return [row[0] for row in map_in_arrow(cells, run, "path string").collect()]
