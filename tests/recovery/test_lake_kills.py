@@ -88,12 +88,23 @@ SINKS = {
 }
 
 
+@pytest.fixture
+def killed(mysql, busy, tmp_path):
+    """Makes a pipeline over the busy tables into a sink; what must hold, and the sink's own kills."""
+
+    def make(name):
+        settings, assert_exact, kills = SINKS[name]
+        sink = {**settings, "path": str(tmp_path / "tables")}
+        run = PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, **SMALL_BATCHES)
+        return run, assert_exact, kills
+
+    return make
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", [pytest.param("scd2", marks=pytest.mark.slow), "iceberg"])
-def test_lake_tables_are_exact_after_kills_at_failpoints(mysql, busy, spark, tmp_path, name):
-    settings, assert_exact, kills = SINKS[name]
-    sink = {**settings, "path": str(tmp_path / "tables")}
-    run = PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, **SMALL_BATCHES)
+def test_lake_tables_are_exact_after_kills_at_failpoints(mysql, busy, spark, killed, name):
+    run, assert_exact, kills = killed(name)
     run_through(mysql, busy, run, kills)
     assert_exact(mysql, spark, run, busy)
 
@@ -101,10 +112,8 @@ def test_lake_tables_are_exact_after_kills_at_failpoints(mysql, busy, spark, tmp
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", list(SINKS))
-def test_lake_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spark, tmp_path, name):
-    settings, assert_exact, own_kills = SINKS[name]
-    sink = {**settings, "path": str(tmp_path / "tables")}
-    run = PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, **SMALL_BATCHES)
+def test_lake_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spark, killed, name):
+    run, assert_exact, own_kills = killed(name)
     run_through(mysql, busy, run, (*KILLS, *own_kills))
     assert_exact(mysql, spark, run, busy)
 
@@ -112,9 +121,7 @@ def test_lake_tables_are_exact_after_kills_at_every_failpoint(mysql, busy, spark
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", list(SINKS))
-def test_lake_tables_are_exact_after_fifty_random_kills(mysql, busy, spark, tmp_path, name):
-    settings, assert_exact, _ = SINKS[name]
-    sink = {**settings, "path": str(tmp_path / "tables")}
-    run = PipelineProcess(tmp_path, mysql, f"{busy}.*", sink=sink, **SMALL_BATCHES)
+def test_lake_tables_are_exact_after_fifty_random_kills(mysql, busy, spark, killed, name):
+    run, assert_exact, _ = killed(name)
     run_with_random_kills(mysql, busy, run, 50)
     assert_exact(mysql, spark, run, busy)
