@@ -14,8 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tailrace.cache import cache_dir
 from tailrace.errors import ConfigError
-from tailrace.spark.jars import cache_dir, cached_jars
+from tailrace.spark.jars import cached_jars
 
 SOURCES = Path(__file__).parent
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from tailrace.cache import cache_dir
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeltaSettings
 from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
-from tailrace.spark.jars import cache_dir
 from tailrace.spark.query import Supervisor, Watcher, read_cells
 from tailrace.spark.session import spark_session, stop_session
 
@@ -57,5 +57,5 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
 def default_log_file(pipeline: Pipeline) -> Path:
     """Beside the checkpoint where that is local, else in the cache."""
     if "://" in pipeline.checkpoint:
-        return cache_dir() / "log" / f"{pipeline.settings.name}.log"
+        return cache_dir("log") / f"{pipeline.settings.name}.log"
     return Path(pipeline.checkpoint.removeprefix("file:")).parent / "tailrace.log"

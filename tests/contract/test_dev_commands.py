@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tailrace.cache import cache_dir
 from tailrace.devservers import (
     DevServer,
     start_kafka,
@@ -16,7 +17,6 @@ from tailrace.devservers import (
     start_postgres,
     start_registry,
 )
-from tailrace.devservers.cache import cache_dir
 from tailrace.devservers.commands import dev
 from tailrace.errors import TailraceError
 

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 from bench.peers.toolkit import UnavailableError, python
-from tailrace.spark.jars import cache_dir
+from tailrace.cache import cache_dir
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "auto_cdc"

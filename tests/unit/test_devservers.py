@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.cache import cache_dir
 from tailrace.devservers import debian, registry
-from tailrace.devservers.cache import cache_dir
 from tailrace.devservers.program import matches, unavailable
 from tailrace.devservers.server import DevServer, ServerState
 from tailrace.errors import TailraceError

@@ -19,8 +19,8 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tailrace.cache import cache_dir, locked
 from tailrace.devservers import debian
-from tailrace.devservers.cache import cache_dir, locked
 from tailrace.devservers.jars import java
 from tailrace.devservers.launch import launch
 from tailrace.devservers.program import Program, matches, run

@@ -15,7 +15,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.devservers.cache import cache_dir, locked
+from tailrace.cache import cache_dir, locked
 from tailrace.devservers.program import matches, run
 from tailrace.errors import TailraceError
 

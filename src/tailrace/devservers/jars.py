@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tailrace.devservers.cache import locked
+from tailrace.cache import locked
 from tailrace.devservers.program import run
 from tailrace.errors import TailraceError
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from tailrace.cache import cache_dir, locked
 from tailrace.devservers import registry
-from tailrace.devservers.cache import cache_dir, locked
 from tailrace.devservers.program import Program
 from tailrace.devservers.server import DevServer, ServerState
 

@@ -24,7 +24,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tailrace.devservers.cache import cache_dir, locked
+from tailrace.cache import cache_dir, locked
 from tailrace.devservers.launch import launch, with_defaults
 from tailrace.devservers.program import Program, matches, run, unavailable, version_on_path
 from tailrace.devservers.server import PRIVATE_PREFIX, DevServer, ServerState

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from tailrace.devservers.cache import cache_dir, locked
+from tailrace.cache import cache_dir, locked
 from tailrace.devservers.server import STATE_VERSION, ServerState, delete_files, free_port, terminate
 from tailrace.errors import TailraceError
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from tailrace.devservers.cache import cache_dir
+from tailrace.cache import cache_dir
 from tailrace.errors import TailraceError
 
 STATE_VERSION = 1

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.cache import cache_dir
 from tailrace.errors import ConfigError
-from tailrace.spark.jars import cache_dir
 from tailrace.spark.jvm import map_in_arrow
 
 #: Longest time that making the file may take, seconds.
@@ -52,7 +52,6 @@ def make_archive() -> None:
     path = _path()
     if path.exists():
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made = Path(scratch, path.name)
         command = [sys.executable, "-m", __name__, str(made), scratch]
@@ -84,7 +83,7 @@ def _path() -> Path:
     release = program.parent.parent / "release"
     version = release.read_text(encoding="utf-8") if release.exists() else ""
     of = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__])
-    return cache_dir() / "classes" / f"{hashlib.sha256(of.encode()).hexdigest()[:16]}.jsa"
+    return cache_dir("classes") / f"{hashlib.sha256(of.encode()).hexdigest()[:16]}.jsa"
 
 
 def _dump(path: Path, scratch: Path) -> None:

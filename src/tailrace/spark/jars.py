@@ -16,12 +16,8 @@ from pathlib import Path
 
 import pyspark
 
+from tailrace.cache import cache_dir
 from tailrace.errors import ConfigError
-
-
-def cache_dir() -> Path:
-    """Where downloads are kept: below XDG_CACHE_HOME or ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace"
 
 
 def cached_jars(name: str, packages: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
@@ -35,7 +31,7 @@ def cached_jars(name: str, packages: Sequence[str], without: Sequence[str] = ())
     Raises:
         ConfigError: they are not in the cache and could not be downloaded.
     """
-    home = cache_dir() / name
+    home = cache_dir(name)
     done = home / "complete"
     if not done.exists():
         _download(home, packages, without)
