@@ -34,6 +34,6 @@ def write_private(path: Path, text: str) -> None:
     """Write `text` to the file `path`, replacing it; at no moment can another user read it."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
-    with open(new, "x", encoding="utf-8", opener=open_private) as file:  # noqa: PTH123 - pathlib has no opener
+    with open(new, "x", encoding="utf-8", opener=open_private) as file:
         file.write(text)
     new.replace(path)
