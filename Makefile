@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-KERNELS := $(shell find src/tailrace -name '*.py' \( -path '*/wire/*' -o -path '*/kernels/*' \))
+KERNELS := $(shell find src/tailrace -name '*.py' -path '*/kernels/*')
 # More arguments for demo, test, bench and fuzz: make test ARGS="-k preflight -x"
 ARGS ?=
 
@@ -47,7 +47,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@touch $@
 
 $(VENV)/.warm: $(VENV)/.installed $(KERNELS)
-	$(BIN)/python -m tailrace.warm
+	$(BIN)/python -m tailrace_dev.warm
 	@touch $@
 
 .PHONY: demo

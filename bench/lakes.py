@@ -26,7 +26,7 @@ from tailrace.config.sinks import DeltaSettings, IcebergSettings, WriteMode
 from tailrace.sinks.base import CellBatch, Sink, StreamId
 from tailrace.sinks.delta import DeltaSink
 from tailrace.sinks.iceberg import iceberg_sink
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 
 #: Least changes per second of an appended change log.
 APPENDED = 400_000

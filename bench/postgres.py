@@ -26,10 +26,10 @@ from bench.peers import peers, watch
 from bench.peers.toolkit import UnavailableError
 from bench.report import Figure
 from tailrace.config.options import SourceOptions, parse_options
-from tailrace.devservers import PostgresServer, start_postgres
-from tailrace.sources.postgres import slot
 from tailrace.sources.postgres.connection import connect
 from tailrace.sources.postgres.position import lsn_text
+from tailrace.sources.postgres.replication import slot
+from tailrace_dev.servers import PostgresServer, start_postgres
 
 DATABASE = "tailrace_bench"
 #: Least share of the drains; row events per second that do, too; how many times Debezium's rate.

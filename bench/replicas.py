@@ -25,10 +25,10 @@ from bench.report import Figure
 from bench.servers import Server
 from tailrace.config.model import RouteRule
 from tailrace.config.sinks import MySqlSettings, PostgresSettings
-from tailrace.devservers import start_mariadb, start_mysql, start_postgres
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.replica.sink import ReplicaSink
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
+from tailrace_dev.servers import start_mariadb, start_mysql, start_postgres
 
 #: Least rows and changes per second.
 SNAPSHOT, CHANGES = 150_000, 30_000

@@ -25,7 +25,7 @@ from tailrace.formats.row import row_schema
 from tailrace.model.split import SnapshotSplit
 from tailrace.reader.snapshot import BATCH_ROWS, read_snapshot
 from tailrace.sources import registry
-from tailrace.spark.shapes import Rows
+from tailrace.spark.row_layouts import TableRowLayout
 
 SECTIONS = (*(work.key for work in WORKS), "peers", "latency", "memory", "replicas", "lakes")
 #: Least share of the yardstick: one and two connections' drain, pre-made batches.
@@ -214,7 +214,7 @@ class Bench:
         return drains.select(self._server.connect, statements, binary=binary)
 
     def _drain(self, section: str, name: str, rows: int, drain: Callable[[], Drain]) -> float:
-        """Rows per second of the median drain."""
+        """TableRowLayout per second of the median drain."""
         results, cpu = [], []
         drain()
         for _ in range(self._sizes.repeat):
@@ -304,7 +304,7 @@ class Bench:
         table = source.tables()[0].schema
         split = SnapshotSplit(table, None, None, source.log_end().to_json(), BATCH_ROWS)
         session = registry.session(options)
-        batch = next(iter(Rows(table).rows(read_snapshot(split, session, exact=False))))
+        batch = next(iter(TableRowLayout(table).rows(read_snapshot(split, session, exact=False))))
         session.close()
         assert batch.schema == row_schema(table)
         return batch

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pymysql
 
 from bench import data
-from tailrace.devservers import start_mysql
+from tailrace_dev.servers import start_mysql
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from bench.peers.toolkit import UnavailableError
 from bench.report import Figure
 from bench.servers import Server, running
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings
-from tailrace.devservers import KafkaServer, start_kafka
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka.sink import KafkaSink
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
+from tailrace_dev.servers import KafkaServer, start_kafka
 
 #: Least events per second.
 LEAST = 250_000

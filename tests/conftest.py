@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tailrace.devservers import (
+from tailrace_dev.servers import (
     KafkaServer,
     MariaDbServer,
     MySqlServer,

@@ -37,8 +37,8 @@ EXIT_SOURCE_LOST = 4
 #: Commands that live elsewhere, loaded when they are asked for: name, module, attribute.
 _ELSEWHERE = (
     ("verify", "tailrace.verify.commands", "verify"),
-    ("demo", "tailrace.demo.commands", "demo"),
-    ("dev", "tailrace.devservers.commands", "dev"),
+    ("demo", "tailrace_dev.demo.commands", "demo"),
+    ("dev", "tailrace_dev.servers.commands", "dev"),
 )
 
 _log = logging.getLogger("tailrace")
@@ -93,9 +93,9 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
     """Run a pipeline until it is stopped (Ctrl-C), or until all is read (trigger: available-now)."""
     # Spark's modules take a second to import: a wrong file is told before that.
     pipeline = load_pipeline(pipeline_file)
-    from tailrace import pipeline as engine  # noqa: PLC0415
-    from tailrace.observe.interrupt import stop_on_signals  # noqa: PLC0415
-    from tailrace.observe.view import ProgressView  # noqa: PLC0415
+    from tailrace.pipeline import run as engine  # noqa: PLC0415
+    from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
+    from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
 
     log_file = log_file or engine.default_log_file(pipeline)
     _log_to(log_file)

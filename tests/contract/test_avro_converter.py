@@ -12,12 +12,12 @@ import os
 import subprocess
 from pathlib import Path
 
-from tailrace.devservers.jars import jars, java
-from tailrace.formats.avro import AvroEncoding
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.modes import Modes
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.formats.encodings.avro import AvroEncoding
+from tailrace_dev.servers.jars import jars, java
 from tests.unit.formats.changes import batch, change
 from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.demo import products
-from tailrace.demo.processes import Process
-from tailrace.demo.shop import TABLES, Sizes
-from tailrace.demo.writers import _WORK, Clerk, make_clerk
-from tailrace.devservers.server import wait_until
+from tailrace_dev.demo import products
+from tailrace_dev.demo.processes import Process
+from tailrace_dev.demo.shop import TABLES, Sizes
+from tailrace_dev.demo.writers import _WORK, Clerk, make_clerk
+from tailrace_dev.servers.server import wait_until
 
 SIZES = Sizes(customers=60, products=20, orders=100, lines_per_order=3)
 NUMBERS = (SIZES.orders, SIZES.customers, SIZES.products)
@@ -78,7 +78,7 @@ def test_writers_work_until_they_are_told_to_stop(shop: Any, tmp_path: Path) -> 
     stats = tmp_path / "stats"
     arguments = [
         "-m",
-        "tailrace.demo.writers",
+        "tailrace_dev.demo.writers",
         name,
         server.host,
         str(server.port),

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from tailrace.cache import cache_dir
-from tailrace.devservers import (
+from tailrace.errors import TailraceError
+from tailrace_dev.servers import (
     DevServer,
     start_kafka,
     start_mariadb,
@@ -17,8 +18,7 @@ from tailrace.devservers import (
     start_postgres,
     start_registry,
 )
-from tailrace.devservers.commands import dev
-from tailrace.errors import TailraceError
+from tailrace_dev.servers.commands import dev
 
 _START = {
     "mysql": start_mysql,

@@ -1,6 +1,6 @@
 """A MySQL server of our own is set up for capture and survives what tests do to it."""
 
-from tailrace.devservers import MySqlServer, start_mysql
+from tailrace_dev.servers import MySqlServer, start_mysql
 
 
 def test_server_is_ready_for_capture(mysql: MySqlServer) -> None:

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 import pytest
 
 from tailrace.errors import ConfigError, PositionLostError, ServerChangedError, StateError
-from tailrace.sources.mysql import prepared
+from tailrace.sources.mysql.binlog.dump import DumpStream, read_log
+from tailrace.sources.mysql.binlog.follower import BinlogFollower
+from tailrace.sources.mysql.binlog.starting import log_end_position, position_by_gtids, starting_position
 from tailrace.sources.mysql.connection import connect, raw_socket
-from tailrace.sources.mysql.dump import DumpStream, read_log
-from tailrace.sources.mysql.follower import LogFollower
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
-from tailrace.sources.mysql.starting import log_end_position, position_by_gtids, starting_position
+from tailrace.sources.mysql.xa import prepared
 from tests.support.binlog import all_ranges, file_bytes, first_event, options_of, read_bytes
 from tests.support.xa import end as end_prepared
 from tests.support.xa import end_all, prepare
@@ -86,7 +86,7 @@ def test_place_too_far_for_the_command_is_walked_to(mysql, table, monkeypatch):
     insert(mysql, table, 5)
     end = log_end_position(options)
     expected = read_bytes(options, start, end)
-    monkeypatch.setattr("tailrace.sources.mysql.dump._FARTHEST", 100)
+    monkeypatch.setattr("tailrace.sources.mysql.binlog.dump._FARTHEST", 100)
     found = read_bytes(options, start, end)
     assert found[start.file] == expected[start.file]
     assert found[end.file][1][200:] == expected[end.file][1][200:]
@@ -150,7 +150,7 @@ def wait_for(condition, timeout_s=20):
 
 def follower_of(mysql, database, start, **given):
     options = options_of(mysql, **given)
-    return LogFollower(options, start, lambda t: t.database == database and t.table != "other")
+    return BinlogFollower(options, start, lambda t: t.database == database and t.table != "other")
 
 
 def test_ranges_follow_each_other_and_carry_the_gtids_up_to_their_ends(mysql, database, table):
@@ -288,7 +288,7 @@ def test_defect_in_the_followers_thread_does_not_end_in_silence(mysql, database,
     def broken(table_id):
         raise ZeroDivisionError
 
-    with closing(LogFollower(options_of(mysql), start, broken)) as follower:
+    with closing(BinlogFollower(options_of(mysql), start, broken)) as follower:
         follower.wait(20)
         with pytest.raises(StateError, match="ended"):
             follower.head()
@@ -330,7 +330,7 @@ def test_positions_carry_what_is_prepared_and_open_as_it_is_found_in_the_log(mys
             if number % 2:
                 end_prepared(mysql, "COMMIT" if number == 3 else "ROLLBACK", f"'{number - 1}'")
         insert(mysql, table)
-        with closing(LogFollower(options, start, lambda _: True)) as follower:
+        with closing(BinlogFollower(options, start, lambda _: True)) as follower:
             ends = [
                 found.end for found in all_ranges(follower, start, log_end_position(options), max_bytes=1)
             ]

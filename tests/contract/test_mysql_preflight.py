@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.config.options import SourceOptions, parse_options
-from tailrace.devservers import MySqlServer, start_mysql
 from tailrace.errors import PreflightError, TransientSourceError
-from tailrace.sources.mysql.preflight import check, require
+from tailrace.sources.mysql.checks.preflight import check, require
 from tailrace.sources.preflight import Finding, Severity, errors, render
+from tailrace_dev.servers import MySqlServer, start_mysql
 from tests.support.databases import global_variable
 
 

@@ -9,15 +9,15 @@ import pymysql
 import pytest
 
 from tailrace.config.options import SourceOptions, parse_options
-from tailrace.devservers import MySqlServer, start_mysql
 from tailrace.errors import SchemaMismatchError, SourceError, TransientSourceError
 from tailrace.model.table import TableSchema
-from tailrace.sources.mysql.catalog import CapturedTable, tables
+from tailrace.sources.mysql.catalog import CatalogTable, tables
 from tailrace.sources.mysql.connection import connect, is_encrypted, reconnect, retrying, server_facts
-from tailrace.sources.mysql.keys import at_or_below, boundary, key_values, max_key, within
-from tailrace.sources.mysql.literal import identifier, table_name
-from tailrace.sources.mysql.select import select_pages, select_statement
-from tailrace.sources.mysql.statement import Selection
+from tailrace.sources.mysql.snapshot.keys import at_or_below, boundary, key_values, max_key, within
+from tailrace.sources.mysql.snapshot.literal import identifier, table_name
+from tailrace.sources.mysql.snapshot.select import select_pages, select_statement
+from tailrace.sources.mysql.snapshot.statement import Selection
+from tailrace_dev.servers import MySqlServer, start_mysql
 
 Connection = pymysql.Connection
 
@@ -36,10 +36,10 @@ def connection(mysql: MySqlServer) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def made(mysql: MySqlServer, database: str, connection: Connection) -> Callable[..., CapturedTable]:
+def made(mysql: MySqlServer, database: str, connection: Connection) -> Callable[..., CatalogTable]:
     """Makes the table `t` and gives its shape."""
 
-    def make(columns: str, *inserts: str, name: str = "t") -> CapturedTable:
+    def make(columns: str, *inserts: str, name: str = "t") -> CatalogTable:
         quoted = f"{identifier(database)}.{identifier(name)}"
         mysql.execute(f"CREATE TABLE {quoted} ({columns})")
         for values in inserts:
@@ -146,7 +146,7 @@ def test_killed_connection_is_made_anew_by_retrying(mysql: MySqlServer) -> None:
 # ---- catalog ----
 
 
-def test_shape_has_every_column_that_the_log_has(made: Callable[..., CapturedTable]) -> None:
+def test_shape_has_every_column_that_the_log_has(made: Callable[..., CatalogTable]) -> None:
     found = made(
         "id INT PRIMARY KEY, v INT AS (id + 1) VIRTUAL, s INT AS (id + 2) STORED, "
         "hidden INT INVISIBLE, e ENUM('a', 'it''s') NOT NULL, INDEX f ((id * 2))",
@@ -187,13 +187,13 @@ def test_generated_invisible_key_is_found(mysql: MySqlServer, database: str, con
     ],
 )
 def test_key_is_the_primary_or_a_whole_unique_index(
-    made: Callable[..., CapturedTable], columns: str, key: tuple[str, ...], kind: str
+    made: Callable[..., CatalogTable], columns: str, key: tuple[str, ...], kind: str
 ) -> None:
     found = made(columns)
     assert (found.schema.key, found.key_kind) == (key, kind)
 
 
-def test_keys_that_cannot_be_cut_into_ranges_are_named(made: Callable[..., CapturedTable]) -> None:
+def test_keys_that_cannot_be_cut_into_ranges_are_named(made: Callable[..., CatalogTable]) -> None:
     with pytest.raises(SchemaMismatchError, match=r'key column "d" of type double'):
         made("d DOUBLE PRIMARY KEY", name="u")
 
@@ -277,7 +277,7 @@ KEYS: dict[str, tuple[str, list[str]]] = {
 
 @pytest.fixture(params=list(KEYS))
 def ordered(
-    request: pytest.FixtureRequest, mysql: MySqlServer, made: Callable[..., CapturedTable]
+    request: pytest.FixtureRequest, mysql: MySqlServer, made: Callable[..., CatalogTable]
 ) -> TableSchema:
     columns, values = KEYS[request.param]
     name = "odd `t` 100%" if request.param == "odd" else "t"
@@ -335,7 +335,7 @@ def test_ranges_are_index_range_scans(
 
 
 def test_keys_differing_only_by_collation_are_compared_as_the_server_does(
-    connection: Connection, made: Callable[..., CapturedTable]
+    connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
     shape = made("k VARCHAR(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY").schema
     import pyarrow as pa
@@ -346,7 +346,7 @@ def test_keys_differing_only_by_collation_are_compared_as_the_server_does(
 
 
 def test_empty_table_has_no_keys_and_one_empty_page(
-    connection: Connection, made: Callable[..., CapturedTable]
+    connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
     shape = made("id INT PRIMARY KEY").schema
     assert max_key(connection, shape) is None
@@ -366,7 +366,7 @@ _BLOBS = "SELECT n, REPEAT(CHAR(97 + n), {size}) FROM (" + " UNION ALL ".join(
 
 @pytest.mark.parametrize("tls", ["disabled", "required"])
 def test_pages_are_cut_by_bytes_at_a_row(
-    mysql: MySqlServer, made: Callable[..., CapturedTable], tls: str
+    mysql: MySqlServer, made: Callable[..., CatalogTable], tls: str
 ) -> None:
     shape = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=300_000)).schema
     connection = connect(options(mysql, tlsMode=tls), purpose="a test")
@@ -380,7 +380,7 @@ def test_pages_are_cut_by_bytes_at_a_row(
 
 
 def test_rows_longer_than_a_packet_and_a_page_are_read(
-    connection: Connection, made: Callable[..., CapturedTable]
+    connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
     shape = made("id INT PRIMARY KEY, b LONGBLOB").schema
     sizes = [5, 0xFFFFFF - 20, 0xFFFFFF, 0xFFFFFF + 1, 7, 20 << 20]
@@ -393,7 +393,7 @@ def test_rows_longer_than_a_packet_and_a_page_are_read(
 
 
 def test_connection_is_free_after_a_result_given_up(
-    connection: Connection, made: Callable[..., CapturedTable]
+    connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
     shape = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=100_000)).schema
     with Selection(connection, select_statement(shape, None, None, None), shape, batch_rows=2) as selection:
@@ -405,7 +405,7 @@ def test_connection_is_free_after_a_result_given_up(
 
 
 def test_statement_killed_in_the_middle_is_a_transient_error(
-    mysql: MySqlServer, connection: Connection, made: Callable[..., CapturedTable]
+    mysql: MySqlServer, connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
     shape = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=1_000_000)).schema
     statement = select_statement(shape, None, None, None)
@@ -418,7 +418,7 @@ def test_statement_killed_in_the_middle_is_a_transient_error(
 
 
 def test_statement_that_fails_while_it_runs_leaves_the_connection_usable(
-    connection: Connection, made: Callable[..., CapturedTable]
+    connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
     shape = made("id BIGINT PRIMARY KEY, a TEXT", "VALUES (1, '[1]'), (2, '[1]'), (3, 'no json')").schema
     numbers = replace(shape, columns=shape.columns[:1])
@@ -432,7 +432,7 @@ def test_statement_that_fails_while_it_runs_leaves_the_connection_usable(
 
 
 def test_changed_table_is_a_mismatch_of_shape(
-    mysql: MySqlServer, connection: Connection, made: Callable[..., CapturedTable]
+    mysql: MySqlServer, connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
     shape = made("id INT PRIMARY KEY, a INT").schema
     mysql.execute(f"ALTER TABLE {table_name(shape.id)} MODIFY a BIGINT")

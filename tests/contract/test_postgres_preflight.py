@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.devservers import start_postgres
 from tailrace.errors import ConfigError, PreflightError
 from tailrace.sources import registry
-from tailrace.sources.postgres.preflight import check, require
+from tailrace.sources.postgres.checks.preflight import check, require
 from tailrace.sources.preflight import Severity
+from tailrace_dev.servers import start_postgres
 from tests.support.engine import Engine
 from tests.support.postgres import options_for
 
@@ -72,7 +72,7 @@ def test_every_missing_precondition_is_named_at_once(tmp_path):
 
 
 def test_old_transaction_and_small_slot_limit_are_warned_of(postgres, postgres_database, run, monkeypatch):
-    monkeypatch.setattr("tailrace.sources.postgres.preflight._LONG_S", 0)
+    monkeypatch.setattr("tailrace.sources.postgres.checks.preflight._LONG_S", 0)
     with postgres.connect(database=postgres_database, autocommit=False) as other:
         other.cursor().execute("INSERT INTO t VALUES (1, 1)")
         assert "transactions that write" in found(options_of(postgres, postgres_database), Severity.WARNING)

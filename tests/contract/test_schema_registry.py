@@ -11,13 +11,13 @@ import pytest
 
 from tailrace.errors import SinkError
 from tailrace.formats.assemble import KeyValueFormat
-from tailrace.formats.avro import AvroEncoding
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.protobuf import ProtobufEncoding
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.encodings.avro import AvroEncoding
+from tailrace.formats.encodings.protobuf import ProtobufEncoding
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.schema_registry import RegistryAccess, SchemaRegistry
+from tailrace.sinks.kafka.schema_registry import RegistryAccess, SchemaRegistry
 from tests.support.proto import as_dict, message_class
 from tests.unit.formats.changes import ID, NAME, batch, change
 from tests.unit.formats.samples import TYPES_TABLE

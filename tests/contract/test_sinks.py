@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
 from tailrace.errors import SinkError, StateError
+from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.types import ColumnType, Kind
-from tailrace.observe.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch, Delivery, Order, StreamId
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, DECIMAL, INT, TEXT, changes, table
 from tests.support.sinks import CASES

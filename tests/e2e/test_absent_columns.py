@@ -10,8 +10,8 @@ import pytest
 
 from tailrace.config.load import parse_pipeline
 from tailrace.config.sinks import ReplicaTransaction
+from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
-from tailrace.spark.query import Supervisor, read_cells
 from tests.e2e.test_mariadb import _Quiet
 from tests.support.sinks.iceberg import table_rows
 from tests.support.sinks.replica import replica_target

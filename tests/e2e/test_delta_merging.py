@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings, WriteMode
-from tailrace.observe.failpoints import VARIABLE, InjectedError
+from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.delta import DeltaSink
 from tailrace.sinks.delta.maintenance import Maintenance
 from tailrace.sinks.delta.table import DeltaTable
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 from tailrace.verify.target import target_after
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, Change, changes, table

@@ -21,8 +21,9 @@ from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta import DeltaSink, conflict, target
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.table import DeltaTable
-from tailrace.spark.jvm import DeltaTransaction, Mark, map_in_arrow
-from tailrace.transform.route import Router
+from tailrace.sinks.delta.transaction import DeltaTransaction, Mark
+from tailrace.sinks.route import Router
+from tailrace.spark.jvm import map_in_arrow
 from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, DECIMAL, INT, TEXT, changes, table
 

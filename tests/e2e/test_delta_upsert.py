@@ -16,7 +16,7 @@ from tailrace.config.sinks import DeltaSettings
 from tailrace.errors import StateError
 from tailrace.sinks.delta import DeltaSink
 from tailrace.sinks.delta.vectors import read_vector, write_vector
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import DECIMAL, INT, TEXT, changes, table
 

@@ -17,7 +17,7 @@ from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.sinks.iceberg import iceberg_sink
 from tailrace.sinks.iceberg.compaction import compact
 from tailrace.sinks.iceberg.maintenance import expire
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.sinks.iceberg import table_rows

@@ -15,16 +15,16 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings
-from tailrace.devservers import KafkaServer, start_kafka
-from tailrace.devservers.jars import java
-from tailrace.devservers.kafka import class_path
-from tailrace.devservers.server import free_port, wait_until
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.kafka import cluster
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.kafka.writer import _PATIENCE_S
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
+from tailrace_dev.servers import KafkaServer, start_kafka
+from tailrace_dev.servers.jars import java
+from tailrace_dev.servers.kafka import class_path
+from tailrace_dev.servers.server import free_port, wait_until
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.topics import messages

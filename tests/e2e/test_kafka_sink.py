@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
-from tailrace.devservers import KafkaServer, RegistryServer
-from tailrace.devservers.server import wait_until
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.model.change import ORIGIN
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import cluster
 from tailrace.sinks.kafka.sink import KafkaSink, _run
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
+from tailrace_dev.servers import KafkaServer, RegistryServer
+from tailrace_dev.servers.server import wait_until
 from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, INT, TEXT, changes, table
 from tests.support.topics import Message, messages

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 from tailrace.cli import cli
 from tailrace.config.load import parse_pipeline
-from tailrace.devservers import MariaDbServer
+from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
-from tailrace.spark.query import Supervisor, read_cells
 from tailrace.verify.run import verify
+from tailrace_dev.servers import MariaDbServer
 from tests.support.workload import SUBJECTS, Writers, fill
 
 

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from tailrace.config.sinks import DeltaSettings, IcebergSettings, WriteMode
 from tailrace.sinks.base import CellBatch, Sink
 from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.delta.transaction import DeltaTransaction
 from tailrace.sinks.iceberg import iceberg_sink
-from tailrace.spark.jvm import DeltaTransaction
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.sinks.iceberg import data_files, table_rows

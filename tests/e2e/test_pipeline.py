@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.errors import PositionLostError, SinkError, StateError, TransientSourceError
+from tailrace.pipeline.supervisor import Supervisor
 from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.registry import make_sinks
 from tailrace.spark.checkpoint import Checkpoint
-from tailrace.spark.query import Supervisor
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.fake_source import NAME, put_batch, put_failure, register
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from tailrace.config.load import parse_pipeline
+from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
-from tailrace.spark.query import Supervisor, read_cells
 from tailrace.verify.run import verify
 from tests.e2e.test_mariadb import _Quiet
 from tests.support.engine import Engine

@@ -16,15 +16,15 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
 from tailrace.errors import SinkError, StateError, TransientSinkError
+from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.types import ColumnType, Kind
-from tailrace.observe.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.replica import plan
 from tailrace.sinks.replica.ledger import Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.sink import ReplicaSink
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import DECIMAL, INT, TEXT, changes, table
 from tests.support.databases import global_variable

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.spark.classes import archive_options, java
+from tailrace.spark.java import archive_options, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,11 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.model import Converter, RouteRule, TransformRule
 from tailrace.errors import ConfigError
+from tailrace.model.cell import decode_cell
 from tailrace.model.change import OP_LETTERS, ChangeBatch
 from tailrace.model.types import Kind
-from tailrace.sinks.parts import parts_of
-from tailrace.spark.transform import Transformer
+from tailrace.pipeline.transform import Transformer
+from tailrace.spark.cells import table_batches
 from tests.support.cells import cell_batch
 from tests.support.changes import DECIMAL, INT, TEXT, Change, changes, table
 
@@ -45,10 +46,10 @@ def transformed(
 ) -> dict[tuple[str, str, str], ChangeBatch]:
     """The cells by table, kind and first change's seq."""
     frame = Transformer(rules, routes)(cell_batch(spark, 0, CELLS).frame)
-    assert {str(p.table) for p in parts_of(frame)} <= {"shop.t", "shop.other"}
+    assert {str(p.table) for p in table_batches(frame)} <= {"shop.t", "shop.other"}
     found = {}
     for line in frame.collect():
-        batch = ChangeBatch.from_cell(bytes(line["cell"]))
+        batch = decode_cell(bytes(line["cell"]))
         assert line["fingerprint"] == batch.table.fingerprint
         assert line["changes"] == len(batch)
         found[line["table"], line["kind"], line["min_seq"]] = batch

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
-from tailrace.devservers import MySqlServer
 from tailrace.errors import ConfigError, StateError
+from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
-from tailrace.spark.query import Supervisor, read_cells
 from tailrace.verify.report import print_report
 from tailrace.verify.run import verify
+from tailrace_dev.servers import MySqlServer
 from tests.support.databases import fresh_database
 
 COLUMNS = """

@@ -8,9 +8,10 @@ from functools import cache
 from unittest import mock
 
 from tailrace.kernels import columns, imagebuffers
-from tailrace.sources.postgres.wire import arrays, copy, pgoutput
-from tailrace.sources.postgres.wire.copy import CopyReader
+from tailrace.sources.postgres.wire import pgoutput
 from tailrace.sources.postgres.wire.index import LogIndex
+from tailrace.sources.postgres.wire.kernels import arrays, copy
+from tailrace.sources.postgres.wire.kernels.copy import CopyReader
 from tests.fuzz import guarded
 from tests.fuzz.mutate import broken
 from tests.golden.postgres.recorded import HERE, SHAPES, decoder, stream, wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tailrace.devservers import MySqlServer, start_mysql
+from tailrace_dev.servers import MySqlServer, start_mysql
 
 _LOG = Path(__file__).parent / "logs" / "rare-9.7.binlog"
 _LONG = "REPEAT('x', 300)"

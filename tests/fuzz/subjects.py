@@ -19,13 +19,20 @@ from tailrace.kernels import columns, imagebuffers
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources.mysql.native import column_type
-from tailrace.sources.mysql.wire import events as ev
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.jsondiff import apply_diffs
-from tailrace.sources.mysql.wire.packets import MORE, SPECIAL, cut_at, event_flags, unframe, whole_events
+from tailrace.sources.mysql.wire.kernels import events as ev
+from tailrace.sources.mysql.wire.kernels.packets import (
+    MORE,
+    SPECIAL,
+    cut_at,
+    event_flags,
+    unframe,
+    whole_events,
+)
+from tailrace.sources.mysql.wire.kernels.resultset import RowDecoder
 from tailrace.sources.mysql.wire.payload import unpack
-from tailrace.sources.mysql.wire.resultset import RowDecoder
 from tailrace.sources.mysql.wire.tablemap import parse_table_map
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tests.fuzz import guarded

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.unit.formats.changes import batch, change

@@ -9,11 +9,11 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.streams import SchemaChange, SideStreams
-from tailrace.formats.topics import Topics
-from tailrace.formats.transactions import Transaction, counts, merged
-from tailrace.model.change import ChangeBatch
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.side_topics import SchemaChangeEvent, SideStreams
+from tailrace.formats.debezium.transactions import Transaction, counts, merged
+from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.table import TableId, TableSchema
 from tests.golden.test_debezium_messages import CUSTOMERS
 from tests.support.proto import as_dict, message_class
@@ -31,7 +31,7 @@ ORIGIN = {
     "thread": 7,
 }
 TXN = Transaction("0e4d5dcd-a33b-11ea-80f1-02010a22a99e:10", 1486500577125, (("s1.a", 1), ("s2.a", 2)))
-CHANGE = SchemaChange(CUSTOMERS, "CREATE", ORIGIN, ddl="CREATE TABLE customers (...)")
+CHANGE = SchemaChangeEvent(CUSTOMERS, "CREATE", ORIGIN, ddl="CREATE TABLE customers (...)")
 
 
 def made(stream, of, ids=None):
@@ -99,7 +99,7 @@ def _without_null_lists(value, read):
 
 
 def test_schema_changes_of_every_type_can_be_written():
-    change_ = SchemaChange(TYPES_TABLE, "ALTER", ORIGIN, snapshot=True)
+    change_ = SchemaChangeEvent(TYPES_TABLE, "ALTER", ORIGIN, snapshot=True)
     [message] = SideStreams(ENVELOPES).schema_changes([change_], 5).to_pylist()
     value = json.loads(message["value"])
     assert (value["source"]["snapshot"], value["ddl"]) == ("true", None)
@@ -122,7 +122,7 @@ def test_transactions_are_counted_across_cells_and_tables():
         counts(batch(ORDERS, [changed("01", "t:1"), changed("02", "t:1")])),
         counts(batch(ORDERS, [changed("04", "t:1"), changed("05", None)])),
         counts(batch(ORDERS, [change("r", None, row, seq="10", txn="t:3")])),
-        counts(ChangeBatch.from_cell(batch(ORDERS, [changed("08", "t:2", 7_000_000)]).to_cell())),
+        counts(decode_cell(encode_cell(batch(ORDERS, [changed("08", "t:2", 7_000_000)])))),
     ]
     assert merged(parts) == [
         Transaction("t:1", 5_000, (("shop.items", 1), ("shop.orders", 3))),

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.formats.connect import type_schema
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.modes import DEFAULT_MODES
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.modes import DEFAULT_MODES
+from tailrace.formats.connect.schemas import type_schema
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.unit.formats.changes import batch, change

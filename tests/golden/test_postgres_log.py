@@ -15,9 +15,9 @@ from tailrace.errors import DecodeError
 from tailrace.kernels.memory import SLACK
 from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId
-from tailrace.sources.postgres.wire import boundaries as bd
-from tailrace.sources.postgres.wire.copy import CopyReader
 from tailrace.sources.postgres.wire.index import Indexed, LogIndex
+from tailrace.sources.postgres.wire.kernels import boundaries as bd
+from tailrace.sources.postgres.wire.kernels.copy import CopyReader
 from tests.golden.postgres.recorded import HERE, SHAPES, changes, decoder, stream, wanted
 from tests.support.plain import plain
 

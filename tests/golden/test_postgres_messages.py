@@ -10,12 +10,12 @@ import pytest
 
 from tailrace.errors import SinkError
 from tailrace.formats.assemble import key_value_format
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.forms import form_of
-from tailrace.formats.modes import Modes
-from tailrace.formats.postgres import placeholder, sequences
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.postgres import placeholder, sequences
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.connect.value_modes import form_of
+from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.types import ColumnType, Kind
 from tests.golden.postgres.recorded import SHAPES, decoder, stream
 

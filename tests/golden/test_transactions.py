@@ -12,10 +12,10 @@ import pytest
 from tailrace.errors import DecodeError, SourceError
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableId
-from tailrace.sources.mysql.held import HeldEvents, pack_blocks, unpack_blocks
-from tailrace.sources.mysql.wire import boundaries as rows
+from tailrace.sources.mysql.binlog.held import HeldEvents, pack_blocks, unpack_blocks
 from tailrace.sources.mysql.wire import transactions as tx
 from tailrace.sources.mysql.wire.block import EventBlock
+from tailrace.sources.mysql.wire.kernels import boundaries as rows
 
 LOG = Path(__file__).with_name("mysql") / "transactions-9.7.binlog"
 FILE = "binlog.000001"

@@ -12,8 +12,8 @@ from functools import partial
 
 import pytest
 
-from tailrace.devservers import start_postgres
 from tailrace.sources import registry
+from tailrace_dev.servers import start_postgres
 from tests.support import faults, postgres
 from tests.support.databases import fresh_database, group_commit_delay
 from tests.support.engine import Engine, changes_of, multiset, rows_of

@@ -26,18 +26,18 @@ from tailrace.config.sinks import (
     PostgresSettings,
     WriteMode,
 )
-from tailrace.devservers import start_kafka, start_mysql, start_postgres
-from tailrace.devservers.server import DevServer
 from tailrace.errors import TailraceError
 from tailrace.model.types import ColumnType, Kind
+from tailrace.pipeline.supervisor import _as_ours
 from tailrace.sinks.base import CellBatch, Sink, StreamId
 from tailrace.sinks.delta import DeltaSink
 from tailrace.sinks.files import FileSink
 from tailrace.sinks.iceberg import iceberg_sink
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.replica.sink import ReplicaSink
-from tailrace.spark.query import _as_ours
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
+from tailrace_dev.servers import start_kafka, start_mysql, start_postgres
+from tailrace_dev.servers.server import DevServer
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, changes, table
 from tests.support.sinks.iceberg import table_rows

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tailrace.devservers.server import wait_until
+from tailrace_dev.servers.server import wait_until
 from tests.recovery.test_kill import in_order, source_rows
 from tests.support.kills import BACKLOG_S, SMALL_CHUNKS, TABLES, run_through, writing
 from tests.support.pipelines import FIRST_REPORT_S, PipelineProcess

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.devservers import MySqlServer, start_mysql
-from tailrace.devservers import mysql as mysql_devserver
 from tailrace.errors import PositionLostError, SourceError
 from tailrace.model.change import OP_CREATE, OP_DELETE
-from tailrace.sources.mysql.dump import read_log
-from tailrace.sources.mysql.follower import LogFollower
-from tailrace.sources.mysql.starting import log_end_position
+from tailrace.sources.mysql.binlog.dump import read_log
+from tailrace.sources.mysql.binlog.follower import BinlogFollower
+from tailrace.sources.mysql.binlog.starting import log_end_position
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tailrace_dev.servers import MySqlServer, start_mysql
+from tailrace_dev.servers import mysql as mysql_devserver
 from tests.support.binlog import all_ranges, file_bytes, options_of
 from tests.support.logged import changes_during
 
@@ -46,7 +46,7 @@ def _empty(own: MySqlServer) -> None:
 def test_checksums_may_be_switched_while_the_log_is_followed_and_read(own: MySqlServer) -> None:
     options = options_of(own)
     start = log_end_position(options)
-    with closing(LogFollower(options, start, lambda t: t.database == "d")) as follower:
+    with closing(BinlogFollower(options, start, lambda t: t.database == "d")) as follower:
         follower.wait(0)  # it follows from here on
         for i, checksum in enumerate(["NONE", "CRC32", "NONE", "CRC32"]):
             own.execute(
@@ -170,7 +170,7 @@ def test_an_encrypted_log_is_read_as_the_server_decrypts_it(encrypted: MySqlServ
     batches = [b for block in read_log(options, start, end) for b in decoder.feed(block)]
     assert [op for b in batches for op in b.op.to_pylist()] == [OP_CREATE, OP_DELETE]
     assert batches[0].image("after").to_pylist() == [{"id": 1, "v": "readable"}]
-    with closing(LogFollower(options, start, lambda t: t.database == "d")) as follower:
+    with closing(BinlogFollower(options, start, lambda t: t.database == "d")) as follower:
         assert sum(r.transactions for r in all_ranges(follower, start, end)) == 2
 
 
@@ -185,7 +185,7 @@ def test_a_log_file_beyond_4_gb_is_read_and_gone_on_from(own: MySqlServer) -> No
     rows = 70
     insert = "INSERT INTO d.b SELECT REPEAT('x', 64 << 20)"
     own.execute("BEGIN", *[insert] * rows, "COMMIT")
-    with closing(LogFollower(options, start, lambda t: t.database == "d")) as follower:
+    with closing(BinlogFollower(options, start, lambda t: t.database == "d")) as follower:
         (huge,) = all_ranges(follower, start, log_end_position(options))[:1]
         assert huge.transactions == 1
         assert huge.end.file == start.file

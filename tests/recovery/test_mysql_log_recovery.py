@@ -7,13 +7,13 @@ from contextlib import closing
 import pymysql
 import pytest
 
-from tailrace.devservers import start_mysql
 from tailrace.errors import PositionLostError, PreflightError, SourceError, TransientSourceError
+from tailrace.sources.mysql.binlog.dump import DumpStream
+from tailrace.sources.mysql.binlog.follower import BinlogFollower
+from tailrace.sources.mysql.binlog.starting import log_end_position, starting_position
+from tailrace.sources.mysql.binlog.visibility import Barrier, barrier_kind, high_watermark, wait_visible
 from tailrace.sources.mysql.connection import connect
-from tailrace.sources.mysql.dump import DumpStream
-from tailrace.sources.mysql.follower import LogFollower
-from tailrace.sources.mysql.starting import log_end_position, starting_position
-from tailrace.sources.mysql.visibility import Barrier, barrier_kind, high_watermark, wait_visible
+from tailrace_dev.servers import start_mysql
 from tests.support.binlog import file_bytes, first_event, options_of, read_bytes
 
 
@@ -100,7 +100,7 @@ def test_stream_survives_a_killed_server_without_missing_or_repeating_an_event(o
 def test_follower_goes_on_after_a_restart_and_counts_each_transaction_once(own):
     options = options_of(own)
     start = log_end_position(options)
-    with closing(LogFollower(options, start, lambda _: True)) as follower:
+    with closing(BinlogFollower(options, start, lambda _: True)) as follower:
         own.execute(*["INSERT INTO d.t (v) VALUES (1)"] * 10)
         wait_for(lambda: follower.wait(1))
         own.restart()
@@ -136,7 +136,7 @@ def test_purged_position_is_lost_and_the_error_says_what_there_is(own):
     assert f"the oldest file the server has is `{end.file}`" in caught.value.detail
     assert end.server in caught.value.detail  # the purged GTIDs
     assert "startingPosition" in caught.value.hint
-    with closing(LogFollower(options, lost, lambda _: True)) as follower:
+    with closing(BinlogFollower(options, lost, lambda _: True)) as follower:
         follower.wait(20)
         with pytest.raises(PositionLostError):
             follower.head()
@@ -163,7 +163,7 @@ def test_logged_transaction_is_invisible_until_the_barrier_has_passed(own):
     try:
         start = log_end_position(options)
         with (
-            closing(LogFollower(options, start, lambda _: True)) as follower,
+            closing(BinlogFollower(options, start, lambda _: True)) as follower,
             closing(connect(options, purpose="reading")) as reader,
         ):
             before = count(reader)
@@ -226,7 +226,7 @@ def test_log_without_gtids_and_with_or_without_checksums_is_followed(without_gti
     server.execute(f"SET GLOBAL binlog_checksum = {checksum}")  # begins a new file if it changes it
     server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t (v) VALUES (1)", "ALTER TABLE d.t COMMENT 'x'")
     end = log_end_position(options)
-    with closing(LogFollower(options, start, lambda t: t.database == "d")) as follower:
+    with closing(BinlogFollower(options, start, lambda t: t.database == "d")) as follower:
         wait_for(lambda: follower.head().order >= end.order)
         found = follower.end_after(start, max_bytes=None, max_rows=None)
         held = follower.blocks(start, found.end)

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from tailrace.enumerator.enumerator import Limits
+from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
-from tailrace.reader.share import in_share
 from tailrace.sources import registry
 from tailrace.sources.mysql import source as mysql_source
 from tests.support.engine import Engine, changes_of, options_for, whole_log

@@ -18,7 +18,7 @@ import pytest
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import PositionLostError, TransientSourceError
 from tailrace.sources import registry
-from tailrace.sources.postgres import preflight
+from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.preflight import Severity
 from tests.recovery.test_kill import replayed
 from tests.support.engine import Engine, Held, whole_log

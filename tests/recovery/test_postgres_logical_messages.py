@@ -8,9 +8,9 @@ import time
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.messages import MESSAGES
 from tests.support.engine import Engine, multiset
 from tests.support.postgres import options_for

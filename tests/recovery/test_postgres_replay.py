@@ -12,7 +12,7 @@ from tailrace.errors import PositionLostError
 from tailrace.model.split import SnapshotSplit
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
-from tailrace.sources.postgres import blocks
+from tailrace.sources.postgres.snapshot import blocks
 from tests.support.engine import Engine, changes_of, multiset, rows_of
 from tests.support.exactness import follow_to_end
 from tests.support.postgres import SUBJECTS, fill, now, options_for
@@ -136,7 +136,7 @@ def test_table_without_a_key_is_read_by_its_blocks_and_by_one_task_when_the_batc
 
 def test_log_of_a_batch_is_read_again_by_a_copy_of_the_slot(postgres, postgres_database, monkeypatch):
     options, _, batch, (_, log) = planned(postgres, postgres_database, "FULL")
-    monkeypatch.setattr("tailrace.sources.postgres.follower.LogFollower.events", lambda *_: None)
+    monkeypatch.setattr("tailrace.sources.postgres.replication.follower.LogFollower.events", lambda *_: None)
     with Engine(options) as other:
         assert multiset(other.read(*batch)[1]) == multiset(log)
 

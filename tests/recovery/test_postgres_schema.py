@@ -203,7 +203,7 @@ def test_unchanged_toast_is_named_as_absent_and_never_null(postgres, postgres_da
 def test_transaction_larger_than_what_is_held_is_read_by_its_task(
     postgres, postgres_database, run, monkeypatch
 ):
-    monkeypatch.setattr("tailrace.sources.postgres.follower.HELD_BYTES", 1 << 20)
+    monkeypatch.setattr("tailrace.sources.postgres.replication.follower.HELD_BYTES", 1 << 20)
     run("CREATE TABLE t (id int PRIMARY KEY, pad text)")
     with stream(postgres, postgres_database) as engine:
         read_all(postgres, engine)

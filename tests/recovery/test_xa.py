@@ -10,7 +10,6 @@ from itertools import count
 
 import pytest
 
-from tailrace.devservers import start_mariadb, start_mysql
 from tailrace.enumerator import enumerator
 from tailrace.enumerator.enumerator import Limits
 from tailrace.errors import PositionLostError, PreflightError
@@ -18,10 +17,11 @@ from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.log import read_log
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
-from tailrace.sources.mysql import prepared as prepared_module
 from tailrace.sources.mysql import source as mysql_source
-from tailrace.sources.mysql.ending import EndingTransactions
-from tailrace.sources.mysql.starting import position_in_file, starting_position
+from tailrace.sources.mysql.binlog.starting import position_in_file, starting_position
+from tailrace.sources.mysql.xa import prepared as prepared_module
+from tailrace.sources.mysql.xa.xa_visibility import EndingTransactions
+from tailrace_dev.servers import start_mariadb, start_mysql
 from tests.recovery.test_exactness import Blind
 from tests.support.databases import group_commit_delay
 from tests.support.engine import Engine, apply, changes_of, multiset, options_for, rows_of, whole_log

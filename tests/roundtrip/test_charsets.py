@@ -7,13 +7,13 @@ from contextlib import closing
 import pyarrow as pa
 import pytest
 
-from tailrace.devservers import MySqlServer
 from tailrace.errors import DecodeError
 from tailrace.sources.mysql.connection import connect
-from tailrace.sources.mysql.keys import within
 from tailrace.sources.mysql.native import CHARSETS
-from tailrace.sources.mysql.select import select_pages
+from tailrace.sources.mysql.snapshot.keys import within
+from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.wire import charsets, codepages
+from tailrace_dev.servers import MySqlServer
 from tests.support.logged import both_ways, captured, changes_during, options_for, selected
 
 _UTF8 = ("utf8mb3", "utf8mb4")

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tailrace.devservers import MySqlServer
 from tailrace.model.change import OP_CREATE, OP_DELETE, ChangeBatch
 from tailrace.model.table import TableSchema
 from tailrace.model.types import Kind
 from tailrace.sources.mysql.wire import charsets, codepages
+from tailrace_dev.servers import MySqlServer
 from tests.support.logged import captured, changes_during, selected
 from tests.support.printed import as_comparable, as_printed
 

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from tailrace.devservers import MySqlServer
+from tailrace_dev.servers import MySqlServer
 from tests.support.databases import global_variable
 from tests.support.logged import both_ways
 

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.devservers import MySqlServer
 from tailrace.errors import SourceError
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
 from tailrace.model.table import TableId, TableSchema
 from tailrace.model.types import Kind
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
+from tailrace_dev.servers import MySqlServer
 from tests.support.logged import captured, changes_during, final_rows, selected
 from tests.support.printed import as_comparable, as_printed
 

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.devservers import MariaDbServer
 from tailrace.errors import SourceError
 from tailrace.model.change import OP_CREATE, ChangeBatch
 from tailrace.sources.mysql.catalog import tables
 from tailrace.sources.mysql.connection import connect
+from tailrace_dev.servers import MariaDbServer
 from tests.roundtrip import test_log_values as values
 from tests.support import logged
 from tests.support.databases import global_variable

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.devservers import MySqlServer
 from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.model.change import OP_UPDATE
 from tailrace.sources.mysql.wire.jsondiff import apply_diffs
+from tailrace_dev.servers import MySqlServer
 from tests.support.binlog import file_bytes
 from tests.support.logged import changes_between, changes_during, end_of_log
 

@@ -7,15 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.devservers import MariaDbServer, MySqlServer
 from tailrace.errors import SchemaMismatchError, SinkError
+from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ChangeBatch
 from tailrace.model.split import LogSplit
 from tailrace.model.table import TableId
 from tailrace.reader.rewind import Rewind
-from tailrace.sinks.unpack import last_rows, log_rows
+from tailrace.sinks.tables.rows import last_rows, log_rows
+from tailrace.sources.mysql.binlog.starting import log_end_position
 from tailrace.sources.mysql.session import MySqlSession
-from tailrace.sources.mysql.starting import log_end_position
+from tailrace_dev.servers import MariaDbServer, MySqlServer
 from tests.support.binlog import options_of
 from tests.support.databases import global_variable
 from tests.support.logged import captured, changes_during, end_of_log, options_for
@@ -93,7 +94,7 @@ def test_rows_that_lack_other_columns_never_share_a_batch(mysql: MySqlServer, ta
     seqs = [s for b in batches for s in b.origin.column("seq").to_pylist()]
     assert seqs == sorted(set(seqs))
     for batch in batches:
-        again = ChangeBatch.from_cell(batch.to_cell())
+        again = decode_cell(encode_cell(batch))
         assert again.absent_before == batch.absent_before
         assert again.absent_after == batch.absent_after
         assert again.slice(1).take(pa.array([0])).absent_after == batch.absent_after

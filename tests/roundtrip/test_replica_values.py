@@ -22,10 +22,10 @@ from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sinks.replica.changes import snapshot_portion
-from tailrace.sinks.replica.dialect import Dialect, Place, RefusalError, Verb
+from tailrace.sinks.replica.dialect import Dialect, RefusalError, RowOperation, TableName
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.postgres import PostgresDialect
-from tailrace.sinks.replica.shape import Shape, first_shape, shape_of
+from tailrace.sinks.replica.target_schema import TargetSchema, first_shape, shape_of
 from tailrace.sources import registry
 
 COLUMNS = """
@@ -82,7 +82,7 @@ def source(mysql, database) -> str:
     return database
 
 
-def selected(mysql, database: str, **options: str) -> tuple[Shape, list[ChangeBatch]]:
+def selected(mysql, database: str, **options: str) -> tuple[TargetSchema, list[ChangeBatch]]:
     """The rows of the source's table, as a snapshot has them."""
     given = {"url": f"mysql://{mysql.host}:{mysql.port}", "user": mysql.user, "tables": rf"{database}\.t"}
     parsed = parse_options({**given, **options})
@@ -96,15 +96,21 @@ def selected(mysql, database: str, **options: str) -> tuple[Shape, list[ChangeBa
         session.close()
 
 
-def write(dialect: Dialect, shape: Shape, batches: list[ChangeBatch]) -> Place:
+def write(dialect: Dialect, shape: TargetSchema, batches: list[ChangeBatch]) -> TableName:
     """Write the rows, replace them, delete them, write them again, update them."""
     place, portion = dialect.place(shape.target), snapshot_portion(batches, shape)
     with closing(dialect.connect()) as session:
         for statement in dialect.create(place, shape):
             session.run(statement)
         session.run("BEGIN")
-        for verb in (Verb.INSERT, Verb.UPSERT, Verb.DELETE, Verb.INSERT, Verb.UPDATE):
-            rows = portion.rows.select(list(shape.key)) if verb is Verb.DELETE else portion.rows
+        for verb in (
+            RowOperation.INSERT,
+            RowOperation.UPSERT,
+            RowOperation.DELETE,
+            RowOperation.INSERT,
+            RowOperation.UPDATE,
+        ):
+            rows = portion.rows.select(list(shape.key)) if verb is RowOperation.DELETE else portion.rows
             session.write(verb, place, shape, rows)
         session.run("COMMIT")
     return place
@@ -215,7 +221,7 @@ def test_postgres_replica_holds_lists(postgres) -> None:
         for statement in dialect.create(dialect.place("lists.t"), shape):
             session.run(statement)
         try:
-            session.write(Verb.INSERT, dialect.place("lists.t"), shape, data)
+            session.write(RowOperation.INSERT, dialect.place("lists.t"), shape, data)
             found = session.run("SELECT * FROM lists.t ORDER BY id")
         finally:
             session.run("DROP SCHEMA lists CASCADE")
@@ -255,7 +261,7 @@ def test_value_that_a_target_cannot_hold_is_refused_and_never_changed(request, s
                 session.run(f"ALTER TABLE {dialect.name(place)} " + (
                     "ALTER COLUMN v TYPE numeric(3,2)" if server == "postgres" else "MODIFY v decimal(3,2)"
                 ))  # fmt: skip
-            for verb in (Verb.INSERT, Verb.UPSERT):
+            for verb in (RowOperation.INSERT, RowOperation.UPSERT):
                 session.run("BEGIN")
                 with pytest.raises(RefusalError) as refused:
                     session.write(verb, place, shape, data)

@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.config.options import parse_options
-from tailrace.devservers import MySqlServer
 from tailrace.model.change import OP_CREATE
 from tailrace.model.table import TableSchema
+from tailrace.sources.mysql.binlog.dump import read_log
 from tailrace.sources.mysql.catalog import tables
 from tailrace.sources.mysql.connection import connect, server_facts
-from tailrace.sources.mysql.dump import read_log
-from tailrace.sources.mysql.literal import table_name
 from tailrace.sources.mysql.position import MySqlPosition
-from tailrace.sources.mysql.select import select_pages
+from tailrace.sources.mysql.snapshot.literal import table_name
+from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tailrace_dev.servers import MySqlServer
 
 US = dt.timedelta(microseconds=1)
 MIDNIGHT = dt.datetime(1, 1, 1)  # noqa: DTZ001  # DATETIMEs have no zone

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.devservers import MySqlServer
+from tailrace_dev.servers import MySqlServer
 from tests.support.logged import both_ways, captured, changes_during, final_rows, selected
 
 #: A value of each spatial type.

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from tailrace.config.options import parse_options
-from tailrace.devservers import MySqlServer
 from tailrace.errors import ConfigError, DecodeError
 from tailrace.sources.mysql.connection import connect
-from tailrace.sources.mysql.keys import boundary, key_values, within
-from tailrace.sources.mysql.select import select_pages
+from tailrace.sources.mysql.snapshot.keys import boundary, key_values, within
+from tailrace.sources.mysql.snapshot.select import select_pages
+from tailrace_dev.servers import MySqlServer
 from tests.support.logged import both_ways, captured, changes_during, selected
 
 _COLUMNS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.config.options import SourceOptions, parse_options
-from tailrace.sources.mysql.dump import read_log
-from tailrace.sources.mysql.follower import LogFollower, LogRange
+from tailrace.sources.mysql.binlog.dump import read_log
+from tailrace.sources.mysql.binlog.follower import BinlogFollower, BinlogRange
 from tailrace.sources.mysql.position import MySqlPosition
 
 
@@ -40,10 +40,10 @@ def first_event(data: bytes) -> int:
 
 
 def all_ranges(
-    follower: LogFollower, start: MySqlPosition, end: MySqlPosition, **limits: int | None
-) -> list[LogRange]:
+    follower: BinlogFollower, start: MySqlPosition, end: MySqlPosition, **limits: int | None
+) -> list[BinlogRange]:
     """Ranges one after the other, up to `end`."""
-    found: list[LogRange] = []
+    found: list[BinlogRange] = []
     at = start
     while at.order < end.order:
         ours = follower.end_after(

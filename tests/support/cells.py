@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
+from tailrace.model.cell import encode_cell
 from tailrace.model.change import ChangeBatch
 from tailrace.sinks.base import CellBatch, StreamId
 
@@ -25,7 +26,7 @@ def cell_row(kind: str, batch: ChangeBatch) -> tuple[str, str, str, int, str, st
         len(batch),
         min(seqs),
         max(seqs),
-        batch.to_cell().to_pybytes(),
+        encode_cell(batch).to_pybytes(),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tailrace.devservers import MariaDbServer, MySqlServer, PostgresServer
+from tailrace_dev.servers import MariaDbServer, MySqlServer, PostgresServer
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.model.change import OP_LETTERS, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
+from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
-from tailrace.reader.share import in_share
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from tailrace.devservers.server import wait_until
 from tailrace.errors import TailraceError
+from tailrace_dev.servers.server import wait_until
 from tests.support.pipelines import PipelineProcess
 from tests.support.workload import SUBJECTS, Writers, fill
 

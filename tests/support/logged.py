@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
-from tailrace.devservers import MySqlServer
 from tailrace.model.change import OP_CREATE, OP_DELETE, ChangeBatch
 from tailrace.model.table import TableSchema
+from tailrace.sources.mysql.binlog.dump import read_log
 from tailrace.sources.mysql.catalog import tables
 from tailrace.sources.mysql.connection import connect
-from tailrace.sources.mysql.dump import read_log
 from tailrace.sources.mysql.position import MySqlPosition
-from tailrace.sources.mysql.statement import Selection
+from tailrace.sources.mysql.snapshot.statement import Selection
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tailrace_dev.servers import MySqlServer
 from tests.support import engine
 
 _STATUS = {"mysql": "SHOW BINARY LOG STATUS", "mariadb": "SHOW MASTER STATUS"}

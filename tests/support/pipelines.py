@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from tailrace.devservers.server import wait_until
-from tailrace.observe.failpoints import VARIABLE
+from tailrace.failpoints import VARIABLE
+from tailrace_dev.servers.server import wait_until
 
 #: How long a pipeline may take to its first report, on a loaded machine.
 FIRST_REPORT_S = 120

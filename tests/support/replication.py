@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tailrace.devservers import start_mariadb, start_mysql, start_postgres
-from tailrace.devservers.postgres import start_standby
+from tailrace_dev.servers import start_mariadb, start_mysql, start_postgres
+from tailrace_dev.servers.postgres import start_standby
 
 _START = {"mysql": start_mysql, "mariadb": start_mariadb}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from tailrace.devservers import KafkaServer
+from tailrace_dev.servers import KafkaServer
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.cache import cache_dir
-from tailrace.devservers import debian, registry
-from tailrace.devservers.program import matches, unavailable
-from tailrace.devservers.server import DevServer, ServerState
 from tailrace.errors import TailraceError
+from tailrace_dev.servers import debian, registry
+from tailrace_dev.servers.program import matches, unavailable
+from tailrace_dev.servers.server import DevServer, ServerState
 
 _OS = 'PRETTY_NAME="Debian"\nID=debian\nVERSION_CODENAME=bookworm\n'
 _STANZA = """\

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 
-from tailrace.observe.failpoints import VARIABLE
+from tailrace.failpoints import VARIABLE
 
 #: A driver: starts a process called `java` and comes to a crash point twice.
 DRIVER = """
 import subprocess, sys
-from tailrace.observe.failpoints import failpoint
+from tailrace.failpoints import failpoint
 java = subprocess.Popen([sys.argv[1], "60"])
 failpoint("sink.table")
 print(java.wait(10))

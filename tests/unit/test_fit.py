@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.reader.fit import fit_batch, places
+from tailrace.reader.schema_projection import fit_batch, places
 from tests.support.changes import INT, TEXT, changes, table
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import SinkError
 from tailrace.model.change import OP_LETTERS, ChangeBatch
-from tailrace.transform.images import KEEP, SALT, Repack, to_images
+from tailrace.pipeline.images import KEEP, SALT, Repack, to_images
 from tests.support.changes import INT, TEXT, Change, changes, table
 
 SHAPE = table(("id", INT), ("name", TEXT), key=("id",))

@@ -14,8 +14,8 @@ import pytest
 
 from tailrace.config.sinks import KafkaSettings
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
 from tailrace.kernels.murmur import partitions_of
 from tailrace.model.change import ORIGIN, ChangeBatch
 from tests.support.changes import INT, TEXT, changes, table
@@ -27,7 +27,7 @@ from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.formats import message_format
-from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer, kernel
+from tailrace.sinks.kafka.librdkafka import KafkaError, MessageColumns, Producer, kernel
 from tailrace.sinks.kafka.markers import Marker, Record, _parsed
 from tailrace.sinks.kafka.writer import Share, _cut, _Writing, sizes
 
@@ -191,7 +191,7 @@ def test_messages_wait_as_long_as_some_of_them_find_room(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(librdkafka.kernel, "produce", full)
     keys = pa.array([b"k"] * rows)
-    messages = Messages(keys, keys, None, np.zeros(rows, np.int32), np.ones(rows, np.uint8))
+    messages = MessageColumns(keys, keys, None, np.zeros(rows, np.int32), np.ones(rows, np.uint8))
     producer = Producer({"bootstrap.servers": "127.0.0.1:1"})
     try:
         if room:

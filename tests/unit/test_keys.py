@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
-from tailrace.sinks.keys import (
+from tailrace.sinks.tables.keys import (
     composed,
     lacking,
     last_changes,

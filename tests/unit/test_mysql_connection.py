@@ -15,7 +15,7 @@ from tailrace.errors import (
     TransientSourceError,
 )
 from tailrace.sources.mysql.connection import connect, parse_version, retrying, translate
-from tailrace.sources.network import LastingConnection
+from tailrace.sources.network import Reconnecting
 
 
 def options(**given: str) -> SourceOptions:
@@ -172,7 +172,7 @@ def test_lasting_connection_is_kept_until_it_is_lost() -> None:
             raise ConnectionResetError
         return len(made)
 
-    lasting = LastingConnection(options(), connect, lambda line: line.open, retrying)
+    lasting = Reconnecting(options(), connect, lambda line: line.open, retrying)
     assert lasting.run(lambda line: line, "asking") is lasting.run(lambda line: line, "asking")
     assert lasting.run(lost, "reading") == 3
     made[-1].close()

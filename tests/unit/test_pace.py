@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tailrace.enumerator.pace import LONG_S, MOST_ROUNDS, SHORT_S, Pace
+from tailrace.enumerator.batch_sizing import LONG_S, MOST_ROUNDS, SHORT_S, BatchSizing
 
 
 def _chunks(durations: list[float]) -> list[int]:
     """Chunks of the first batch and of each that follows one of these durations, with two tasks."""
     now = 0.0
-    pace = Pace(2, lambda: now)
+    pace = BatchSizing(2, lambda: now)
     found = [pace.chunks()]
     for duration in durations:
         now += duration

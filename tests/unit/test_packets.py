@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tailrace.config.options import parse_options
 from tailrace.errors import DecodeError
 from tailrace.kernels.memory import SLACK
-from tailrace.sources.mysql.dump import DumpStream
-from tailrace.sources.mysql.wire.packets import (
+from tailrace.sources.mysql.binlog.dump import DumpStream
+from tailrace.sources.mysql.wire.kernels.packets import (
     BAD_POSITION,
     BAD_SIZE,
     EOF,

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.errors import PositionLostError
-from tailrace.sinks.parquet import write_rows
-from tailrace.sinks.unpack import last_rows
-from tailrace.spark.query import parse_error
+from tailrace.sinks.tables.parquet import write_rows
+from tailrace.sinks.tables.rows import last_rows
+from tailrace.spark.task_errors import parse_error
 from tests.support.changes import INT, TEXT, changes, table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.date32()), ("x", pa.float64())])

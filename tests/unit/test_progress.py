@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.model.table import TableId
-from tailrace.observe.progress import StreamView
+from tailrace.pipeline.progress import StreamView
 from tailrace.sinks.base import Written
 
 NOW_MS = 1_700_000_100_000

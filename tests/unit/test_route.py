@@ -7,7 +7,7 @@ import pytest
 from tailrace.config.model import RouteRule
 from tailrace.errors import ConfigError
 from tailrace.model.table import TableId
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 
 ORDERS = TableId("app_7", "orders")
 

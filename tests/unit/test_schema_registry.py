@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tailrace.config.secret import Secret
-from tailrace.devservers.server import free_port
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
 from tailrace.formats.base import SchemaText
-from tailrace.sinks.schema_registry import RegistryAccess, SchemaRegistry
+from tailrace.sinks.kafka.schema_registry import RegistryAccess, SchemaRegistry
+from tailrace_dev.servers.server import free_port
 
 AVRO = SchemaText(
     "app.shop.orders-value", "AVRO", '{"type":"record","fields":[{"name":"price","type":"int"}]}'

@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.errors import SinkError
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.columns import AddColumn, WidenColumn, fits, follow, merged_schema, stored_schema
+from tailrace.sinks.tables.columns import AddColumn, WidenColumn, fits, follow, merged_schema, stored_schema
 from tests.support.changes import BIGINT, INT, TEXT, table
 
 TIME = ColumnType(Kind.TIME, "time", fraction=6)

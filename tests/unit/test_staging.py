@@ -7,11 +7,12 @@ import random
 import pyarrow as pa
 import pytest
 
-from tailrace.sinks import rolling, staging
-from tailrace.sinks.parts import LOG, SNAPSHOT, Expected, Part
-from tailrace.sinks.rolling import RollingFiles
-from tailrace.sinks.staging import Recipe, _write
-from tailrace.sinks.unpack import log_rows
+from tailrace.model.cell import LOG, SNAPSHOT
+from tailrace.sinks.tables import rolling, staging
+from tailrace.sinks.tables.rolling import RollingFiles
+from tailrace.sinks.tables.rows import log_rows
+from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, _write
+from tailrace.spark.cells import TableBatch
 from tests.support.changes import INT, TEXT, changes, table
 
 
@@ -114,8 +115,8 @@ def test_what_there_is_no_recipe_for_is_noticed(small):
 
 
 def test_nothing_is_expected_after_it_was_wrong_until_a_batch_brings_nothing_new():
-    one, two, three = (Part(s.id, LOG, 1, 1, (s,)) for s in map(shape, "abc"))
-    expected = Expected()
+    one, two, three = (TableBatch(s.id, LOG, 1, 1, (s,)) for s in map(shape, "abc"))
+    expected = ExpectedSchemas()
     assert not expected.shapes()
     expected.met([one])
     assert list(expected.shapes()) == [("shop.a", LOG)]
@@ -127,5 +128,5 @@ def test_nothing_is_expected_after_it_was_wrong_until_a_batch_brings_nothing_new
     assert not expected.shapes()
     expected.met([])
     assert set(expected.shapes()) == {(f"shop.{n}", LOG) for n in "abc"}
-    expected.met([Part(one.table, SNAPSHOT, 1, 1, one.shapes)])
+    expected.met([TableBatch(one.table, SNAPSHOT, 1, 1, one.shapes)])
     assert ("shop.a", SNAPSHOT) in expected.shapes()

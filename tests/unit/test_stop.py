@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.spark.query import _stop
+from tailrace.pipeline.supervisor import _stop
 
 
 class IdleQuery:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import tailrace
-from tailrace.warm import load_kernels
+from tailrace_dev.warm import load_kernels
 
 
 def test_warming_loads_every_module_with_a_kernel_that_python_calls() -> None:

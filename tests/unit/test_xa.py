@@ -15,9 +15,9 @@ from tailrace.errors import DecodeError, PositionLostError
 from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.wire import asides as asides_module
-from tailrace.sources.mysql.wire import boundaries
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tailrace.sources.mysql.wire.kernels import boundaries
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark, XaStep, end_of, prepare_of, xid_of
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.enumerator.lookahead import Lookahead
+from tailrace.enumerator.batch_sizing import BatchSizing
+from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import StreamOffset, TableProgress
-from tailrace.enumerator.pace import Pace
 from tailrace.enumerator.snapshot import KeyRange, advance
 from tailrace.errors import ConfigError, PositionLostError, ServerChangedError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
@@ -67,10 +67,10 @@ class Enumerator:
         self._options = options
         self._source = source
         self._parallelism = parallelism
-        self._pace = Pace(parallelism, clock)
+        self._pace = BatchSizing(parallelism, clock)
         self._clock = clock
         self._log: Log | None = None
-        self._boundary = Lookahead(source.boundary)
+        self._boundary = BoundaryPrefetch(source.boundary)
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
         self._schemas_read_at: float | None = None

@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import SinkError
-from tailrace.formats.avro import AvroEncoding
 from tailrace.formats.base import NO_IDS, Encoding, SchemaIds, SchemaText
 from tailrace.formats.canal import CanalEncoding
-from tailrace.formats.debezium import DebeziumFormat, debezium_schema
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.headers import headers_of
-from tailrace.formats.messages import operations
-from tailrace.formats.protobuf import ProtobufEncoding
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.headers import headers_of
+from tailrace.formats.debezium.messages import DebeziumFormat, debezium_schema
+from tailrace.formats.encodings.avro import AvroEncoding
+from tailrace.formats.encodings.json_documents import operations
+from tailrace.formats.encodings.protobuf import ProtobufEncoding
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.messages import MESSAGES
 from tailrace.model.table import TableId, TableSchema

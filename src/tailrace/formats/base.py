@@ -84,9 +84,9 @@ class MessageFormat(Protocol):
             ids: ids of all that `schemas(batch.table)` names.
 
         Returns:
-            Columns topic, key, value, headers, partition (`formats.debezium.debezium_schema`): one message
-            per change, and behind a delete one with its key and no value if the format has tombstones;
-            `partition` is null: whoever writes chooses it by the key.
+            Columns topic, key, value, headers, partition (`formats.debezium.messages.debezium_schema`): one
+            message per change, and behind a delete one with its key and no value if the format has
+            tombstones; `partition` is null: whoever writes chooses it by the key.
 
         Raises:
             SinkError: the messages of the batch are larger than 2 GiB, or a value has no form in the

@@ -7,9 +7,9 @@
     mysqlType, sqlType, pkNames   the columns' types as declared, their codes in JDBC, the key
     gtid, id   the transaction; where the change's event is in the log (Canal: a number of its own)
 
-All values are texts, as MySQL shows them (`formats.plaintext`). An ENUM or SET is its labels; Canal gives
-their numbers. A change of a key is a DELETE and an INSERT, as it is everywhere here; Canal has one UPDATE.
-There are no tombstones. Columns that the log left out (`binlog_row_image`) are left out.
+All values are texts, as MySQL shows them (`formats.connect.plaintext`). An ENUM or SET is its labels;
+Canal gives their numbers. A change of a key is a DELETE and an INSERT, as it is everywhere here; Canal has
+one UPDATE. There are no tombstones. Columns that the log left out (`binlog_row_image`) are left out.
 
 Source: alibaba/canal wiki and `FlatMessage`; Apache Flink documentation, "Canal Format".
 """
@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.formats.base import SchemaIds
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.declared import declared, jdbc_code
+from tailrace.formats.connect.plaintext import as_text
+from tailrace.formats.connect.sql_types import declared, jdbc_code
+from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.formats.encodings.json_documents import operations
+from tailrace.formats.encodings.layout import dumps
+from tailrace.formats.encodings.records import Field, FieldGroup, write
 from tailrace.formats.kernels import records
-from tailrace.formats.layout import dumps
-from tailrace.formats.messages import operations
-from tailrace.formats.plaintext import as_text
-from tailrace.formats.records import Field, Part, write
 from tailrace.formats.row import absent_columns
 from tailrace.model.change import OP_DELETE, OP_UPDATE, ChangeBatch
 from tailrace.model.table import TableSchema
@@ -73,8 +73,8 @@ class CanalEncoding:
         closing = f',"pkNames":{keys},"sql":"",{names}'
         data = _data(batch, op, before, after)
         parts = [
-            Part(records.ALWAYS, data, b'{"data":[', records.OBJECT),
-            Part(
+            FieldGroup(records.ALWAYS, data, b'{"data":[', records.OBJECT),
+            FieldGroup(
                 records.ALWAYS,
                 [
                     _raw(f'}}],"database":{dumps(table.id.database)},"es":', es),
@@ -83,7 +83,7 @@ class CanalEncoding:
                     _literal(f',"isDdl":false,"mysqlType":{dumps(types)},"old":'),
                 ],
             ),
-            Part(
+            FieldGroup(
                 records.IF_SET,
                 _old(batch, updated, before, after),
                 b"[",
@@ -91,8 +91,8 @@ class CanalEncoding:
                 b"null",
                 pa.array(updated, mask=~updated),
             ),
-            Part(records.IF_SET, [_literal("}]")], image=pa.array(updated, mask=~updated)),
-            Part(records.ALWAYS, [_text(closing, _TYPES.take(batch.op)), _literal("}")]),
+            FieldGroup(records.IF_SET, [_literal("}]")], image=pa.array(updated, mask=~updated)),
+            FieldGroup(records.ALWAYS, [_text(closing, _TYPES.take(batch.op)), _literal("}")]),
         ]
         return write(parts, batch, zigzag=False)
 

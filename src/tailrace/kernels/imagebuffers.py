@@ -24,7 +24,7 @@ _MOST_ROOM = (1 << 31) - (1 << 20)
 _ALIGN = 64
 
 
-class ImagePlan(Protocol):
+class RowImagePlan(Protocol):
     """How the two images of a table's rows are decoded."""
 
     @property
@@ -54,7 +54,7 @@ class Layout:
     Bitmaps of the rows that have each image come first, then per column of both images validity and values.
     """
 
-    def __init__(self, plan: ImagePlan, max_rows: int) -> None:
+    def __init__(self, plan: RowImagePlan, max_rows: int) -> None:
         self.plan = plan
         types = [c.type.arrow for c in plan.schema.columns] * 2
         self.bits = np.array([1, 1] + [b for t in types for b in (1, _value_bits(t))], np.int64)

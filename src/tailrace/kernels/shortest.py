@@ -3,7 +3,7 @@
 The digits are found by Schubfach: of the decimals in the interval that rounds to the number, the
 shortest, and of those the nearest. One routine serves both widths, since 128-bit powers of ten are
 more than enough for the narrow one. How digits and exponent are laid out differs: `floats` writes them as
-Java does, `sources.mysql.wire.doubles` as MySQL does.
+Java does, `sources.mysql.wire.kernels.doubles` as MySQL does.
 
 Source: Raffaello Giulietti, "The Schubfach way to render doubles" (2020).
 """

@@ -7,17 +7,13 @@ A ChangeBatch holds some thousand changes of one table and one shape of it, in l
     after       the row after            struct, null where there is none (d)
     origin      where it comes from      a record batch with the columns of ORIGIN, one row each
 
-`cell` packs a batch into Arrow IPC bytes (design §3): Spark moves these bytes, not rows.
-
 A batch holds snapshot rows or changes of the log, never both; the rows of a snapshot batch have one origin,
-the position they are as of, so a cell carries it once.
+the position they are as of. `model.cell` packs a batch into the bytes that Spark moves.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -54,13 +50,9 @@ ORIGIN = pa.schema(
 #:
 #: total_order            among all its changes
 #: data_collection_order  among those of the table
-PLACE = pa.struct([pa.field("total_order", pa.int64()), pa.field("data_collection_order", pa.int64())])
-
-_TABLE_KEY = b"tailrace.table"
-#: In a cell of snapshot rows: their one origin, an Arrow IPC stream; op and origin's columns are left out.
-_ORIGIN_KEY = b"tailrace.origin"
-#: In a cell whose images lack columns: their names, before and after, as JSON.
-_ABSENT_KEY = b"tailrace.absent"
+TRANSACTION_ORDER = pa.struct(
+    [pa.field("total_order", pa.int64()), pa.field("data_collection_order", pa.int64())]
+)
 
 
 def origin_of_rows(rows: int, *, seq: str, ts_us: int, file: str, pos: int) -> pa.RecordBatch:
@@ -79,12 +71,6 @@ def origin_of_rows(rows: int, *, seq: str, ts_us: int, file: str, pos: int) -> p
         ],
         schema=ORIGIN,
     )
-
-
-@lru_cache(maxsize=256)
-def _table(text: bytes) -> TableSchema:
-    """The shape written as `text`; one object for all batches of it, as what it derives is kept on it."""
-    return TableSchema.from_json(json.loads(text))
 
 
 @dataclass(frozen=True)
@@ -151,63 +137,13 @@ class ChangeBatch:
 
     def to_record_batch(self) -> pa.RecordBatch:
         """op, [before], [after], ORIGIN's columns and [place] side by side."""
-        columns = {"op": self.op, **self._images()}
+        columns = {"op": self.op, **self.images()}
         columns |= {f"origin.{f.name}": c for f, c in zip(ORIGIN, self.origin.columns, strict=True)}
         if self.place is not None:
             columns["place"] = self.place
         return pa.RecordBatch.from_pydict(columns)
 
-    def to_cell(self) -> pa.Buffer:
-        """The batch as one Arrow IPC stream; the shape is in its metadata."""
-        metadata = {_TABLE_KEY: self.table.text}
-        if self.absent_before or self.absent_after:
-            metadata[_ABSENT_KEY] = json.dumps([self.absent_before, self.absent_after]).encode()
-        if self.is_snapshot:
-            metadata[_ORIGIN_KEY] = to_stream(self.origin.slice(0, 1)).to_pybytes()
-            batch = pa.RecordBatch.from_pydict(self._images())
-        else:
-            batch = self.to_record_batch()
-        return to_stream(batch.replace_schema_metadata(metadata))
-
-    def _images(self) -> dict[str, pa.StructArray]:
+    def images(self) -> dict[str, pa.StructArray]:
+        """The images that the batch has, by side: `before`, `after`."""
         images = {"before": self.before, "after": self.after}
         return {side: image for side, image in images.items() if image is not None}
-
-    @classmethod
-    def from_cell(cls, cell: bytes | pa.Buffer) -> ChangeBatch:
-        """What `to_cell` made; the arrays point into `cell`."""
-        batch = _read(cell)
-        metadata, names = batch.schema.metadata, batch.schema.names
-        if _ORIGIN_KEY in metadata:
-            op = pa.array(np.full(batch.num_rows, OP_READ, np.int8))
-            origin = _read(metadata[_ORIGIN_KEY]).take(pa.array(np.zeros(batch.num_rows, np.int32)))
-        else:
-            op = batch.column("op")
-            origin = pa.RecordBatch.from_arrays(
-                [batch.column(f"origin.{f.name}") for f in ORIGIN], schema=ORIGIN
-            )
-        before, after, place = (
-            batch.column(name) if name in names else None for name in ("before", "after", "place")
-        )
-        lacks_before, lacks_after = map(tuple, json.loads(metadata.get(_ABSENT_KEY, b"[[], []]")))
-        table = _table(metadata[_TABLE_KEY])
-        return cls(table, op, before, after, origin, lacks_before, lacks_after, place)
-
-
-def to_stream(rows: pa.RecordBatch | pa.Table) -> pa.Buffer:
-    """`rows` as an Arrow IPC stream, written once into memory of its size."""
-    size = pa.MockOutputStream()
-    _write(rows, size)
-    stream = pa.allocate_buffer(size.size())
-    _write(rows, pa.FixedSizeBufferWriter(stream))
-    return stream
-
-
-def _write(rows: pa.RecordBatch | pa.Table, sink: pa.NativeFile) -> None:
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write(rows)
-
-
-def _read(stream: bytes | pa.Buffer) -> pa.RecordBatch:
-    with pa.ipc.open_stream(stream) as reader:
-        return reader.read_next_batch()

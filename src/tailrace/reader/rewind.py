@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import OP_CREATE, ChangeBatch
 from tailrace.model.table import TableSchema
-from tailrace.reader.fit import fit_keys, fit_rows
 from tailrace.reader.log import key_columns, keys_of, split_key_updates, without
+from tailrace.reader.schema_projection import fit_keys, fit_rows
 
 #: Changes that may wait before those of the same key are put together.
 _PENDING = 65_536

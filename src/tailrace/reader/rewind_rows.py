@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
-from tailrace.reader.fit import fit_rows
+from tailrace.reader.schema_projection import fit_rows
 
 
 class RewindRows:

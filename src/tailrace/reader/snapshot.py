@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from tailrace.model.change import OP_READ, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
-from tailrace.reader.fit import fit_rows
 from tailrace.reader.rewind import Rewind
 from tailrace.reader.rewind_rows import RewindRows
+from tailrace.reader.schema_projection import fit_rows
 from tailrace.sources.base import Session
 
 #: Rows per emitted batch: large enough to be columnar, small enough for caches (reference/spark.md §2).

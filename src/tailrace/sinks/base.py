@@ -1,6 +1,6 @@
 """What a sink is.
 
-A stream comes as batches of *cells* (rows of CELL_COLUMNS; `ChangeBatch.from_cell` opens one). The stream
+A stream comes as batches of *cells* (rows of `model.cell.CELL_SCHEMA`; `decode_cell` opens one). The stream
 promises the sink:
 
 * **Replay.** Batch n may come again, after a crash in the middle of it or after the sink had made it durable,
@@ -18,8 +18,8 @@ The sink promises the stream:
   `capabilities` say exactly-once; else its changes are there once more.
 * **Order.** Who reads the target sees the changes of a key in `seq` order, by the means that
   `capabilities.order` names.
-* **Schema changes.** The target follows its source (`sinks.columns`) or the sink raises SinkError; no value
-  is dropped or made another one.
+* **Schema changes.** The target follows its source (`sinks.tables.columns`) or the sink raises SinkError; no
+  value is dropped or made another one.
 * **Refusals.** It raises SinkError for what will fail again, TransientSinkError for what may pass, StateError
   when the target holds what is not this stream's. A slow target makes `write` slow and nothing else: the
   stream plans no batch meanwhile.
@@ -40,8 +40,9 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.model.cell import SNAPSHOT
 from tailrace.model.table import TableId
-from tailrace.sinks.parts import SNAPSHOT, Part, parts_of
+from tailrace.spark.cells import TableBatch, table_batches
 
 
 class Delivery(StrEnum):
@@ -128,9 +129,9 @@ class CellBatch:
         return self.once if self.once.is_cached else self.once.persist()
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TableBatch]:
         """What the batch holds, table by table."""
-        return parts_of(self.frame)
+        return table_batches(self.frame)
 
     def close(self) -> None:
         """Let go of the cached cells, when the batch is written or has failed."""
@@ -155,7 +156,7 @@ class Written:
     changes: int
 
     @classmethod
-    def of(cls, part: Part, target: str) -> Written:
+    def of(cls, part: TableBatch, target: str) -> Written:
         """All of `part` written to `target`."""
         return cls.counted(part.table, part.kind, part.changes, target)
 

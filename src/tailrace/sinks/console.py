@@ -9,9 +9,9 @@ from rich.table import Table
 
 from tailrace.config.sinks import ConsoleSettings
 from tailrace.formats.row import to_rows
-from tailrace.model.change import ChangeBatch
+from tailrace.model.cell import decode_cell
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 
 #: Longest text of one value.
 _WIDTH = 40
@@ -63,7 +63,7 @@ class ConsoleSink:
 
 def _rows(cells: Iterator[bytes], limit: int) -> Iterator[dict[str, str]]:
     for cell in cells:
-        batch = ChangeBatch.from_cell(bytes(cell))
+        batch = decode_cell(bytes(cell))
         head = to_rows(batch.slice(0, limit))
         for row in head.to_pylist():
             yield {name: _shown(value) for name, value in row.items()}

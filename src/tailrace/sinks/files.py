@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from tailrace.config.sinks import JsonSettings, ParquetSettings
 from tailrace.errors import StateError
-from tailrace.observe.failpoints import failpoint
+from tailrace.failpoints import failpoint
 from tailrace.sinks.base import (
     Capabilities,
     CellBatch,
@@ -27,12 +27,12 @@ from tailrace.sinks.base import (
     Unit,
     Written,
 )
-from tailrace.sinks.columns import merged_schema
-from tailrace.sinks.parts import Part
-from tailrace.sinks.targets import TargetPool
-from tailrace.sinks.unpack import log_fields, log_rows, unpacked
+from tailrace.sinks.route import Router
+from tailrace.sinks.tables.columns import merged_schema
+from tailrace.sinks.tables.rows import log_fields, log_rows
+from tailrace.sinks.tables.targets import TargetPool
+from tailrace.spark.cells import TableBatch, unpacked
 from tailrace.spark.checkpoint import Directory
-from tailrace.transform.route import Router
 
 _OWNER = "_tailrace.json"
 #: Spark's JSON has milliseconds unless told otherwise; Parquet takes no notice.
@@ -70,7 +70,7 @@ class FileSink:
         """See `Sink.close`."""
         self._pool.close()
 
-    def _write(self, batch: CellBatch, target: str, parts: list[Part]) -> None:
+    def _write(self, batch: CellBatch, target: str, parts: list[TableBatch]) -> None:
         path = f"{self._settings.path.rstrip('/')}/{target}"
         if target not in self._opened:
             _own(target, path, batch.stream)

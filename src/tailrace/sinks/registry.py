@@ -17,12 +17,12 @@ from tailrace.config.sinks import (
 from tailrace.sinks.base import Sink
 from tailrace.sinks.console import ConsoleSink
 from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.fan_out import SeveralSinks
 from tailrace.sinks.files import FileSink
 from tailrace.sinks.iceberg import iceberg_sink
 from tailrace.sinks.kafka import kafka_sink
 from tailrace.sinks.replica.sink import ReplicaSink
-from tailrace.sinks.several import SeveralSinks
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 
 
 def make_sinks(pipeline: Pipeline) -> Sink:

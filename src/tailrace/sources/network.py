@@ -147,7 +147,7 @@ def retrying(
         delay = min(2 * delay, _LONGEST_DELAY_S)
 
 
-class LastingConnection(Generic[C]):
+class Reconnecting(Generic[C]):
     """One connection, made when it is first needed and made anew when it was lost.
 
     Args:

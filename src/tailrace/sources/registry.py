@@ -32,7 +32,7 @@ def session(options: SourceOptions) -> Session:
 
 def check(options: SourceOptions) -> list[Finding]:
     """Every precondition of capture on the server: what was found, what is needed."""
-    return cast("list[Finding]", _module(options, "preflight").check(options))
+    return cast("list[Finding]", _module(options, "checks.preflight").check(options))
 
 
 def drop(options: SourceOptions) -> list[str]:

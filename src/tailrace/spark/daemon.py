@@ -19,7 +19,7 @@ _PRELOADED = (
     "pyspark.worker",
     "tailrace.spark.source",
     "tailrace.sources.mysql.session",
-    "tailrace.sinks.unpack",
+    "tailrace.sinks.tables.rows",
 )
 
 

@@ -20,8 +20,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tailrace.spark.classes import archive_options
 from tailrace.spark.jars import cached_jars
+from tailrace.spark.java import archive_options
 
 #: Delta for Spark 4.2: the newest version whose jar is published; the Python package may be newer.
 DELTA_VERSION = "4.4.0"

@@ -31,14 +31,14 @@ from tailrace.config.secret import Secret
 from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError
+from tailrace.failpoints import failpoint
 from tailrace.model.split import SnapshotSplit
-from tailrace.observe.failpoints import failpoint
+from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
-from tailrace.reader.share import in_share
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
 from tailrace.spark.partition import SplitPartition
-from tailrace.spark.shapes import Shape, shape_of
+from tailrace.spark.row_layouts import RowLayout, row_layout
 
 
 class TailraceDataSource(DataSource):
@@ -60,10 +60,10 @@ class TailraceDataSource(DataSource):
     def _options(self) -> SourceOptions:
         return parse_options(dict(self.options))
 
-    def _shape(self) -> Shape:
+    def _shape(self) -> RowLayout:
         options = self._options()
         if options.shape not in ("row", "envelope"):
-            return shape_of(options, None)
+            return row_layout(options, None)
         with closing(registry.source(options)) as source:
             tables = source.tables()
         if len(tables) != 1:
@@ -73,7 +73,7 @@ class TailraceDataSource(DataSource):
                 f"`tables` matches {len(tables)}: {names}",
                 "name one table, or use shape `debezium` for many",
             )
-        return shape_of(options, tables[0].schema)
+        return row_layout(options, tables[0].schema)
 
 
 class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -84,7 +84,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shape: how changes become rows.
     """
 
-    def __init__(self, options: SourceOptions, shape: Shape) -> None:
+    def __init__(self, options: SourceOptions, shape: RowLayout) -> None:
         self._options = options
         self._shape = shape
         self._enumerator: Enumerator | None = None

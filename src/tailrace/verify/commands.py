@@ -44,7 +44,7 @@ def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bo
     """
     pipeline = load_pipeline(pipeline_file)
     # Spark's modules take a second to import: a wrong file is told before that.
-    from tailrace.pipeline import default_log_file  # noqa: PLC0415
+    from tailrace.pipeline.run import default_log_file  # noqa: PLC0415
     from tailrace.spark.session import spark_session  # noqa: PLC0415
     from tailrace.verify.report import print_report  # noqa: PLC0415
     from tailrace.verify.run import verify as compare  # noqa: PLC0415

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tailrace.kernels.rowhash import hash_rows
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """How a row differs."""
 
     MISSING = "missing"  # in the source only
@@ -33,7 +33,7 @@ class RowDifference:
         target: the row at the target, None where there is none.
     """
 
-    kind: Kind
+    kind: DifferenceKind
     key: tuple[Any, ...]
     columns: tuple[str, ...]
     source: dict[str, Any] | None
@@ -73,10 +73,10 @@ def compare(source: pa.Table, target: pa.Table, key: Sequence[str], limit: int) 
     in_left, in_right = in_left[unequal], in_right[unequal]
     extras = np.concatenate([extra, again])
     shown = [
-        *(_difference(Kind.MISSING, key, _row(left, i), None) for i in missing[:limit]),
-        *(_difference(Kind.EXTRA, key, None, _row(right, i)) for i in extras[:limit]),
+        *(_difference(DifferenceKind.MISSING, key, _row(left, i), None) for i in missing[:limit]),
+        *(_difference(DifferenceKind.EXTRA, key, None, _row(right, i)) for i in extras[:limit]),
         *(
-            _difference(Kind.DIFFERENT, key, _row(left, i), _row(right, j))
+            _difference(DifferenceKind.DIFFERENT, key, _row(left, i), _row(right, j))
             for i, j in zip(in_left[:limit], in_right[:limit], strict=True)
         ),
     ]
@@ -84,7 +84,7 @@ def compare(source: pa.Table, target: pa.Table, key: Sequence[str], limit: int) 
 
 
 def _difference(
-    kind: Kind, key: Sequence[str], source: dict[str, Any] | None, target: dict[str, Any] | None
+    kind: DifferenceKind, key: Sequence[str], source: dict[str, Any] | None, target: dict[str, Any] | None
 ) -> RowDifference:
     row = source if source is not None else target
     assert row is not None

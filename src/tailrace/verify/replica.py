@@ -19,10 +19,10 @@ from tailrace.config.sinks import MySqlSettings, PostgresSettings
 from tailrace.errors import StateError
 from tailrace.model.split import SnapshotSplit
 from tailrace.model.table import TableSchema
-from tailrace.sinks.columns import stored_schema
 from tailrace.sinks.replica.dialect import Dialect
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.sink import open_dialect
+from tailrace.sinks.tables.columns import stored_schema
 from tailrace.sources import registry
 from tailrace.sources.base import Page
 from tailrace.verify.checksum import Checksums, bucket_of
@@ -81,7 +81,7 @@ def _mysql_pages(options: SourceOptions, split: SnapshotSplit) -> Iterator[Page]
 def _postgres_pages(options: SourceOptions, split: SnapshotSplit) -> Iterator[Page]:
     """A source's session would need a snapshot that a replication slot has exported."""
     from tailrace.sources.postgres.connection import connect  # noqa: PLC0415 - an extra
-    from tailrace.sources.postgres.select import copy_pages  # noqa: PLC0415
+    from tailrace.sources.postgres.snapshot.select import copy_pages  # noqa: PLC0415
 
     connection = connect(options, purpose="verifying")
     try:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.verify.compare import Differences, Kind, RowDifference
+from tailrace.verify.compare import DifferenceKind, Differences, RowDifference
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ def _print_differences(
             soft_wrap=True,
         )
     for kind, total in (
-        (Kind.MISSING, differences.missing),
-        (Kind.EXTRA, differences.extra),
-        (Kind.DIFFERENT, differences.different),
+        (DifferenceKind.MISSING, differences.missing),
+        (DifferenceKind.EXTRA, differences.extra),
+        (DifferenceKind.DIFFERENT, differences.different),
     ):
         shown = [d for d in differences.shown if d.kind is kind]
         for d in shown:
@@ -146,7 +146,7 @@ def _print_differences(
 
 def _line(target: str, d: RowDifference, *, show_values: bool) -> str:
     line = f"{target} {d.kind} key ({', '.join(str(v) for v in d.key)})"
-    if d.kind is not Kind.DIFFERENT:
+    if d.kind is not DifferenceKind.DIFFERENT:
         row = d.source if d.source is not None else d.target
         return f"{line}: {row}" if show_values else line
     assert d.source is not None

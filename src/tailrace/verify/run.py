@@ -33,17 +33,17 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.errors import ConfigError, StateError
 from tailrace.model.table import TableId
-from tailrace.sinks.columns import stored_schema
+from tailrace.pipeline.rules import Transforms
+from tailrace.sinks.route import Router
+from tailrace.sinks.tables.columns import stored_schema
 from tailrace.sources import registry
 from tailrace.sources.base import Source
 from tailrace.spark.checkpoint import Checkpoint
-from tailrace.transform.route import Router
-from tailrace.transform.rules import Transforms
 from tailrace.verify.checksum import Checksums
 from tailrace.verify.compare import Differences, compare
 from tailrace.verify.report import Report, TargetReport
 from tailrace.verify.source import Reader, SourceTable, ranges
-from tailrace.verify.targets import Target, Targets, targets_of
+from tailrace.verify.targets import ComparedTarget, ComparedTargets, targets_of
 
 #: Most rows of both sides that are compared one by one, per target.
 EXAMINED_ROWS = 250_000
@@ -111,7 +111,7 @@ class _Comparison:
 
     name: str
     tables: list[SourceTable]
-    target: Target | None
+    target: ComparedTarget | None
     columns: pa.Schema
     key: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -119,7 +119,7 @@ class _Comparison:
     sums: list[Future[Checksums]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, targets: Targets, name: str, tables: list[SourceTable]) -> _Comparison:
+    def of(cls, targets: ComparedTargets, name: str, tables: list[SourceTable]) -> _Comparison:
         """What is compared of target `name`: the columns that both sides have."""
         target = targets.target(name, tables[0].schema.key)
         found = pa.unify_schemas([stored_schema(t.schema) for t in tables], promote_options="permissive")

@@ -20,7 +20,7 @@ from tailrace.errors import SchemaMismatchError
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.reader.snapshot import read_snapshot
-from tailrace.sinks.columns import stored_type
+from tailrace.sinks.tables.columns import stored_type
 from tailrace.sources import registry
 from tailrace.sources.base import Source
 from tailrace.verify.checksum import Checksums, bucket_of

@@ -27,11 +27,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tailrace.config.sinks import WriteMode
 from tailrace.errors import StateError
 from tailrace.model.sparksql import identifier
-from tailrace.sinks.delta.form import Form
 from tailrace.sinks.delta.merge import column
 from tailrace.sinks.delta.pending import BATCH, changes_path, overlay
-from tailrace.sinks.unpack import UPSERT_FIELDS, log_fields, spark_schema
-from tailrace.spark.jvm import delta_state, map_in_arrow
+from tailrace.sinks.delta.table_mode import Form
+from tailrace.sinks.delta.transaction import delta_state
+from tailrace.sinks.tables.rows import UPSERT_FIELDS, log_fields
+from tailrace.spark.cells import spark_schema
+from tailrace.spark.jvm import map_in_arrow
 from tailrace.verify.checksum import Checksums, bucket_of
 
 #: Commits looked at before the whole history is.
@@ -42,7 +44,7 @@ _CHANGELOG_FIELDS = set(log_fields(pa.schema([])).names)
 
 
 @dataclass(frozen=True)
-class Target:
+class DeltaTableVersion:
     """A Delta table at one version.
 
     Args:
@@ -87,7 +89,7 @@ class Target:
 
 def target_after(
     spark: SparkSession, root: str, name: str, *, mode: WriteMode, key: Sequence[str], batch: int
-) -> Target | None:
+) -> DeltaTableVersion | None:
     """The target as batch `batch` left it, None if it was not there yet.
 
     Args:
@@ -106,7 +108,7 @@ def target_after(
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     if mode is WriteMode.CHANGELOG:
         schema = pa.schema([field for field in schema if field.name not in _CHANGELOG_FIELDS])
-        return Target(_collapse(frame, key), version, schema)
+        return DeltaTableVersion(_collapse(frame, key), version, schema)
     if mode is WriteMode.SCD2:
         schema = Form(mode).columns(schema)
         frame = frame.where("_is_current").select(*(column(name) for name in schema.names))
@@ -121,7 +123,7 @@ def target_after(
             )
         )
         frame = overlay(frame, changes, key)
-    return Target(frame, version, schema)
+    return DeltaTableVersion(frame, version, schema)
 
 
 def _frame_after(spark: SparkSession, path: str, batch: int) -> tuple[DataFrame, int] | None:

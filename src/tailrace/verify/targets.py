@@ -19,7 +19,7 @@ from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.target import target_after
 
 
-class Target(Protocol):
+class ComparedTarget(Protocol):
     """One target's rows."""
 
     @property
@@ -37,10 +37,10 @@ class Target(Protocol):
         """The rows of some buckets."""
 
 
-class Targets(Protocol):
+class ComparedTargets(Protocol):
     """A sink's targets after one batch."""
 
-    def target(self, name: str, key: Sequence[str]) -> Target | None:
+    def target(self, name: str, key: Sequence[str]) -> ComparedTarget | None:
         """The target `name`, whose rows `key` tells apart; None if it is not there yet."""
 
     def confirm(self) -> None:
@@ -51,7 +51,7 @@ class Targets(Protocol):
         """
 
 
-def targets_of(pipeline: Pipeline, spark: SparkSession, batch: int) -> Targets:
+def targets_of(pipeline: Pipeline, spark: SparkSession, batch: int) -> ComparedTargets:
     """The targets of the pipeline's first sink that can be looked at.
 
     Args:
@@ -83,7 +83,7 @@ class DeltaTargets:
     sink: DeltaSettings
     batch: int
 
-    def target(self, name: str, key: Sequence[str]) -> Target | None:
+    def target(self, name: str, key: Sequence[str]) -> ComparedTarget | None:
         """See Targets."""
         root = absolute(self.sink.path)
         return target_after(self.spark, root, name, mode=self.sink.mode, key=key, batch=self.batch)

@@ -6,8 +6,8 @@ import dataclasses
 import json
 from pathlib import Path
 
-from tailrace.devservers.postgres import start_postgres
-from tailrace.sources.postgres.wire.copy import copy_columns
+from tailrace.sources.postgres.wire.kernels.copy import copy_columns
+from tailrace_dev.servers.postgres import start_postgres
 from tests.support.pgcatalog import shape_of, types_of
 from tests.support.pgwire import Wire
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.sinks.base import Sink
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 
 Row = Mapping[str, Any]
 #: (op letter, row before, row after), values as Python has them: int, str, Decimal, datetime, bytes.

@@ -12,14 +12,14 @@ from rich.console import Console
 
 from tailrace.config.load import load_pipeline
 from tailrace.config.sinks import DeltaSettings, WriteMode
-from tailrace.demo.place import Place
-from tailrace.demo.processes import Process, descendants
-from tailrace.demo.products import PRODUCTS, shop
-from tailrace.demo.screen import Screen
-from tailrace.demo.shop import Sizes
-from tailrace.demo.stream import StreamFiles
-from tailrace.devservers.server import wait_until
 from tailrace.errors import TailraceError
+from tailrace_dev.demo.directory import DemoDirectory
+from tailrace_dev.demo.processes import Process, descendants
+from tailrace_dev.demo.products import PRODUCTS, shop
+from tailrace_dev.demo.screen import Screen
+from tailrace_dev.demo.shop import Sizes
+from tailrace_dev.demo.stream import StreamFiles
+from tailrace_dev.servers.server import wait_until
 
 
 @pytest.mark.parametrize("rows", [10_000, 123_456, 1_000_000])
@@ -29,7 +29,7 @@ def test_shop_has_at_least_the_rows_asked_for(rows: int) -> None:
 
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_pipeline_file_is_one_that_tailrace_reads(product: str, tmp_path: Path) -> None:
-    place = Place(tmp_path / "demo")
+    place = DemoDirectory(tmp_path / "demo")
     place.prepare()
     password = place.make_password()
     place.write_pipeline(shop(product).source, "127.0.0.1", 3306, 5000)
@@ -44,7 +44,7 @@ def test_pipeline_file_is_one_that_tailrace_reads(product: str, tmp_path: Path) 
 
 
 def test_directory_of_an_earlier_demo_is_emptied_and_no_other(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = DemoDirectory(tmp_path)
     place.prepare()
     (tmp_path / "tables").mkdir()
     place.prepare()

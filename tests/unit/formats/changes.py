@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.model.change import OP_LETTERS, ORIGIN, PLACE, ChangeBatch
+from tailrace.model.change import OP_LETTERS, ORIGIN, TRANSACTION_ORDER, ChangeBatch
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 
@@ -55,4 +55,4 @@ def batch(table: TableSchema, changes: Sequence[Change]) -> ChangeBatch:
 
 def placed(changes: ChangeBatch, places: Sequence[tuple[int, int] | None]) -> ChangeBatch:
     """The changes with their places in transactions; None where there is no transaction."""
-    return replace(changes, place=pa.array(places, PLACE))
+    return replace(changes, place=pa.array(places, TRANSACTION_ORDER))

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tailrace.formats.base import SchemaText
-from tailrace.formats.connect import Schema
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.registered import RegisteredEncoding
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.schemas import Schema
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.formats.encodings.registry_encoding import RegisteredEncoding
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
 

@@ -4,11 +4,11 @@ import pytest
 
 from tailrace.config.model import RouteRule
 from tailrace.formats.assemble import JsonEncoding, KeyValueFormat, key_value_format
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.table import TableId, TableSchema
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 
 from .changes import ID, NAME, ORDERS, batch, change
 

@@ -6,14 +6,15 @@ import fastavro
 import pytest
 
 from tailrace.errors import SinkError
-from tailrace.formats import connect, records
 from tailrace.formats.assemble import KeyValueFormat
-from tailrace.formats.avro import AvroEncoding, avro_schema, encode
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.modes import Modes
-from tailrace.formats.names import adjusted
-from tailrace.formats.topics import Topics
-from tailrace.model.change import ChangeBatch
+from tailrace.formats.connect import schemas
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.names import adjusted
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.encodings import records
+from tailrace.formats.encodings.avro import AvroEncoding, avro_schema, encode
+from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 
@@ -87,7 +88,7 @@ def test_cells_are_written_like_the_batch_they_hold():
     changes = batch(ORDERS, [change("c", None, A), change("u", A, B), change("d", B)])
     of = encoding()
     ids = registered(of, ORDERS)
-    again = ChangeBatch.from_cell(changes.slice(1).to_cell())
+    again = decode_cell(encode_cell(changes.slice(1)))
     assert of.values(again, 5, ids).equals(of.values(changes, 5, ids).slice(1))
     assert of.keys(again, ids).equals(of.keys(changes, ids).slice(1))
 
@@ -122,7 +123,7 @@ def test_decimals_are_avros_and_small_integers_keep_their_connect_type():
         Column("tiny", ColumnType(Kind.INTEGER, "tinyint", bits=8), nullable=False),
     )
     table = TableSchema(TableId("shop", "sums"), columns)
-    of = connect.envelope_schema(table, "app.shop.sums", "mysql", Modes())
+    of = schemas.envelope_schema(table, "app.shop.sums", "mysql", Modes())
     amount, tiny = avro_schema(of)["fields"][0]["type"][1]["fields"]
     assert amount["type"][1] == {
         "type": "bytes",
@@ -181,7 +182,7 @@ def test_columns_whose_names_become_one_are_refused():
 
 
 def test_adjusting_leaves_the_schema_it_is_given():
-    schema = connect.envelope_schema(ORDERS, "my-app.shop.orders", "mysql", Modes())
+    schema = schemas.envelope_schema(ORDERS, "my-app.shop.orders", "mysql", Modes())
     before = copy.deepcopy(schema)
     assert adjusted(schema)["name"] == "my_app.shop.orders.Envelope"
     assert schema == before

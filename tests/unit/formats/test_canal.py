@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from tailrace.formats.assemble import JsonEncoding, KeyValueFormat
 from tailrace.formats.canal import CanalEncoding
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.declared import declared, jdbc_code
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.plaintext import as_text
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.plaintext import as_text
+from tailrace.formats.connect.sql_types import declared, jdbc_code
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.formats.debezium import DebeziumFormat, debezium_schema
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.headers import context_of
-from tailrace.formats.topics import Topics
-from tailrace.model.change import ChangeBatch
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.headers import context_of
+from tailrace.formats.debezium.messages import DebeziumFormat, debezium_schema
+from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 
@@ -184,7 +184,7 @@ def test_slices_and_cells_make_the_same_messages():
     )
     made = PLAIN.to_messages(changes, 0)
     assert PLAIN.to_messages(changes.slice(1, 3), 0).equals(made.slice(1, 4))
-    assert PLAIN.to_messages(ChangeBatch.from_cell(changes.slice(2).to_cell()), 0).equals(made.slice(3))
+    assert PLAIN.to_messages(decode_cell(encode_cell(changes.slice(2))), 0).equals(made.slice(3))
 
 
 def test_empty_batch_makes_no_messages():
@@ -338,7 +338,7 @@ def test_doubles_are_the_shortest_text_that_reads_back(values):
 
 def test_place_in_a_transaction_is_told_where_it_is_known():
     changes = placed(batch(ORDERS, [change("c", None, A), change("u", A, A, txn=None)]), [(3, 2), None])
-    for copy in (changes, ChangeBatch.from_cell(changes.to_cell()), changes.take(pa.array([0, 1]))):
+    for copy in (changes, decode_cell(encode_cell(changes)), changes.take(pa.array([0, 1]))):
         told = [json.loads(m["value"]) for m in PLAIN.to_messages(copy, 5).to_pylist()]
         id_ = "3e11fa47-71ca-11e1-9e33-c80aa9429562:23"
         assert told[0]["transaction"] == {"id": id_, "total_order": 3, "data_collection_order": 2}

@@ -1,6 +1,6 @@
 import json
 
-from tailrace.formats.differences import changes
+from tailrace.formats.encodings.schema_diff import changes
 
 
 def record(**fields):

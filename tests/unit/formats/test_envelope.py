@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from tailrace import __version__
-from tailrace.formats.envelope import envelope_schema, to_envelopes
+from tailrace.formats.envelope_rows import envelope_schema, to_envelopes
 
 from .changes import ORDERS, batch, change
 

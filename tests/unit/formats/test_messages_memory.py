@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tailrace.formats import messages
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.formats.encodings import json_documents
 from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import Column, TableSchema
@@ -49,7 +49,7 @@ ROWS = [
 CHANGES = [c for row in ROWS for c in (change("c", None, row), change("u", row, row), change("d", row))]
 
 
-class SmallOutput(messages.Output):
+class SmallOutput(json_documents.Output):
     """Starts with no room, grows by a few bytes, and watches what lies behind its room."""
 
     made: ClassVar[list[SmallOutput]] = []
@@ -77,7 +77,7 @@ def test_output_is_never_written_beyond_its_room(monkeypatch, schemas):
     form = DebeziumFormat(Envelopes(Topics("app")), schemas)
     expected = form.to_messages(changes, 0)
     monkeypatch.setattr(SmallOutput, "made", [])
-    monkeypatch.setattr(messages, "Output", SmallOutput)
+    monkeypatch.setattr(json_documents, "Output", SmallOutput)
     assert form.to_messages(changes, 0).equals(expected)
     for output in SmallOutput.made:
         output.check()

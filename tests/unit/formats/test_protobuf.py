@@ -1,10 +1,10 @@
 import pytest
 
 from tailrace.errors import SinkError
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.modes import Modes
-from tailrace.formats.protobuf import ProtobufEncoding, encode, proto_text
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.encodings.protobuf import ProtobufEncoding, encode, proto_text
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.support.proto import as_dict, message_class

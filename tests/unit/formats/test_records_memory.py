@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from tailrace.formats import records
 from tailrace.formats.assemble import key_value_format
-from tailrace.formats.envelopes import Envelopes
-from tailrace.formats.topics import Topics
+from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.topics import Topics
+from tailrace.formats.encodings import records
 from tailrace.model.change import ChangeBatch
 
 from .changes import batch, change

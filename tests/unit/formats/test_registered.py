@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import SinkError
-from tailrace.formats.modes import Modes
+from tailrace.formats.connect.modes import Modes
 
 from . import test_avro, test_protobuf
 from .changes import ORDERS, batch, change, placed

@@ -5,11 +5,12 @@ import pytest
 
 from tailrace.errors import ConfigError
 from tailrace.formats.row import row_schema, to_rows
+from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
-from tailrace.reader.fit import fit_batch
-from tailrace.sinks.unpack import log_fields, log_rows
+from tailrace.reader.schema_projection import fit_batch
+from tailrace.sinks.tables.rows import log_fields, log_rows
 
 from .changes import ID, NAME, ORDERS, batch, change
 
@@ -88,7 +89,7 @@ def test_slices_and_cells_give_the_same_rows():
     expected = to_rows(changes)
     for offset in range(5):
         assert to_rows(changes.slice(offset, 3)).equals(expected.slice(offset, 3))
-    assert to_rows(ChangeBatch.from_cell(changes.slice(1).to_cell())).equals(expected.slice(1))
+    assert to_rows(decode_cell(encode_cell(changes.slice(1)))).equals(expected.slice(1))
 
 
 def test_values_below_a_null_image_are_not_shown():
@@ -129,7 +130,7 @@ def test_row_names_the_columns_that_the_log_left_out_of_the_image_it_shows():
     assert to_rows(PARTS).column("_absent").to_pylist() == [["name"], ["name"], ["name", "id"]]
     whole_after = replace(PARTS, absent_after=())
     assert to_rows(whole_after).column("_absent").to_pylist() == [None, None, ["name", "id"]]
-    again = ChangeBatch.from_cell(PARTS.slice(1).to_cell())
+    again = decode_cell(encode_cell(PARTS.slice(1)))
     assert to_rows(again).column("_absent").to_pylist() == [["name"], ["name", "id"]]
 
 

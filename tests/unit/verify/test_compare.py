@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.verify.compare import Kind, compare
+from tailrace.verify.compare import DifferenceKind, compare
 
 SCHEMA = pa.schema([("a", pa.int32()), ("b", pa.string()), ("v", pa.float64()), ("w", pa.string())])
 
@@ -25,11 +25,11 @@ def test_each_kind_of_difference_is_counted_and_named() -> None:
     found = compare(source, target, ["a", "b"], 10)
     assert (found.missing, found.extra, found.different) == (1, 2, 2)
     assert [(d.kind, d.key, d.columns) for d in found.shown] == [
-        (Kind.MISSING, (1, "x"), ()),
-        (Kind.EXTRA, (4, "z"), ()),
-        (Kind.EXTRA, (4, "z"), ()),
+        (DifferenceKind.MISSING, (1, "x"), ()),
+        (DifferenceKind.EXTRA, (4, "z"), ()),
+        (DifferenceKind.EXTRA, (4, "z"), ()),
         *sorted(
-            [(Kind.DIFFERENT, (2, "y"), ("v", "w")), (Kind.DIFFERENT, (3, "z"), ("v",))],
+            [(DifferenceKind.DIFFERENT, (2, "y"), ("v", "w")), (DifferenceKind.DIFFERENT, (3, "z"), ("v",))],
             key=lambda d: [s.key for s in found.shown].index(d[1]),
         ),
     ]

@@ -12,7 +12,7 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from tailrace.devservers import MySqlServer, start_mysql
+from tailrace_dev.servers import MySqlServer, start_mysql
 
 HERE = Path(__file__).parent
 _TYPES = """

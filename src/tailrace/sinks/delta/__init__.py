@@ -35,9 +35,9 @@ stream's table, or one made by hand, is a StateError, never overwritten. Two tab
 written one after the other; different targets by a pool of threads, each with its own Spark session, as
 Delta takes `txn` and `userMetadata` of a MERGE from session settings.
 
-What is appended is written by Python tasks as Parquet (`sinks.parquet`) and committed by the driver, without
-passing through the JVM. Where tasks cannot reach the table by a path (an object store), or its columns are
-mapped to other names, Spark writes: slower, with the same result.
+What is appended is written by Python tasks as Parquet (`sinks.tables.parquet`) and committed by the driver,
+without passing through the JVM. Where tasks cannot reach the table by a path (an object store), or its
+columns are mapped to other names, Spark writes: slower, with the same result.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from pyspark.sql import functions as f
 
 from tailrace.errors import StateError
 from tailrace.sinks.base import StreamId
-from tailrace.sinks.delta.table import DeltaTable, Shape
+from tailrace.sinks.delta.table import DeltaTable, TableDefinition
+from tailrace.sinks.delta.transaction import Mark, delta_state
 from tailrace.spark.checkpoint import Directory
-from tailrace.spark.jvm import Mark, delta_state
 
 NAME = "_tailrace_batches"
 #: Batches that are kept, and how often older ones are deleted and small files joined.
@@ -75,7 +75,7 @@ class Batches:
         self._position: str | None = None
         state = self._table.state()
         if state is None:
-            self._table.create(Shape(_FIELDS, {"tailrace.stream": stream.query, **_RETENTION}))
+            self._table.create(TableDefinition(_FIELDS, {"tailrace.stream": stream.query, **_RETENTION}))
             self.versions = _made_before(session, root, stream)
         elif state.properties.get("tailrace.stream") != stream.query:
             raise StateError(

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from tailrace.errors import TransientSinkError
-from tailrace.spark.jvm import delta_conflict
+from tailrace.sinks.delta.transaction import delta_conflict
 
 #: How often something is tried, and the pause before the second time; each further one is twice as long.
 _ATTEMPTS, _PAUSE_S = 4, 0.2

@@ -28,7 +28,7 @@ from tailrace.config.sinks import WriteMode
 from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.table import DeltaTable
-from tailrace.spark.jvm import Mark
+from tailrace.sinks.delta.transaction import Mark
 
 _VIEW = "tailrace_changes"
 

@@ -15,11 +15,11 @@ from pyspark.sql import functions as f
 
 from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
-from tailrace.sinks.columns import follow
 from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
 from tailrace.sinks.delta.rows import NewRows
-from tailrace.sinks.delta.table import DeltaTable, Shape, path_of
-from tailrace.spark.jvm import DeltaState, Mark
+from tailrace.sinks.delta.table import DeltaTable, TableDefinition, path_of
+from tailrace.sinks.delta.transaction import DeltaState, Mark
+from tailrace.sinks.tables.columns import follow
 
 #: The batch that brought a change.
 BATCH = pa.field("_batch", pa.int64())
@@ -101,7 +101,7 @@ class Pending:
         """Let changes wait; at most `count`."""
         if self._state is None:
             columns = pa.schema([*rows.fields, BATCH])
-            self._table.create(Shape(columns, self._properties | _KEPT, partition_by=BATCH.name))
+            self._table.create(TableDefinition(columns, self._properties | _KEPT, partition_by=BATCH.name))
         else:
             self._table.change(follow(self._table.path, self._table.schema(), rows.fields))
         self._table.append(rows, mark, {BATCH.name: mark.version})

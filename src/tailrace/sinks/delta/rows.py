@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tailrace.sinks.parquet import DataFile, write_cells
-from tailrace.sinks.unpack import Unpack, unpacked
+from tailrace.sinks.tables.parquet import DataFile, write_cells
+from tailrace.spark.cells import Unpack, unpacked
 
 
 @dataclass(frozen=True)
-class Staging:
+class StagedFiles:
     """Files of rows that are not part of a table yet.
 
     Args:
@@ -42,7 +42,7 @@ class NewRows:
     cells: Callable[[], DataFrame]
     unpack: Unpack
     fields: pa.Schema
-    staging: Staging | None = None
+    staging: StagedFiles | None = None
 
     def into(self, directory: str) -> Sequence[DataFile]:
         """Put them into `directory`, as files that nothing names yet."""

@@ -15,22 +15,23 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings
+from tailrace.model.cell import SNAPSHOT
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.delta.batches import NAME, Batches
 from tailrace.sinks.delta.conflict import retried
-from tailrace.sinks.delta.form import Form
 from tailrace.sinks.delta.maintenance import Maintenance
 from tailrace.sinks.delta.pending import changes_path
-from tailrace.sinks.delta.rows import Staging
+from tailrace.sinks.delta.rows import StagedFiles
 from tailrace.sinks.delta.schedule import Schedule
-from tailrace.sinks.delta.target import Point, Target
-from tailrace.sinks.parquet import DataFile
-from tailrace.sinks.parts import SNAPSHOT, Expected, Part
-from tailrace.sinks.staging import Recipe, stage
-from tailrace.sinks.targets import TargetPool
+from tailrace.sinks.delta.table_mode import Form
+from tailrace.sinks.delta.target import DeltaTarget, Point
+from tailrace.sinks.delta.transaction import delta_state
+from tailrace.sinks.route import Router
+from tailrace.sinks.tables.parquet import DataFile
+from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, stage
+from tailrace.sinks.tables.targets import TargetPool
+from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
-from tailrace.spark.jvm import delta_state
-from tailrace.transform.route import Router
 
 #: How often what is due while no batch comes is looked for.
 _LOOK_S = 0.25
@@ -53,7 +54,7 @@ class DeltaSink:
         self._schedule = Schedule(settings.merge_interval)
         self._maintenance = Maintenance(settings)
         self._router = router
-        self._expected = Expected()
+        self._expected = ExpectedSchemas()
         self._tables: _Tables | None = None
         #: The last batch came to grief.
         self._broken = False
@@ -113,7 +114,7 @@ class DeltaSink:
             changes = sum(part.changes for part in parts if part.kind != SNAPSHOT)
             merge_now = self._schedule.is_due(time.monotonic(), tables.waiting_rows + changes)
 
-            def write(name: str, parts: list[Part]) -> None:
+            def write(name: str, parts: list[TableBatch]) -> None:
                 target = tables.target(name)
                 retried(name, lambda: target.write(batch, parts, staged, merge_now=merge_now))
 
@@ -131,7 +132,7 @@ class DeltaSink:
     @contextmanager
     def _staged(
         self, batch: CellBatch, tables: _Tables
-    ) -> Iterator[tuple[list[Part], dict[tuple[str, str], Staging]]]:
+    ) -> Iterator[tuple[list[TableBatch], dict[tuple[str, str], StagedFiles]]]:
         """What the batch holds, and what of it one pass has put into files."""
         columns: dict[tuple[str, str], pa.Schema] = {}
         recipes: dict[tuple[str, str], Recipe[DataFile]] = {}
@@ -147,7 +148,7 @@ class DeltaSink:
         try:
             done = stage(batch.once.select("cell"), recipes)
             if done.is_whole:
-                staged = {k: Staging(self._staging, files, columns[k]) for k, files in done.files.items()}
+                staged = {k: StagedFiles(self._staging, files, columns[k]) for k, files in done.files.items()}
                 yield done.parts, staged
                 return
         finally:
@@ -245,11 +246,11 @@ class _Tables:
     session: SparkSession
     stream: StreamId
     batches: Batches
-    targets: dict[str, Target] = field(default_factory=dict)
+    targets: dict[str, DeltaTarget] = field(default_factory=dict)
 
-    def target(self, name: str) -> Target:
+    def target(self, name: str) -> DeltaTarget:
         if name not in self.targets:
-            self.targets[name] = Target(
+            self.targets[name] = DeltaTarget(
                 name,
                 self.path,
                 self.form,

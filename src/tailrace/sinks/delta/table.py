@@ -16,12 +16,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from tailrace.model.sparksql import identifier
-from tailrace.sinks.columns import AddColumn, WidenColumn
 from tailrace.sinks.delta.rows import NewRows
-from tailrace.sinks.parquet import write_rows
-from tailrace.sinks.unpack import spark_schema
+from tailrace.sinks.delta.transaction import DeltaState, DeltaTransaction, Mark, clear_unmade, delta_state
+from tailrace.sinks.tables.columns import AddColumn, WidenColumn
+from tailrace.sinks.tables.parquet import write_rows
+from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import is_local
-from tailrace.spark.jvm import DeltaState, DeltaTransaction, Mark, clear_unmade, delta_state
 
 #: Characters that Delta allows in column names only with column mapping.
 _SPECIAL = frozenset(" ,;{}()\n\t=")
@@ -63,7 +63,7 @@ class DeltaTable:
 
     # ---- shape ---------------------------------------------------------------------------------------
 
-    def create(self, shape: Shape) -> None:
+    def create(self, shape: TableDefinition) -> None:
         """Make it."""
         properties = dict(shape.properties)
         if any(_SPECIAL & set(name) for name in all_names(shape.columns)):
@@ -181,7 +181,7 @@ def path_of(file: Mapping[str, Any], root: str) -> str:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableDefinition:
     """What a table is made with.
 
     Args:

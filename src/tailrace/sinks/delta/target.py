@@ -16,22 +16,23 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.config.sinks import WriteMode
 from tailrace.errors import SinkError, StateError
+from tailrace.failpoints import failpoint
+from tailrace.model.cell import SNAPSHOT
 from tailrace.model.table import TableSchema
-from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import CellBatch, StreamId
-from tailrace.sinks.columns import follow, stored_schema
-from tailrace.sinks.delta.form import Form
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.pending import Pending, changes_path
-from tailrace.sinks.delta.rows import NewRows, Staging
-from tailrace.sinks.delta.table import DeltaTable, Shape, all_names
+from tailrace.sinks.delta.rows import NewRows, StagedFiles
+from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names
+from tailrace.sinks.delta.table_mode import Form
+from tailrace.sinks.delta.transaction import DeltaState, Mark
 from tailrace.sinks.delta.upsert import are_whole, upsert
-from tailrace.sinks.parquet import DataFile, rolling
-from tailrace.sinks.parts import SNAPSHOT, Part
-from tailrace.sinks.staging import Recipe
-from tailrace.sinks.unpack import Unpack, spark_schema
+from tailrace.sinks.tables.columns import follow, stored_schema
+from tailrace.sinks.tables.parquet import DataFile, rolling
+from tailrace.sinks.tables.staging import Recipe
+from tailrace.spark.cells import TableBatch, Unpack, spark_schema
 from tailrace.spark.checkpoint import is_local
-from tailrace.spark.jvm import DeltaState, Mark, in_session
+from tailrace.spark.jvm import in_session
 
 _KEY = "tailrace.key"
 
@@ -72,7 +73,7 @@ class _Changes:
 
 
 @dataclass
-class Target:
+class DeltaTarget:
     """One Delta table and the changes that wait for it.
 
     Args:
@@ -132,8 +133,8 @@ class Target:
     def write(
         self,
         batch: CellBatch,
-        parts: list[Part],
-        staged: MutableMapping[tuple[str, str], Staging],
+        parts: list[TableBatch],
+        staged: MutableMapping[tuple[str, str], StagedFiles],
         *,
         merge_now: bool,
     ) -> None:
@@ -198,7 +199,7 @@ class Target:
 
     # ---- the table -----------------------------------------------------------------------------------
 
-    def _open(self, part: Part) -> DeltaState:
+    def _open(self, part: TableBatch) -> DeltaState:
         """Make the table if it is not there; its state."""
         state = self.table.state()
         if state is None:
@@ -226,7 +227,7 @@ class Target:
             )
         return state
 
-    def _create(self, part: Part) -> None:
+    def _create(self, part: TableBatch) -> None:
         shape = part.shapes[0]
         if self.form.merges and not shape.key:
             raise SinkError(
@@ -251,9 +252,9 @@ class Target:
             "delta.enableDeletionVectors": str(self.form.merges).lower(),
         }
         key = shape.key if self.cluster else ()
-        self.table.create(Shape(self.form.fields(columns), properties, cluster_by=key))
+        self.table.create(TableDefinition(self.form.fields(columns), properties, cluster_by=key))
 
-    def _follow(self, part: Part, state: DeltaState) -> pa.Schema:
+    def _follow(self, part: TableBatch, state: DeltaState) -> pa.Schema:
         """Let the table follow the part's shapes; the source's columns that it then has."""
         stored = self.table.schema()
         missing = self.form.missing(stored)
@@ -277,7 +278,7 @@ class Target:
     def _rows_of(self, kind: str, columns: pa.Schema, shape: TableSchema) -> tuple[Unpack, pa.Schema]:
         return self.form.snapshot(columns) if kind == SNAPSHOT else self.form.log(columns, shape.key)
 
-    def _merge(self, rows: NewRows, columns: pa.Schema, part: Part, mark: Mark) -> None:
+    def _merge(self, rows: NewRows, columns: pa.Schema, part: TableBatch, mark: Mark) -> None:
         """Merge changes that nothing waits before.
 
         They are put into files first: they are read more than once.

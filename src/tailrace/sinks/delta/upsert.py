@@ -25,11 +25,12 @@ from pyspark.sql import SparkSession
 
 from tailrace.model.change import OP_DELETE
 from tailrace.sinks.delta.table import DeltaTable, path_of
+from tailrace.sinks.delta.transaction import Mark
 from tailrace.sinks.delta.vectors import read_vector, write_vector
-from tailrace.sinks.keys import LastChanges, last_changes, rows_of_keys
-from tailrace.sinks.parquet import DataFile, write_in_tasks
-from tailrace.sinks.unpack import MERGE_FIELDS
-from tailrace.spark.jvm import Mark, map_in_arrow
+from tailrace.sinks.tables.keys import LastChanges, last_changes, rows_of_keys
+from tailrace.sinks.tables.parquet import DataFile, write_in_tasks
+from tailrace.sinks.tables.rows import MERGE_FIELDS
+from tailrace.spark.jvm import map_in_arrow
 
 #: Rows read at a time of a change file.
 _ROWS_PER_BATCH = 65_536

@@ -26,7 +26,7 @@ from __future__ import annotations
 from tailrace.config.sinks import IcebergSettings
 from tailrace.errors import ConfigError
 from tailrace.sinks.base import Sink
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 
 
 def iceberg_sink(settings: IcebergSettings, router: Router) -> Sink:

@@ -9,7 +9,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from tailrace.errors import SinkError
-from tailrace.sinks.columns import AddColumn, WidenColumn
+from tailrace.sinks.tables.columns import AddColumn, WidenColumn
 
 _FIELD_ID = b"PARQUET:field_id"
 

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import SinkError
 from tailrace.sinks.iceberg.columns import held_columns
-from tailrace.sinks.iceberg.files import Place, fitted
+from tailrace.sinks.iceberg.files import FileTarget, fitted
 from tailrace.sinks.iceberg.maintenance import is_due
 from tailrace.spark.jvm import map_in_arrow
 
@@ -113,7 +113,7 @@ def _bins(tasks: Sequence[FileScanTask], target_bytes: int) -> list[list[FileSca
 
 def _join(session: SparkSession, table: Table, bins: Sequence[Sequence[FileScanTask]]) -> list[DataFile]:
     """Each bin's rows in a new file."""
-    place = Place(table.io, f"{table.location()}/data", held_columns(table.schema()))
+    place = FileTarget(table.io, f"{table.location()}/data", held_columns(table.schema()))
     work = [(number, [task.file.file_path for task in tasks]) for number, tasks in enumerate(bins)]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

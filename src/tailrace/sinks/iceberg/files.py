@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyspark.sql import DataFrame
 
-from tailrace.sinks.parquet import ENCODING
-from tailrace.sinks.rolling import RollingFiles
-from tailrace.sinks.staging import Recipe
-from tailrace.sinks.unpack import changes_of
+from tailrace.sinks.tables.parquet import ENCODING
+from tailrace.sinks.tables.rolling import RollingFiles
+from tailrace.sinks.tables.staging import Recipe
+from tailrace.spark.cells import changes_of
 from tailrace.spark.jvm import map_in_arrow
 
 #: A file is ended when it has so many bytes, uncompressed.
@@ -24,7 +24,7 @@ _FILE_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class FileTarget:
     """Where files go.
 
     Args:
@@ -54,7 +54,7 @@ class Place:
 class _File:
     """One file."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FileTarget) -> None:
         self._path = f"{place.directory}/{uuid.uuid4()}.parquet"
         self._schema = place.schema
         self._stream: Any = place.io.new_output(self._path).create()

@@ -5,8 +5,8 @@
     data file ──task─▶ read, changed keys left out, written anew; as it is if it holds none of them
     change file ─task▶ its winning rows, but for deletes, into a data file
 
-A row that lacks columns takes them from the changes that have them (`sinks.keys`): the task of its change
-file reads those columns of other change files. What no change has only the old row knows:
+A row that lacks columns takes them from the changes that have them (`sinks.tables.keys`): the task of its
+change file reads those columns of other change files. What no change has only the old row knows:
 
     change file ─task▶ its winning rows that lack columns still, into a file of parts
     data file ──task─▶ its rows of these keys with the columns that the parts have, written anew with the rest
@@ -28,9 +28,10 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyspark.sql import SparkSession
 
-from tailrace.model.change import OP_DELETE, to_stream
-from tailrace.sinks import keys
-from tailrace.sinks.iceberg.files import Place, fitted, read
+from tailrace.model.cell import to_stream
+from tailrace.model.change import OP_DELETE
+from tailrace.sinks.iceberg.files import FileTarget, fitted, read
+from tailrace.sinks.tables import keys
 from tailrace.spark.jvm import map_in_arrow
 
 #: Of a winning row: its number in its change file.
@@ -55,7 +56,7 @@ class Changes:
     high: Any
 
 
-def last_changes(files: Sequence[str], key: Sequence[str], place: Place) -> Changes:
+def last_changes(files: Sequence[str], key: Sequence[str], place: FileTarget) -> Changes:
     """Find the last change of each key in change files.
 
     Args:
@@ -70,13 +71,13 @@ def last_changes(files: Sequence[str], key: Sequence[str], place: Place) -> Chan
         last = pa.table([rows, *known.values()], [_ROW, *known])
         winners[path] = last.filter(pc.not_equal(ops, OP_DELETE))
     schema = pa.schema([place.schema.field(name) for name in key])
-    (path,) = Place(place.io, place.directory, schema).write(found.keys.to_batches())
+    (path,) = FileTarget(place.io, place.directory, schema).write(found.keys.to_batches())
     first = pc.min_max(found.keys.column(key[0]))
     return Changes(path, winners, first["min"].as_py(), first["max"].as_py())
 
 
 def insert_files(
-    session: SparkSession, changes: Changes, place: Place, scratch: Place
+    session: SparkSession, changes: Changes, place: FileTarget, scratch: FileTarget
 ) -> tuple[list[str], list[str]]:
     """The keys' last rows as data files, and those that lack columns still as files of parts; their paths.
 
@@ -88,7 +89,7 @@ def insert_files(
     """
     files = list(changes.winners)
     fields = [scratch.schema.field(name) for name in (*place.schema.names, "_absent")]
-    parts = Place(scratch.io, scratch.directory, pa.schema(fields))
+    parts = FileTarget(scratch.io, scratch.directory, pa.schema(fields))
     work = [(path, to_stream(rows).to_pybytes()) for path, rows in changes.winners.items() if len(rows)]
     if not work:
         return [], []
@@ -118,7 +119,7 @@ def kept_files(
     parts: Sequence[str],
     *,
     key: Sequence[str],
-    place: Place,
+    place: FileTarget,
 ) -> dict[str, list[str]]:
     """The data files that hold changed keys, each with the files of its other rows and of completed ones.
 

@@ -32,21 +32,22 @@ from pyiceberg.table import Table
 from tailrace.config.secret import Secret
 from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
+from tailrace.failpoints import failpoint
+from tailrace.model.cell import SNAPSHOT
 from tailrace.model.table import TableSchema
-from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
-from tailrace.sinks.columns import follow, stored_schema
 from tailrace.sinks.iceberg.columns import held_columns, require_promotions, storable, without_ids
 from tailrace.sinks.iceberg.compaction import compact
-from tailrace.sinks.iceberg.files import Place, write_cells
+from tailrace.sinks.iceberg.files import FileTarget, write_cells
 from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.rewrite import insert_files, kept_files, last_changes
-from tailrace.sinks.parts import SNAPSHOT, Expected, Part
-from tailrace.sinks.staging import Recipe, stage
-from tailrace.sinks.targets import TargetPool
-from tailrace.sinks.unpack import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
+from tailrace.sinks.route import Router
+from tailrace.sinks.tables.columns import follow, stored_schema
+from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
+from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, stage
+from tailrace.sinks.tables.targets import TargetPool
+from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute, is_local
-from tailrace.transform.route import Router
 
 _STREAM, _MODE, _BATCH = "tailrace.stream", "tailrace.mode", "tailrace.batch"
 
@@ -66,7 +67,7 @@ class IcebergSink:
             self._root = f"file://{self._root}"
         self._router = router
         self._pool = TargetPool(router, settings.parallelism)
-        self._expected = Expected()
+        self._expected = ExpectedSchemas()
         #: How the tables' files were written last.
         self._layouts: dict[str, _Layout] = {}
         self._catalog: Catalog | None = None
@@ -90,7 +91,7 @@ class IcebergSink:
 
         with self._staged(batch) as (parts, staged):
 
-            def write(name: str, parts: list[Part]) -> None:
+            def write(name: str, parts: list[TableBatch]) -> None:
                 target = _Target(name, self._settings.mode, self._root, catalog, batch, staged, self._lock)
                 self._layouts[name] = target.write(parts)
                 target.maintain(self._settings)
@@ -100,7 +101,7 @@ class IcebergSink:
         return written
 
     @contextmanager
-    def _staged(self, batch: CellBatch) -> Iterator[tuple[list[Part], _StagedFiles]]:
+    def _staged(self, batch: CellBatch) -> Iterator[tuple[list[TableBatch], _StagedFiles]]:
         """What the batch holds, and what one pass has put into files; those that nobody uses are deleted."""
         layouts: dict[tuple[str, str], _Layout] = {}
         recipes: dict[tuple[str, str], Recipe[str]] = {}
@@ -160,8 +161,8 @@ class _Layout:
 
     mode: WriteMode
     columns: pa.Schema
-    data: Place
-    changes: Place
+    data: FileTarget
+    changes: FileTarget
 
     def recipe(self, kind: str, shape: TableSchema) -> Recipe[str]:
         """How tasks write the rows of a shape that the table follows already."""
@@ -195,7 +196,7 @@ class _Target:
     _added: list[str] = field(default_factory=list)
     _removed: list[DataFile] = field(default_factory=list)
 
-    def write(self, parts: list[Part]) -> _Layout:
+    def write(self, parts: list[TableBatch]) -> _Layout:
         """Write the batch, unless the table has it; how its files are written."""
         with self.lock:
             table = self._open(parts[0])
@@ -204,7 +205,7 @@ class _Target:
         with self.lock:
             columns = self._follow(table, parts)
         layout = self._layout(table, columns)
-        changed: list[Part] = []
+        changed: list[TableBatch] = []
         for part in parts:
             if self.mode is WriteMode.UPSERT and part.kind != SNAPSHOT:
                 changed.append(part)
@@ -221,11 +222,11 @@ class _Target:
         return _Layout(
             self.mode,
             columns,
-            Place(table.io, f"{table.location()}/data", held_columns(table.schema())),
-            Place(table.io, f"{table.location()}/changes", pa.schema([*columns, *UPSERT_FIELDS])),
+            FileTarget(table.io, f"{table.location()}/data", held_columns(table.schema())),
+            FileTarget(table.io, f"{table.location()}/changes", pa.schema([*columns, *UPSERT_FIELDS])),
         )
 
-    def _files(self, part: Part, layout: _Layout) -> list[str]:
+    def _files(self, part: TableBatch, layout: _Layout) -> list[str]:
         """The files of a part, written now or already."""
         key = (str(part.table), part.kind)
         if key in self.staged and self.staged[key][0].is_that_of(layout):
@@ -251,7 +252,7 @@ class _Target:
         namespace, _, short = self.name.rpartition(".")
         return (*(namespace or "default").split("."), short)
 
-    def _open(self, part: Part) -> Table:
+    def _open(self, part: TableBatch) -> Table:
         identifier = self._identifier()
         try:
             table = self.catalog.load_table(identifier)
@@ -268,7 +269,7 @@ class _Target:
             )
         return table
 
-    def _create(self, identifier: tuple[str, ...], part: Part) -> Table:
+    def _create(self, identifier: tuple[str, ...], part: TableBatch) -> Table:
         shape = part.shapes[0]
         if self.mode is WriteMode.UPSERT and not shape.key:
             raise SinkError(
@@ -290,7 +291,7 @@ class _Target:
             },
         )
 
-    def _follow(self, table: Table, parts: Sequence[Part]) -> pa.Schema:
+    def _follow(self, table: Table, parts: Sequence[TableBatch]) -> pa.Schema:
         """Let the table follow the parts' shapes; the source's columns that it then has."""
         columns = self._columns(table)
         for part in parts:
@@ -314,7 +315,7 @@ class _Target:
 
     # ---- writing -------------------------------------------------------------------------------------
 
-    def _rewrite(self, table: Table, layout: _Layout, parts: list[Part]) -> list[str]:
+    def _rewrite(self, table: Table, layout: _Layout, parts: list[TableBatch]) -> list[str]:
         """Bring changes into the table's files; files that were needed for it only."""
         columns, data, place = layout.columns, layout.data, layout.changes
         key = parts[-1].shapes[-1].key

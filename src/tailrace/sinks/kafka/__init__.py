@@ -8,7 +8,7 @@ import importlib.util
 from tailrace.config.sinks import KafkaSettings
 from tailrace.errors import ConfigError
 from tailrace.sinks.base import Sink
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
 
 
 def kafka_sink(settings: KafkaSettings, router: Router, connector: str, database: str) -> Sink:

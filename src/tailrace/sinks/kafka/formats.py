@@ -10,18 +10,18 @@ import pyarrow as pa
 from tailrace.config.sinks import KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
-from tailrace.formats.debezium import DebeziumFormat
-from tailrace.formats.envelopes import Envelopes, SubjectStrategy
-from tailrace.formats.headers import context_of
-from tailrace.formats.modes import Modes
-from tailrace.formats.streams import SideStreams
-from tailrace.formats.topics import Targets, Topics
+from tailrace.formats.connect.envelopes import Envelopes, SubjectStrategy
+from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.topics import TargetNames, Topics
+from tailrace.formats.debezium.headers import context_of
+from tailrace.formats.debezium.messages import DebeziumFormat
+from tailrace.formats.debezium.side_topics import SideStreams
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sinks.schema_registry import RegistryAccess, SchemaRegistry
+from tailrace.sinks.kafka.schema_registry import RegistryAccess, SchemaRegistry
 
 
-def envelopes_of(settings: KafkaSettings, targets: Targets, connector: str, database: str) -> Envelopes:
+def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, database: str) -> Envelopes:
     """What the messages look like.
 
     Args:

@@ -193,7 +193,7 @@ class Producer:
         """
         self._until(lambda ms: _library().rd_kafka_commit_transaction(self._client, ms), timeout_s)
 
-    def produce(self, topic: str, messages: Messages, timeout_s: float) -> None:
+    def produce(self, topic: str, messages: MessageColumns, timeout_s: float) -> None:
         """Queue messages; waits for room.
 
         Args:
@@ -272,7 +272,7 @@ class Producer:
             self._check(error)
 
     def _waiting(self) -> int:
-        """Messages that are not delivered yet."""
+        """MessageColumns that are not delivered yet."""
         return int(_library().rd_kafka_outq_len(self._client))
 
     def _is_hopeless(self) -> bool:
@@ -324,7 +324,7 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-class Messages:
+class MessageColumns:
     """Messages of one topic, as columns.
 
     Args:

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace.errors import StateError, TransientSinkError
-from tailrace.formats.topics import legal
+from tailrace.formats.connect.topics import legal
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.failure import sink_error
 
@@ -55,7 +55,7 @@ class Marker:
 
 
 @dataclass(frozen=True)
-class Shape:
+class AnnouncedSchema:
     """The shape of a table that was announced last.
 
     Args:
@@ -77,10 +77,10 @@ class Record:
     """
 
     key: str
-    value: Marker | Shape
+    value: Marker | AnnouncedSchema
 
     @classmethod
-    def of_shape(cls, table: str, shape: Shape) -> Record:
+    def of_shape(cls, table: str, shape: AnnouncedSchema) -> Record:
         """That a table's shape was announced."""
         return cls(_SHAPE + table, shape)
 
@@ -161,7 +161,7 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
         consumer.close()
 
 
-def _parsed(topic: str, value: bytes) -> Marker | Shape:
+def _parsed(topic: str, value: bytes) -> Marker | AnnouncedSchema:
     said = json.loads(value)
     if said.pop("v") != _VERSION:
         raise StateError(
@@ -169,4 +169,4 @@ def _parsed(topic: str, value: bytes) -> Marker | Shape:
             f"version {_VERSION} is needed",
             "go on with the version that wrote it",
         )
-    return Shape(**said) if "shape" in said else Marker(**said)
+    return AnnouncedSchema(**said) if "shape" in said else Marker(**said)

@@ -32,10 +32,10 @@ from pyspark.sql import functions as f
 
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import SinkError, TransientSinkError
+from tailrace.failpoints import failpoint
 from tailrace.formats.base import NO_IDS, SchemaIds
-from tailrace.formats.topics import legal
+from tailrace.formats.connect.topics import legal
 from tailrace.model.table import TableId, TableSchema
-from tailrace.observe.failpoints import failpoint
 from tailrace.sinks.base import (
     Capabilities,
     CellBatch,
@@ -44,19 +44,19 @@ from tailrace.sinks.base import (
     Unit,
     Written,
 )
-from tailrace.sinks.kafka.beside import Beside
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.formats import envelopes_of, message_format, schema_registry, side_streams
 from tailrace.sinks.kafka.librdkafka import KafkaError
-from tailrace.sinks.kafka.places import with_places
+from tailrace.sinks.kafka.side_topics import Beside
 from tailrace.sinks.kafka.stream import KafkaStream
+from tailrace.sinks.kafka.transaction_order import with_places
 from tailrace.sinks.kafka.writer import REPORT, SHARES, Share, cut_cells, write_share
-from tailrace.sinks.parts import Expected
+from tailrace.sinks.route import Router
+from tailrace.sinks.tables.staging import ExpectedSchemas
 from tailrace.spark.jvm import map_in_arrow
-from tailrace.spark.query import parse_error
-from tailrace.transform.route import Router
+from tailrace.spark.task_errors import parse_error
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class KafkaSink:
         self._cluster = Cluster(self._client)
         streams = side_streams(settings, envelopes)
         self._beside = Beside(settings, self._client, self._cluster, streams, self._registry)
-        self._expected = Expected()
+        self._expected = ExpectedSchemas()
         self._stream: KafkaStream | None = None
 
     @property

@@ -12,13 +12,13 @@ from tailrace.errors import StateError
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.failure import sink_error
-from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer
+from tailrace.sinks.kafka.librdkafka import KafkaError, MessageColumns, Producer
 from tailrace.sinks.kafka.markers import (
     BESIDE,
     OWNER,
+    AnnouncedSchema,
     Marker,
     Record,
-    Shape,
     marker_topic,
     read_markers,
 )
@@ -131,7 +131,9 @@ class KafkaStream:
 
     def beside_records(self, batch: int, shapes: Mapping[str, str]) -> list[Record]:
         """What the driver writes with what goes with a batch, which announces `shapes`."""
-        announced = [Record.of_shape(t, Shape(self._id.query, shape)) for t, shape in shapes.items()]
+        announced = [
+            Record.of_shape(t, AnnouncedSchema(self._id.query, shape)) for t, shape in shapes.items()
+        ]
         return [*announced, Record(BESIDE, self.marker(batch, 0))]
 
     def beside_done(self, batch: int, shapes: Mapping[str, str]) -> None:
@@ -163,5 +165,5 @@ class KafkaStream:
         key, value = (pa.array([side]) for side in record.pair())
         partition, wanted = np.zeros(1, np.int32), np.ones(1, np.uint8)
         producer.begin()
-        producer.produce(self.topic, Messages(key, value, None, partition, wanted), _TIMEOUT_S)
+        producer.produce(self.topic, MessageColumns(key, value, None, partition, wanted), _TIMEOUT_S)
         producer.commit(_TIMEOUT_S)

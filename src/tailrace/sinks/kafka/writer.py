@@ -32,20 +32,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import SinkError, TransientSinkError
+from tailrace.failpoints import failpoint
 from tailrace.formats.base import MessageFormat, SchemaIds
-from tailrace.formats.headers import key_updates
-from tailrace.formats.messages import operations
+from tailrace.formats.debezium.headers import key_updates
+from tailrace.formats.encodings.json_documents import operations
 from tailrace.kernels.murmur import partitions_of
 from tailrace.kernels.rowhash import hash_rows
+from tailrace.model.cell import LOG, SNAPSHOT, decode_cell, encode_cell
 from tailrace.model.change import OP_DELETE, ChangeBatch
-from tailrace.observe.failpoints import failpoint
 from tailrace.reader.log import keys_of
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.failure import FENCED, overdue, sink_error
-from tailrace.sinks.kafka.librdkafka import KafkaError, Messages, Producer
+from tailrace.sinks.kafka.librdkafka import KafkaError, MessageColumns, Producer
 from tailrace.sinks.kafka.markers import Marker, Record, read_markers
-from tailrace.sinks.parts import LOG, SNAPSHOT
 
 #: Columns of what `cut_cells` gives.
 SHARES = "writer int, seq string, cell binary"
@@ -127,12 +127,12 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     """Rows of (min_seq, cell) as rows of SHARES."""
     for rows in batches:
         for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
-            batch = ChangeBatch.from_cell(cell.as_buffer())
+            batch = decode_cell(cell.as_buffer())
             if share.shapes is not None and batch.table.text not in share.shapes:
                 yield from (_piece(writer, "", _STOP) for writer in range(share.writers))
                 return
             for writer, piece in _cut(share, batch):
-                yield _piece(writer, seq, cell.as_buffer() if piece is batch else piece.to_cell())
+                yield _piece(writer, seq, cell.as_buffer() if piece is batch else encode_cell(piece))
 
 
 def _piece(writer: int, seq: str | pa.StringScalar, data: pa.Buffer) -> pa.RecordBatch:
@@ -190,7 +190,7 @@ def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
                     transaction = None
                 if transaction is None:
                     transaction = _open(share, writer)
-                transaction.write(ChangeBatch.from_cell(cell.as_buffer()))
+                transaction.write(decode_cell(cell.as_buffer()))
         if transaction is not None:
             yield transaction.finish()
     except KafkaError as error:
@@ -280,7 +280,7 @@ class _Writing:
             self._refuse(batch, made, topic, too_large)
             wanted &= ~too_large
         partitions = partitions_of(keys, topic.partitions)
-        messages = Messages(keys, values, headers, partitions, wanted.astype(np.uint8))
+        messages = MessageColumns(keys, values, headers, partitions, wanted.astype(np.uint8))
         self.kept.producer.produce(topic.name, messages, _PATIENCE_S)
 
     def _refuse(self, batch: ChangeBatch, made: pa.RecordBatch, topic: Topic, too_large: np.ndarray) -> None:
@@ -314,7 +314,7 @@ class _Writing:
         keys = refused.column("key")
         values = pc.if_else(fits, refused.column("value"), pa.scalar(None, pa.binary()))
         partitions, wanted = partitions_of(keys, place.partitions), np.ones(len(rows), np.uint8)
-        messages = Messages(keys, values, headers, partitions, wanted)
+        messages = MessageColumns(keys, values, headers, partitions, wanted)
         self.kept.producer.produce(place.name, messages, _PATIENCE_S)
         self.refused += len(rows)
 
@@ -333,7 +333,7 @@ class _Writing:
             return
         key, value = (pa.array([side]) for side in Record(str(self.writer), share.marker).pair())
         partition, wanted = np.zeros(1, np.int32), np.ones(1, np.uint8)
-        producer.produce(share.marker_topic, Messages(key, value, None, partition, wanted), _PATIENCE_S)
+        producer.produce(share.marker_topic, MessageColumns(key, value, None, partition, wanted), _PATIENCE_S)
         failpoint("sink.produced")
         producer.commit(_PATIENCE_S)
         self.kept.batch = share.marker.batch

@@ -5,8 +5,8 @@
                       the last change of each key of a bucket                   (`last_changes`)
                                                                                 -> deletes, updates, upserts
 
-An update of which the log left columns out is composed with the changes before it (`sinks.keys`). What it
-lacks still stays as it is in the target: a portion for each set of columns that rows lack.
+An update of which the log left columns out is composed with the changes before it (`sinks.tables.keys`). What
+it lacks still stays as it is in the target: a portion for each set of columns that rows lack.
 
 Rows of a portion are sorted by key: a database's index takes them twice as fast.
 """
@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 from tailrace.formats.row import positions
 from tailrace.kernels.rowhash import hash_rows
 from tailrace.model.change import OP_DELETE, ChangeBatch
-from tailrace.reader.fit import fit_batch
-from tailrace.sinks.keys import comparable, composed, lacking, last_of_each_key
-from tailrace.sinks.replica.dialect import Verb
-from tailrace.sinks.replica.shape import Shape
+from tailrace.reader.schema_projection import fit_batch
+from tailrace.sinks.replica.dialect import RowOperation
+from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.replica.unit import Portion
-from tailrace.sinks.unpack import absent_names
+from tailrace.sinks.tables.keys import comparable, composed, lacking, last_of_each_key
+from tailrace.sinks.tables.rows import absent_names
 
 #: What a change carries beside its row.
 _OP, _SEQ, _SOURCE, _POSITION = "_tailrace_op", "_tailrace_seq", "_tailrace_source", "_tailrace_position"
@@ -35,7 +35,7 @@ _ABSENT = "_tailrace_absent"
 _DELETE = pa.scalar(OP_DELETE, pa.int8())
 
 
-def snapshot_portion(batches: Sequence[ChangeBatch], shape: Shape) -> Portion:
+def snapshot_portion(batches: Sequence[ChangeBatch], shape: TargetSchema) -> Portion:
     """Snapshot rows as one portion."""
     rows = pa.Table.from_batches(
         [_image(fit_batch(b, shape.schema).image("after"), shape) for b in batches], _schema(shape)
@@ -48,10 +48,10 @@ def snapshot_portion(batches: Sequence[ChangeBatch], shape: Shape) -> Portion:
             row -= len(batch)
         raise IndexError(row)
 
-    return Portion(Verb.INSERT, rows, origin)
+    return Portion(RowOperation.INSERT, rows, origin)
 
 
-def spread(batch: ChangeBatch, shape: Shape, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def spread(batch: ChangeBatch, shape: TargetSchema, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The last change of each key of a cell, by the bucket that the key hashes to.
 
     Raises:
@@ -75,7 +75,7 @@ def spread(batch: ChangeBatch, shape: Shape, buckets: int) -> Iterator[tuple[int
             yield bucket, rows.take(pa.array(order[ends[bucket] : ends[bucket + 1]]))
 
 
-def last_changes(pieces: Sequence[pa.RecordBatch], shape: Shape) -> list[Portion]:
+def last_changes(pieces: Sequence[pa.RecordBatch], shape: TargetSchema) -> list[Portion]:
     """The last change of each key of a bucket, as portions."""
     rows = pa.Table.from_batches(pieces)
     if len(pieces) > 1:
@@ -86,28 +86,32 @@ def last_changes(pieces: Sequence[pa.RecordBatch], shape: Shape) -> list[Portion
     deleted = pc.equal(rows.column(_OP), _DELETE)
     # deletes first: another row may need their place in a unique index
     return [
-        *_portion(Verb.DELETE, rows.filter(deleted), shape),
+        *_portion(RowOperation.DELETE, rows.filter(deleted), shape),
         *_portions_by_columns(rows.filter(pc.invert(deleted)), shape),
     ]
 
 
-def _portions_by_columns(rows: pa.Table, shape: Shape) -> Iterator[Portion]:
+def _portions_by_columns(rows: pa.Table, shape: TargetSchema) -> Iterator[Portion]:
     """Rows by the columns that they lack, those that lack none last."""
     lacks = lacking(rows.column(_ABSENT))
     if not lacks:
-        yield from _portion(Verb.UPSERT, rows, shape)
+        yield from _portion(RowOperation.UPSERT, rows, shape)
         return
     names = np.array(list(lacks))
     sets, numbers = np.unique(np.stack(list(lacks.values()), axis=1), axis=0, return_inverse=True)
     for number in reversed(range(len(sets))):
         of_set = rows.filter(pa.array(numbers.reshape(-1) == number))
         absent = tuple(names[sets[number]].tolist())
-        yield from _portion(Verb.UPDATE if absent else Verb.UPSERT, of_set, shape.without(absent), absent)
+        yield from _portion(
+            RowOperation.UPDATE if absent else RowOperation.UPSERT, of_set, shape.without(absent), absent
+        )
 
 
-def _portion(verb: Verb, rows: pa.Table, shape: Shape, absent: tuple[str, ...] = ()) -> Iterator[Portion]:
+def _portion(
+    verb: RowOperation, rows: pa.Table, shape: TargetSchema, absent: tuple[str, ...] = ()
+) -> Iterator[Portion]:
     """Rows as a portion; none where there is nothing to write."""
-    if rows.num_rows and (verb is not Verb.UPDATE or len(shape.columns) > len(shape.key)):
+    if rows.num_rows and (verb is not RowOperation.UPDATE or len(shape.columns) > len(shape.key)):
         yield Portion(verb, rows.select(shape.arrow.names), _origin(rows), absent)
 
 
@@ -122,7 +126,7 @@ def fitted_column(batch: ChangeBatch, name: str) -> pa.Array:
     return pc.if_else(pc.equal(batch.op, _DELETE), before, after)
 
 
-def _with_origin(batch: ChangeBatch, absent: pa.ListArray, shape: Shape) -> pa.RecordBatch:
+def _with_origin(batch: ChangeBatch, absent: pa.ListArray, shape: TargetSchema) -> pa.RecordBatch:
     n = len(batch)
     arrays = [fitted_column(batch, name) for name in shape.arrow.names]
     arrays += [batch.op, batch.origin.column("seq"), pa.repeat(str(batch.table.id), n), positions(batch)]
@@ -137,9 +141,9 @@ def _origin(rows: pa.Table) -> Callable[[int], tuple[str, str]]:
     return origin
 
 
-def _image(rows: pa.StructArray, shape: Shape) -> pa.RecordBatch:
+def _image(rows: pa.StructArray, shape: TargetSchema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(rows.flatten(), shape.arrow.names)
 
 
-def _schema(shape: Shape) -> pa.Schema:
+def _schema(shape: TargetSchema) -> pa.Schema:
     return pa.schema(list(shape.schema.arrow))

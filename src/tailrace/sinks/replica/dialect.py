@@ -8,8 +8,8 @@ go in by one of four verbs:
     update   parts of rows: columns that they lack stay as they are; keys that are not there are passed over
     delete   keys whose rows go (rows hold the key's columns alone)
 
-either at once (`Session.write`), in the running transaction, or by way of a table beside the target that is
-filled first (`stage`) and brought in later (`merge`).
+either at once (`WriteSession.write`), in the running transaction, or by way of a table beside the target
+that is filled first (`stage`) and brought in later (`merge`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import pyarrow as pa
 from tailrace.errors import SinkError, SourceError, TailraceError, TransientSinkError
 from tailrace.model.table import Column
 from tailrace.sinks.replica.encode import Writer
-from tailrace.sinks.replica.shape import Shape
+from tailrace.sinks.replica.target_schema import TargetSchema
 
 
-class Verb(StrEnum):
+class RowOperation(StrEnum):
     """What is done with rows."""
 
     INSERT = "insert"
@@ -37,7 +37,7 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True)
-class Place:
+class TableName:
     """A table's place in the target: database (MySQL) or schema (PostgreSQL), and name."""
 
     schema: str
@@ -60,7 +60,7 @@ class RefusalError(Exception):
         self.is_duplicate = is_duplicate
 
 
-class Session(Protocol):
+class WriteSession(Protocol):
     """A connection."""
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
@@ -72,25 +72,25 @@ class Session(Protocol):
             SinkError: the server refuses.
         """
 
-    def write(self, verb: Verb, place: Place, shape: Shape, rows: pa.Table) -> None:
+    def write(self, verb: RowOperation, place: TableName, shape: TargetSchema, rows: pa.Table) -> None:
         """Do `verb` with `rows` in the running transaction; their columns are those of `columns_of`.
 
         Here and below `shape` is what rows of `verb` hold: the table's, an UPDATE's without what they lack.
         """
 
-    def stage(self, name: Place, verb: Verb, place: Place, shape: Shape) -> None:
+    def stage(self, name: TableName, verb: RowOperation, place: TableName, shape: TargetSchema) -> None:
         """Make the table `name`, for rows of `verb` on their way to `place`."""
 
-    def fill(self, name: Place, columns: Sequence[Column], rows: pa.Table) -> None:
+    def fill(self, name: TableName, columns: Sequence[Column], rows: pa.Table) -> None:
         """Put rows into a table that `stage` made."""
 
-    def merge(self, name: Place, verb: Verb, place: Place, shape: Shape) -> None:
+    def merge(self, name: TableName, verb: RowOperation, place: TableName, shape: TargetSchema) -> None:
         """Do `verb` with the rows of a table that `stage` made."""
 
-    def columns(self, place: Place) -> list[str]:
+    def columns(self, place: TableName) -> list[str]:
         """The columns of a table, in order; empty if there is none."""
 
-    def key(self, place: Place) -> list[str]:
+    def key(self, place: TableName) -> list[str]:
         """The columns of its primary key, in order."""
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Dialect(Protocol):
     def serial_type(self) -> str:
         """SQL type of a key that counts up."""
 
-    def connect(self) -> Session:
+    def connect(self) -> WriteSession:
         """A session that is in no transaction.
 
         Raises:
@@ -120,7 +120,7 @@ class Dialect(Protocol):
             SinkError: the server refuses the user.
         """
 
-    def place(self, target: str) -> Place:
+    def place(self, target: str) -> TableName:
         """Where the target of that name is.
 
         Raises:
@@ -134,7 +134,7 @@ class Dialect(Protocol):
     def quote(self, name: str) -> str:
         """A name in SQL."""
 
-    def name(self, place: Place) -> str:
+    def name(self, place: TableName) -> str:
         """A table's full name in SQL."""
 
     def literal(self, value: str | int | None) -> str:
@@ -146,14 +146,16 @@ class Dialect(Protocol):
     def make_schema(self, schema: str) -> list[str]:
         """Statements that make a database or schema where it is not there."""
 
-    def create(self, place: Place, shape: Shape) -> list[str]:
+    def create(self, place: TableName, shape: TargetSchema) -> list[str]:
         """Statements that make a table for `shape`, where it is not there yet.
 
         Raises:
             SinkError: the database cannot hold it.
         """
 
-    def alter(self, place: Place, held: Shape, wanted: Shape, there: Sequence[str]) -> list[str]:
+    def alter(
+        self, place: TableName, held: TargetSchema, wanted: TargetSchema, there: Sequence[str]
+    ) -> list[str]:
         """Statements that let a table follow.
 
         Args:
@@ -167,9 +169,9 @@ class Dialect(Protocol):
         """A SELECT that locks the rows it finds until the transaction ends."""
 
 
-def columns_of(verb: Verb, shape: Shape) -> tuple[Column, ...]:
+def columns_of(verb: RowOperation, shape: TargetSchema) -> tuple[Column, ...]:
     """The columns that rows of a verb have."""
-    return shape.key_columns if verb is Verb.DELETE else shape.columns
+    return shape.key_columns if verb is RowOperation.DELETE else shape.columns
 
 
 def as_sink_error(error: TailraceError, doing: str, grants: str) -> TailraceError:

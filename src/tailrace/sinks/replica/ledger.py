@@ -27,8 +27,8 @@ from dataclasses import dataclass
 
 from tailrace.errors import TransientSinkError
 from tailrace.sinks.base import StreamId
-from tailrace.sinks.replica.dialect import Dialect, Place, Session
-from tailrace.sinks.replica.shape import Shape
+from tailrace.sinks.replica.dialect import Dialect, TableName, WriteSession
+from tailrace.sinks.replica.target_schema import TargetSchema
 
 NEVER = -1
 
@@ -48,7 +48,7 @@ class Entry:
 
     target: str
     stream: str
-    shape: Shape
+    shape: TargetSchema
     begun: int
     done: int
     layout: str
@@ -94,20 +94,20 @@ class Ledger:
         """Name of `_tailrace_quarantine` in SQL."""
         return self._name("_tailrace_quarantine")
 
-    def staged(self, name: str) -> Place:
+    def staged(self, name: str) -> TableName:
         """The place of a table that rows wait in."""
-        return Place(self.dialect.notes, name)
+        return TableName(self.dialect.notes, name)
 
     def _name(self, table: str) -> str:
-        return self.dialect.name(Place(self.dialect.notes, table))
+        return self.dialect.name(TableName(self.dialect.notes, table))
 
     # ---- the driver ----------------------------------------------------------------------------------
 
-    def create(self, session: Session) -> None:
+    def create(self, session: WriteSession) -> None:
         """Make the tables where they are not there."""
         d = self.dialect
         name, text = d.name_type, d.text_type
-        if session.columns(Place(d.notes, "_tailrace_quarantine")):
+        if session.columns(TableName(d.notes, "_tailrace_quarantine")):
             return
         for statement in d.make_schema(d.notes):
             session.run(statement)
@@ -128,7 +128,9 @@ class Ledger:
             f" change_row {text} NOT NULL, noted timestamp DEFAULT CURRENT_TIMESTAMP)"
         )
 
-    def entries(self, session: Session, targets: Iterable[str], *, hold: bool = False) -> dict[str, Entry]:
+    def entries(
+        self, session: WriteSession, targets: Iterable[str], *, hold: bool = False
+    ) -> dict[str, Entry]:
         """The entries of targets that have one; their rows are locked if they are to be held."""
         sql = (
             f"SELECT target, stream, shape, begun, done, layout FROM {self.targets}"
@@ -139,7 +141,7 @@ class Ledger:
             str(row[0]): Entry(
                 str(row[0]),
                 str(row[1]),
-                Shape.from_json(str(row[0]), str(row[2])),
+                TargetSchema.from_json(str(row[0]), str(row[2])),
                 int(row[3]),
                 int(row[4]),
                 str(row[5]),
@@ -147,7 +149,7 @@ class Ledger:
             for row in found
         }
 
-    def own(self, session: Session, target: str, stream: StreamId, shape: Shape) -> None:
+    def own(self, session: WriteSession, target: str, stream: StreamId, shape: TargetSchema) -> None:
         """Note that a target is the stream's."""
         values = self._listed((target, stream.query, stream.pipeline, shape.to_json()))
         session.run(
@@ -155,7 +157,7 @@ class Ledger:
             f" VALUES ({values}, {NEVER}, {NEVER}, '', '')"
         )
 
-    def reshape(self, session: Session, shape: Shape) -> None:
+    def reshape(self, session: WriteSession, shape: TargetSchema) -> None:
         """Note what a target holds by now."""
         session.run(
             f"UPDATE {self.targets} SET shape = {self.dialect.literal(shape.to_json())}"
@@ -164,7 +166,7 @@ class Ledger:
 
     def begin(
         self,
-        session: Session,
+        session: WriteSession,
         batch: int,
         epoch: str,
         layouts: Mapping[str, str],
@@ -206,7 +208,7 @@ class Ledger:
         session.run("COMMIT")
         return again
 
-    def finish(self, session: Session, batch: int, targets: Iterable[str], position: str | None) -> None:
+    def finish(self, session: WriteSession, batch: int, targets: Iterable[str], position: str | None) -> None:
         """Note that targets hold a batch."""
         session.run(
             f"UPDATE {self.targets} SET begun = {batch}, done = {batch},"
@@ -215,7 +217,7 @@ class Ledger:
 
     # ---- tasks ---------------------------------------------------------------------------------------
 
-    def hold(self, session: Session, target: str, epoch: str) -> None:
+    def hold(self, session: WriteSession, target: str, epoch: str) -> None:
         """Hold on to this run in the transaction.
 
         Raises:
@@ -230,14 +232,14 @@ class Ledger:
                 hint="if two processes run the pipeline, stop one of them",
             )
 
-    def is_marked(self, session: Session, target: str, unit: str, batch: int) -> bool:
+    def is_marked(self, session: WriteSession, target: str, unit: str, batch: int) -> bool:
         """Whether a unit has written a batch; nobody else writes it until the transaction ends."""
         literal = self.dialect.literal
         sql = f"SELECT batch FROM {self.units} WHERE target = {literal(target)} AND unit = {literal(unit)}"
         ((marked,),) = session.run(self.dialect.hold(sql, shared=False))
         return int(marked) >= batch
 
-    def mark(self, session: Session, target: str, unit: str, batch: int) -> None:
+    def mark(self, session: WriteSession, target: str, unit: str, batch: int) -> None:
         """Mark a unit as written, in the transaction of its rows."""
         literal = self.dialect.literal
         session.run(
@@ -245,7 +247,7 @@ class Ledger:
             f" WHERE target = {literal(target)} AND unit = {literal(unit)}"
         )
 
-    def set_aside(self, session: Session, rows: Iterable[Refused]) -> None:
+    def set_aside(self, session: WriteSession, rows: Iterable[Refused]) -> None:
         """Put refused rows into quarantine."""
         for row in rows:
             values = (row.target, row.source, row.batch, row.op, row.position, row.column, row.reason)

@@ -16,12 +16,12 @@ from tailrace.errors import SinkError
 from tailrace.kernels import lines
 from tailrace.model.table import Column
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.replica.dialect import Place
+from tailrace.sinks.replica.dialect import TableName
 from tailrace.sinks.replica.encode import Writer, plain_writer
-from tailrace.sinks.replica.mysqlsession import MySqlSession, connect
-from tailrace.sinks.replica.shape import Shape, capacity
+from tailrace.sinks.replica.mysql_session import MySqlWriteSession, connect
+from tailrace.sinks.replica.target_schema import TargetSchema, capacity
 from tailrace.sources.mysql.connection import parse_version
-from tailrace.sources.mysql.literal import identifier
+from tailrace.sources.mysql.snapshot.literal import identifier
 
 _INTEGERS = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "bigint"}
 #: Most bytes of an index and of a row's columns but texts and blobs, and most bytes of a character.
@@ -83,7 +83,7 @@ class MySqlDialect:
         """See `Dialect.notes`."""
         return self.settings.address[3] or "tailrace"
 
-    def place(self, target: str) -> Place:
+    def place(self, target: str) -> TableName:
         """See `Dialect.place`."""
         schema, dot, table = target.partition(".")
         if not dot:
@@ -95,7 +95,7 @@ class MySqlDialect:
                     f"{len(name)} characters, at most 64",
                     "route the table to another name",
                 )
-        return Place(schema or self.notes, table)
+        return TableName(schema or self.notes, table)
 
     def quote(self, name: str) -> str:
         """See `Dialect.quote`."""
@@ -141,7 +141,7 @@ class MySqlDialect:
         """See `Dialect.make_schema`."""
         return [f"CREATE DATABASE IF NOT EXISTS {self.quote(schema)}"]
 
-    def create(self, place: Place, shape: Shape) -> list[str]:
+    def create(self, place: TableName, shape: TargetSchema) -> list[str]:
         """See `Dialect.create`."""
         listed = ", ".join(self._definitions(shape))
         key = ", ".join(self.quote(name) for name in shape.key)
@@ -151,7 +151,9 @@ class MySqlDialect:
             f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({listed}, PRIMARY KEY ({key})) {options}",
         ]
 
-    def alter(self, place: Place, held: Shape, wanted: Shape, there: Sequence[str]) -> list[str]:
+    def alter(
+        self, place: TableName, held: TargetSchema, wanted: TargetSchema, there: Sequence[str]
+    ) -> list[str]:
         """See `Dialect.alter`."""
         before = self._definitions(held)
         present = {name.lower() for name in there}
@@ -163,11 +165,11 @@ class MySqlDialect:
                 changes.append(f"MODIFY COLUMN {definition}")
         return [f"ALTER TABLE {self.name(place)} {', '.join(changes)}"] if changes else []
 
-    def name(self, place: Place) -> str:
+    def name(self, place: TableName) -> str:
         """A table's full name in SQL."""
         return f"{self.quote(place.schema)}.{self.quote(place.table)}"
 
-    def _definitions(self, shape: Shape) -> list[str]:
+    def _definitions(self, shape: TargetSchema) -> list[str]:
         """What stands in CREATE TABLE for each column."""
         types = {c.name: self.column_type(c.type, in_key=shape.is_key(c)) for c in shape.columns}
         types |= self._fitting_key(shape)
@@ -238,7 +240,7 @@ class MySqlDialect:
             return f"{type_.native}({size})"
         return next(blob for most, _, blob in _TEXTS if size <= most)
 
-    def _fitting_key(self, shape: Shape) -> dict[str, str]:
+    def _fitting_key(self, shape: TargetSchema) -> dict[str, str]:
         """Types of key columns without a length of their own: they share what an index may hold."""
         fixed, open_ = 0, []
         for name in shape.key:
@@ -264,7 +266,7 @@ class MySqlDialect:
         text = f"varchar({left // _CHARACTER}) character set utf8mb4 collate {collation}"
         return {name: text if kind is Kind.STRING else f"varbinary({left})" for name, kind in open_}
 
-    def _fitting_row(self, shape: Shape, types: dict[str, str]) -> dict[str, str]:
+    def _fitting_row(self, shape: TargetSchema, types: dict[str, str]) -> dict[str, str]:
         """Types of the longest columns where all together are too long for a row: they become texts."""
         sizes = {}
         for column in shape.columns:
@@ -279,6 +281,6 @@ class MySqlDialect:
             moved[name] = "text" if "char" in types[name] else "blob"
         return moved
 
-    def connect(self) -> MySqlSession:
+    def connect(self) -> MySqlWriteSession:
         """See `Dialect.connect`."""
-        return MySqlSession(self, connect(self.settings), reads_files=self.reads_files)
+        return MySqlWriteSession(self, connect(self.settings), reads_files=self.reads_files)

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from tailrace.model.cell import LOG, SNAPSHOT
 from tailrace.sinks.base import CellBatch
-from tailrace.sinks.parts import LOG, SNAPSHOT, Part
 from tailrace.sinks.replica.tasks import (
     Batches,
     Job,
@@ -22,8 +22,9 @@ from tailrace.sinks.replica.tasks import (
     write_small_log,
     write_snapshot,
 )
+from tailrace.spark.cells import TableBatch
 from tailrace.spark.jvm import map_in_arrow
-from tailrace.spark.query import parse_error
+from tailrace.spark.task_errors import parse_error
 
 #: Changes of a target that are worth a bucket of their own, and the most that one should have.
 _LEAST_BUCKET, _LARGEST_BUCKET = 5_000, 100_000
@@ -31,7 +32,7 @@ _RESULT = "target string, error string, found string"
 _PIECES = "partition int, target string, unit string, changes binary"
 
 #: Targets to write, with their parts.
-Work = Mapping[str, list[Part]]
+Work = Mapping[str, list[TableBatch]]
 
 
 class BatchPlan:

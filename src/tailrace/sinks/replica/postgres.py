@@ -16,10 +16,10 @@ from tailrace.errors import ConfigError, SinkError
 from tailrace.kernels import lines
 from tailrace.model.table import Column
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.replica.dialect import Place
+from tailrace.sinks.replica.dialect import TableName
 from tailrace.sinks.replica.encode import Writer, plain_writer
-from tailrace.sinks.replica.postgressession import PostgresSession, connect
-from tailrace.sinks.replica.shape import Shape
+from tailrace.sinks.replica.postgres_session import PostgresWriteSession, connect
+from tailrace.sinks.replica.target_schema import TargetSchema
 
 #: PostgreSQL's own types whose values travel as text, and are read back as it.
 _TEXTS = frozenset(
@@ -67,16 +67,16 @@ class PostgresDialect:
         """See `Dialect.notes`."""
         return self.settings.schema
 
-    def place(self, target: str) -> Place:
+    def place(self, target: str) -> TableName:
         """See `Dialect.place`."""
         schema, dot, table = target.partition(".")
         if not dot:
             schema, table = self.notes, target
         for name in (schema, table):
             self._require_short(name)
-        return Place(schema, table)
+        return TableName(schema, table)
 
-    def name(self, place: Place) -> str:
+    def name(self, place: TableName) -> str:
         """See `Dialect.name`."""
         return f"{self.quote(place.schema)}.{self.quote(place.table)}"
 
@@ -105,7 +105,7 @@ class PostgresDialect:
         make = f"IF NOT EXISTS ({found}) THEN CREATE SCHEMA {self.quote(schema)}; END IF;"
         return [f"DO $$ BEGIN {make} END $$"]
 
-    def create(self, place: Place, shape: Shape) -> list[str]:
+    def create(self, place: TableName, shape: TargetSchema) -> list[str]:
         """See `Dialect.create`."""
         listed = ", ".join(
             f"{self.quote(c.name)} {self.column_type(c.type)}{'' if c.nullable else ' NOT NULL'}"
@@ -119,7 +119,9 @@ class PostgresDialect:
             f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({listed}, PRIMARY KEY ({key}))",
         ]
 
-    def alter(self, place: Place, held: Shape, wanted: Shape, there: Sequence[str]) -> list[str]:
+    def alter(
+        self, place: TableName, held: TargetSchema, wanted: TargetSchema, there: Sequence[str]
+    ) -> list[str]:
         """See `Dialect.alter`."""
         changes = []
         for i, column in enumerate(wanted.columns):
@@ -139,9 +141,9 @@ class PostgresDialect:
                 changes.append(f"ALTER COLUMN {name} DROP NOT NULL")
         return [f"ALTER TABLE {self.name(place)} {', '.join(changes)}"] if changes else []
 
-    def connect(self) -> PostgresSession:
+    def connect(self) -> PostgresWriteSession:
         """See `Dialect.connect`."""
-        return PostgresSession(self, connect(self.settings))
+        return PostgresWriteSession(self, connect(self.settings))
 
     def column_type(self, type_: ColumnType) -> str:
         """The SQL type that holds values of `type_`."""

@@ -37,18 +37,18 @@ from tailrace.config.sinks import (
     ReplicaTransaction,
 )
 from tailrace.errors import ConfigError, StateError
-from tailrace.observe.failpoints import failpoint
+from tailrace.failpoints import failpoint
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
-from tailrace.sinks.parts import Part
-from tailrace.sinks.replica.dialect import Dialect, Place, RefusalError, Session, Verb
+from tailrace.sinks.replica.dialect import Dialect, RefusalError, RowOperation, TableName, WriteSession
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.plan import BatchPlan, Work
-from tailrace.sinks.replica.shape import Shape, shape_of
-from tailrace.sinks.replica.tasks import Job, Outcome, Staged, Staging
+from tailrace.sinks.replica.target_schema import TargetSchema, shape_of
+from tailrace.sinks.replica.tasks import Job, Outcome, StagingTable, TableStaging
 from tailrace.sinks.replica.unit import Run, Table, refused_error, staged_prefix
-from tailrace.sinks.targets import by_target, written
-from tailrace.transform.route import Router
+from tailrace.sinks.route import Router
+from tailrace.sinks.tables.targets import by_target, written
+from tailrace.spark.cells import TableBatch
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ class ReplicaSink:
         self._source = source
         self._router = router
         self._dialect: Dialect | None = None
-        self._session: Session | None = None
-        self._shapes: dict[str, Shape] = {}
+        self._session: WriteSession | None = None
+        self._shapes: dict[str, TargetSchema] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -127,12 +127,12 @@ class ReplicaSink:
             failpoint("sink.table")
 
     def _write_whole(
-        self, session: Session, ledger: Ledger, plan: BatchPlan, run: Run, position: str | None
+        self, session: WriteSession, ledger: Ledger, plan: BatchPlan, run: Run, position: str | None
     ) -> None:
         stream, routes = plan.batch.stream.query, plan.routes
         for rehearse in (False, True):
             self._drop_staged(session, ledger, stream)
-            job = Job(run, routes, plan.buckets, Staging(stream, rehearse))
+            job = Job(run, routes, plan.buckets, TableStaging(stream, rehearse))
             outcomes = plan.write(job)
             _raise_first(outcomes)
             try:
@@ -148,7 +148,12 @@ class ReplicaSink:
         self._drop_staged(session, ledger, stream)
 
     def _bring_in(
-        self, session: Session, ledger: Ledger, run: Run, outcomes: Iterable[Outcome], position: str | None
+        self,
+        session: WriteSession,
+        ledger: Ledger,
+        run: Run,
+        outcomes: Iterable[Outcome],
+        position: str | None,
     ) -> None:
         """All rows that wait into their targets, in one transaction."""
         session.run("BEGIN")
@@ -165,7 +170,7 @@ class ReplicaSink:
         ledger.finish(session, run.batch, run.tables, position)
         session.run("COMMIT")
 
-    def _drop_staged(self, session: Session, ledger: Ledger, stream: str) -> None:
+    def _drop_staged(self, session: WriteSession, ledger: Ledger, stream: str) -> None:
         dialect = ledger.dialect
         found = session.run(
             "SELECT table_name FROM information_schema.tables"
@@ -177,7 +182,7 @@ class ReplicaSink:
 
     # ---- tables --------------------------------------------------------------------------------------
 
-    def _open(self, stream: StreamId) -> tuple[Dialect, Session]:
+    def _open(self, stream: StreamId) -> tuple[Dialect, WriteSession]:
         if self._dialect is None:
             self._dialect = open_dialect(self._settings, self._source)
             if isinstance(self._dialect, MySqlDialect) and not self._dialect.reads_files:
@@ -193,9 +198,9 @@ class ReplicaSink:
 
     def _follow(
         self,
-        session: Session,
+        session: WriteSession,
         ledger: Ledger,
-        parts: list[Part],
+        parts: list[TableBatch],
         entry: Entry | None,
         *,
         name: str,
@@ -232,7 +237,12 @@ class ReplicaSink:
         self._shapes[name] = wanted
 
     def _adopt(
-        self, session: Session, dialect: Dialect, wanted: Shape, there: list[str], stream: StreamId
+        self,
+        session: WriteSession,
+        dialect: Dialect,
+        wanted: TargetSchema,
+        there: list[str],
+        stream: StreamId,
     ) -> None:
         """Take a table that is there.
 
@@ -254,19 +264,19 @@ class ReplicaSink:
         )
 
 
-def _merge(session: Session, name: Place, staged: Staged, table: Table) -> None:
+def _merge(session: WriteSession, name: TableName, staged: StagingTable, table: Table) -> None:
     """Bring rows in; those of a snapshot that are there already are replaced."""
-    if staged.verb is not Verb.INSERT:
+    if staged.verb is not RowOperation.INSERT:
         session.merge(name, staged.verb, table.place, table.shape.without(staged.lacking))
         return
     session.run("SAVEPOINT tailrace")
     try:
-        session.merge(name, Verb.INSERT, table.place, table.shape)
+        session.merge(name, RowOperation.INSERT, table.place, table.shape)
     except RefusalError as refusal:
         if not refusal.is_duplicate:
             raise
         session.run("ROLLBACK TO SAVEPOINT tailrace")
-        session.merge(name, Verb.UPSERT, table.place, table.shape)
+        session.merge(name, RowOperation.UPSERT, table.place, table.shape)
 
 
 def open_dialect(settings: MySqlSettings | PostgresSettings, source: str) -> Dialect:

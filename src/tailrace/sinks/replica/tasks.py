@@ -21,9 +21,10 @@ from pyspark import TaskContext
 
 from tailrace import errors
 from tailrace.errors import SinkError, TailraceError, TransientSinkError
-from tailrace.model.change import ChangeBatch, to_stream
+from tailrace.model.cell import decode_cell, to_stream
+from tailrace.model.change import ChangeBatch
 from tailrace.sinks.replica.changes import last_changes, snapshot_portion, spread
-from tailrace.sinks.replica.dialect import Session, Verb
+from tailrace.sinks.replica.dialect import RowOperation, WriteSession
 from tailrace.sinks.replica.ledger import Refused
 from tailrace.sinks.replica.unit import Portion, Run, UnitWriter, staged_name
 
@@ -47,7 +48,7 @@ PIECES = pa.schema(
 
 
 @dataclass(frozen=True)
-class Staging:
+class TableStaging:
     """Rows wait in tables of their own until the driver brings them in.
 
     Args:
@@ -73,11 +74,11 @@ class Job:
     run: Run
     routes: dict[str, str]
     buckets: dict[str, tuple[int, int]]
-    staging: Staging | None
+    staging: TableStaging | None
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagingTable:
     """Rows that wait in a table of their own.
 
     Args:
@@ -86,7 +87,7 @@ class Staged:
         lacking: columns that they lack.
     """
 
-    verb: Verb
+    verb: RowOperation
     name: str
     lacking: Sequence[str]
 
@@ -104,7 +105,7 @@ class Outcome:
 
     target: str
     error: TailraceError | None = None
-    staged: list[Staged] = field(default_factory=list)
+    staged: list[StagingTable] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
 
     def to_row(self) -> pa.RecordBatch:
@@ -128,7 +129,7 @@ class Outcome:
         return cls(
             target,
             failure,
-            [Staged(Verb(s["verb"]), s["name"], s["lacking"]) for s in said["staged"]],
+            [StagingTable(RowOperation(s["verb"]), s["name"], s["lacking"]) for s in said["staged"]],
             [Refused(**r) for r in said["refused"]],
         )
 
@@ -151,7 +152,7 @@ def write_snapshot(job: Job) -> Callable[[Batches], Batches]:
                     if target not in open_:
                         open_[target] = _SnapshotUnit(job, target, unit)
                         open_[target].begin()
-                    open_[target].add(ChangeBatch.from_cell(cell.as_buffer()))
+                    open_[target].add(decode_cell(cell.as_buffer()))
             for written in open_.values():
                 yield written.end().to_row()
         finally:
@@ -210,7 +211,7 @@ class _SnapshotUnit:
             self.session.run("ROLLBACK")
 
 
-def _bring(writer: UnitWriter, portion: Portion, staging: Staging | None, outcome: Outcome) -> None:
+def _bring(writer: UnitWriter, portion: Portion, staging: TableStaging | None, outcome: Outcome) -> None:
     """Bring rows to where they go."""
     if staging is None:
         writer.write(portion)
@@ -219,7 +220,7 @@ def _bring(writer: UnitWriter, portion: Portion, staging: Staging | None, outcom
         portion = writer.rehearse(portion)
     name = staged_name(staging.stream)
     writer.stage(writer.run.ledger.staged(name), portion)
-    outcome.staged.append(Staged(portion.verb, name, portion.lacking))
+    outcome.staged.append(StagingTable(portion.verb, name, portion.lacking))
     outcome.refused, writer.refused = outcome.refused + writer.refused, []
 
 
@@ -234,7 +235,7 @@ def spread_log(job: Job) -> Callable[[Batches], Batches]:
             for name, cell in zip(batch.column(0), batch.column(1), strict=True):
                 target = job.routes[name.as_py()]
                 count, first = job.buckets[target]
-                changes = ChangeBatch.from_cell(cell.as_buffer())
+                changes = decode_cell(cell.as_buffer())
                 for bucket, rows in spread(changes, job.run.tables[target].shape, count):
                     yield _piece(first + bucket, target, f"b{bucket}", rows)
 
@@ -268,7 +269,9 @@ def write_small_log(job: Job) -> Callable[[Batches], Batches]:
     return lambda batches: write(take(batches))
 
 
-def _write_unit(job: Job, session: Session, target: str, unit: str, pieces: list[pa.RecordBatch]) -> Outcome:
+def _write_unit(
+    job: Job, session: WriteSession, target: str, unit: str, pieces: list[pa.RecordBatch]
+) -> Outcome:
     portions = last_changes(pieces, job.run.tables[target].shape)
     for attempt in range(_TRIES):
         outcome = Outcome(target)

@@ -16,12 +16,24 @@ import pyarrow as pa
 
 from tailrace.config.sinks import RefusedRow
 from tailrace.errors import SinkError
-from tailrace.observe.failpoints import failpoint
-from tailrace.sinks.replica.dialect import Dialect, Place, RefusalError, Session, Verb, columns_of
+from tailrace.failpoints import failpoint
+from tailrace.sinks.replica.dialect import (
+    Dialect,
+    RefusalError,
+    RowOperation,
+    TableName,
+    WriteSession,
+    columns_of,
+)
 from tailrace.sinks.replica.ledger import Ledger, Refused
-from tailrace.sinks.replica.shape import Shape
+from tailrace.sinks.replica.target_schema import TargetSchema
 
-_OPS = {Verb.INSERT: "r", Verb.UPSERT: "u", Verb.UPDATE: "u", Verb.DELETE: "d"}
+_OPS = {
+    RowOperation.INSERT: "r",
+    RowOperation.UPSERT: "u",
+    RowOperation.UPDATE: "u",
+    RowOperation.DELETE: "d",
+}
 
 
 @dataclass(frozen=True)
@@ -33,8 +45,8 @@ class Table:
         shape: what it holds.
     """
 
-    place: Place
-    shape: Shape
+    place: TableName
+    shape: TargetSchema
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,7 @@ class Portion:
         lacking: an UPDATE's columns that are left as they are.
     """
 
-    verb: Verb
+    verb: RowOperation
     rows: pa.Table
     origin: Callable[[int], tuple[str, str]]
     lacking: tuple[str, ...] = ()
@@ -92,7 +104,7 @@ class UnitWriter:
 
     run: Run
     target: str
-    session: Session
+    session: WriteSession
     #: Rows that were refused.
     refused: list[Refused] = field(default_factory=list)
 
@@ -119,8 +131,8 @@ class UnitWriter:
 
     def write(self, portion: Portion) -> None:
         """Bring rows into the target."""
-        if portion.verb is Verb.INSERT and self.target in self.run.again:
-            portion = replace(portion, verb=Verb.UPSERT)
+        if portion.verb is RowOperation.INSERT and self.target in self.run.again:
+            portion = replace(portion, verb=RowOperation.UPSERT)
         self._write(portion, self.table.place, 0, portion.rows.num_rows)
 
     def rehearse(self, portion: Portion) -> Portion:
@@ -141,12 +153,14 @@ class UnitWriter:
 
         return replace(portion, rows=portion.rows.take(kept), origin=origin)
 
-    def stage(self, name: Place, portion: Portion) -> None:
+    def stage(self, name: TableName, portion: Portion) -> None:
         """Put rows into a table of their own."""
         shape = self.table.shape.without(portion.lacking)
         self.session.stage(name, portion.verb, self.table.place, shape)
         self.session.run("BEGIN")
-        self._write(replace(portion, verb=Verb.INSERT), name, 0, portion.rows.num_rows, verb=portion.verb)
+        self._write(
+            replace(portion, verb=RowOperation.INSERT), name, 0, portion.rows.num_rows, verb=portion.verb
+        )
         self.session.run("COMMIT")
 
     # ---- halving -------------------------------------------------------------------------------------
@@ -154,12 +168,12 @@ class UnitWriter:
     def _write(
         self,
         portion: Portion,
-        place: Place,
+        place: TableName,
         first: int,
         last: int,
         indices: list[int] | None = None,
         *,
-        verb: Verb | None = None,
+        verb: RowOperation | None = None,
     ) -> None:
         """Write rows `first` to `last`; the numbers of those that are refused are added to `indices`.
 
@@ -175,7 +189,7 @@ class UnitWriter:
             return None
         of = verb or portion.verb
         rows = portion.rows.slice(first, last - first)
-        if of is Verb.DELETE:
+        if of is RowOperation.DELETE:
             rows = rows.select(list(self.table.shape.key))
         shape = self.table.shape.without(portion.lacking)
         self.session.run("SAVEPOINT tailrace")
@@ -186,9 +200,9 @@ class UnitWriter:
                 self.session.fill(place, columns_of(of, shape), rows)
         except RefusalError as refusal:
             self.session.run("ROLLBACK TO SAVEPOINT tailrace")
-            if refusal.is_duplicate and portion.verb is Verb.INSERT and verb is None:
+            if refusal.is_duplicate and portion.verb is RowOperation.INSERT and verb is None:
                 # a table that was adopted with its rows, or a snapshot taken again
-                again = replace(portion, verb=Verb.UPSERT)
+                again = replace(portion, verb=RowOperation.UPSERT)
                 return self._write(again, place, first, last, indices)
             if last - first > 1:
                 middle = (first + last) // 2
@@ -201,7 +215,7 @@ class UnitWriter:
         self.session.run("RELEASE SAVEPOINT tailrace")
         return None
 
-    def _refuse(self, portion: Portion, row: int, refusal: RefusalError, verb: Verb) -> None:
+    def _refuse(self, portion: Portion, row: int, refusal: RefusalError, verb: RowOperation) -> None:
         source, position = portion.origin(row)
         column = refusal.column if refusal.column in self.table.shape.arrow.names else ""
         if self.run.policy is RefusedRow.FAIL:

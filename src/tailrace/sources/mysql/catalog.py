@@ -53,7 +53,7 @@ _ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
 
 @dataclass(frozen=True)
-class CapturedTable:
+class CatalogTable:
     """A table of the catalog.
 
     Args:
@@ -73,7 +73,7 @@ def tables(
     connection: pymysql.Connection[Any],
     captures: Callable[[str], bool],
     zero_dates: Callable[[str], str | None] = lambda _: None,
-) -> list[CapturedTable]:
+) -> list[CatalogTable]:
     """The base tables that are captured, ordered by name; system schemas are never among them.
 
     A table that the user may not read is not in the catalog at all.
@@ -101,7 +101,7 @@ def _tables(
     captures: Callable[[str], bool],
     zero_dates: Callable[[str], str | None],
     mariadb: bool,
-) -> Iterator[CapturedTable]:
+) -> Iterator[CatalogTable]:
     # cached statistics may be a day old; a hidden generated key is in the log all the same
     cursor.execute(
         "SET SESSION time_zone = @@session.time_zone "
@@ -134,7 +134,7 @@ def _is_versioned(id_: TableId) -> SchemaMismatchError:
 
 def _described(
     cursor: DictCursor, ids: Sequence[TableId], zero_dates: Callable[[str], str | None], mariadb: bool
-) -> Iterator[CapturedTable]:
+) -> Iterator[CatalogTable]:
     where = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (" + ", ".join(["%s"] * len(ids)) + ")"
     names = [ids[0].database, *(id_.table for id_ in ids)]
     cursor.execute(
@@ -165,7 +165,7 @@ def _described(
             shape = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
             key, kind = _key(id_, shape, indexes.get(id_.table, []))
             fact = facts[id_.table]
-            yield CapturedTable(
+            yield CatalogTable(
                 TableSchema(id_, shape, key), int(fact["estimate"] or 0), fact["engine"] or "", kind
             )
 

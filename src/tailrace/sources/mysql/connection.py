@@ -334,7 +334,7 @@ def retrying(
     )
 
 
-class LastingConnection(network.LastingConnection["pymysql.Connection[Any]"]):
+class ReconnectingConnection(network.Reconnecting["pymysql.Connection[Any]"]):
     """One connection, made when it is first needed and made anew when it was lost.
 
     Args:

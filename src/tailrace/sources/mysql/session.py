@@ -17,14 +17,14 @@ from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S
 from tailrace.sources.mysql import catalog
-from tailrace.sources.mysql import keys as key_sql
-from tailrace.sources.mysql.connection import MARIADB, LastingConnection, server_changed
-from tailrace.sources.mysql.dump import read_log, read_prepared
-from tailrace.sources.mysql.failover import Places
-from tailrace.sources.mysql.held import unpack_blocks
+from tailrace.sources.mysql.binlog.dump import read_log, read_prepared
+from tailrace.sources.mysql.binlog.failover import Places
+from tailrace.sources.mysql.binlog.held import unpack_blocks
+from tailrace.sources.mysql.binlog.visibility import high_watermark, wait_visible
+from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, server_changed
 from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
-from tailrace.sources.mysql.select import select_pages
-from tailrace.sources.mysql.visibility import high_watermark, wait_visible
+from tailrace.sources.mysql.snapshot import keys as key_sql
+from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class MySqlSession:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._asking = LastingConnection(options, "task")
+        self._asking = ReconnectingConnection(options, "task")
         self._thread: int | None = None
         self._places = Places(options)
         #: Where the last range of the log that was read ends, for which tables, and the XA transactions

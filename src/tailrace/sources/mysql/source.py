@@ -14,16 +14,18 @@ from tailrace.config.options import SourceOptions
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
-from tailrace.sources.mysql import catalog, keys, preflight
-from tailrace.sources.mysql.connection import MARIADB, LastingConnection
-from tailrace.sources.mysql.ending import EndingTransactions
-from tailrace.sources.mysql.failover import Places
-from tailrace.sources.mysql.follower import LogFollower
-from tailrace.sources.mysql.held import pack_blocks
+from tailrace.sources.mysql import catalog
+from tailrace.sources.mysql.binlog.failover import Places
+from tailrace.sources.mysql.binlog.follower import BinlogFollower
+from tailrace.sources.mysql.binlog.held import pack_blocks
+from tailrace.sources.mysql.binlog.starting import log_end_position, starting_position
+from tailrace.sources.mysql.checks import preflight
+from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection
 from tailrace.sources.mysql.position import MySqlPosition
-from tailrace.sources.mysql.starting import log_end_position, starting_position
-from tailrace.sources.mysql.wire.transactions import SchemaChange
+from tailrace.sources.mysql.snapshot import keys
+from tailrace.sources.mysql.wire.transactions import DdlStatement
 from tailrace.sources.mysql.wire.xa import XaMark
+from tailrace.sources.mysql.xa.xa_visibility import EndingTransactions
 
 T = TypeVar("T")
 
@@ -38,11 +40,11 @@ class MySqlSource:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._planning = LastingConnection(options, "planning")
+        self._planning = ReconnectingConnection(options, "planning")
         self._lock = threading.Lock()
         self._places = Places(options)
         self._ending = EndingTransactions(options)
-        self._follower: LogFollower | None = None
+        self._follower: BinlogFollower | None = None
 
     def require(self) -> None:
         """Check every precondition."""
@@ -68,7 +70,7 @@ class MySqlSource:
         """The log's end now."""
         return log_end_position(self._options)
 
-    def tables(self) -> list[catalog.CapturedTable]:
+    def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
         return self._run(
             lambda c: catalog.tables(c, self._options.captures, self._options.zero_dates.of),
@@ -113,7 +115,7 @@ class MySqlSource:
 
     def follow(self, start: MySqlPosition, knows: Callable[[TableId], bool]) -> MySqlLog:
         """Follow the log from `start` on."""
-        self._follower = LogFollower(self._options, start, knows)
+        self._follower = BinlogFollower(self._options, start, knows)
         return MySqlLog(self._follower)
 
     def close(self) -> None:
@@ -131,7 +133,7 @@ class MySqlSource:
 class MySqlLog:
     """See `tailrace.sources.base.Log`."""
 
-    def __init__(self, follower: LogFollower) -> None:
+    def __init__(self, follower: BinlogFollower) -> None:
         self._follower = follower
 
     def range_after(
@@ -181,7 +183,7 @@ class MySqlLog:
         self._follower.close()
 
 
-def created_by(change: SchemaChange) -> tuple[TableId, ...]:
+def created_by(change: DdlStatement) -> tuple[TableId, ...]:
     """The captured tables that a statement creates; a hint: what it misses is found in the catalog."""
     creates = re.match(r"\s*(/\*.*?\*/\s*)*CREATE\s+(TEMPORARY\s+)?TABLE\b", change.text, re.I | re.S)
     return change.tables if creates and not creates[2] else ()

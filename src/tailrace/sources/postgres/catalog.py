@@ -22,9 +22,9 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.model.table import Column, TableId, TableSchema
-from tailrace.sources.postgres import publication
 from tailrace.sources.postgres.connection import Connection, translate
 from tailrace.sources.postgres.literal import identifier
+from tailrace.sources.postgres.replication import publication
 from tailrace.sources.postgres.types import TYPES_QUERY, PostgresType, PostgresTypes
 
 KeyKind = Literal["primary", "identity", "unique", "none"]
@@ -69,7 +69,7 @@ ORDER BY i.indrelid, i.indexrelid
 
 
 @dataclass(frozen=True)
-class CapturedTable:
+class CatalogTable:
     """A table of the catalog.
 
     Args:
@@ -101,7 +101,7 @@ def tables(
     captures: Callable[[str], bool],
     published: publication.Publication,
     as_text: Callable[[str], bool] = lambda _: False,
-) -> list[CapturedTable]:
+) -> list[CatalogTable]:
     """The tables that are captured, ordered by name.
 
     Args:
@@ -122,7 +122,7 @@ def tables(
 
 def captured(
     connection: Connection, options: SourceOptions, only: TableId | None = None
-) -> list[CapturedTable]:
+) -> list[CatalogTable]:
     """The tables that a stream captures, or `only` one of them. Raises as `tables`, and pg8000's errors."""
     name = options.publication
     published = publication.read(connection, name) or publication.planned(name, connection.version)
@@ -150,7 +150,7 @@ def _tables(
     captures: Callable[[str], bool],
     published: publication.Publication,
     as_text: Callable[[str], bool],
-) -> Iterator[CapturedTable]:
+) -> Iterator[CatalogTable]:
     wanted = _wanted(connection.rows(_TABLES_QUERY), captures, published.via_root)
     oids = [row[0] for row in wanted]
     if not oids:
@@ -174,7 +174,7 @@ def _tables(
             chosen.append(column)
         key, kind = _key(indexes[oid], {c[1]: c for c in chosen}, identity)
         shape = tuple(_column(id_, c, known, as_text) for c in chosen)
-        yield CapturedTable(
+        yield CatalogTable(
             TableSchema(id_, shape, key), rows, oid, identity, kind, persistence == "u", tuple(left_out)
         )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
-from tailrace.sources.postgres import publication, slot
-from tailrace.sources.postgres.connection import Connection, LastingConnection
+from tailrace.sources.postgres.connection import Connection, ReconnectingConnection
+from tailrace.sources.postgres.replication import publication, slot
 
 #: A slot that is read is not removed; a process that has just ended lets go of it within this time.
 _PATIENCE_MS = 5_000
@@ -28,7 +28,7 @@ def drop(options: SourceOptions) -> list[str]:
             lines.append(f"dropped publication {options.publication}")
         return lines
 
-    asking = LastingConnection(
+    asking = ReconnectingConnection(
         replace(options, retry_timeout_ms=_PATIENCE_MS), "removing slot and publication"
     )
     try:

@@ -344,7 +344,7 @@ def retrying(
     )
 
 
-class LastingConnection(network.LastingConnection[Connection]):
+class ReconnectingConnection(network.Reconnecting[Connection]):
     """One connection, made when it is first needed and made anew when it was lost.
 
     Args:

@@ -17,14 +17,20 @@ from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S
 from tailrace.sources.postgres import catalog
-from tailrace.sources.postgres import keys as key_sql
-from tailrace.sources.postgres.connection import LastingConnection, connect, retrying, sqlstate, translate
-from tailrace.sources.postgres.logreader import LogReader
+from tailrace.sources.postgres.connection import (
+    ReconnectingConnection,
+    connect,
+    retrying,
+    sqlstate,
+    translate,
+)
 from tailrace.sources.postgres.position import PostgresPosition
-from tailrace.sources.postgres.select import copy_pages, hold_still, import_snapshot, snapshot_gone
-from tailrace.sources.postgres.timeline import History
+from tailrace.sources.postgres.replication.logreader import LogReader
+from tailrace.sources.postgres.replication.timeline import History
+from tailrace.sources.postgres.snapshot import keys as key_sql
+from tailrace.sources.postgres.snapshot.select import copy_pages, hold_still, import_snapshot, snapshot_gone
 from tailrace.sources.postgres.types import PostgresTypes
-from tailrace.sources.postgres.wire.origin import seq_of
+from tailrace.sources.postgres.wire.kernels.origin import seq_of
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tailrace.sources.postgres.wire.problems import BinaryFormError
 
@@ -42,7 +48,7 @@ class PostgresSession:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._place = f"{options.host}:{options.port}/{options.database}"
-        self._asking = LastingConnection(options, "task")
+        self._asking = ReconnectingConnection(options, "task")
         #: Where the snapshot of the split that is read stands.
         self._seen: PostgresPosition | None = None
         #: Where the log is read: of the stream's slot, or of the copy of it that is kept for such readers.

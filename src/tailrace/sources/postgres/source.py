@@ -13,16 +13,23 @@ from tailrace.errors import SourceError, TransientSourceError
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import LogRange
-from tailrace.sources.postgres import catalog, keys, preflight, publication, slot
-from tailrace.sources.postgres.blocks import by_blocks, is_read_as_it_is
-from tailrace.sources.postgres.connection import Connection, LastingConnection, retrying
-from tailrace.sources.postgres.follower import LogFollower
+from tailrace.sources.postgres import catalog
+from tailrace.sources.postgres.checks import preflight
+from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, retrying
 from tailrace.sources.postgres.literal import table_name
 from tailrace.sources.postgres.position import PostgresPosition
-from tailrace.sources.postgres.release import Release
-from tailrace.sources.postgres.snapshots import Snapshot, Snapshots
-from tailrace.sources.postgres.starting import log_end_position, starting_position, system_identifier
-from tailrace.sources.postgres.timeline import another_server
+from tailrace.sources.postgres.replication import publication, slot
+from tailrace.sources.postgres.replication.follower import WalFollower
+from tailrace.sources.postgres.replication.release import Release
+from tailrace.sources.postgres.replication.starting import (
+    log_end_position,
+    starting_position,
+    system_identifier,
+)
+from tailrace.sources.postgres.replication.timeline import another_server
+from tailrace.sources.postgres.snapshot import keys
+from tailrace.sources.postgres.snapshot.blocks import by_blocks, is_read_as_it_is
+from tailrace.sources.postgres.snapshot.snapshots import Snapshot, Snapshots
 from tailrace.sources.postgres.types import has_binary
 
 T = TypeVar("T")
@@ -48,10 +55,10 @@ class PostgresSource:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._lock = threading.Lock()
-        self._planning = LastingConnection(options, "planning")
+        self._planning = ReconnectingConnection(options, "planning")
         self._snapshots = Snapshots(options)
         self._server: str | None = None
-        self._found: dict[TableId, catalog.CapturedTable] = {}
+        self._found: dict[TableId, catalog.CatalogTable] = {}
         self._log: PostgresLog | None = None
         self._kept: slot.Kept | None = None
         self._confirmed: PostgresPosition | None = None
@@ -88,7 +95,7 @@ class PostgresSource:
         """The log's end now."""
         return log_end_position(self._options)
 
-    def tables(self) -> list[catalog.CapturedTable]:
+    def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
         found = self._asking(lambda c: catalog.captured(c, self._options), "reading the catalog")
         self._found = {t.schema.id: t for t in found}
@@ -174,7 +181,7 @@ class PostgresSource:
     def follow(self, start: PostgresPosition, knows: Callable[[TableId], bool]) -> PostgresLog:
         """Follow the log from `start` on."""
         binary = all(has_binary(c.type) for t in self._found.values() for c in t.schema.columns)
-        follower = LogFollower(
+        follower = WalFollower(
             self._options, start, knows, binary=binary, connected=self._snapshots.keep_those_of
         )
         self._log = PostgresLog(self._options, follower, self._snapshots)
@@ -197,11 +204,11 @@ class PostgresSource:
 class PostgresLog:
     """See `tailrace.sources.base.Log`."""
 
-    def __init__(self, options: SourceOptions, follower: LogFollower, snapshots: Snapshots) -> None:
+    def __init__(self, options: SourceOptions, follower: WalFollower, snapshots: Snapshots) -> None:
         self._options = options
         self._follower = follower
         self._snapshots = snapshots
-        self._status = LastingConnection(options, "asking for the slot")
+        self._status = ReconnectingConnection(options, "asking for the slot")
         self._status_lock = threading.Lock()
         #: Ends of the log as of now, in place of those that a server had which was replaced.
         self._ends: dict[PostgresPosition, PostgresPosition] = {}
@@ -320,7 +327,7 @@ class PostgresLog:
             self._status.close()
 
 
-def _require_identity(table: catalog.CapturedTable) -> None:
+def _require_identity(table: catalog.CatalogTable) -> None:
     """Refuse to publish a table whose updates and deletes would fail for all its writers from then on."""
     if "n" in table.identity or not (table.schema.key or table.has_whole_images):
         raise SourceError(

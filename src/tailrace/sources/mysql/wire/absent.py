@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ChangeBatch
-from tailrace.sources.mysql.wire.rows import ALL_COLUMNS
+from tailrace.sources.mysql.wire.kernels.rows import ALL_COLUMNS
 
 
 def mark_absent(batch: ChangeBatch, in_before: int, in_after: int) -> ChangeBatch:

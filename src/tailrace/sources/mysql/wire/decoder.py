@@ -30,21 +30,21 @@ from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
-from tailrace.sources.mysql.wire import events as ev
 from tailrace.sources.mysql.wire import mariadb
-from tailrace.sources.mysql.wire import rows as rw
 from tailrace.sources.mysql.wire.absent import mark_absent
 from tailrace.sources.mysql.wire.asides import Asides, SetAside
 from tailrace.sources.mysql.wire.block import EventBlock
-from tailrace.sources.mysql.wire.json import json_room
+from tailrace.sources.mysql.wire.kernels import events as ev
+from tailrace.sources.mysql.wire.kernels import rows as rw
+from tailrace.sources.mysql.wire.kernels.json import json_room
+from tailrace.sources.mysql.wire.kernels.origin import SEQ_PREFIX
+from tailrace.sources.mysql.wire.kernels.resultset import ZERO_DATE_HINT
 from tailrace.sources.mysql.wire.knownmaps import UNKNOWN, KnownMaps
 from tailrace.sources.mysql.wire.lookup import TABLES
 from tailrace.sources.mysql.wire.mariadbtypes import is_ambiguous, is_sequence, with_types
-from tailrace.sources.mysql.wire.origin import SEQ_PREFIX
 from tailrace.sources.mysql.wire.partialrows import UPDATE_ROWS, PartialUpdates
 from tailrace.sources.mysql.wire.payload import unpack
 from tailrace.sources.mysql.wire.plan import RowPlan
-from tailrace.sources.mysql.wire.resultset import ZERO_DATE_HINT
 from tailrace.sources.mysql.wire.rowcolumns import RowColumns
 from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, text_of
 from tailrace.sources.mysql.wire.tablemap import TableMap, parse_table_map, table_of

@@ -79,7 +79,7 @@ def length_encoded(packet: bytes, at: int) -> tuple[int, int]:
     if at < len(packet):
         first = packet[at]
         width = {252: 2, 253: 3, 254: 8}.get(first, 0)
-        if first != 251 and first != 255 and at + 1 + width <= len(packet):
+        if first not in (251, 255) and at + 1 + width <= len(packet):
             if not width:
                 return first, at + 1
             return int.from_bytes(packet[at + 1 : at + 1 + width], "little"), at + 1 + width

@@ -21,7 +21,7 @@ import re
 from typing import TypeAlias
 
 from tailrace.errors import DecodeError
-from tailrace.sources.mysql.wire.json import MAX_DEPTH
+from tailrace.sources.mysql.wire.kernels.json import MAX_DEPTH
 
 Scalar: TypeAlias = tuple[int, bytes]
 Node: TypeAlias = "dict[bytes, Node] | list[Node] | Scalar"
@@ -126,7 +126,8 @@ class _Parser:
             raise DecodeError(_MALFORMED, "a container that does not fit")
         self._count(header)
         nodes = [
-            self._entry(at, at + values + i * (1 + wide), wide, size, header, depth) for i in range(count)
+            self._entry(at, at + values + i * (1 + wide), wide=wide, size=size, header=header, depth=depth)
+            for i in range(count)
         ]
         if not is_object:
             return nodes
@@ -139,7 +140,7 @@ class _Parser:
             keys.append(self._take(at + offset, at + offset + length, at + size))
         return dict(zip(keys, nodes, strict=True))
 
-    def _entry(self, base: int, entry: int, wide: int, size: int, header: int, depth: int) -> Node:
+    def _entry(self, base: int, entry: int, *, wide: int, size: int, header: int, depth: int) -> Node:
         kind = self._data[entry]
         if _LITERAL <= kind <= (_UINT32 if wide == 4 else _UINT16):
             return kind, self._data[entry + 1 : entry + 1 + _WIDTHS[kind]]

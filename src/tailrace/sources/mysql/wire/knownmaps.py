@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.kernels.memory import SLACK
-from tailrace.sources.mysql.wire import events as ev
+from tailrace.sources.mysql.wire.kernels import events as ev
 
 #: No table map has come for a table id.
 UNKNOWN = -2

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.errors import DecodeError, SchemaMismatchError
-from tailrace.sources.mysql.wire import events as ev
 from tailrace.sources.mysql.wire.jsondiff import apply_diffs, packed
-from tailrace.sources.mysql.wire.rowcount import columns_of, plan_of
+from tailrace.sources.mysql.wire.kernels import events as ev
+from tailrace.sources.mysql.wire.kernels.rowcount import columns_of, plan_of
 from tailrace.sources.mysql.wire.tablemap import JSON
 
 #: Type of the event that `whole` makes.

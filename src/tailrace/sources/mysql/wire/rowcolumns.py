@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.model.change import ORIGIN
-from tailrace.sources.mysql.wire import events as ev
-from tailrace.sources.mysql.wire import rows as rw
+from tailrace.sources.mysql.wire.kernels import events as ev
+from tailrace.sources.mysql.wire.kernels import rows as rw
+from tailrace.sources.mysql.wire.kernels.origin import MAX_GTID, SEQ_DIGITS, write_gtids, write_origin
 from tailrace.sources.mysql.wire.lookup import TABLES
-from tailrace.sources.mysql.wire.origin import MAX_GTID, SEQ_DIGITS, write_gtids, write_origin
 
 
 class RowColumns:

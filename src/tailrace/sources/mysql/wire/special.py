@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.errors import DecodeError, PositionLostError, SourceError
-from tailrace.sources.mysql.wire import events as ev
 from tailrace.sources.mysql.wire import mariadb
+from tailrace.sources.mysql.wire.kernels import events as ev
 
 _IGNORABLE_FLAG = 0x80
 #: Statements that change rows: they are logged as text with binlog_format=STATEMENT or MIXED.

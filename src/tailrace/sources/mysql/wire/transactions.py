@@ -34,7 +34,7 @@ from tailrace.model.table import TableId
 from tailrace.sources.mysql.gtid import GtidSource
 from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.block import EventBlock
-from tailrace.sources.mysql.wire.boundaries import (
+from tailrace.sources.mysql.wire.kernels.boundaries import (
     CLOSES,
     DONE,
     HAS_DDL,
@@ -64,8 +64,8 @@ from tailrace.sources.mysql.wire.boundaries import (
     XA_END,
     index,
 )
+from tailrace.sources.mysql.wire.kernels.rowcount import count_event, plan_of
 from tailrace.sources.mysql.wire.payload import prepared_in
-from tailrace.sources.mysql.wire.rowcount import count_event, plan_of
 from tailrace.sources.mysql.wire.statements import (
     Statement,
     classify,
@@ -80,7 +80,7 @@ _MOST_TABLES = 1 << 16
 
 
 @dataclass(frozen=True)
-class SchemaChange:
+class DdlStatement:
     """A statement that may change captured tables.
 
     Args:
@@ -113,7 +113,7 @@ class Transactions:
 
     file: str
     rows: np.ndarray
-    ddl: list[SchemaChange] = field(default_factory=list)
+    ddl: list[DdlStatement] = field(default_factory=list)
     xa: list[XaMark] = field(default_factory=list)
 
 
@@ -162,7 +162,7 @@ class TransactionIndex:
         if self._tables > _MOST_TABLES and self._state[S_PHASE] == OUTSIDE:
             self._forget_tables()
         done: list[np.ndarray] = []
-        ddl: list[SchemaChange] = []
+        ddl: list[DdlStatement] = []
         xa: list[XaMark] = []
         base = block.buffer.ctypes.data
         at, pos = block.start, block.pos
@@ -199,7 +199,7 @@ class TransactionIndex:
                 self._learn_source()
             elif status == NEW_STATEMENT:
                 change = self._judge(event, block.file, pos, size)
-                if isinstance(change, SchemaChange):
+                if isinstance(change, DdlStatement):
                     ddl.append(change)
                 elif change is not None:
                     xa.append(change)
@@ -291,7 +291,7 @@ class TransactionIndex:
         self._source_table[at : at + SOURCE_BYTES] = np.frombuffer(entry_, np.uint8)
         self.sources.append((entry_[:16], entry_[24 : 24 + length].decode("ascii", "replace")))
 
-    def _judge(self, event: bytes, file: str, pos: int, size: int) -> SchemaChange | XaMark | None:
+    def _judge(self, event: bytes, file: str, pos: int, size: int) -> DdlStatement | XaMark | None:
         """Say what the statement does to the transaction."""
         if event[4] == mariadb.QUERY_COMPRESSED:
             event = event[:19] + mariadb.plain_query(event[19:], f"`{file}:{pos}`")
@@ -304,7 +304,7 @@ class TransactionIndex:
             state[S_FLAGS] = 0
         alone = PASSES if state[S_PHASE] == INSIDE else CLOSES
         began = pos if state[S_PHASE] == OUTSIDE else int(state[S_BEGAN])
-        change: SchemaChange | XaMark | None = None
+        change: DdlStatement | XaMark | None = None
         match kind:
             case Statement.BEGIN:
                 state[S_ACTION] = OPENS
@@ -321,7 +321,7 @@ class TransactionIndex:
                 tables = tables_named(text, database, self._wanted)
                 if tables or drops_database(text):
                     state[S_FLAGS] |= HAS_DDL
-                    change = SchemaChange(file, began, pos + size, database, text, tables)
+                    change = DdlStatement(file, began, pos + size, database, text, tables)
             case Statement.ROWS:
                 state[S_ACTION] = alone
                 if not self._past and (tables := tables_named(text, database, self._wanted)):

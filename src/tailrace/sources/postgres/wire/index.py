@@ -20,8 +20,8 @@ import numpy as np
 
 from tailrace.errors import DecodeError
 from tailrace.model.table import TableId
-from tailrace.sources.postgres.wire import boundaries as bd
-from tailrace.sources.postgres.wire import messages as ms
+from tailrace.sources.postgres.wire.kernels import boundaries as bd
+from tailrace.sources.postgres.wire.kernels import messages as ms
 from tailrace.sources.postgres.wire.relation import Relation
 from tailrace.sources.postgres.wire.relations import Relations
 

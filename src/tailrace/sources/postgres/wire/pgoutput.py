@@ -32,11 +32,11 @@ from tailrace.kernels.tables import TABLES
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.postgres.types import PostgresTypes
-from tailrace.sources.postgres.wire import messages as ms
-from tailrace.sources.postgres.wire import tuples as tp
-from tailrace.sources.postgres.wire.grouping import grouped
+from tailrace.sources.postgres.wire.kernels import messages as ms
+from tailrace.sources.postgres.wire.kernels import tuples as tp
+from tailrace.sources.postgres.wire.kernels.grouping import grouped
+from tailrace.sources.postgres.wire.kernels.origin import RowColumns
 from tailrace.sources.postgres.wire.logical import LogicalMessage, changes_of
-from tailrace.sources.postgres.wire.origin import RowColumns
 from tailrace.sources.postgres.wire.outcome import NO_ROOM
 from tailrace.sources.postgres.wire.plan import Plan
 from tailrace.sources.postgres.wire.problems import refusal

@@ -11,8 +11,8 @@ from tailrace.kernels.columns import KIND, P1, P2, WORDS
 from tailrace.model.table import TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sources.postgres.types import BINARY_TEXTS, has_binary
-from tailrace.sources.postgres.wire import values
-from tailrace.sources.postgres.wire.arrays import Lists
+from tailrace.sources.postgres.wire.kernels import values
+from tailrace.sources.postgres.wire.kernels.arrays import Lists
 
 #: Word of a column's descriptor that `columns` leaves to decoders: whether COPY gives it as text.
 AS_TEXT = 7

@@ -1,0 +1,91 @@
+"""Debezium's messages as a registry sees them: Connect schemas with legal names, subjects, the wire format.
+
+A message with a registered schema is Confluent's wire format: a zero byte, the schema's id in four
+bytes, then what the format writes. The subject is named by one of Confluent's strategies:
+
+    TopicNameStrategy         `<topic>-key`, `<topic>-value`
+    RecordNameStrategy        the schema's full name
+    TopicRecordNameStrategy   `<topic>-<the schema's full name>`
+
+Where tables of several shapes go to one topic, the first of them would have all their schemas be versions of
+one.
+
+Source: confluentinc/schema-registry `AbstractKafkaSchemaSerDe`, `io.confluent.kafka.serializers.subject`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tailrace import __version__
+from tailrace.errors import SinkError
+from tailrace.formats.base import SchemaIds, SchemaText
+from tailrace.formats.connect import schemas
+from tailrace.formats.connect.modes import DEFAULT_MODES, Modes
+from tailrace.formats.connect.names import adjusted
+from tailrace.formats.connect.schemas import Schema
+from tailrace.formats.connect.topics import Topics
+from tailrace.model.table import TableId, TableSchema
+
+SubjectStrategy = Literal["TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"]
+
+
+@dataclass(frozen=True)
+class Envelopes:
+    """What the envelopes of a source look like, whatever writes them.
+
+    Args:
+        topics: names of topics; their prefix is also `source.name`.
+        connector: kind of source, for `source.connector` and the name of the source's schema.
+        version: for `source.version`.
+        modes: Debezium's handling modes.
+        subjects: how subjects are named.
+        database: PostgreSQL's database, for `source.db`; MySQL's is a part of the table's name.
+    """
+
+    topics: Topics
+    connector: str = "mysql"
+    version: str = __version__
+    modes: Modes = DEFAULT_MODES
+    subjects: SubjectStrategy = "TopicNameStrategy"
+    database: str = ""
+
+    def key(self, table: TableSchema) -> Schema:
+        """Connect schema of the keys of `table`."""
+        return adjusted(schemas.key_schema(table, self.topics.topic(table.id), self.modes))
+
+    def value(self, table: TableSchema) -> Schema:
+        """Connect schema of the values of `table`."""
+        prefix = self.topics.topic(table.id)
+        return adjusted(schemas.envelope_schema(table, prefix, self.connector, self.modes))
+
+    def subject(self, table: TableId, part: str, record: str) -> str:
+        """The subject of a schema called `record`; `part`: `key` or `value`."""
+        return subject(self.subjects, self.topics.topic(table), part, record)
+
+
+def subject(strategy: SubjectStrategy, topic: str, part: str, record: str) -> str:
+    """The subject of a schema."""
+    match strategy:
+        case "TopicNameStrategy":
+            return f"{topic}-{part}"
+        case "RecordNameStrategy":
+            return record
+        case "TopicRecordNameStrategy":
+            return f"{topic}-{record}"
+
+
+def frame(schema: SchemaText, ids: SchemaIds) -> bytes:
+    """What a message begins with.
+
+    Raises:
+        SinkError: `ids` does not hold the schema.
+    """
+    id_ = ids.get(schema.reference)
+    if id_ is None:
+        raise SinkError(
+            f"the schema of subject `{schema.subject}` was not registered",
+            "its id is needed to write messages",
+        )
+    return b"\0" + id_.to_bytes(4, "big")

@@ -1,0 +1,154 @@
+"""Runs the document kernel over a batch of changes: describes the job, gives it room, makes the arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SinkError
+from tailrace.formats.encodings.layout import Cell, TextPool, blocks, validity_of
+from tailrace.formats.kernels import documents
+from tailrace.formats.kernels.unscaled import SCRATCH
+from tailrace.kernels.memory import SLACK
+from tailrace.kernels.tables import TABLES
+from tailrace.model.change import OP_DELETE, ChangeBatch
+from tailrace.model.table import TableId
+
+#: Bytes of keys or values that one batch's offsets can reach.
+_MAX_OUTPUT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Document:
+    """The parts of a message in the order they are written: see `kernels.documents`.
+
+    Args:
+        head: text before the first image.
+        before: the columns of the image before; none if no change has one, or if none is to be written.
+        middle: text between the images.
+        after: the same for the image after.
+        source: what follows the images.
+        tail: text at the end.
+        key_before: the key's columns in the image before; none of both: no keys are to be written.
+        key_after: the same in the image after.
+        key_tail: text at the end of the key.
+    """
+
+    head: str
+    before: Sequence[Cell]
+    middle: str
+    after: Sequence[Cell]
+    source: Sequence[Cell]
+    tail: str
+    key_before: Sequence[Cell]
+    key_after: Sequence[Cell]
+    key_tail: str
+
+
+def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
+    """Keys and values of the batch's messages: one per change, and one without a value after each delete.
+
+    Raises:
+        SinkError: keys or values are larger than 2 GiB.
+    """
+    parts = [document.before, document.after, document.source, document.key_before, document.key_after]
+    texts = [document.head, document.middle, document.tail, document.key_tail]
+    pool = TextPool()
+    for text in texts:
+        pool.add(text)
+    for c in (c for part in parts for c in part):
+        pool.add(c.label)
+        pool.add(c.absent)
+    pool.seal()
+    before, after, source, key_before, key_after = described = [blocks(p, pool) for p in parts]
+    op = operations(batch)
+    messages = len(batch) + int(np.count_nonzero(op == OP_DELETE))
+    scratch = np.zeros(SCRATCH + SLACK, np.uint8)
+    offsets = np.zeros((2, messages + 1), np.int32)
+    validity = np.zeros(messages // 8 + 1, np.uint8)
+    key_columns = len(document.key_before) or len(document.key_after)
+
+    job = np.zeros(documents.JOB, np.int64)
+    job[documents.ROWS] = len(batch)
+    job[documents.OP] = op.ctypes.data
+    job[documents.OP_DELETE] = OP_DELETE
+    job[documents.COLUMNS] = len(batch.table.columns)
+    for at, words, image in (
+        (documents.BEFORE, before, batch.before),
+        (documents.AFTER, after, batch.after),
+    ):
+        if image is not None and len(words):
+            job[at : at + 3] = words.ctypes.data, validity_of(image), image.offset
+    job[documents.SOURCE : documents.SOURCE + 2] = source.ctypes.data, len(source)
+    for at, text in zip(
+        (documents.HEAD, documents.MIDDLE, documents.TAIL, documents.KEY_TAIL), texts, strict=True
+    ):
+        job[at : at + 2] = pool.place(text)
+    job[documents.KEY_COLUMNS] = key_columns
+    job[documents.KEY_BEFORE], job[documents.KEY_AFTER] = key_before.ctypes.data, key_after.ctypes.data
+    job[documents.KEY_OFFSETS], job[documents.VALUE_OFFSETS] = (row.ctypes.data for row in offsets)
+    job[documents.VALUE_VALIDITY] = validity.ctypes.data
+    job[documents.SCRATCH_ADDRESS] = scratch.ctypes.data
+
+    fixed = sum(map(len, texts)) * len(batch)
+    keys = Output(_expected(described[3:], parts[3:], messages) + (fixed if key_columns else 0))
+    values = Output(_expected(described[:3], parts[:3], len(batch)) + fixed)
+    while True:
+        job[documents.KEY_OUT : documents.KEY_CAPACITY + 1] = keys.words()
+        job[documents.VALUE_OUT : documents.VALUE_CAPACITY + 1] = values.words()
+        match documents.write_messages(job.ctypes.data, TABLES):
+            case documents.DONE:
+                break
+            case documents.KEY_FULL:
+                keys.grow(int(job[documents.KEY_USED]), batch.table.id)
+            case _:
+                values.grow(int(job[documents.VALUE_USED]), batch.table.id)
+    made = [
+        pa.Array.from_buffers(pa.binary(), messages, [valid, pa.py_buffer(row), output.buffer(int(row[-1]))])
+        for valid, row, output in ((None, offsets[0], keys), (pa.py_buffer(validity), offsets[1], values))
+    ]
+    return (made[0] if key_columns else pa.nulls(messages, pa.binary())), made[1]
+
+
+def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], rows: int) -> int:
+    """Bytes that these parts of `rows` rows will probably need."""
+    labels = sum(int(words[:, documents.LABEL_LENGTH].sum()) + 24 * len(words) for words in described)
+    data = sum(int(c.array.nbytes) for part in parts for c in part if c.kind >= documents.STRING)
+    return int(rows * labels + data + data // 2)
+
+
+class Output:
+    """A growing region of bytes for the kernel to write."""
+
+    def __init__(self, expected: int) -> None:
+        self._capacity = min(max(expected, 4096), _MAX_OUTPUT)
+        self._memory = np.empty(self._capacity + SLACK, np.uint8)
+
+    def words(self) -> tuple[int, int]:
+        """Address and capacity."""
+        return self._memory.ctypes.data, self._capacity
+
+    def grow(self, used: int, table: TableId) -> None:
+        """Double the capacity, keeping the first `used` bytes."""
+        if self._capacity == _MAX_OUTPUT:
+            raise SinkError(
+                f"a batch of changes of table `{table}` makes more than 2 GiB of messages",
+                hint="set a smaller `page.rows` or batch size, so that batches hold fewer rows",
+            )
+        self._capacity = min(2 * self._capacity, _MAX_OUTPUT)
+        grown = np.empty(self._capacity + SLACK, np.uint8)
+        grown[:used] = self._memory[:used]
+        self._memory = grown
+
+    def buffer(self, used: int) -> pa.Buffer:
+        """The first `used` bytes, without room that would live on with them."""
+        kept = self._memory[:used]
+        return pa.py_buffer(kept.copy() if 2 * used < self._capacity else kept)
+
+
+def operations(batch: ChangeBatch) -> np.ndarray:
+    """The batch's codes of operations."""
+    return np.asarray(batch.op.to_numpy())

@@ -1,0 +1,152 @@
+"""Arrow arrays described to the document kernel: one block of words per column, texts in one pool."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.schemas import in_milliseconds
+from tailrace.formats.connect.value_modes import form_of
+from tailrace.formats.kernels import documents
+from tailrace.kernels.memory import SLACK
+from tailrace.model.types import ColumnType, Kind
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of a document: a column, the text before its values and the text that stands for NULL.
+
+    Args:
+        label: JSON text before the value, e.g. `,"name":`.
+        array: the values, one per row.
+        kind: how they are written, a constant of `documents`.
+        absent: JSON text of a NULL.
+        detail: the kernel's DETAIL.
+    """
+
+    label: str
+    array: pa.Array
+    kind: int
+    absent: str = "null"
+    detail: int = 0
+
+
+def dumps(value: Any) -> str:
+    """JSON without blanks, characters beyond ASCII as they are."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def cell(label: str, array: pa.Array, type_: ColumnType, modes: Modes, *, nullable: bool) -> Cell:
+    """A table's column, written as Debezium writes its type in these modes.
+
+    A NOT NULL column that holds NULL held a zero date: Debezium shows the epoch instead.
+    """
+    has_null = nullable or type_.zero_dates == "text"
+    absent = "null" if has_null else _ZERO_DATES.get(type_.kind, "null")
+    form = None if type_.zero_dates == "text" else form_of(array, type_, modes)
+    if form is None:
+        return Cell(label, array, _writer(type_), absent, type_.fraction or 0)
+    array, kind, zero = form
+    return Cell(label, array, kind, "null" if has_null or zero is None else zero, type_.fraction or 0)
+
+
+_ZERO_DATES = {Kind.DATE: "0", Kind.DATETIME: "0", Kind.INSTANT: '"1970-01-01T00:00:00Z"'}
+
+_BY_ARROW_TYPE = {
+    pa.int8(): documents.INT8,
+    pa.int16(): documents.INT16,
+    pa.int32(): documents.INT32,
+    pa.int64(): documents.INT64,
+    pa.float32(): documents.FLOAT,
+    pa.float64(): documents.DOUBLE,
+    pa.string(): documents.STRING,
+    pa.binary(): documents.BINARY,
+    pa.bool_(): documents.BOOLEAN,
+    pa.date32(): documents.INT32,
+    pa.duration("us"): documents.INT64,
+    pa.list_(pa.float32()): documents.FLOATS,
+}
+
+
+def _writer(type_: ColumnType) -> int:
+    match type_.kind:
+        case _ if type_.zero_dates == "text":
+            return documents.STRING
+        case Kind.GEOMETRY:
+            return documents.POINT if type_.native == "point" else documents.GEOMETRY
+        case Kind.DATETIME:
+            return documents.MILLIS if in_milliseconds(type_) else documents.INT64
+        case Kind.INSTANT:
+            return documents.INSTANT
+        case Kind.BITS:
+            return documents.BITS
+        case Kind.DECIMAL:
+            return documents.DECIMAL_TEXT if pa.types.is_string(type_.arrow) else documents.DECIMAL
+        case Kind.INTEGER if pa.types.is_decimal(type_.arrow):
+            return documents.LOW64
+    return _BY_ARROW_TYPE[type_.arrow]
+
+
+class TextPool:
+    """Pieces of text at fixed addresses: `add` them all, then `seal`, then ask for addresses."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._at = 0
+        self._places: dict[str | bytes, tuple[int, int]] = {}
+        self._base = 0
+        self._memory = np.zeros(0, np.uint8)
+
+    def add(self, text: str | bytes) -> None:
+        """Put `text` into the pool."""
+        if text not in self._places:
+            piece = text if isinstance(text, bytes) else text.encode()
+            self._places[text] = (self._at, len(piece))
+            self._pieces.append(piece)
+            self._at += len(piece)
+
+    def seal(self) -> None:
+        """Fix the addresses."""
+        self._memory = np.frombuffer(b"".join([*self._pieces, bytes(SLACK)]), np.uint8)
+        self._base = self._memory.ctypes.data
+
+    def place(self, text: str | bytes) -> tuple[int, int]:
+        """Address and length of a text that was added before the pool was sealed."""
+        offset, length = self._places[text]
+        return self._base + offset, length
+
+
+def blocks(cells: Sequence[Cell], pool: TextPool) -> np.ndarray:
+    """The kernel's blocks of `cells`; their texts are in the sealed `pool`."""
+    out = np.zeros((len(cells), documents.WORDS), np.int64)
+    for block, c in zip(out, cells, strict=True):
+        buffers = c.array.buffers()
+        validity = buffers[0] if c.array.null_count else None
+        data = address(buffers[-1]) if len(buffers) > 2 else 0
+        if pa.types.is_list(c.array.type):
+            data += c.array.values.offset * (c.array.type.value_type.bit_width // 8)
+        block[documents.KIND] = c.kind
+        block[documents.VALIDITY] = address(validity)
+        block[documents.VALUES] = address(buffers[1])
+        block[documents.DATA] = data
+        block[documents.OFFSET] = c.array.offset
+        block[documents.LABEL : documents.LABEL_LENGTH + 1] = pool.place(c.label)
+        block[documents.ABSENT : documents.ABSENT_LENGTH + 1] = pool.place(c.absent)
+        block[documents.DETAIL] = c.detail
+    return out
+
+
+def address(buffer: pa.Buffer | None) -> int:
+    """Where a buffer's bytes are, 0 if there is none."""
+    return 0 if buffer is None else int(buffer.address)
+
+
+def validity_of(array: pa.Array) -> int:
+    """Address of an array's validity bitmap, 0 if it has no nulls."""
+    return address(array.buffers()[0]) if array.null_count else 0

@@ -1,0 +1,290 @@
+"""A running stream: started, fed into a sink, watched, stopped between batches, started again.
+
+    stream ends by          what is done
+    stop asked for          the running batch is let finish, the next one is not begun
+    all read                (trigger available-now) done
+    a definite error        raised as it is, the first time
+    a passing failure       started again after a pause, at most `restarts` times without a batch in between
+
+A stream that is started again repeats its last batch if Spark had not noted it as done; sinks leave out what
+they have. Whether an error is definite is decided by its class, never by its words; but a full disk has none.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tailrace import errors
+from tailrace.config.model import Pipeline, TriggerMode
+from tailrace.errors import SourceError, TailraceError, TransientSourceError
+from tailrace.failpoints import failpoint
+from tailrace.pipeline.transform import Transformer
+from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
+from tailrace.spark.checkpoint import Checkpoint
+from tailrace.spark.jvm import failure_classes
+from tailrace.spark.task_errors import parse_error
+
+#: Causes in the JVM that say: a process or connection was lost.
+_PASSING = frozenset(
+    {
+        "java.io.EOFException",
+        "java.net.SocketException",
+        "java.net.SocketTimeoutException",
+        "java.net.ConnectException",
+        "org.apache.spark.ExecutorDeadException",
+        "org.apache.hadoop.net.ConnectTimeoutException",
+    }
+)
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+_POLL_S = 0.25
+#: How long Spark may take to note a batch as done after the sink has it.
+_COMMIT_S = 10.0
+
+#: A line that names an exception and what it says.
+_CAUSE = re.compile(r"(Caused by: )?(\w+\.)*\w*(Error|Exception): ")
+#: What the system says of a disk that takes no more.
+_NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+
+
+def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
+    """The pipeline's source as a stream of cells."""
+    return session.readStream.format("tailrace").options(**pipeline.source_options).load()
+
+
+class Watcher(Protocol):
+    """Is told how a stream goes; called from several threads."""
+
+    def on_progress(self, progress: Mapping[str, Any]) -> None:
+        """Spark's report on its newest batch."""
+
+    def on_written(self, batch_id: int, written: list[Written]) -> None:
+        """The sink has a batch."""
+
+    def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
+        """The stream failed in a passing way and is started again after a pause."""
+
+
+class _StopRequestedError(Exception):
+    """Ends a batch that must not begin."""
+
+
+class BatchGate:
+    """What Spark calls for each batch: lets it into the sink, unless the stream is to stop.
+
+    Args:
+        pipeline: the pipeline.
+        sink: takes the batches.
+        watcher: is told of each batch written.
+    """
+
+    def __init__(self, pipeline: Pipeline, sink: Sink, watcher: Watcher) -> None:
+        self._pipeline = pipeline
+        self._transform = Transformer(pipeline.transforms, pipeline.routes)
+        self._sink = sink
+        self._watcher = watcher
+        self._checkpoint = Checkpoint(pipeline.checkpoint)
+        self._closed = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._lock = threading.Lock()
+        #: The newest batch in the sink, None before the first.
+        self.written: int | None = None
+        #: What the sink raised.
+        self.failure: Exception | None = None
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one batch."""
+        with self._lock:
+            if self._closed.is_set():
+                raise _StopRequestedError
+            self._idle.clear()
+        try:
+            stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
+            end = self._checkpoint.end_of(batch_id)
+            with self._cells(frame) as cells, closing(CellBatch(stream, batch_id, cells, end)) as batch:
+                written = self._sink.write(batch)
+            failpoint("sink.committed")
+            self.written = batch_id
+            self._watcher.on_written(batch_id, written)
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            self._idle.set()
+
+    @contextmanager
+    def _cells(self, frame: DataFrame) -> Iterator[DataFrame]:
+        """The transformed cells."""
+        if self._transform.does_nothing:
+            yield frame
+            return
+        frame.persist()
+        try:
+            yield self._transform(frame)
+        finally:
+            frame.unpersist()
+
+    def is_noted(self) -> bool:
+        """Whether Spark has noted the last batch written, if any, as done."""
+        return self.written is None or self._checkpoint.is_done(self.written)
+
+    def close(self) -> None:
+        """Begin no further batch; returns when the one under way is in the sink."""
+        with self._lock:
+            self._closed.set()
+        self._idle.wait()
+
+
+@dataclass
+class Supervisor:
+    """Runs a pipeline's stream to its end.
+
+    Args:
+        read: makes the stream of cells.
+        pipeline: the pipeline.
+        sink: takes the batches.
+        watcher: is told how it goes.
+        stop: set when the stream is to stop after the running batch.
+    """
+
+    read: Callable[[], DataFrame]
+    pipeline: Pipeline
+    sink: Sink
+    watcher: Watcher
+    stop: threading.Event
+
+    def run(self) -> None:
+        """Run until everything is read, a stop is asked for, or it cannot go on.
+
+        Raises:
+            TailraceError: why it cannot go on.
+        """
+        attempt = 0
+        while True:
+            gate = BatchGate(self.pipeline, self.sink, self.watcher)
+            try:
+                self._run_once(gate)
+                return
+            except TailraceError as error:
+                if gate.written is not None:
+                    attempt = 0
+                attempt += 1
+                if not error.retryable or attempt > self.pipeline.settings.restarts:
+                    raise
+                pause = min(_FIRST_PAUSE_S * 2 ** (attempt - 1), _LONGEST_PAUSE_S)
+                self.watcher.on_restart(error, attempt, pause)
+                if self.stop.wait(pause):
+                    return
+
+    def _run_once(self, gate: BatchGate) -> None:
+        try:
+            self._follow(gate)
+        except (Py4JError, ConnectionError) as error:
+            if isinstance(error, Py4JJavaError):
+                raise
+            # A SIGTERM to the whole process group ends the JVM too: the batch comes again at the next start.
+            if not self.stop.is_set():
+                raise SourceError(
+                    "Spark's JVM has ended", None, "the log file, or the system's, may say why"
+                ) from error
+
+    def _follow(self, gate: BatchGate) -> None:
+        query = self._start(gate)
+        seen = ""
+        while query.isActive and not self.stop.wait(_POLL_S):
+            seen = self._report(query, seen)
+        if self.stop.is_set():
+            _stop(query, gate)
+        self._report(query, seen)
+        if self.stop.is_set():
+            return
+        failure = query.exception()
+        if failure is not None:
+            raise _as_ours(failure, query, gate.failure) from failure
+
+    def _start(self, gate: BatchGate) -> StreamingQuery:
+        settings = self.pipeline.settings
+        try:
+            writer = self.read().writeStream.queryName(settings.name).foreachBatch(gate)
+            writer = writer.option("checkpointLocation", self.pipeline.checkpoint)
+            match settings.trigger:
+                case TriggerMode.AVAILABLE_NOW:
+                    writer = writer.trigger(availableNow=True)
+                case TriggerMode.INTERVAL:
+                    writer = writer.trigger(processingTime=f"{settings.interval_ms} milliseconds")
+                case TriggerMode.CONTINUOUS:
+                    pass
+            return writer.start()
+        except PySparkException as error:
+            raise _as_ours(error, None, None) from error
+
+    def _report(self, query: StreamingQuery, seen: str) -> str:
+        progress = query.lastProgress
+        if progress is None:
+            return seen
+        text: str = progress.json
+        if text != seen:
+            self.watcher.on_progress(json.loads(text))
+        return text
+
+
+def _stop(query: StreamingQuery, gate: BatchGate) -> None:
+    """Stop between two batches: the last one written is noted as done, no other is begun."""
+    gate.close()
+    deadline = time.monotonic() + _COMMIT_S
+    # Not asked of the progress: an idle stream reports the number of the batch that comes next.
+    while query.isActive and not gate.is_noted() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if query.isActive:
+        query.stop()
+
+
+def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception | None) -> TailraceError:
+    """What a failed stream died of, as one of our errors.
+
+    Args:
+        failure: what Spark says.
+        query: the query that failed.
+        raised: what the sink raised, if it did.
+    """
+    if isinstance(raised, TailraceError):
+        return raised
+    text = str(failure)
+    ours = parse_error(text)
+    if ours is not None:
+        return ours
+    classes = () if query is None else failure_classes(query)
+    if any(name in _PASSING for name in classes):
+        return TransientSourceError("a process of the stream was lost", ", ".join(classes))
+    cause = _cause(failure if raised is None else raised)
+    if any(said in cause for said in _NO_ROOM):
+        return errors.TransientSinkError(
+            "a disk is full", cause, "make room: what was not written is written again"
+        )
+    if raised is not None:
+        return errors.SinkError("writing a batch failed", cause, "the log file has the whole trace")
+    return SourceError("the stream failed", cause, "the log file has the whole trace")
+
+
+def _cause(error: Exception) -> str:
+    """The line that says what an error came of: the innermost of Spark's, of whatever language."""
+    if not isinstance(error, Py4JError | PySparkException):
+        return f"{type(error).__name__}: {error}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if _CAUSE.match(line)]
+    return next(reversed(causes), next(iter(lines), type(error).__name__))

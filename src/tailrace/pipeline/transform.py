@@ -1,0 +1,251 @@
+"""Transforms of a batch, done by Spark SQL before any sink sees it: cells in, cells out.
+
+    cells of a table and shape -> images (transform.images) -> SELECT projection, filter -> cells again
+
+So a projection, a filter or a mask is the same for every sink, and any function of Spark SQL can be used.
+Rows pass through the JVM twice for it, those of tables without a rule not at all. An expression must make
+the same of the same row whenever it is asked (`rand()` does not): a batch that comes again must be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tailrace.config.model import RouteRule, TransformRule
+from tailrace.config.secret import Secret
+from tailrace.errors import ConfigError
+from tailrace.model.cell import CELL_SCHEMA
+from tailrace.model.change import OP_LETTERS
+from tailrace.model.sparksql import identifier
+from tailrace.model.table import Column, TableSchema
+from tailrace.model.types import ColumnType, Kind
+from tailrace.pipeline.images import (
+    KEEP,
+    SALT,
+    SYSTEM_FIELDS,
+    Repack,
+    image_schema,
+    to_images,
+)
+from tailrace.pipeline.rules import Transforms, projection_sql
+from tailrace.sinks.route import Router
+from tailrace.spark.cells import TableBatch, changes_of, spark_schema, table_batches
+from tailrace.spark.jvm import map_in_arrow, select_list
+from tailrace.spark.row_layouts import CellLayout
+
+_VIEW = "tailrace_rows"
+_HASHED = ColumnType(Kind.STRING, "char", length=64)
+
+
+class Transformer:
+    """Does a pipeline's transforms.
+
+    Args:
+        transforms: its rules.
+        routes: its routes, for the columns that they add.
+    """
+
+    def __init__(self, transforms: Sequence[TransformRule], routes: Sequence[RouteRule]) -> None:
+        self._transforms = Transforms(transforms)
+        self._router = Router(routes)
+
+    @property
+    def does_nothing(self) -> bool:
+        """Whether every batch stays as it is."""
+        return not self._transforms and not self._router.adds_columns
+
+    def __call__(self, cells: DataFrame) -> DataFrame:
+        """The cells of a batch (cached: they are read several times), transformed.
+
+        Raises:
+            ConfigError: Spark refuses an expression, or it cannot be used here.
+        """
+        done: list[DataFrame] = []
+        plain: list[str] = []
+        for part in table_batches(cells):
+            rule, shard = self._transforms.rule(part.table), self._router.shard_column(part.table)
+            if rule is None and shard is None:
+                plain.append(str(part.table))
+                continue
+            rule = rule or TransformRule(str(part.table))
+            done.extend(_transformed(cells, part, shape, rule, shard) for shape in part.shapes)
+        if plain:
+            done.append(cells.where(f.col("table").isin(plain)))
+        return reduce(DataFrame.unionAll, done) if done else cells
+
+
+def _transformed(
+    cells: DataFrame, part: TableBatch, shape: TableSchema, rule: TransformRule, shard: str | None
+) -> DataFrame:
+    of_shape = cells.where(
+        (f.col("table") == str(part.table))
+        & (f.col("kind") == part.kind)
+        & (f.col("fingerprint") == shape.fingerprint)
+    ).select("cell")
+    salt = Secret(rule.mask_salt).resolve() if rule.mask_salt else None
+    images = map_in_arrow(of_shape, _Images(salt), spark_schema(image_schema(shape)))
+    projected, plan = _projected(images, shape, rule, shard)
+    repack = Repack(
+        plan.table,
+        frozenset(OP_LETTERS.index(op) for op in rule.skipped_operations),
+        rule.converter_after_transform is not None,
+        plan.sources,
+    )
+    return map_in_arrow(projected, _Cells(repack), spark_schema(CELL_SCHEMA))
+
+
+@dataclass(frozen=True)
+class _Images:
+    """In a task: cells to images."""
+
+    salt: str | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = 0
+        for changes in changes_of(batches):
+            yield to_images(changes, first, self.salt)
+            first += len(changes)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """In a task: images to cells."""
+
+    repack: Repack
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from CellLayout().rows(self.repack(batches))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The table that comes out, and of each column the one it was (None: computed)."""
+
+    table: TableSchema
+    sources: dict[str, str | None]
+
+
+def _projected(
+    images: DataFrame, shape: TableSchema, rule: TransformRule, shard: str | None
+) -> tuple[DataFrame, _Plan]:
+    system = [identifier(field.name) for field in (*SYSTEM_FIELDS, SALT)]
+    listed = projection_sql(rule, shape)
+    if shard is not None:
+        listed += f", concat(__schema_name__, '.', __table_name__) AS {identifier(shard)}"
+    kept = "true" if rule.filter is None else f"(\n{rule.filter}\n)"
+    images.createOrReplaceTempView(_VIEW)
+    try:
+        frame = images.sparkSession.sql(
+            f"SELECT {listed}\n, {', '.join(system)}, {kept} AS {identifier(KEEP)} FROM {_VIEW}"
+        )
+    except PySparkException as error:
+        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ConfigError(
+            f"the transform of `{shape.id}` is refused by Spark",
+            said,
+            f"columns: {', '.join(c.name for c in shape.columns)}",
+        ) from None
+    selected = select_list(frame)
+    if not selected.row_wise:
+        raise ConfigError(
+            f"the transform of `{shape.id}` cannot be used in a stream that may repeat a batch",
+            "it aggregates rows, or makes something else of a row each time (as `rand()` and `uuid()` do)",
+            "compute it from the row's own columns",
+        )
+    count = len(frame.columns) - len(system) - 1
+    fields = list(to_arrow_schema(frame.schema, timezone="UTC"))[:count]
+    sources = dict(zip(frame.columns[:count], selected.sources, strict=False))
+    columns = [_column(shape, field, sources[field.name]) for field in fields]
+    own = {c.name for c in shape.columns}
+    sources = {name: source if source in own else None for name, source in sources.items()}
+    frame, columns = _masked(frame, columns, rule, sources)
+    return frame, _Plan(TableSchema(shape.id, tuple(columns), _key(shape, rule, sources, shard)), sources)
+
+
+def _masked(
+    frame: DataFrame, columns: list[Column], rule: TransformRule, sources: dict[str, str | None]
+) -> tuple[DataFrame, list[Column]]:
+    by_name = {c.name: i for i, c in enumerate(columns)}
+    for name in (*rule.mask_hash, *rule.truncate):
+        if name not in by_name:
+            raise ConfigError(
+                f"a transform masks or truncates `{name}`, which is no column of its result",
+                f"columns: {', '.join(by_name)}",
+            )
+    changed = {}
+    for name, length in rule.truncate.items():
+        changed[name] = f.left(f.col(identifier(name)).cast("string"), f.lit(int(length)))
+        columns[by_name[name]] = Column(name, ColumnType(Kind.STRING, "varchar", length=int(length)))
+    for name in rule.mask_hash:
+        text = changed.get(name, f.col(identifier(name)).cast("string"))
+        changed[name] = f.sha2(f.concat(f.col(identifier(SALT.name)), text), 256)
+        columns[by_name[name]] = Column(name, _HASHED)
+    sources.update(dict.fromkeys(changed))
+    listed = [changed[n].alias(n) if n in changed else f.col(identifier(n)) for n in frame.columns]
+    return frame.select(*(c for c, n in zip(listed, frame.columns, strict=True) if n != SALT.name)), columns
+
+
+def _key(
+    shape: TableSchema, rule: TransformRule, sources: dict[str, str | None], shard: str | None
+) -> tuple[str, ...]:
+    """The key that the rule names, else the table's own where all of it is still there."""
+    if rule.primary_keys:
+        missing = [name for name in rule.primary_keys if name not in sources]
+        if missing:
+            raise ConfigError(
+                f"the transform of `{shape.id}` has a key column `{missing[0]}` that is not in its result",
+                f"columns: {', '.join(sources)}",
+            )
+        key = rule.primary_keys
+    else:
+        now = {source: name for name, source in sources.items() if source is not None}
+        hashed = {name: name for name in rule.mask_hash}
+        key = tuple(now.get(name, hashed.get(name, "")) for name in shape.key)
+        if "" in key:
+            return ()
+    return key if shard is None or not key else (*key, shard)
+
+
+def _column(shape: TableSchema, field: pa.Field, source: str | None) -> Column:
+    """A column of the result: as it was, or of the type that Spark gives it."""
+    known = {c.name.lower(): c for c in shape.columns}
+    if source is not None and source.lower() in known:
+        old = known[source.lower()]
+        return Column(field.name, old.type, old.nullable)
+    return Column(field.name, _type(shape, field), field.nullable)
+
+
+def _type(shape: TableSchema, field: pa.Field) -> ColumnType:
+    type_ = field.type
+    if pa.types.is_signed_integer(type_):
+        names = {8: "tinyint", 16: "smallint", 32: "int", 64: "bigint"}
+        return ColumnType(Kind.INTEGER, names[type_.bit_width], bits=type_.bit_width)
+    if pa.types.is_decimal(type_):
+        return ColumnType(Kind.DECIMAL, "decimal", precision=type_.precision, scale=type_.scale)
+    if pa.types.is_timestamp(type_):
+        kind, native = (Kind.DATETIME, "datetime") if type_.tz is None else (Kind.INSTANT, "timestamp")
+        return ColumnType(kind, native, fraction=6)
+    plain = {
+        pa.string(): ColumnType(Kind.STRING, "longtext"),
+        pa.binary(): ColumnType(Kind.BYTES, "longblob"),
+        pa.bool_(): ColumnType(Kind.BOOLEAN, "bit", bits=1),
+        pa.float32(): ColumnType(Kind.FLOAT, "float"),
+        pa.float64(): ColumnType(Kind.DOUBLE, "double"),
+        pa.date32(): ColumnType(Kind.DATE, "date"),
+        pa.duration("us"): ColumnType(Kind.TIME, "time", fraction=6),
+    }
+    if type_ not in plain:
+        raise ConfigError(
+            f"the transform of `{shape.id}` makes a column `{field.name}` of type {type_}",
+            "targets hold numbers, texts, bytes and times",
+            f"turn it into text: to_json({identifier(field.name)}) AS {identifier(field.name)}",
+        )
+    return plain[type_]

@@ -1,0 +1,184 @@
+"""A stream's progress on the terminal: bars that move in place, or lines where there is no TTY."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.errors import TailraceError
+from tailrace.pipeline.progress import StreamView, TableView
+from tailrace.sinks.base import Written
+
+#: Time between two lines without a TTY, seconds.
+LINE_INTERVAL_S = 5.0
+#: Most tables shown; those under way come first.
+_MOST_TABLES = 12
+
+
+class ProgressView:
+    """Shows a stream; to be used as a context. Told of events by several threads.
+
+    Args:
+        console: where to.
+        interval_s: time between two lines without a TTY, seconds.
+    """
+
+    def __init__(self, console: Console, interval_s: float = LINE_INTERVAL_S) -> None:
+        self._console = console
+        self._interval_s = interval_s
+        self._view = StreamView()
+        self._lock = threading.Lock()
+        self._last_line = ""
+        self._ended = threading.Event()
+        self._stopping = False
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
+        self._lines = threading.Thread(target=self._print_lines, name="progress", daemon=True)
+
+    def __enter__(self) -> ProgressView:
+        if self._console.is_terminal:
+            self._live.start()
+        else:
+            self._lines.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._console.is_terminal:
+            self._live.stop()
+        else:
+            self._lines.join()
+            self._line()
+
+    # ---- what happens --------------------------------------------------------------------------------
+
+    def on_progress(self, progress: Mapping[str, Any]) -> None:
+        """See `Watcher`."""
+        with self._lock:
+            self._view.progress(progress, time.monotonic(), int(time.time() * 1000))
+
+    def on_written(self, batch_id: int, written: list[Written]) -> None:
+        """See `Watcher`."""
+        with self._lock:
+            self._view.written(batch_id, written, time.monotonic())
+
+    def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
+        """See `Watcher`."""
+        first = error.message.splitlines()[0]
+        self._console.print(
+            f"stream lost ({first}); start {attempt} again in {pause_s:.0f} s", style="yellow"
+        )
+
+    def stopping(self) -> None:
+        """A stop was asked for."""
+        self._stopping = True
+        if not self._console.is_terminal:
+            self._console.print("stopping after the running batch; once more to stop at once")
+
+    # ---- a terminal ----------------------------------------------------------------------------------
+
+    def _render(self) -> RenderableType:
+        with self._lock:
+            now_s = time.monotonic()
+            parts: list[RenderableType] = []
+            if self._view.tables and not self._view.snapshot_done:
+                parts.append(self._bars(now_s))
+            parts.append(Text(self._summary(now_s)))
+            if self._stopping and not self._ended.is_set():
+                parts.append(Text("stopping after the running batch; Ctrl-C again to stop at once", "yellow"))
+            return Group(*parts)
+
+    def _bars(self, now_s: float) -> Table:
+        grid = Table.grid(padding=(0, 2))
+        tables = sorted(self._view.tables.items(), key=lambda item: (item[1].done, item[0]))
+        for name, table in tables[:_MOST_TABLES]:
+            grid.add_row(
+                name,
+                ProgressBar(total=1.0, completed=table.share, width=30),
+                _rows(table),
+                "done" if table.done else f"{_short(table.rate.per_second(now_s))} rows/s",
+                _eta(table.eta_s(now_s)),
+            )
+        if len(tables) > _MOST_TABLES:
+            grid.add_row(f"and {len(tables) - _MOST_TABLES} more tables")
+        return grid
+
+    # ---- lines ---------------------------------------------------------------------------------------
+
+    def _print_lines(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            self._line()
+
+    def _line(self) -> None:
+        with self._lock:
+            line = self._summary(time.monotonic())
+        if line != self._last_line:
+            self._last_line = line
+            self._console.print(f"{datetime.now(UTC):%H:%M:%S}  {line}", highlight=False, soft_wrap=True)
+
+    def _summary(self, now_s: float) -> str:
+        view = self._view
+        if view.batch is None and not view.tables and view.complete_ts_ms is None:
+            return "connecting"
+        said = []
+        if view.tables:
+            done = sum(t.done for t in view.tables.values())
+            rows = sum(t.rows for t in view.tables.values())
+            left = sum(max(t.estimated - t.rows, 0) for t in view.tables.values() if not t.done)
+            if view.snapshot_done:
+                said.append(f"snapshot done: {rows:,} rows of {done} tables")
+            else:
+                share = rows / (rows + left) if rows + left else 0.0
+                rate = view.snapshot.per_second(now_s)
+                said.append(
+                    f"snapshot {min(share, 0.99):.0%}: {rows:,} rows, {done} of {len(view.tables)} tables"
+                    f" done, {_short(rate)} rows/s"
+                )
+        said.append(f"{view.changes.total:,} changes, {_short(view.changes.per_second(now_s))}/s")
+        lag = _lag(view)
+        if lag:
+            said.append(lag)
+        if view.complete_ts_ms is not None:
+            at = datetime.fromtimestamp(view.complete_ts_ms / 1000, UTC)
+            said.append(f"complete up to {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC")
+        if view.batch is not None:
+            said.append(f"batch {view.batch}")
+        return " · ".join(said)
+
+
+def _lag(view: StreamView) -> str | None:
+    if view.lag_ms == 0 and view.lag_bytes == 0:
+        return "no lag"
+    size = f"{view.lag_files} log files" if view.lag_bytes is None else f"{_short(view.lag_bytes)}B"
+    if view.lag_ms is None:
+        return f"lag {size}" if view.lag_bytes or view.lag_files else None
+    return f"lag {view.lag_ms:,} ms, {size}"
+
+
+def _rows(table: TableView) -> str:
+    return f"{table.rows:,} rows" if table.done else f"{table.rows:,} of ~{table.estimated:,} rows"
+
+
+def _eta(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d} left"
+
+
+def _short(number: float) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.0f} "

@@ -1,0 +1,217 @@
+"""The topics beside the data, written by the driver: schema changes, transactions, heartbeats.
+
+A batch's schema changes and transactions are one transaction with a marker of its own, committed before any
+of the batch's data: so a consumer can meet a table's new shape before the first row that has it. Which
+shapes were announced stands in the marker topic. A batch holds whole transactions, so their BEGIN and END
+come together, and before their changes.
+
+Heartbeats say that the pipeline runs, and when: a thread sends one every so often, whether or not there is
+data.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+from tailrace.config.sinks import KafkaSettings
+from tailrace.formats.base import NO_IDS, SchemaIds
+from tailrace.formats.debezium.side_topics import SchemaChangeEvent, SideStreams, Stream
+from tailrace.formats.debezium.transactions import COUNTS, Transaction, counts, merged
+from tailrace.kernels.murmur import partitions_of
+from tailrace.model.cell import decode_cell
+from tailrace.sinks.base import CellBatch
+from tailrace.sinks.kafka.client import Client
+from tailrace.sinks.kafka.cluster import Cluster, Topic
+from tailrace.sinks.kafka.librdkafka import KafkaError, MessageColumns, Producer
+from tailrace.sinks.kafka.markers import Record
+from tailrace.sinks.kafka.schema_registry import SchemaRegistry
+from tailrace.sinks.kafka.stream import KafkaStream
+from tailrace.spark.cells import changes_of, spark_schema
+from tailrace.spark.jvm import map_in_arrow
+
+_log = logging.getLogger(__name__)
+_TIMEOUT_S = 90.0
+
+
+class Beside:
+    """Writes the streams beside the data of one sink.
+
+    Args:
+        settings: which of them.
+        client: how to reach the cluster.
+        cluster: makes their topics.
+        streams: makes their messages.
+        registry: gives their schemas' ids.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        client: Client,
+        cluster: Cluster,
+        streams: SideStreams,
+        registry: SchemaRegistry | None,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._cluster = cluster
+        self._streams = streams
+        self._registry = registry
+        self._producer: Producer | None = None
+        self._heartbeat: _Heartbeat | None = None
+
+    def start(self) -> None:
+        """Begin with heartbeats, if there are to be any."""
+        if self._settings.heartbeat_interval_ms and self._heartbeat is None:
+            topic, ids = self._topic("heartbeat"), self._ids("heartbeat")
+            self._heartbeat = _Heartbeat(self._settings, self._client, self._streams, topic, ids)
+            self._heartbeat.start()
+
+    def write(self, batch: CellBatch, stream: KafkaStream) -> None:
+        """Write what goes with `batch`, unless it is there.
+
+        Raises:
+            KafkaError: Kafka does not take it.
+        """
+        settings = self._settings
+        if not (settings.include_schema_changes or settings.provide_transaction_metadata):
+            return
+        if stream.has_beside(batch.id):
+            return
+        made: list[tuple[Topic, pa.RecordBatch]] = []
+        shapes: dict[str, str] = {}
+        now_ms = time.time_ns() // 1_000_000
+        if settings.include_schema_changes and (changes := list(_new_shapes(batch, stream.shapes))):
+            shapes = {str(c.table.id): c.table.fingerprint for c in changes}
+            messages = self._streams.schema_changes(changes, now_ms, self._ids("schema_change"))
+            made.append((self._topic("schema_change"), messages))
+        if settings.provide_transaction_metadata and (ended := _transactions(batch)):
+            messages = self._streams.transactions(ended, self._ids("transaction"))
+            made.append((self._topic("transaction"), messages))
+        if made:
+            self._send(stream, batch, made, shapes)
+        stream.beside_done(batch.id, shapes)
+
+    def close(self) -> None:
+        """No more heartbeats; let go of the producer."""
+        if self._heartbeat is not None:
+            self._heartbeat.end()
+            self._heartbeat = None
+        self._drop()
+
+    def _send(
+        self,
+        stream: KafkaStream,
+        batch: CellBatch,
+        made: Iterable[tuple[Topic, pa.RecordBatch]],
+        shapes: Mapping[str, str],
+    ) -> None:
+        try:
+            if self._producer is None:
+                self._producer = stream.producer_beside()
+            producer = self._producer
+            if stream.is_transactional:
+                producer.begin()
+            for topic, messages in made:
+                keys = messages.column("key")
+                _produce(producer, topic.name, keys, messages.column("value"), topic.partitions)
+            records = stream.beside_records(batch.id, shapes)
+            if stream.is_transactional:
+                keys, values = (pa.array(list(side)) for side in zip(*map(Record.pair, records), strict=True))
+                _produce(producer, stream.topic, keys, values, 1)
+                producer.commit(_TIMEOUT_S)
+            else:
+                producer.deliver(_TIMEOUT_S)
+        except BaseException:
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    def _topic(self, stream: Stream) -> Topic:
+        name = self._streams.topic(stream)
+        return self._cluster.topics([name], 1, self._settings.topic_replication, {})[name]
+
+    def _ids(self, stream: Stream) -> SchemaIds:
+        return NO_IDS if self._registry is None else self._registry.ids(self._streams.schemas(stream))
+
+
+class _Heartbeat(threading.Thread):
+    """Sends heartbeats until `end`. One that cannot be sent is logged and left out."""
+
+    def __init__(
+        self, settings: KafkaSettings, client: Client, streams: SideStreams, topic: Topic, ids: SchemaIds
+    ) -> None:
+        super().__init__(name="kafka-heartbeat", daemon=True)
+        self._pause_s = settings.heartbeat_interval_ms / 1000
+        self._client = client
+        self._streams = streams
+        self._topic = topic
+        self._ids = ids
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """See Thread."""
+        producer = Producer(self._client.producer_settings(None))
+        try:
+            while True:
+                made = self._streams.heartbeat(time.time_ns() // 1_000_000, self._ids)
+                try:
+                    topic = self._topic
+                    _produce(producer, topic.name, made.column("key"), made.column("value"), topic.partitions)
+                    producer.deliver(_TIMEOUT_S)
+                except KafkaError as error:
+                    _log.warning("no heartbeat could be sent: %s: %s", error.name, error.said)
+                if self._ended.wait(self._pause_s):
+                    return
+        finally:
+            producer.close()
+
+    def end(self) -> None:
+        """Send no more."""
+        self._ended.set()
+        self.join(_TIMEOUT_S)
+
+
+def _produce(producer: Producer, topic: str, keys: pa.Array, values: pa.Array, partitions: int) -> None:
+    wanted = np.ones(len(values), np.uint8)
+    producer.produce(
+        topic, MessageColumns(keys, values, None, partitions_of(keys, partitions), wanted), _TIMEOUT_S
+    )
+
+
+def _new_shapes(batch: CellBatch, known: Mapping[str, str]) -> Iterator[SchemaChangeEvent]:
+    """The shapes in `batch` that were not announced, each table's in log order."""
+    last = dict(known)
+    for part in batch.parts:
+        table = str(part.table)
+        for shape in part.shapes:
+            if last.get(table) == shape.fingerprint:
+                continue
+            cells = batch.frame.where((f.col("table") == table) & (f.col("fingerprint") == shape.fingerprint))
+            first = cells.orderBy("min_seq").select("cell").first()
+            assert first is not None
+            change = decode_cell(bytes(first["cell"]))
+            (origin,) = change.origin.slice(0, 1).to_pylist()
+            known_table = table in last
+            yield SchemaChangeEvent(shape, "ALTER" if known_table else "CREATE", origin, change.is_snapshot)
+            last[table] = shape.fingerprint
+
+
+def _transactions(batch: CellBatch) -> list[Transaction]:
+    def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return map(counts, changes_of(rows))
+
+    cells = batch.frame.where("kind = 'log'").select("cell")
+    found = map_in_arrow(cells, run, spark_schema(COUNTS)).toArrow()
+    return merged(found.cast(COUNTS).to_batches())

@@ -1,0 +1,96 @@
+"""Where each change stands in its transaction, for the envelope's `transaction` block: counted by Spark.
+
+The changes of a transaction lie in several cells, one for each table at least, and are told in log order by
+`seq` only. So all of them are sorted once:
+
+    cells ──tasks──► each change's cell, row, `txn`, `seq` ──by txn──► its place ──by cell──► cells with them
+
+That costs a shuffle of some 100 bytes a change, and is done only where it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from tailrace.model.cell import LOG, decode_cell, encode_cell
+from tailrace.model.change import TRANSACTION_ORDER, ChangeBatch
+from tailrace.spark.cells import changes_of, spark_schema
+from tailrace.spark.jvm import map_in_arrow
+
+#: A change: its table, the `min_seq` of its cell, its row there.
+_CHANGES = pa.schema(
+    [
+        pa.field("table", pa.string()),
+        pa.field("min_seq", pa.string()),
+        pa.field("row", pa.int32()),
+        pa.field("txn", pa.string()),
+        pa.field("seq", pa.string()),
+    ]
+)
+_PLACED = pa.schema([pa.field("min_seq", pa.string()), pa.field("cell", pa.binary())])
+_ROWS_PER_BATCH = 8192
+
+
+def with_places(cells: DataFrame) -> DataFrame:
+    """Columns `min_seq` and `cell` of a batch's cells: those of log cells say the changes' places."""
+    log = cells.where(f.col("kind") == LOG).select("cell")
+    in_transaction = Window.partitionBy("txn").orderBy("seq")
+    in_table = Window.partitionBy("txn", "table").orderBy("seq")
+    places = map_in_arrow(log, _changes, spark_schema(_CHANGES)).select(
+        "table",
+        "min_seq",
+        f.struct(
+            "row",
+            f.row_number().over(in_transaction).cast("long").alias("total"),
+            f.row_number().over(in_table).cast("long").alias("own"),
+        ).alias("place"),
+    )
+    of_cell = places.groupBy("table", "min_seq").agg(f.sort_array(f.collect_list("place")).alias("places"))
+    joined = cells.join(of_cell, ["table", "min_seq"], "left").select("min_seq", "cell", "places")
+    return map_in_arrow(joined, _placed, spark_schema(_PLACED))
+
+
+def _changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in changes_of(batches):
+        txn, seq = batch.origin.column("txn").dictionary_decode(), batch.origin.column("seq")
+        rows = pa.array(np.arange(len(batch), dtype=np.int32))
+        first = pc.min(seq).as_py()
+        cell = [pa.repeat(pa.scalar(value), len(batch)) for value in (str(batch.table.id), first)]
+        made = pa.RecordBatch.from_arrays([*cell, rows, txn, seq], schema=_CHANGES).filter(txn.is_valid())
+        for start in range(0, made.num_rows, _ROWS_PER_BATCH):
+            yield made.slice(start, _ROWS_PER_BATCH)
+
+
+def _placed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for seq, cell, places in zip(*batch.columns, strict=True):
+            data = cell.as_buffer()
+            if places.is_valid:
+                data = encode_cell(with_place(decode_cell(data), places.values))
+            ends = pa.py_buffer(np.array([0, data.size], np.int32))
+            one = pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
+            yield pa.RecordBatch.from_arrays([pa.array([seq.as_py()]), one], schema=_PLACED)
+
+
+def with_place(batch: ChangeBatch, places: pa.StructArray) -> ChangeBatch:
+    """`batch` with the places of those of its changes that have any.
+
+    Args:
+        batch: changes of one table.
+        places: structs of a row's number and its two places, sorted.
+    """
+    rows, total, own = places.flatten()
+    known = np.zeros(len(batch), bool)
+    known[rows.to_numpy()] = True
+    at = pa.array(np.cumsum(known) - 1, mask=~known)
+    fields = [orders.take(at) for orders in (total, own)]
+    return replace(
+        batch, place=pa.StructArray.from_arrays(fields, fields=list(TRANSACTION_ORDER), mask=pa.array(~known))
+    )

@@ -1,0 +1,515 @@
+"""The binary log as the server sends it: one stream of event blocks that survives lost connections.
+
+The dump is asked for by file and offset and read raw from the connection's socket. What the caller gets
+is exactly the bytes of the log files, in order, each once:
+
+    socket --recv--> packets --unframe--> events --whole_events--> EventBlock, EventBlock, ...
+
+* Made-up events (heartbeats, the first ROTATE, the FORMAT_DESCRIPTION of a dump that starts inside a
+  file, MariaDB's START_ENCRYPTION there) are read and dropped. A block never crosses a file.
+* Offsets are summed from event sizes, since a header holds only 32 bits of them, and checked against
+  those. The sum is also where a new connection goes on after one was lost: the server takes any event
+  boundary, so nothing is sent twice and nothing is left out.
+* Whether events carry a checksum is what the FORMAT_DESCRIPTION_EVENT says. Asking for none with
+  @source_binlog_checksum is not obeyed by 9.7.
+* MariaDB is told that all of its events are understood (@mariadb_slave_capability = 4): else it would
+  send others in their place. Within transactions its events say no end position from 11.4 on.
+* Each connection shows itself under a uuid of its own, by which MySQL knows replicas, and a server id
+  of its own, by which MariaDB does: two tasks never push each other out. When a real replica has
+  the id, the next attempt takes another.
+
+Source: MySQL internals manual, COM_REGISTER_SLAVE, COM_BINLOG_DUMP, "Binlog Event".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import select
+import socket
+import struct
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pymysql
+from pymysql.constants import ER
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import (
+    DecodeError,
+    PositionLostError,
+    SourceError,
+    TailraceError,
+    TransientSourceError,
+)
+from tailrace.kernels.memory import SLACK
+from tailrace.sources.mysql.binlog.logfiles import position_lost
+from tailrace.sources.mysql.connection import (
+    connect,
+    is_mariadb,
+    raw_socket,
+    retrying,
+    server_changed,
+    server_facts,
+    translate,
+)
+from tailrace.sources.mysql.position import MySqlPosition, Prepared
+from tailrace.sources.mysql.wire.block import EventBlock
+from tailrace.sources.mysql.wire.kernels.packets import (
+    ARTIFICIAL,
+    BAD_POSITION,
+    BAD_SIZE,
+    EOF,
+    ERROR,
+    FORMAT_DESCRIPTION,
+    HEADER,
+    HEARTBEAT,
+    HEARTBEAT_V2,
+    MALFORMED,
+    PARTIAL,
+    ROTATE,
+    cut_at,
+    event_flags,
+    unframe,
+    whole_events,
+)
+
+_COM_BINLOG_DUMP, _COM_REGISTER_SLAVE = 0x12, 0x15
+_NON_BLOCKING, _SEND_ANNOTATE_ROWS = 1, 2
+_FATAL_READING_LOG = 1236
+_HEARTBEAT_S, _SILENCE_S = 5, 20
+_RECEIVE_BYTES = 1 << 20
+#: No event is larger: memory is not taken for what a broken length asks for.
+_LARGEST_EVENT = 3 << 29
+#: A buffer that grew beyond this for one huge event is given back afterwards.
+_USUAL_BYTES = 4 << 20
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
+#: The command holds 32 bits of the offset: a place beyond is walked to from the file's head.
+_FARTHEST = 0xFFFFFFFF
+#: What the server says to a user who may not read the log, though connected.
+_DENIED = frozenset({ER.ACCESS_DENIED_ERROR, ER.SPECIFIC_ACCESS_DENIED_ERROR})
+#: How long the end of the log may be written but not sent to replicas.
+_UNSYNCED_S = 60.0
+
+
+class _ClashError(Exception):
+    """Another replica has come with our server id."""
+
+
+class _ClosedError(Exception):
+    """The stream was closed from outside while it waited."""
+
+
+def server_id_for(options: SourceOptions) -> int:
+    """A server id in the upper half of the range, another one at each call."""
+    seed = f"{options.host}:{options.port}:{options.user}:{options.tables}:{os.getpid()}:{random.random()}"  # noqa: S311
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "little") | 0x8000_0000
+
+
+class DumpStream:
+    """The log from a place on, as blocks.
+
+    Args:
+        options: the server, and how long a lost one is tried again.
+        file: log file to start in, "" for the oldest there is.
+        pos: offset to start at: an event boundary.
+        server_id: id of the first attempt; None: derived. Later attempts after a clash derive theirs.
+        blocking: wait for what is written later; else end at the log's end.
+        server: server_uuid the place belongs to, "" to take any.
+
+    Attributes:
+        file, pos: where the next block starts.
+        checksum: whether the events of the next block end in a CRC32.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        file: str,
+        pos: int,
+        *,
+        server_id: int | None = None,
+        blocking: bool,
+        server: str = "",
+    ) -> None:
+        self.file, self.pos, self.checksum = file, pos, False
+        self._options = options
+        self._server_id = server_id or options.server_id
+        self._blocking = blocking
+        self._server = server
+        self._mariadb = False
+        self._connection: pymysql.Connection[Any] | None = None
+        self._closed = threading.Event()
+        self._walked = pos  # where the next event starts; before `pos` while walking up to it
+        self._received = 0
+
+    def blocks(self) -> Generator[EventBlock, None, None]:
+        """Blocks as they arrive, each as soon as its events are whole; a block is valid until the next.
+
+        Raises:
+            PositionLostError: the server does not have the place (any more).
+            ServerChangedError: another server answers.
+            DecodeError: the bytes are no log.
+            TransientSourceError: the server stayed away longer than `retryTimeoutMs`.
+            SourceError: any other refusal.
+        """
+        deadline: float | None = None
+        delay, seen = _FIRST_DELAY_S, 0
+        try:
+            while not self._closed.is_set():
+                try:
+                    retrying(
+                        self._options,
+                        self._open,
+                        self._doing(),
+                        sleep=self._sleep,
+                    )
+                    yield from self._read()
+                    return
+                except _ClashError:
+                    self._server_id = None
+                    failure: TailraceError = TransientSourceError(
+                        f"{self._doing()} failed: another replica uses the same server id",
+                        None,
+                        "set the option serverId to an id that no replica of this server has",
+                    )
+                except (TailraceError, pymysql.err.MySQLError, OSError) as error:
+                    if self._closed.is_set():
+                        return
+                    failure = translate(error, self._doing())
+                    if not failure.retryable:
+                        if failure is error:
+                            raise
+                        raise failure from error
+                finally:
+                    self._drop()
+                if self._received > seen or deadline is None:
+                    deadline = time.monotonic() + self._options.retry_timeout_ms / 1000
+                    delay, seen = _FIRST_DELAY_S, self._received
+                if time.monotonic() + delay > deadline:
+                    raise failure
+                self._sleep(delay)
+                delay = min(2 * delay, _LONGEST_DELAY_S)
+        except _ClosedError:
+            return
+
+    def close(self) -> None:
+        """End the stream; may be called from another thread, whose `blocks` then ends."""
+        self._closed.set()
+        connection = self._connection
+        if connection is not None:
+            try:
+                raw_socket(connection).shutdown(socket.SHUT_RDWR)
+            except (OSError, TransientSourceError):
+                return  # it is closed already
+
+    def _doing(self) -> str:
+        return f"reading the binary log from `{self.file}:{self.pos}`"
+
+    def _sleep(self, seconds: float) -> None:
+        if self._closed.wait(seconds):
+            raise _ClosedError
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.open:
+            raw_socket(connection).close()  # not a quit: the server is in the midst of a dump
+            connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def _open(self) -> None:
+        """Connect and ask for the dump."""
+        if self._closed.is_set():
+            raise _ClosedError
+        connection = connect(self._options, purpose="reading the binary log")
+        self._connection = connection
+        if self._server and (found := server_facts(connection).server_uuid) != self._server:
+            raise server_changed(self._options, self._server, found)
+        self._mariadb = is_mariadb(connection)
+        server_id = self._server_id or server_id_for(self._options)
+        with connection.cursor() as cursor:
+            period, name = _HEARTBEAT_S * 10**9, uuid.uuid4()
+            cursor.execute(
+                "SET @source_heartbeat_period = %s, @master_heartbeat_period = %s, "
+                "@source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32', "
+                "@replica_uuid = %s, @slave_uuid = %s, @mariadb_slave_capability = 4",
+                (period, period, str(name), str(name)),
+            )
+        sock = raw_socket(connection)
+        sock.settimeout(_SILENCE_S)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        registration = struct.pack("<IBBBHII", server_id, 0, 0, 0, 0, 0, 0)
+        connection._execute_command(_COM_REGISTER_SLAVE, registration)  # type: ignore[attr-defined]  # noqa: SLF001
+        try:
+            connection._read_ok_packet()  # type: ignore[attr-defined]  # noqa: SLF001
+        except pymysql.err.MySQLError as error:
+            if error.args[:1] and error.args[0] in _DENIED:
+                raise SourceError(
+                    f"{self._doing()} failed: a privilege is missing",
+                    f"server error {error.args[0]}: the user `{self._options.user}` may connect only",
+                    f"GRANT REPLICATION SLAVE ON *.* TO '{self._options.user}'@'%'",
+                ) from error
+            raise
+        self._walked = self.pos if self.pos <= _FARTHEST else 4
+        flags = 0 if self._blocking else _NON_BLOCKING
+        if self._mariadb:  # every event, or offsets could not be summed
+            flags |= _SEND_ANNOTATE_ROWS
+        request = struct.pack("<IHI", self._walked, flags, server_id) + self.file.encode()
+        connection._execute_command(_COM_BINLOG_DUMP, request)  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def _read(self) -> Iterator[EventBlock]:
+        """Blocks of this connection until it ends."""
+        assert self._connection is not None
+        sock = raw_socket(self._connection)
+        received = np.empty(_RECEIVE_BYTES + SLACK, np.uint8)
+        window = received.data[:_RECEIVE_BYTES]
+        state = np.zeros(4, np.int64)
+        events = np.empty(_USUAL_BYTES + SLACK, np.uint8)
+        held = waiting = 0
+        while True:
+            waiting += _receive(sock, window[waiting:])
+            self._received += waiting
+            needed = held + waiting
+            if needed > len(events) - SLACK:
+                size = int.from_bytes(events[9:13].tobytes(), "little") if held >= HEADER else 0
+                grown = np.empty(max(2 * needed, size + _RECEIVE_BYTES) + SLACK, np.uint8)
+                grown[:held] = events[:held]
+                events = grown
+            status = unframe(received.ctypes.data, waiting, events.ctypes.data + held, state.ctypes.data)
+            used, written = int(state[0]), int(state[1])
+            held += written
+            start = yield from self._cut(events, held)
+            if start:
+                rest = held - start
+                if len(events) > 4 * _USUAL_BYTES and rest < _USUAL_BYTES // 2:
+                    tail, events = events, np.empty(_USUAL_BYTES + SLACK, np.uint8)
+                    events[:rest] = tail[start:held]
+                else:
+                    events[:rest] = events[start:held].copy()
+                held = rest
+            if status == ERROR:
+                self._refused(_whole_packet(sock, received[used:waiting].tobytes()))
+            if status == EOF:
+                if self._blocking:
+                    raise TransientSourceError(f"{self._doing()} failed: the server ended the dump")
+                return
+            if status == MALFORMED:
+                raise DecodeError(f"{self._doing()} failed: not a packet of a dump")
+            waiting -= used
+            received[:waiting] = received[used : used + waiting].copy()
+
+    def _cut(self, events: np.ndarray, end: int) -> Generator[EventBlock, None, int]:
+        """Yield what is whole in `events[:end]`; return the offset of what is not."""
+        state = np.zeros(4, np.int64)
+        state[3] = self._mariadb
+        base = events.ctypes.data
+        at = start = 0
+        while True:
+            first = self._walked + at - start
+            status = whole_events(base + at, base + end, first, state.ctypes.data)
+            at += int(state[0])
+            size = int(state[1])
+            if status == PARTIAL:
+                if size > _LARGEST_EVENT:
+                    raise DecodeError(
+                        f"an event of the binary log `{self.file}` claims to have {size} bytes",
+                        f"at offset {self._walked + at - start}; the server writes at most 1 GiB",
+                    )
+                break
+            if status in (BAD_SIZE, BAD_POSITION):
+                raise DecodeError(
+                    f"the binary log `{self.file}` is not what its headers say",
+                    f"at offset {self._walked + at - start}",
+                )
+            kind, _, end_position, flags = event_flags(events, at)
+            real = (
+                kind not in (HEARTBEAT, HEARTBEAT_V2)
+                and not flags & ARTIFICIAL
+                and (end_position or (self._walked + at - start + size) & 0xFFFFFFFF == 0)
+            )
+            if kind == FORMAT_DESCRIPTION:
+                self.checksum = bool(size > 5 and events[at + size - 5] == 1)
+            if real:
+                if (self._walked + at - start + size) & 0xFFFFFFFF != end_position:
+                    raise DecodeError(
+                        f"the binary log `{self.file}` is not what its headers say",
+                        f"at offset {self._walked + at - start}",
+                    )
+                at += size
+                if kind != ROTATE:
+                    continue
+            if block := self._block(events, start, at):
+                yield block
+            if not real:
+                at += size
+                if kind == ROTATE:
+                    self._enter(events[at - size + HEADER : at].tobytes(), events[at - size : at])
+            start = at
+        if block := self._block(events, start, at):
+            yield block
+        return at
+
+    def _block(self, events: np.ndarray, start: int, end: int) -> EventBlock | None:
+        """`events[start:end]` without what lies before `pos`."""
+        before = min(max(self.pos - self._walked, 0), end - start)
+        self._walked += end - start
+        start += before
+        if start == end:
+            return None
+        block = EventBlock(events, start, end, self.file, self.pos, self.checksum)
+        self.pos += end - start
+        return block
+
+    def _enter(self, body: bytes, event: np.ndarray) -> None:
+        """A made-up ROTATE says which file and offset come next."""
+        # the first one has no checksum yet, later ones have one if the log has
+        if zlib.crc32(event[:-4].tobytes()) == int.from_bytes(body[-4:], "little"):
+            body = body[:-4]
+        file, pos = body[8:].decode("utf-8", "replace"), int.from_bytes(body[:8], "little")
+        if file != self.file:
+            self.file, self.pos, self._walked = file, pos, pos
+
+    def _refused(self, packet: bytes) -> None:
+        """Raise what an error packet means."""
+        try:
+            pymysql.err.raise_mysql_exception(packet)
+        except pymysql.err.MySQLError as error:
+            number, text = error.args[0], str(error.args[1])
+            if number == _FATAL_READING_LOG:
+                # one number for many things; the server gives nothing but its text to tell this one
+                if "same server_uuid/server_id" in text:
+                    raise _ClashError from error
+                raise retrying(
+                    self._options, lambda: self._why(text), "asking which logs the server has"
+                ) from error
+            raise
+
+    def _why(self, text: str) -> TailraceError:
+        """What is wrong with our place, by what the server has."""
+        connection = connect(self._options, purpose="asking which logs the server has")
+        try:
+            return position_lost(connection, self.file, self.pos, text)
+        finally:
+            connection.close()
+
+
+def _receive(sock: socket.socket, window: memoryview) -> int:
+    """Wait for bytes, then take all that are there: TLS gives 16 kB at a time."""
+    count = 0
+    while count < len(window):
+        got = sock.recv_into(window[count:])
+        if not got:
+            if count:
+                break
+            raise ConnectionResetError("the server closed the connection")
+        count += got
+        if not select.select([sock], [], [], 0)[0]:
+            break
+    return count
+
+
+def _whole_packet(sock: socket.socket, begun: bytes) -> bytes:
+    """The payload of the packet that starts with `begun`."""
+    while len(begun) < 4 + int.from_bytes(begun[:3], "little"):
+        more = sock.recv(4096)
+        if not more:
+            raise ConnectionResetError("the server closed the connection")
+        begun += more
+    return begun[4 : 4 + int.from_bytes(begun[:3], "little")]
+
+
+def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -> Iterator[EventBlock]:
+    """Exactly the events in (start, end], over as many files as they take; a block is valid until the next.
+
+    Args:
+        options: the server.
+        start: position the first event starts at.
+        end: position the last event ends at.
+
+    Raises:
+        PositionLostError: the server does not have (all of) the range.
+        SourceError: as `DumpStream.blocks`.
+    """
+    if end.order <= start.order:
+        return
+    at, deadline, delay = (start.file, start.pos), time.monotonic() + _UNSYNCED_S, _FIRST_DELAY_S / 10
+    while True:
+        stream = DumpStream(options, *at, blocking=False, server=start.server)
+        with closing(stream.blocks()) as blocks:
+            try:
+                if (yield from _upto(blocks, end)):
+                    return
+            finally:
+                stream.close()
+        # The status that `end` may come from counts what is written but not yet synced; the dump sends
+        # only what is. So the end can be ahead of it for as long as a group commit takes.
+        if (stream.file, stream.pos) != at:
+            at, deadline = (stream.file, stream.pos), time.monotonic() + _UNSYNCED_S
+        if time.monotonic() > deadline or MySqlPosition(*at).file_number > end.file_number:
+            break
+        time.sleep(delay)
+        delay = min(2 * delay, _FIRST_DELAY_S)
+    raise PositionLostError(
+        f"the binary log does not reach `{end}`",
+        f"reading from `{start}` it ended at `{at[0]}:{at[1]}`, without an event that ends there",
+        "the server lost the end of its log or is another one: begin a new stream with a new checkpoint",
+    )
+
+
+def read_prepared(options: SourceOptions, prepared: Prepared, server: str) -> Iterator[EventBlock]:
+    """The events of an XA transaction that was prepared; a block is valid until the next.
+
+    Args:
+        options: the server.
+        prepared: the transaction.
+        server: server_uuid its place belongs to.
+
+    Raises:
+        PositionLostError: the log no longer holds them.
+        SourceError: as `DumpStream.blocks`.
+    """
+    start = MySqlPosition(prepared.file, prepared.start, server=server)
+    try:
+        yield from read_log(options, start, replace(start, pos=prepared.end))
+    except PositionLostError as error:
+        raise PositionLostError(
+            f"the binary log no longer holds what the XA transaction {prepared.xid} prepared",
+            f"its rows are at `{start}`, and it was committed after: {error.message}; {error.detail}",
+            error.hint,
+        ) from error
+
+
+def _upto(blocks: Iterator[EventBlock], end: MySqlPosition) -> Generator[EventBlock, None, bool]:
+    """The events up to `end`; whether that was reached. Raises PositionLostError if it is none's end."""
+    for block in blocks:
+        number = MySqlPosition(block.file, block.pos).file_number
+        if number > end.file_number:
+            return False
+        if number < end.file_number:
+            yield block
+            continue
+        size = block.end - block.start
+        room = end.pos - block.pos
+        if size > room:
+            base = block.buffer.ctypes.data
+            size = cut_at(base + block.start, base + block.end, room)
+        if size:
+            yield EventBlock(
+                block.buffer, block.start, block.start + size, block.file, block.pos, block.checksum
+            )
+        if block.pos + size >= end.pos:
+            return True
+        if size < block.end - block.start:
+            raise PositionLostError(
+                f"no event of the binary log ends at `{end}`",
+                f"one before it ends at {block.pos + size}: the position belongs to another log",
+                "begin a new stream with a new checkpoint",
+            )
+    return False

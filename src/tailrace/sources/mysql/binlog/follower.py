@@ -1,0 +1,498 @@
+r"""The driver's view of the log: one thread that reads it once and indexes transactions, never rows.
+
+    dump --blocks--> TransactionIndex --rows--> segments --end_after--> batches' ends
+                 \-> HeldEvents: raw bytes of the newest captured transactions
+
+The thread runs ahead of what Spark has asked for, but only so far: when four batches' worth of finished
+transactions wait, it stops reading, and the server waits with it. A transaction that has not ended never
+counts, else one larger than that would stop itself.
+
+A position that is given out is always a transaction boundary and carries every GTID in the log up to
+it: the GTIDs of the position it was counted from, and those scanned since. So it does with the XA
+transactions that are prepared and open there. The rows of one that is committed within a range count in
+that range, wherever it was prepared.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymysql
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import StateError, TailraceError
+from tailrace.model.table import TableId
+from tailrace.sources.mysql.binlog.dump import DumpStream
+from tailrace.sources.mysql.binlog.held import HeldEvents, Place, RawEvents, number_of
+from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
+from tailrace.sources.mysql.connection import ReconnectingConnection
+from tailrace.sources.mysql.gtid import GtidSet
+from tailrace.sources.mysql.position import MySqlPosition, Prepared
+from tailrace.sources.mysql.wire.kernels.boundaries import (
+    END,
+    FLAGS,
+    GNO,
+    HAS_DDL,
+    NO_TRANSACTION,
+    ROWS,
+    SOURCE,
+    START,
+    TS_US,
+    WANTED,
+)
+from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex, Transactions
+from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark
+
+#: Raw bytes of captured transactions that are held.
+HELD_BYTES = 8 << 20
+#: How many batches the thread may be ahead.
+BATCHES_AHEAD = 4
+_STATUS_AGE_S = 1.0
+#: Nothing is wanted before this place.
+_EVERYTHING: Place = (1 << 62, 0)
+
+
+@dataclass(frozen=True)
+class BinlogRange:
+    """How far a batch may go.
+
+    Args:
+        end: its end.
+        wanted_bytes: bytes of row events of captured tables in it, and of what is committed in it that was
+            prepared before; 0: it may be passed over unread.
+        transactions: how many it holds.
+        rows: rows of captured tables in it; 0 where rows are not counted.
+        ddl: schema changes in it; all of them in its first transaction.
+        ddl_ahead: schema changes that are known to come behind it, in log order: the tables may
+            already look as they will after them.
+        is_cut: whether a limit ended it: more is known behind it.
+    """
+
+    end: MySqlPosition
+    wanted_bytes: int
+    transactions: int
+    rows: int
+    ddl: tuple[DdlStatement, ...] = ()
+    ddl_ahead: tuple[DdlStatement, ...] = ()
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Transactions of one file, in log order, as `TransactionIndex` gave them."""
+
+    file: str
+    number: int
+    rows: np.ndarray
+    ddl: tuple[DdlStatement, ...]
+    xa: tuple[XaMark, ...]
+
+    def within(self, start: Place, end: Place) -> _Segment | None:
+        """What lies in (start, end]."""
+        ends = self.rows[:, END]
+        low = 0 if start[0] < self.number else len(ends)
+        if start[0] == self.number:
+            low = int(np.searchsorted(ends, start[1], "right"))
+        high = len(ends) if end[0] > self.number else 0
+        if end[0] == self.number:
+            high = int(np.searchsorted(ends, end[1], "right"))
+        if low >= high:
+            return None
+        if (low, high) == (0, len(ends)):
+            return self
+        return self.part(low, high)
+
+    def part(self, low: int, high: int) -> _Segment:
+        """The transactions from number `low` to `high` - 1, at least one."""
+        first, last = int(self.rows[low, START]), int(self.rows[high - 1, END])
+        ddl = tuple(change for change in self.ddl if first <= change.start < last)
+        xa = tuple(mark for mark in self.xa if first <= mark.start < last)
+        return _Segment(self.file, self.number, self.rows[low:high], ddl, xa)
+
+    def sizes(self, open_: OpenTransactions) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes and rows of each transaction, with those of what it commits; moves `open_` along."""
+        sizes, rows = self.rows[:, END] - self.rows[:, START], self.rows[:, ROWS].copy()
+        for mark, prepared in open_.move(self.file, self.xa):
+            at = int(np.searchsorted(self.rows[:, START], mark.start))
+            sizes[at] += prepared.end - prepared.start
+            rows[at] += prepared.rows
+        return sizes, rows
+
+
+class BinlogFollower:
+    """Follows the log from a position on; safe to use from several threads.
+
+    Args:
+        options: the server and the limits.
+        start: a transaction boundary.
+        wanted: whether a table is captured; called by the thread.
+        held_bytes: raw bytes of captured transactions to hold.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        start: MySqlPosition,
+        wanted: Callable[[TableId], bool],
+        *,
+        held_bytes: int = HELD_BYTES,
+    ) -> None:
+        self._options = options
+        self._start = start
+        self._index = TransactionIndex(wanted, count_rows=options.max_rows_per_trigger is not None)
+        self._most_ahead = BATCHES_AHEAD * options.max_bytes_per_trigger
+        self._changed = threading.Condition()
+        self._segments: deque[_Segment] = deque()
+        self._ahead = 0
+        self._head = start
+        self._head_gtids = GtidSet.parse(start.gtids)
+        self._head_open = OpenTransactions(start.prepared)
+        self._told: Place = (start.file_number, start.pos)
+        self._forgotten = self._told
+        self._held = HeldEvents(held_bytes, self._told)
+        self._stream: DumpStream | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: TailraceError | None = None
+        self._closed = threading.Event()
+        self._status: tuple[float, tuple[str, int], list[LogFile]] | None = None
+        self._status_lock = threading.Lock()
+        self._status_asked = ReconnectingConnection(options, "asking where the log ends")
+
+    # -- what Spark asks ------------------------------------------------------------------------------
+
+    def end_after(
+        self,
+        start: MySqlPosition,
+        *,
+        max_bytes: int | None,
+        max_rows: int | None,
+        upto: MySqlPosition | None = None,
+    ) -> BinlogRange | None:
+        """How far a batch that starts at `start` may go.
+
+        At least one transaction, then as many as stay within both limits. A batch ends before a schema
+        change of captured tables, unless that comes first: then it ends before the next one.
+
+        Args:
+            start: end of the batch before; what lies before it is forgotten.
+            max_bytes: bytes of log, or None.
+            max_rows: rows of captured tables, or None; needs the option maxRowsPerTrigger.
+            upto: go no further than this, or None.
+
+        Returns:
+            The range, or None when nothing has come since.
+
+        Raises:
+            StateError: `start` lies before what is followed, or on another server.
+            TailraceError: what ended the thread.
+        """
+        with self._changed:
+            self._check()
+            if start.order < self._start.order or start.server != self._start.server:
+                raise StateError(
+                    f"the log is followed from `{self._start}` on, not from `{start}`",
+                    f"on the server `{self._start.server}`, asked for `{start.server}`",
+                )
+            place = (start.file_number, start.pos)
+            self._forget(place)
+            limit = (upto.file_number, upto.pos) if upto else _EVERYTHING
+            found = self._collect(start, place, limit, max_bytes, max_rows)
+            self._told = (found.end.file_number, found.end.pos) if found else max(self._told, place)
+            return found
+
+    def _forget(self, place: Place) -> None:
+        self._forgotten = max(self._forgotten, place)
+        while self._segments:
+            first = self._segments[0]
+            if (first.number, int(first.rows[-1, END])) > place:
+                break
+            self._segments.popleft()
+        self._ahead = sum(int(s.rows[-1, END] - s.rows[0, START]) for s in self._segments)
+        self._changed.notify_all()
+
+    def _collect(
+        self,
+        start: MySqlPosition,
+        place: Place,
+        limit: Place,
+        max_bytes: int | None,
+        max_rows: int | None,
+    ) -> BinlogRange | None:
+        taken: list[_Segment] = []
+        used = rows = 0
+        open_ = OpenTransactions(start.prepared)
+        for whole in self._segments:
+            segment = whole.within(place, limit)
+            if segment is None:
+                continue
+            table = segment.rows
+            count = len(table)
+            sizes, numbers = segment.sizes(open_)
+            if max_bytes is not None:
+                sizes = used + np.cumsum(sizes)
+                count = min(count, int(np.searchsorted(sizes, max_bytes, "right")))
+                used = int(sizes[-1])
+            if max_rows is not None:
+                numbers = rows + np.cumsum(numbers)
+                count = min(count, int(np.searchsorted(numbers, max_rows, "right")))
+                rows = int(numbers[-1])
+            if not taken:
+                count = max(count, 1)
+            changes = np.flatnonzero(table[:, FLAGS] & HAS_DDL)
+            if not taken and len(changes) and changes[0] == 0:
+                changes = changes[1:]
+            if len(changes) and changes[0] <= count:
+                count = int(changes[0])
+            if count:
+                taken.append(segment.part(0, count))
+            if count < len(table):
+                break
+        if not taken:
+            return None
+        everything = np.concatenate([segment.rows for segment in taken])
+        end = self._position(start, taken)
+        rest = (end.file_number, end.pos)
+        behind = [s.within(rest, _EVERYTHING) for s in self._segments if s.ddl]
+        committed = [prepared for _, prepared in self._committed(start, taken)]
+        return BinlogRange(
+            end,
+            int(everything[:, WANTED].sum()) + sum(p.end - p.start for p in committed),
+            int((everything[:, FLAGS] & NO_TRANSACTION == 0).sum()),
+            int(everything[:, ROWS].sum()) + sum(p.rows for p in committed),
+            tuple(change for segment in taken for change in segment.ddl),
+            tuple(change for segment in behind if segment is not None for change in segment.ddl),
+            rest < min((self._head.file_number, self._head.pos), limit),
+        )
+
+    def _within(self, start: Place, end: Place) -> list[_Segment]:
+        """What is indexed of (start, end]."""
+        return [part for s in self._segments if (part := s.within(start, end)) is not None]
+
+    def _position(self, start: MySqlPosition, taken: list[_Segment]) -> MySqlPosition:
+        """The end of `taken`, which starts at `start`."""
+        gtids, open_ = GtidSet.parse(start.gtids), OpenTransactions(start.prepared)
+        ts_ms = start.ts_ms
+        for segment in taken:
+            self._count(gtids, segment.rows)
+            open_.move(segment.file, segment.xa)
+            ts_ms = _last_ts_ms(segment.rows, ts_ms)
+        last = taken[-1]
+        return MySqlPosition(
+            last.file,
+            int(last.rows[-1, END]),
+            str(gtids),
+            start.server,
+            start.epoch,
+            ts_ms,
+            tuple(open_),
+        )
+
+    @staticmethod
+    def _committed(start: MySqlPosition, segments: list[_Segment]) -> list[tuple[XaMark, Prepared]]:
+        """What XA COMMITs commit in segments behind `start`."""
+        open_ = OpenTransactions(start.prepared)
+        return [found for segment in segments for found in open_.move(segment.file, segment.xa)]
+
+    def _count(self, gtids: GtidSet, rows: np.ndarray) -> None:
+        """Add the GTIDs of transactions."""
+        for source in np.unique(rows[:, SOURCE]).tolist():
+            if source >= 0:
+                gtids.add_numbers(self._index.sources[source], rows[rows[:, SOURCE] == source, GNO])
+
+    def head(self) -> MySqlPosition:
+        """The end of the last whole transaction seen."""
+        with self._changed:
+            self._check()
+            head = self._head
+            return MySqlPosition(
+                head.file,
+                head.pos,
+                str(self._head_gtids),
+                head.server,
+                head.epoch,
+                head.ts_ms,
+                tuple(self._head_open),
+            )
+
+    def blocks(self, start: MySqlPosition, end: MySqlPosition) -> list[RawEvents] | None:
+        """The captured transactions' events in (start, end], or None if they are not all held.
+
+        What is committed in it and was prepared before comes first.
+        """
+        with self._changed:
+            self._check()
+            low, high = (start.file_number, start.pos), (end.file_number, end.pos)
+            if high > (self._head.file_number, self._head.pos) or start.epoch != end.epoch:
+                return None
+            pieces = self._held.between(low, high)
+            if pieces is None or not start.prepared:
+                return pieces
+            if low < self._forgotten:
+                return None
+            parts = self._within(low, high)
+            earlier: list[RawEvents] = []
+            for _, prepared in self._committed(start, parts):
+                if prepared in start.prepared:
+                    number = number_of(prepared.file)
+                    held = self._held.between((number, prepared.start), (number, prepared.end))
+                    if held is None:
+                        return None
+                    earlier += held
+            return earlier + pieces
+
+    def boundaries(self, start: MySqlPosition, end: MySqlPosition, n: int) -> list[MySqlPosition]:
+        """Ends of at most `n` slices of about equal bytes of (start, end]; the last is `end`.
+
+        What is not indexed (any more) cannot be cut: it stays one slice.
+        """
+        with self._changed:
+            self._check()
+            low, high = (start.file_number, start.pos), (end.file_number, end.pos)
+            parts = self._within(low, high)
+            if n <= 1 or not parts:
+                return [end]
+            open_ = OpenTransactions(start.prepared)
+            sizes = np.concatenate([p.sizes(open_)[0] for p in parts]).cumsum()
+            cuts = set(np.searchsorted(sizes, sizes[-1] * np.arange(1, n) / n).tolist())
+            cuts.discard(len(sizes) - 1)
+            found, done, position = [], 0, start
+            for part in parts:
+                begun = 0
+                for cut in sorted(c - done for c in cuts if done <= c < done + len(part.rows)):
+                    position = self._position(position, [part.part(begun, cut + 1)])
+                    found.append(position)
+                    begun = cut + 1
+                if begun < len(part.rows):
+                    position = self._position(position, [part.part(begun, len(part.rows))])
+                done += len(part.rows)
+            return [*found, end]
+
+    def xa_between(self, start: MySqlPosition, end: MySqlPosition) -> list[XaMark] | None:
+        """What prepares and ends XA transactions in (start, end], None if that is not indexed (any more)."""
+        with self._changed:
+            self._check()
+            low, high = (start.file_number, start.pos), (end.file_number, end.pos)
+            if low < self._forgotten or high > (self._head.file_number, self._head.pos):
+                return None
+            return [mark for part in self._within(low, high) for mark in part.xa]
+
+    def lag_bytes(self, position: MySqlPosition) -> int:
+        """Bytes of log behind `position` on the server, at most a second old.
+
+        Raises:
+            SourceError: the server does not tell.
+        """
+        with self._status_lock:
+            if self._status is None or time.monotonic() - self._status[0] > _STATUS_AGE_S:
+                self._status = self._status_asked.run(_ask, "asking where the log ends")
+            _, (file, pos), files = self._status
+        number = position.file_number
+        if number_of(file) == number:
+            return max(0, pos - position.pos)
+        sizes = {number_of(log.name): log.size for log in files}
+        between = sum(size for other, size in sizes.items() if number < other < number_of(file))
+        return max(0, sizes.get(number, position.pos) - position.pos) + between + pos
+
+    def caught_up(self, position: MySqlPosition) -> bool:
+        """Whether the log ended at `position` a moment ago."""
+        return self.lag_bytes(position) == 0
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until there is more than `end_after` last told; whether there is."""
+        with self._changed:
+            self._check()
+            self._changed.wait_for(lambda: self._failure is not None or self._has_news(), timeout_s)
+            return self._has_news()
+
+    def _has_news(self) -> bool:
+        return (self._head.file_number, self._head.pos) > self._told
+
+    def close(self) -> None:
+        """Stop following."""
+        with self._changed:
+            self._closed.set()
+            stream, thread = self._stream, self._thread
+            self._changed.notify_all()
+        if stream is not None:
+            stream.close()
+        if thread is not None:
+            thread.join(10)
+        with self._status_lock:
+            self._status_asked.close()
+
+    def _check(self) -> None:
+        """Start the thread, or raise what ended it."""
+        if self._closed.is_set():
+            raise StateError("the log is not followed any more", "the follower was closed")
+        if self._failure is not None:
+            raise self._failure
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tailrace-log", daemon=True)
+            self._thread.start()
+
+    # -- the thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with self._changed:
+                if self._closed.is_set():
+                    return
+                self._stream = DumpStream(
+                    self._options,
+                    self._start.file,
+                    self._start.pos,
+                    blocking=True,
+                    server=self._start.server,
+                )
+            for block in self._stream.blocks():
+                done = self._index.feed(block)
+                with self._changed:
+                    self._held.add(block, done, self._index.open_since)
+                    if len(done.rows):
+                        self._append(done)
+                    self._changed.wait_for(self._may_go_on)
+                    if self._closed.is_set():
+                        return
+        except TailraceError as error:
+            self._fail(error)
+        finally:
+            if self._failure is None and not self._closed.is_set():
+                self._fail(StateError("the thread that follows the log ended", "by a defect: see its trace"))
+
+    def _may_go_on(self) -> bool:
+        return self._closed.is_set() or self._ahead < self._most_ahead
+
+    def _fail(self, error: TailraceError) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _append(self, done: Transactions) -> None:
+        rows = done.rows
+        self._segments.append(
+            _Segment(done.file, number_of(done.file), rows, tuple(done.ddl), tuple(done.xa))
+        )
+        self._ahead += int(rows[-1, END] - rows[0, START])
+        self._count(self._head_gtids, rows)
+        self._head_open.move(done.file, done.xa)
+        old = self._head
+        self._head = MySqlPosition(
+            done.file, int(rows[-1, END]), "", old.server, old.epoch, _last_ts_ms(rows, old.ts_ms)
+        )
+        self._changed.notify_all()
+
+
+def _ask(connection: pymysql.Connection[Any]) -> tuple[float, tuple[str, int], list[LogFile]]:
+    """When it was asked, where the log ends, and its files."""
+    return time.monotonic(), end_of_log(connection), binary_logs(connection)
+
+
+def _last_ts_ms(rows: np.ndarray, otherwise: int) -> int:
+    real: Iterator[int] = iter((rows[rows[:, TS_US] > 0, TS_US][-1:] // 1000).tolist())
+    return next(real, otherwise)

@@ -1,0 +1,347 @@
+"""Places in the log, found: its end, its oldest file, a GTID set, a time.
+
+All are transaction boundaries that carry the exact GTID set of the log up to them. That set is not the
+server's `@@gtid_executed`, which runs ahead of or behind any place one asks for: it is read from the log
+itself, a file's PREVIOUS_GTIDS and the GTID events after it, or from `performance_schema.log_status`,
+which gives both as of one moment where no XA transactions are in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import numpy as np
+import pymysql
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import ConfigError, PositionLostError, StateError
+from tailrace.model.table import TableId
+from tailrace.sources.mysql.binlog.dump import DumpStream
+from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
+from tailrace.sources.mysql.binlog.visibility import log_status, snapshot_position
+from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, server_facts
+from tailrace.sources.mysql.gtid import GtidSet, domain_source
+from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.wire import mariadb
+from tailrace.sources.mysql.wire.block import EventBlock
+from tailrace.sources.mysql.wire.kernels.boundaries import (
+    END,
+    FILE_START,
+    FLAGS,
+    GNO,
+    NO_TRANSACTION,
+    SOURCE,
+    START,
+    TS_US,
+)
+from tailrace.sources.mysql.wire.kernels.packets import HEADER
+from tailrace.sources.mysql.wire.transactions import TransactionIndex
+from tailrace.sources.mysql.xa.prepared import prepared_at
+
+T = TypeVar("T")
+
+#: A file's first event is stamped in whole seconds, and transactions a little before they are written.
+_STAMP_MARGIN_US = 2_000_000
+_DOING = "finding the starting position"
+
+
+def starting_position(options: SourceOptions) -> MySqlPosition:
+    """Where a new stream starts, by the option `startingPosition`, and which XA transactions are open there.
+
+    At `earliest`, what was prepared before the log begins is not in the log, and does not count.
+
+    Raises:
+        ConfigError: the place is no transaction boundary, or not understood.
+        PositionLostError: the server does not have the place (any more).
+        StateError: the server's log cannot go on from the GTID set.
+        PreflightError: XA transactions are in use, and the user may not see them.
+        SourceError: the server does not tell.
+        TransientSourceError: the server stayed away.
+    """
+    found = _starting_place(options)
+    if options.starting_position.lower() == "earliest":
+        return found
+    return replace(found, prepared=prepared_at(options, found))
+
+
+def _starting_place(options: SourceOptions) -> MySqlPosition:
+    kind, _, value = options.starting_position.partition(":")
+    match kind.lower():
+        case "file":
+            name, _, offset = value.rpartition(":")
+            return position_in_file(options, name, int(offset))
+        case "gtid":
+            return position_by_gtids(options, GtidSet.parse(value))
+        case "timestamp":
+            return position_by_time(options, _microseconds(value.strip()))
+        case "earliest":
+            return _scan(options, _files(options)[0].name, lambda _: 0)
+        case _:
+            found = log_end_position(options)
+            if found.gtids and _asking(options, _ends_xa_transactions):
+                scanned = _scan(options, found.file, lambda rows: _before(rows[:, END] > found.pos))
+                return replace(scanned, ts_ms=found.ts_ms)
+            return found
+
+
+def log_end_position(options: SourceOptions) -> MySqlPosition:
+    """The log's end now. Where XA transactions are in use its GTIDs may lack the last ones.
+
+    Raises:
+        PreflightError: the server writes no binary log.
+        SourceError: the server does not tell.
+        TransientSourceError: the server stayed away.
+    """
+
+    def ask(connection: pymysql.Connection[Any]) -> MySqlPosition | str:
+        if is_mariadb(connection):
+            file, pos = snapshot_position(connection)
+            gtids = _value(connection, f"SELECT BINLOG_GTID_POS('{file}', {pos})")
+            return MySqlPosition(file, pos, str(GtidSet.parse(gtids)), server_facts(connection).server_uuid)
+        found = log_status(connection)
+        if found is None:
+            return end_of_log(connection)[0]
+        facts = server_facts(connection)
+        gtids = str(GtidSet.parse(found[2])) if facts.gtid_mode else ""
+        return MySqlPosition(found[0], found[1], gtids, facts.server_uuid)
+
+    found = _asking(options, ask)
+    return found if isinstance(found, MySqlPosition) else _scan(options, found, lambda _: None)
+
+
+def _ends_xa_transactions(connection: pymysql.Connection[Any]) -> bool:
+    """Whether a MySQL was ever asked for XA COMMIT or XA ROLLBACK since it started.
+
+    They are below the position that log_status tells an instant before they are among its GTIDs. Asked after
+    log_status, this knows of all that the position counts.
+    """
+    if is_mariadb(connection):
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS WHERE Variable_name IN ('Com_xa_commit', 'Com_xa_rollback')")
+        return any(int(row[1]) for row in cursor.fetchall())
+
+
+def position_in_file(options: SourceOptions, file: str, pos: int) -> MySqlPosition:
+    """The position at an offset of a file. Raises as `starting_position`."""
+    found = _scan(options, file, lambda rows: _before(rows[:, END] > pos))
+    if found.pos < pos:
+        raise ConfigError(
+            f"`{file}:{pos}` is not between two transactions",
+            f"the last transaction before it ends at {found.pos}",
+            f'set startingPosition to "file:{file}:{found.pos}"',
+        )
+    return found
+
+
+def position_by_time(options: SourceOptions, at_us: int) -> MySqlPosition:
+    """The position before the first transaction committed at or after a time, else the log's end.
+
+    Args:
+        options: the server.
+        at_us: microseconds since 1970 UTC.
+
+    Raises:
+        PositionLostError: transactions of that time may have been purged.
+        SourceError: the server does not tell.
+        TransientSourceError: the server stayed away.
+    """
+    files = _files(options)
+    low, high = 0, len(files)  # files[:low] begin before the time, files[high:] do not
+    while low < high:
+        middle = (low + high) // 2
+        if _created_us(options, files[middle].name) + _STAMP_MARGIN_US < at_us:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        first = _scan(options, files[0].name, lambda _: 0)
+        if first.gtids or first.file_number > 1:
+            raise PositionLostError(
+                "the binary log does not reach back to the time asked for",
+                f"the oldest file is `{first.file}`; purged GTIDs are `{first.gtids}`",
+                "ask for a later time, or for earliest or initial",
+            )
+    for log in files[max(low - 1, 0) :]:
+        found, stopped = _walk(options, log.name, lambda rows: _before(_late(rows, at_us)))
+        if stopped or log == files[-1]:
+            return found
+    raise AssertionError("the list of files is never empty")
+
+
+def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
+    """The position up to which the log holds exactly `gtids` (purged ones included).
+
+    Raises:
+        PositionLostError: the log no longer holds what comes after them.
+        StateError: the log has them in an order that no position divides, or lacks some.
+        SourceError: the server does not tell.
+        TransientSourceError: the server stayed away.
+    """
+    executed = GtidSet.parse(_asking(options, lambda c: _value(c, server_facts(c).executed_gtids_sql)))
+    if missing := gtids.subtract(executed):
+        raise StateError(
+            "the server has not executed all GTIDs asked for",
+            f"it lacks `{missing}`",
+            "wait until it has caught up with its own source, or take the right server",
+        )
+    for log in reversed(_files(options)):
+        before = _scan(options, log.name, lambda _: 0)
+        held = GtidSet.parse(before.gtids)
+        if not held.is_subset(gtids):
+            continue
+        found = _scan_by_gtids(options, log.name, gtids)
+        if GtidSet.parse(found.gtids) != gtids:
+            later = gtids.subtract(GtidSet.parse(found.gtids))
+            raise StateError(
+                "no position of this server's log divides it as the GTID set does",
+                f"`{later}` come after others that are not in the set"
+                if later
+                else f"it has `{found.gtids}` where `{gtids}` is asked for",
+                "a replica keeps its source's order with replica_preserve_commit_order = ON",
+            )
+        return found
+    lost = held.subtract(gtids)
+    raise PositionLostError(
+        "the binary log no longer holds all transactions after the GTID set",
+        f"purged are `{lost}`",
+        "begin a new stream with a new checkpoint (startingPosition initial)",
+    )
+
+
+def _asking(options: SourceOptions, ask: Callable[[pymysql.Connection[Any]], T]) -> T:
+    def operation() -> T:
+        with closing(connect(options, purpose=_DOING)) as connection:
+            return ask(connection)
+
+    return retrying(options, operation, _DOING)
+
+
+def _value(connection: pymysql.Connection[Any], statement: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return str(one(cursor)[0])
+
+
+def _files(options: SourceOptions) -> list[LogFile]:
+    files = _asking(options, binary_logs)
+    if not files:
+        raise PositionLostError("the server has no binary log files")
+    return files
+
+
+def _before(found: np.ndarray) -> int | None:
+    """How many rows come before the first true one; None: all."""
+    at = int(found.argmax()) if len(found) else 0
+    return at if len(found) and found[at] else None
+
+
+def _late(rows: np.ndarray, at_us: int) -> np.ndarray:
+    late: np.ndarray = (rows[:, TS_US] >= at_us) & (rows[:, FLAGS] & NO_TRANSACTION == 0)
+    return late
+
+
+def _scan(options: SourceOptions, file: str, stop: Callable[[np.ndarray], int | None]) -> MySqlPosition:
+    return _walk(options, file, stop)[0]
+
+
+def _scan_by_gtids(options: SourceOptions, file: str, gtids: GtidSet) -> MySqlPosition:
+    index = TransactionIndex(_nothing)
+
+    def stop(rows: np.ndarray) -> int | None:
+        for at, (source, number, flags) in enumerate(rows[:, [SOURCE, GNO, FLAGS]].tolist()):
+            if flags & NO_TRANSACTION:
+                continue
+            if source < 0 or not gtids.contains(index.sources[source], number):
+                return at
+        return None
+
+    return _walk(options, file, stop, index)[0]
+
+
+def _walk(
+    options: SourceOptions,
+    file: str,
+    stop: Callable[[np.ndarray], int | None],
+    index: TransactionIndex | None = None,
+) -> tuple[MySqlPosition, bool]:
+    """Walk a file's transactions from its head on.
+
+    Args:
+        options: the server.
+        file: the log file.
+        stop: given rows of transactions (not of the file's head), how many to walk over before
+            stopping; None to go on.
+        index: indexes the file; fresh.
+
+    Returns:
+        The position reached, and whether `stop` stopped there.
+    """
+    server = _asking(options, lambda c: server_facts(c).server_uuid)
+    index = index or TransactionIndex(_nothing)
+    stream = DumpStream(options, file, 4, blocking=False, server=server)
+    gtids, pos, ts_us, stopped = GtidSet(), 4, 0, False
+    with closing(stream.blocks()) as blocks:
+        for block in blocks:
+            if block.file != file:
+                break
+            rows = index.feed(block).rows
+            if len(rows) and rows[0, FLAGS] & FILE_START:
+                gtids = _previous_gtids(block, int(rows[0, START]), int(rows[0, END]))
+                pos = int(rows[0, END])
+                rows = rows[1:]
+            count = stop(rows) if len(rows) or pos > 4 else None
+            stopped = count is not None
+            rows = rows[:count]
+            if len(rows):
+                pos = int(rows[-1, END])
+                ts_us = int(next(iter(rows[rows[:, TS_US] > 0, TS_US][-1:]), ts_us))
+            for source in np.unique(rows[:, SOURCE]).tolist():
+                if source >= 0:
+                    gtids.add_numbers(index.sources[source], rows[rows[:, SOURCE] == source, GNO])
+            if stopped:
+                break
+    return MySqlPosition(file, pos, str(gtids), server, ts_ms=ts_us // 1000), stopped
+
+
+def _nothing(table: TableId) -> bool:  # noqa: ARG001
+    return False
+
+
+def _previous_gtids(block: EventBlock, start: int, end: int) -> GtidSet:
+    base = block.start - block.pos
+    trailer = 4 if block.checksum else 0
+    body = block.buffer[base + start + HEADER : base + end - trailer].tobytes()
+    if block.buffer[base + start + 4] == mariadb.GTID_LIST:
+        last = mariadb.gtid_list(body)
+        return GtidSet((domain_source(domain, server), 1, number + 1) for domain, server, number in last)
+    return GtidSet.decode(body)
+
+
+def _created_us(options: SourceOptions, file: str) -> int:
+    """When the file was begun: the time of its first event, in microseconds."""
+    stream = DumpStream(options, file, 4, blocking=False)
+    with closing(stream.blocks()) as blocks:
+        for block in blocks:
+            header = block.buffer[block.start : block.start + 4].tobytes()
+            return int.from_bytes(header, "little") * 1_000_000
+    raise PositionLostError(f"the binary log `{file}` is empty")
+
+
+def _microseconds(text: str) -> int:
+    if text.isdecimal():
+        return int(text) * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            "option `startingPosition` is wrong",
+            f"found the time `{text}`, allowed: 2026-01-31T12:00:00Z or epoch milliseconds",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1_000_000)

@@ -1,0 +1,257 @@
+"""Waiting until what is in the log can be seen by a SELECT.
+
+A transaction is in the binary log before it is committed in the engine: for up to
+`binlog_group_commit_sync_delay`, and with lossless semi-synchronous replication for as long as a replica
+takes to answer. A SELECT in between does not see it, though `SHOW BINARY LOG STATUS` counts it. Rows
+"as of P" are only right if every transaction up to P is visible first. Four ways to know:
+
+    GTID         WAIT_FOR_EXECUTED_GTID_SET(every GTID in the log up to P): a GTID enters the executed set
+                 when its transaction has become visible
+    LOG_STATUS   performance_schema.log_status has reached P: reading it stops commits for a moment, so
+                 its position has nothing pending below it
+    SNAPSHOT     MariaDB: a transaction begun WITH CONSISTENT SNAPSHOT knows the log's position that it sees
+                 (binlog_snapshot_position); what one sees, every later SELECT sees
+    HEARTBEAT    a transaction of our own, logged after P, is committed: commits happen in log order
+                 (binlog_order_commits), so all before it are committed too
+
+All but the first are blind to XA transactions, which both products commit in the engine outside of that
+order: the driver waits for those (`ending.py`).
+
+Without any of them a snapshot cannot be exact, and `wait_visible` refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import pymysql
+from pymysql.constants import ER
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import PreflightError, TransientSourceError
+from tailrace.sources.mysql.binlog.logfiles import end_of_log, no_log
+from tailrace.sources.mysql.connection import is_mariadb, one, server_facts, translate
+from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.snapshot.literal import identifier
+
+_SHORTEST_POLL_S, _LONGEST_POLL_S = 0.002, 0.1
+#: Rows of the heartbeat table: tasks that wait at once rarely write the same.
+_HEARTBEAT_ROWS = 64
+_NOT_ALLOWED = frozenset(
+    {
+        ER.SPECIFIC_ACCESS_DENIED_ERROR,
+        ER.TABLEACCESS_DENIED_ERROR,
+        ER.DBACCESS_DENIED_ERROR,
+        ER.NO_SUCH_TABLE,
+        ER.BAD_DB_ERROR,
+    }
+)
+
+
+class Barrier(StrEnum):
+    """How to know that a position is visible."""
+
+    GTID = "gtid"
+    LOG_STATUS = "log_status"
+    SNAPSHOT = "snapshot"
+    HEARTBEAT = "heartbeat"
+    NONE = "none"
+
+
+def barrier_kind(connection: pymysql.Connection[Any], options: SourceOptions) -> Barrier:
+    """The best barrier this server and user have.
+
+    Raises:
+        TransientSourceError: the connection is lost.
+        SourceError: the server does not answer as expected.
+    """
+    if is_mariadb(connection):
+        return Barrier.SNAPSHOT
+    if server_facts(connection).gtid_mode:
+        return Barrier.GTID
+    if log_status(connection) is not None:
+        return Barrier.LOG_STATUS
+    if options.heartbeat_table and _commits_in_order(connection):
+        return Barrier.HEARTBEAT
+    return Barrier.NONE
+
+
+def wait_visible(
+    connection: pymysql.Connection[Any],
+    options: SourceOptions,
+    position: MySqlPosition,
+    timeout_s: float,
+) -> None:
+    """Return when every transaction up to `position` is visible to a SELECT of this server.
+
+    Args:
+        connection: to the server that will be read.
+        options: which heartbeat table may be written.
+        position: a position in this server's log.
+        timeout_s: seconds to wait at most.
+
+    Raises:
+        TransientSourceError: it is not visible yet after `timeout_s`.
+        PreflightError: the server gives no way to know.
+        SourceError: the server refuses.
+    """
+    # a position that carries GTIDs says by itself that they work: no questions before each SELECT
+    by_gtid = position.gtids and not is_mariadb(connection)
+    kind = Barrier.GTID if by_gtid else barrier_kind(connection, options)
+    try:
+        match kind:
+            case Barrier.GTID:
+                _wait_for_gtids(connection, position, timeout_s)
+            case Barrier.LOG_STATUS:
+                _wait_until(lambda: log_status(connection), position, timeout_s)
+            case Barrier.SNAPSHOT:
+                _wait_until(lambda: snapshot_position(connection), position, timeout_s)
+            case Barrier.HEARTBEAT:
+                _write_heartbeat(connection, str(options.heartbeat_table))
+            case Barrier.NONE:
+                raise _no_barrier(options)
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, f"waiting for `{position}` to become visible") from error
+
+
+def high_watermark(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+    """File and offset of the log's end, asked after a SELECT: all it saw lies below.
+
+    Raises:
+        SourceError: the server does not tell.
+        TransientSourceError: the connection is lost.
+    """
+    return end_of_log(connection)
+
+
+def log_status(connection: pymysql.Connection[Any]) -> tuple[str, int, str] | None:
+    """(file, offset, executed GTIDs) with nothing pending below them; None where it may not be read.
+
+    Raises:
+        TransientSourceError: the connection is lost.
+        SourceError: the server refuses for a reason other than privileges.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT local FROM performance_schema.log_status")
+            row = cursor.fetchone()
+    except (pymysql.err.MySQLError, OSError) as error:
+        if isinstance(error, pymysql.err.MySQLError) and error.args[:1] and error.args[0] in _NOT_ALLOWED:
+            return None
+        raise translate(error, "reading performance_schema.log_status") from error
+    if row is None:
+        return None
+    found = json.loads(row[0])
+    if "binary_log_file" not in found:
+        return None
+    return (
+        str(found["binary_log_file"]),
+        int(found["binary_log_position"]),
+        str(found.get("gtid_executed", "")).replace("\n", ""),
+    )
+
+
+def snapshot_position(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+    """File and offset of the log that a snapshot made now is as of. MariaDB only.
+
+    Raises:
+        PreflightError: the server writes no binary log.
+        TransientSourceError: the connection is lost.
+        SourceError: the server refuses.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+            found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+            cursor.execute("ROLLBACK")
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "asking which position of the log is visible") from error
+    if not found.get("binlog_snapshot_file"):
+        raise no_log()
+    return found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
+
+
+def _late(position: MySqlPosition, timeout_s: float) -> TransientSourceError:
+    return TransientSourceError(
+        f"the transactions up to `{position}` are not visible yet",
+        f"waited {timeout_s:g} s; they are in the binary log, but not committed",
+        "look at binlog_group_commit_sync_delay and at semi-synchronous replicas that do not answer",
+    )
+
+
+def _wait_for_gtids(connection: pymysql.Connection[Any], position: MySqlPosition, timeout_s: float) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (position.gtids, timeout_s))
+        if one(cursor)[0]:
+            raise _late(position, timeout_s)
+
+
+def _wait_until(
+    visible: Callable[[], tuple[str, int, *tuple[str, ...]] | None], position: MySqlPosition, timeout_s: float
+) -> None:
+    """Poll until what is `visible` (a file, an offset) has reached `position`."""
+
+    def is_reached() -> bool:
+        found = visible()
+        if not found:
+            return False
+        return MySqlPosition(found[0], found[1]).order >= (0, position.file_number, position.pos)
+
+    if not poll(is_reached, timeout_s):
+        raise _late(position, timeout_s)
+
+
+def poll(is_done: Callable[[], bool], timeout_s: float) -> bool:
+    """Ask again and again, ever more rarely, until it is done or the time is over; whether it is done."""
+    deadline, pause = time.monotonic() + timeout_s, _SHORTEST_POLL_S
+    while not is_done():
+        if time.monotonic() + pause > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_POLL_S)
+    return True
+
+
+def _write_heartbeat(connection: pymysql.Connection[Any], table: str) -> None:
+    name = ".".join(identifier(part) for part in table.split(".", 1))
+    with connection.cursor() as cursor:
+        # an update that changes nothing is not logged: then it is no barrier
+        while not cursor.execute(
+            f"INSERT INTO {name} (id, ts) VALUES (CONNECTION_ID() %% %s, NOW(6)) "
+            "ON DUPLICATE KEY UPDATE ts = NOW(6)",
+            (_HEARTBEAT_ROWS,),
+        ):
+            time.sleep(_SHORTEST_POLL_S)
+
+
+def _commits_in_order(connection: pymysql.Connection[Any]) -> bool:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL VARIABLES LIKE 'binlog_order_commits'")
+            row = cursor.fetchone()
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "asking for binlog_order_commits") from error
+    return row is None or str(row[1]).upper() == "ON"  # MariaDB has no such setting and keeps order
+
+
+def _no_barrier(options: SourceOptions) -> PreflightError:
+    user = f"'{options.user}'@'%'"
+    return PreflightError(
+        "the server gives no way to know when a logged transaction can be read",
+        "gtid_mode is not ON, performance_schema.log_status may not be read, and "
+        + (
+            "binlog_order_commits is OFF"
+            if options.heartbeat_table
+            else "the option heartbeatTable is not set"
+        ),
+        "turn on GTIDs (enforce_gtid_consistency = ON, then gtid_mode step by step to ON); "
+        f"or GRANT BACKUP_ADMIN ON *.* TO {user}; GRANT SELECT ON performance_schema.log_status TO {user}; "
+        "or CREATE TABLE tailrace.heartbeat (id INT PRIMARY KEY, ts TIMESTAMP(6) NOT NULL); "
+        f"GRANT INSERT, UPDATE ON tailrace.heartbeat TO {user}; with heartbeatTable = tailrace.heartbeat "
+        "and SET PERSIST binlog_order_commits = ON",
+    )

@@ -1,0 +1,145 @@
+"""Preconditions of captured tables: readable, of known types, with a key, every change in the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import SchemaMismatchError
+from tailrace.sources.mysql import catalog
+from tailrace.sources.mysql.checks.probe import Probe
+from tailrace.sources.mysql.connection import MARIADB, Server
+from tailrace.sources.mysql.snapshot.literal import identifier, table_name
+from tailrace.sources.preflight import Finding, Severity
+
+#: From this version on the rows that a foreign key's CASCADE changes are in the log.
+_CASCADES_LOGGED = (9, 6, 0)
+
+
+class TableChecks:
+    """The checks of every captured table over one connection."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        connection: pymysql.Connection[Any],
+        probe: Probe,
+        server: Server,
+    ) -> None:
+        self._options = options
+        self._connection = connection
+        self._probe = probe
+        self._server = server
+        rows = probe.rows(
+            "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name FROM information_schema.TABLES"
+            " WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN"
+            " ('information_schema', 'mysql', 'performance_schema', 'sys') ORDER BY 1"
+        )
+        #: Captured tables that this user may see.
+        self._names = [str(row["name"]) for row in rows if options.captures(str(row["name"]))]
+
+    def run(self) -> Iterator[Finding]:
+        """Every finding, by table."""
+        for pattern in self._options.tables:
+            yield from self._pattern(pattern)
+        found, refused = self._described()
+        yield from refused
+        cascading = self._cascading()
+        for table in found:
+            yield from self._table(table, cascading)
+
+    def _described(self) -> tuple[list[catalog.CatalogTable], list[Finding]]:
+        """The captured tables, and a finding for each that cannot be described."""
+        try:
+            return catalog.tables(self._connection, self._options.captures, self._options.zero_dates.of), []
+        except SchemaMismatchError:
+            # The first is known: look at each for itself, to name all of them.
+            found: list[catalog.CatalogTable] = []
+            refused = []
+            for name in self._names:
+                try:
+                    found += catalog.tables(self._connection, name.__eq__, self._options.zero_dates.of)
+                except SchemaMismatchError as error:
+                    needed = (error.detail or "a supported type").removeprefix("supported: ")
+                    refused.append(
+                        Finding(f"table {name}", error.message, needed, error.hint or "", Severity.ERROR)
+                    )
+            return found, refused
+
+    def _pattern(self, pattern: str) -> Iterator[Finding]:
+        if not any(re.fullmatch(pattern, name) for name in self._names):
+            database = re.match(r"(\w+)\\?\.", pattern)
+            scope = f"{identifier(database[1])}.*" if database else "*.*"
+            yield Finding(
+                f"tables `{pattern}`",
+                "no table of that name, or none that this user may read",
+                "at least one table",
+                f"GRANT SELECT ON {scope} TO {self._probe.account};",
+                # More tables may come later, but one that matches nothing at all is most likely a slip.
+                Severity.ERROR if len(self._options.tables) == 1 or not self._names else Severity.WARNING,
+            )
+
+    def _table(self, table: catalog.CatalogTable, cascading: set[str]) -> Iterator[Finding]:
+        id_ = table.schema.id
+        check, quoted = f"table {id_}", table_name(id_)
+        fine = True
+        refusal = self._probe.refusal(f"SELECT * FROM {quoted} LIMIT 0")
+        if refusal:
+            fine = False
+            yield Finding(
+                check,
+                refusal,
+                "the privilege SELECT",
+                f"GRANT SELECT ON {quoted} TO {self._probe.account};",
+                Severity.ERROR,
+            )
+        if table.key_kind == "none":
+            fine = False
+            snapshot = self._options.starting_position in ("initial", "snapshot")
+            yield Finding(
+                check,
+                "no key",
+                "a primary key, or a UNIQUE index over whole NOT NULL columns"
+                + ("" if snapshot else ": without one its rows cannot be merged"),
+                f"ALTER TABLE {quoted} ADD COLUMN id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY;",
+                Severity.ERROR if snapshot else Severity.WARNING,
+            )
+        if table.engine.lower() != "innodb":
+            fine = False
+            yield Finding(
+                check,
+                f"storage engine {table.engine}",
+                "InnoDB, or a snapshot may hold rows that are not in the log yet",
+                f"ALTER TABLE {quoted} ENGINE = InnoDB;",
+                Severity.WARNING,
+            )
+        if str(id_) in cascading:
+            fine = False
+            yield Finding(
+                check,
+                "a foreign key with CASCADE or SET NULL, whose changes are not in this server's log",
+                "no such foreign key, or changes are missed"
+                if self._server.flavor == MARIADB
+                else "MySQL 9.6 or later with innodb_native_foreign_keys = OFF, or changes are missed",
+                "",
+                Severity.WARNING,
+            )
+        if fine:
+            yield Finding(check, f"key {', '.join(table.schema.key)}", "")
+
+    def _cascading(self) -> set[str]:
+        """Tables whose rows change with those of another one, without a trace in the log."""
+        native = self._probe.variables.get("innodb_native_foreign_keys", "OFF")
+        mysql = self._server.flavor != MARIADB
+        if mysql and self._server.version >= _CASCADES_LOGGED and native.upper() == "OFF":
+            return set()
+        rows = self._probe.rows(
+            "SELECT CONCAT(CONSTRAINT_SCHEMA, '.', TABLE_NAME) AS name"
+            " FROM information_schema.REFERENTIAL_CONSTRAINTS"
+            " WHERE UPDATE_RULE IN ('CASCADE', 'SET NULL') OR DELETE_RULE IN ('CASCADE', 'SET NULL')"
+        )
+        return {str(row["name"]) for row in rows}

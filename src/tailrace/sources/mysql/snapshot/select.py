@@ -1,0 +1,82 @@
+"""Reading a key range page by page, in key order, with bounded memory whatever the range holds.
+
+Each page is one SELECT from where the last one ended (keyset paging: never an OFFSET, never an open
+transaction). A page ends after `page_rows` rows or `page_bytes` bytes, at a row in any case. When bytes end
+it, what the server still sends is not waited for, and the next pages ask for fewer rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+
+from tailrace.model.split import Key
+from tailrace.model.table import TableSchema
+from tailrace.sources.base import Page
+from tailrace.sources.mysql.snapshot.keys import last_key, order_by, range_condition
+from tailrace.sources.mysql.snapshot.literal import identifier, table_name
+from tailrace.sources.mysql.snapshot.statement import Selection
+
+#: Bytes of packets after which a page ends.
+PAGE_BYTES = 32 << 20
+
+
+def select_pages(
+    connection: pymysql.Connection[Any],
+    table: TableSchema,
+    after: Key | None,
+    upto: Key | None,
+    page_rows: int,
+    *,
+    page_bytes: int = PAGE_BYTES,
+) -> Iterator[Page]:
+    """Read the range `(after, upto]`.
+
+    The pages' ranges follow each other without a gap from `after` to `upto`; there is at least one, and
+    any may be empty. Between pages the connection is free for other use.
+
+    Args:
+        connection: an idle connection; it may be made anew between pages.
+        table: the shape; its key orders the range.
+        after: keys above this one, None: from the first.
+        upto: keys at or below this one, None: to the last.
+        page_rows: most rows of a page.
+        page_bytes: most bytes of a page as the server sends it, unless a single row has more.
+
+    Raises:
+        TransientSourceError: the connection is lost.
+        SchemaMismatchError: the table has not this shape any more.
+        SourceError: the table has no key, or the server refuses.
+    """
+    limit = page_rows
+    while True:
+        statement = select_statement(table, after, upto, limit)
+        with Selection(connection, statement, table, batch_rows=limit, batch_bytes=page_bytes) as selection:
+            rows = next(selection, None)
+            cut = not selection.ended
+        if rows is None or (not cut and len(rows) < limit):
+            yield Page(_none(table) if rows is None else rows, after, upto)
+            return
+        last = last_key(rows, table)
+        yield Page(rows, after, last)
+        if last == upto:
+            return
+        after = last
+        limit = len(rows) if cut else min(page_rows, 2 * limit)
+
+
+def select_statement(table: TableSchema, after: Key | None, upto: Key | None, limit: int | None) -> str:
+    """The SELECT of all columns of the rows in `(after, upto]`, in key order, `limit` at most."""
+    columns = ", ".join(identifier(c.name) for c in table.columns)
+    return (
+        f"SELECT {columns} FROM {table_name(table.id)} "
+        f"WHERE {range_condition(table, after, upto)} {order_by(table)}"
+        + ("" if limit is None else f" LIMIT {limit}")
+    )
+
+
+def _none(table: TableSchema) -> pa.StructArray:
+    return pa.array([], table.arrow)

@@ -1,0 +1,348 @@
+"""The driver's view of the log: one thread that reads the stream's slot and notes transactions, never rows.
+
+    stream ──bytes──> LogIndex ──transactions──> end_after ──> batches' ends
+                         └───────bytes───────> HeldLog ──────> the events that travel in splits
+
+A slot has one reader, and the server decodes for each anew from where the slot begins: so the thread reads
+once, and what it reads goes to the tasks. It runs ahead of what is asked for by HELD_BYTES; then it stops
+reading, and the server waits with it. A transaction larger than that is passed over: its bytes are thrown
+away as they come, and the task that is to have them reads them by a copy of the slot, piece by piece.
+
+What a committed batch covers is confirmed by the same thread, and not before: a stream that is started again
+begins at its last batch, and the slot has all since then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from pg8000.exceptions import DatabaseError, InterfaceError
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import StateError, TailraceError
+from tailrace.model.table import TableId
+from tailrace.sources.postgres.connection import retrying, translate
+from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.replication.held import HeldLog
+from tailrace.sources.postgres.replication.incoming import Incoming
+from tailrace.sources.postgres.replication.stream import ReplicationStream
+from tailrace.sources.postgres.replication.timeline import History
+from tailrace.sources.postgres.wire.index import Indexed
+from tailrace.sources.postgres.wire.kernels import boundaries as bd
+
+#: Bytes that are held for batches to come; and the most of one batch, which travels within its split.
+HELD_BYTES = 48 << 20
+BATCH_BYTES = 16 << 20
+#: How often the server hears of us while we do not read, seconds.
+_REST_S = 5.0
+#: How long the events of a repeated batch may be on their way before its task reads them by itself, seconds.
+_REPEAT_S = 5.0
+
+
+@dataclass(frozen=True)
+class WalRange:
+    """How far a batch may go.
+
+    Args:
+        end: its end.
+        changes: whether a captured table changed in it.
+        shape_ahead: whether the next transaction behind it is known to have a table with another shape.
+    """
+
+    end: PostgresPosition
+    changes: bool
+    shape_ahead: bool = False
+
+
+class WalFollower:
+    """Follows the log from a position on; safe to use from several threads.
+
+    Args:
+        options: the server and the limits.
+        start: where it begins.
+        wanted: whether a table is captured; called by the thread.
+        binary: whether values are wanted in binary form.
+        connected: is told whose log is read now, whenever a connection was made; called by the thread.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        start: PostgresPosition,
+        wanted: Callable[[TableId], bool],
+        *,
+        binary: bool,
+        connected: Callable[[History], None] = lambda _: None,
+    ) -> None:
+        self._options = options
+        self._wanted = wanted
+        self._start = start
+        self._binary = binary
+        self._connected = connected
+        self._changed = threading.Condition()
+        #: Transactions above what was confirmed, in log order: rows as `LogIndex` gives them.
+        self._txns: deque[np.ndarray] = deque()
+        self._held = HeldLog(HELD_BYTES // 2)
+        self._head = start.lsn
+        self._confirmed: PostgresPosition | None = None
+        #: Of the log that is read, None before it is; older than the server after the connection was lost.
+        self._history: History | None = None
+        self._incoming: Incoming | None = None
+        self._stream: ReplicationStream | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: TailraceError | None = None
+        self._closed = False
+        #: Offset behind the last transaction that has ended.
+        self._ended = 0
+
+    def check(self) -> None:
+        """Begin to follow; raise what has ended it."""
+        with self._changed:
+            self._check()
+
+    def head(self) -> PostgresPosition:
+        """The server has decoded all below."""
+        with self._changed:
+            return self._at(self._head)
+
+    def has_changes_after(self, start: PostgresPosition) -> bool:
+        """Whether a published table has changed behind `start`, as far as is known."""
+        with self._changed:
+            self._check()
+            return _has_changes(self._between(start.lsn, self._head))
+
+    def end_after(
+        self,
+        start: PostgresPosition,
+        *,
+        upto: int | None,
+        max_bytes: int | None,
+        max_rows: int | None,
+    ) -> WalRange | None:
+        """Where the batch that begins at `start` ends; None when nothing is behind it yet.
+
+        Args:
+            start: where it begins.
+            upto: it ends there at the latest.
+            max_bytes: it ends with the first transaction at or past so many bytes.
+            max_rows: the same for changes.
+        """
+        with self._changed:
+            self._check()
+            limit = self._head if upto is None else min(self._head, upto)
+            if limit <= start.lsn:
+                return None
+            rows = self._between(start.lsn, limit)
+            cut = _cut(rows, max_bytes, max_rows)
+            if cut == 0:
+                return WalRange(self._at(limit, start.ts_ms), changes=False)
+            whole = cut == len(rows)
+            end = limit if whole else int(rows[cut - 1, bd.END_LSN])
+            return WalRange(
+                self._at(end, int(rows[cut - 1, bd.TS_US]) // 1000 or start.ts_ms),
+                _has_changes(rows[:cut]),
+                not whole and bool(rows[cut, bd.FLAGS] & bd.HAS_RELATION),
+            )
+
+    def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
+        """The bytes of the transactions in (start, end]; None when they are not all held.
+
+        Raises:
+            PositionLostError: the batch was planned by another log, of a server that was replaced.
+        """
+        with self._changed:
+            self._check()
+            if start.lsn < self._start.lsn:
+                return None
+            # a batch that is repeated was planned by another process: what it holds may be on its way
+            self._changed.wait_for(lambda: self._failure is not None or self._head >= end.lsn, _REPEAT_S)
+            self._require(end)
+            if self._head < end.lsn or self._incoming is None:
+                return None
+            rows = self._between(start.lsn, end.lsn)
+            if not _has_changes(rows):
+                return b""
+            first, last = int(rows[0, bd.FROM]), int(rows[-1, bd.TO])
+            held = self._held.between(first, last)
+            return None if held is None else self._incoming.index.preamble(first) + held
+
+    def leads_to(self, position: PostgresPosition) -> bool:
+        """Whether the log that is read may come to `position`: False when its server was replaced."""
+        with self._changed:
+            return self._history is None or self._history.leads_to(position)
+
+    def wait_until(self, lsn: int, timeout_s: float | None) -> bool:
+        """Wait until the server has decoded all below `lsn`; whether it has."""
+        with self._changed:
+            self._check()
+            self._changed.wait_for(lambda: self._failure is not None or self._head >= lsn, timeout_s)
+            self._check()
+            return self._head >= lsn
+
+    def confirm(self, position: PostgresPosition) -> None:
+        """Nothing below `position` is needed any more.
+
+        Raises:
+            PositionLostError: it is of another log than is read, of a server that was replaced.
+        """
+        lsn = position.lsn
+        with self._changed:
+            if self._confirmed is not None and lsn <= self._confirmed.lsn:
+                return
+            self._require(position)
+            self._confirmed = position
+            while self._txns and int(self._txns[0][-1, bd.COMMIT_LSN]) < lsn:
+                done = int(self._txns.popleft()[-1, bd.TO])
+                self._held.let_go(done)
+                if self._incoming is not None:
+                    self._incoming.index.forget(done)
+            if self._stream is not None:
+                self._stream.confirm(lsn)
+                self._stream.wake()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop following."""
+        with self._changed:
+            self._closed = True
+            thread = self._thread
+            if self._stream is not None:
+                self._stream.wake()
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join(10)
+
+    # ---- inside; the lock is held ----
+
+    def _at(self, lsn: int, ts_ms: int = 0) -> PostgresPosition:
+        if self._history is None:
+            return replace(self._start, lsn=lsn, ts_ms=ts_ms)
+        return self._history.position(lsn, ts_ms)
+
+    def _require(self, position: PostgresPosition) -> None:
+        """Refuse a position that the log does not have, if one is read just now."""
+        if self._stream is not None:
+            self._stream.history.require(position, self._options, self._head)
+
+    def _between(self, start: int, end: int) -> np.ndarray:
+        """The transactions in (start, end]."""
+        parts = [
+            rows[(rows[:, bd.COMMIT_LSN] >= start) & (rows[:, bd.COMMIT_LSN] < end)] for rows in self._txns
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, bd.COLUMNS), np.int64)
+
+    def _check(self) -> None:
+        """Start the thread, or raise what ended it."""
+        self._require_open()
+        if self._failure is not None:
+            raise self._failure
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tailrace-log", daemon=True)
+            self._thread.start()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StateError("the log is not followed any more", "the follower was closed")
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        doing = "following the log"
+        try:
+            start = self._start
+            while not self._is_closed():
+                try:
+                    self._follow(start)
+                except (TailraceError, DatabaseError, InterfaceError, OSError) as error:
+                    failure = translate(error, doing)
+                    if not failure.retryable:
+                        raise failure from None if failure is error else error
+                    start = self._begin_again()
+        except TailraceError as error:
+            self._fail(error)
+        finally:
+            if self._failure is None and not self._closed:
+                self._fail(StateError("the thread that follows the log ended", "by a defect: see its trace"))
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _follow(self, start: PostgresPosition) -> None:
+        stream = retrying(self._options, lambda: self._open(start), "following the log", sleep=self._pause)
+        try:
+            with self._changed:
+                if self._confirmed is not None:
+                    stream.history.require(self._confirmed, self._options)
+                self._stream, self._history = stream, stream.history
+                incoming = self._incoming = Incoming(
+                    stream, self._wanted, start.lsn, self._options.wants_message
+                )
+                if self._confirmed is not None:
+                    stream.confirm(self._confirmed.lsn)
+            self._connected(stream.history)
+            while True:
+                came = incoming.next(60)
+                with self._changed:
+                    if came is not None:
+                        self._take(*came, incoming.head)
+                    while not self._closed and self._held.size >= HELD_BYTES:
+                        self._changed.wait(_REST_S)
+                        stream.tell()
+                    if self._closed:
+                        return
+        finally:
+            with self._changed:
+                self._stream = None
+            stream.close()
+
+    def _open(self, start: PostgresPosition) -> ReplicationStream:
+        self._require_open()
+        return ReplicationStream(self._options, start, binary=self._binary, own_slot=True)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but for no longer than the log is followed."""
+        with self._changed:
+            self._changed.wait_for(self._is_closed, seconds)
+
+    def _take(self, offset: int, data: bytes, found: Indexed, head: int) -> None:
+        if len(found.transactions):
+            self._txns.append(found.transactions)
+            self._ended = int(found.transactions[-1, bd.TO])
+        self._held.add(offset, data, self._ended)
+        self._head = head
+        self._changed.notify_all()
+
+    def _begin_again(self) -> PostgresPosition:
+        """Where to go on after the connection was lost: nothing is known but what was confirmed."""
+        with self._changed:
+            self._txns.clear()
+            self._held = HeldLog(HELD_BYTES // 2)
+            self._ended = 0
+            self._start = max(self._start, self._confirmed or self._start, key=lambda p: p.order)
+            self._head = self._start.lsn
+            self._changed.notify_all()
+            return self._start
+
+    def _fail(self, error: TailraceError) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+
+def _has_changes(rows: np.ndarray) -> bool:
+    return bool((rows[:, bd.FLAGS] & bd.HAS_WANTED).any())
+
+
+def _cut(rows: np.ndarray, max_bytes: int | None, max_rows: int | None) -> int:
+    """How many of the transactions a batch takes: no two shapes of a table, no more than the limits let."""
+    cut = len(rows)
+    most = BATCH_BYTES if max_bytes is None else min(max_bytes, BATCH_BYTES)
+    for sizes, bound in ((rows[:, bd.TO] - rows[:, bd.FROM], most), (rows[:, bd.ROWS], max_rows)):
+        if bound is not None:
+            cut = min(cut, int(np.searchsorted(sizes.cumsum(), bound)) + 1)
+    reshaped = np.flatnonzero(rows[1:cut, bd.FLAGS] & bd.HAS_RELATION)
+    return int(reshaped[0]) + 1 if len(reshaped) else cut

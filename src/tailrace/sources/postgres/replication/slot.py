@@ -1,0 +1,240 @@
+"""Replication slots: made, copied, looked at, dropped.
+
+    the stream's slot    holds the log from the last batch that is in the sink
+    a copy of it         temporary; a task reads a range of the log by it, beside the driver and others
+    a copy that is kept  temporary; holds the log for readers beside the stream (verify), who copy it in turn
+    a snapshot's slot    temporary; its consistent point is where an exported snapshot stands (`snapshots`)
+
+Source: PostgreSQL manual, "Streaming Replication Protocol", "Replication Management Functions",
+"pg_replication_slots".
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from pg8000.exceptions import DatabaseError
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import ConfigError, PositionLostError
+from tailrace.sources.postgres.connection import Connection, connect, sqlstate
+from tailrace.sources.postgres.literal import identifier, string
+from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
+from tailrace.sources.postgres.replication.timeline import History
+
+PLUGIN = "pgoutput"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot as it is.
+
+    Args:
+        name: its name.
+        plugin: its output plugin, "" for a physical one.
+        database: the database it is of.
+        active_pid: the process that reads it, None: nobody.
+        restart: where decoding begins again; None once it is lost.
+        confirmed: everything below is confirmed.
+        wal_status: reserved, extended, unreserved or lost.
+        left_bytes: WAL that may be written before it is lost; None: no limit.
+        held_bytes: WAL that it holds back.
+        end: the log's end.
+        reason: why it was invalidated, "" if it was not.
+        failover: whether standbys that copy slots copy it.
+    """
+
+    name: str
+    plugin: str
+    database: str
+    active_pid: int | None
+    restart: int | None
+    confirmed: int | None
+    wal_status: str
+    left_bytes: int | None
+    held_bytes: int
+    end: int
+    reason: str = ""
+    failover: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server has thrown away what it should hold."""
+        return self.wal_status == "lost" or bool(self.reason) or self.restart is None
+
+
+def read(connection: Connection, name: str) -> Slot | None:
+    """The slot called `name`, None if there is none. Raises pg8000's errors."""
+    reason = "coalesce(invalidation_reason, '')" if connection.version >= 17 else "''"
+    failover = "failover" if connection.version >= 17 else "false"
+    end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"
+    found = connection.rows(
+        "SELECT slot_name::text, coalesce(plugin, '')::text, coalesce(database, '')::text, active_pid,"
+        " restart_lsn::text, confirmed_flush_lsn::text, coalesce(wal_status, '')::text, safe_wal_size::text,"
+        f" coalesce(pg_wal_lsn_diff({end}, restart_lsn), 0)::text, ({end})::text, {reason}::text,"
+        f" {failover}"
+        f" FROM pg_catalog.pg_replication_slots WHERE slot_name = {string(name)}"
+    )
+    if not found:
+        return None
+    name, plugin, database, pid, restart, confirmed, status, left, held, end, why, survives = found[0]
+    return Slot(
+        name,
+        plugin,
+        database,
+        pid,
+        parse_lsn(restart) if restart else None,
+        parse_lsn(confirmed) if confirmed else None,
+        status,
+        int(left) if left else None,
+        int(held),
+        parse_lsn(end),
+        why,
+        survives,
+    )
+
+
+def create(connection: Connection, name: str) -> int:
+    """Make the stream's slot on a walsender's connection; where it begins.
+
+    Waits for all transactions that write now. With 17 and later it survives a failover to a standby that
+    synchronizes slots.
+
+    Raises pg8000's errors.
+    """
+    failover = ", FAILOVER" if connection.version >= 17 and not in_recovery(connection) else ""
+    how = f"(SNAPSHOT 'nothing'{failover})" if connection.version >= 15 else "NOEXPORT_SNAPSHOT"
+    row = connection.rows(f"CREATE_REPLICATION_SLOT {identifier(name)} LOGICAL {PLUGIN} {how}")[0]
+    return parse_lsn(row[1])
+
+
+def create_for_snapshot(connection: Connection) -> tuple[int, str]:
+    """Make a temporary slot that exports a snapshot; its consistent point and the snapshot's name.
+
+    The snapshot can be imported until the connection is used again or ends. Waits for all transactions that
+    write now.
+
+    Raises pg8000's errors.
+    """
+    how = "(SNAPSHOT 'export')" if connection.version >= 15 else "EXPORT_SNAPSHOT"
+    name = f"tailrace_snapshot_{uuid.uuid4().hex[:12]}"
+    row = connection.rows(f"CREATE_REPLICATION_SLOT {identifier(name)} TEMPORARY LOGICAL {PLUGIN} {how}")[0]
+    return parse_lsn(row[1]), str(row[2])
+
+
+def copy(connection: Connection, name: str) -> str:
+    """Make a temporary copy of a slot that this walsender's connection may read; its name.
+
+    Raises:
+        PositionLostError: there is no such slot (any more).
+    """
+    copied = f"tailrace_copy_{uuid.uuid4().hex[:12]}"
+    try:
+        connection.rows(f"SELECT pg_copy_logical_replication_slot({string(name)}, {string(copied)}, true)")
+    except DatabaseError as error:
+        if sqlstate(error) in ("42704", "55000", "0A000"):
+            raise lost(name, str(error.args[0].get("M", ""))) from error
+        raise
+    return copied
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A temporary copy of the stream's slot that nobody reads, for others to copy.
+
+    Args:
+        name: its name.
+        connection: keeps it.
+    """
+
+    name: str
+    connection: Connection
+
+
+def keep(options: SourceOptions) -> Kept:
+    """A copy of the stream's slot, from where that begins now.
+
+    Raises:
+        PositionLostError: there is no such slot (any more).
+    """
+    connection = connect(options, purpose="keeping the log")
+    try:
+        return Kept(copy(connection, options.slot), connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def in_recovery(connection: Connection) -> bool:
+    """Whether the server is a standby."""
+    return bool(connection.value("SELECT pg_is_in_recovery()"))
+
+
+def require_from(
+    connection: Connection, options: SourceOptions, start: PostgresPosition, history: History
+) -> Slot:
+    """The stream's slot, which holds the log from `start` on.
+
+    Args:
+        connection: to the server.
+        options: name the slot.
+        start: where the stream is.
+        history: the server's.
+
+    Raises:
+        PositionLostError: it does not.
+        ConfigError: a slot of another kind has its name.
+    """
+    name = options.slot
+    slot = read(connection, name)
+    if slot is None:
+        why = "it does not exist (any more)"
+        if history.goes_beyond(start):
+            why += (
+                ": the server has been promoted, and a standby has the slot only if it has copied it "
+                "before (PostgreSQL 17 and later, sync_replication_slots = on)"
+            )
+        raise lost(name, why)
+    require_ours(slot, options)
+    if slot.is_lost:
+        why = slot.reason or "more WAL was written than max_slot_wal_keep_size lets it hold"
+        raise lost(name, f"the server has invalidated it: {why}")
+    if slot.confirmed is not None and slot.confirmed > start.lsn:
+        raise lost(
+            name,
+            f"it begins at {lsn_text(slot.confirmed)}, the stream is at {start}: it was made anew, or "
+            "something "
+            "else has read from it",
+        )
+    return slot
+
+
+def require_ours(slot: Slot, options: SourceOptions) -> None:
+    """Raises ConfigError if `slot` cannot serve the stream."""
+    if slot.plugin != PLUGIN or slot.database != options.database:
+        raise ConfigError(
+            f"replication slot `{slot.name}` cannot be used",
+            f"found plugin `{slot.plugin or 'none'}` of database `{slot.database}`, needed {PLUGIN} of "
+            f"`{options.database}`",
+            "set the option slotName to another name",
+        )
+
+
+def lost(name: str, why: str) -> PositionLostError:
+    """What to raise when the slot does not hold what the stream needs."""
+    return PositionLostError(
+        f"replication slot `{name}` no longer holds the log that the stream has to go on from",
+        why,
+        f"tailrace drop (or SELECT pg_drop_replication_slot('{name}'), if it is there), then begin a new "
+        "stream "
+        "with a new checkpoint",
+    )
+
+
+def drop(connection: Connection, name: str) -> bool:
+    """Remove the slot; whether it was there. Raises pg8000's errors."""
+    if read(connection, name) is None:
+        return False
+    connection.rows(f"SELECT pg_drop_replication_slot({string(name)})")
+    return True

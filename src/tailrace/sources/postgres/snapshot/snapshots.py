@@ -1,0 +1,186 @@
+"""Exported snapshots: the database exactly as of a position, for every task that imports one.
+
+A temporary slot's consistent point C and the snapshot that comes with it are the same moment: the snapshot
+shows
+the transactions that commit below C and no other, whether or not the server shows them to others yet (a
+commit
+that waits for a synchronous standby is in the log, and no ordinary SELECT sees it). So a batch that reads
+rows
+ends at C.
+
+    next ──thread: CREATE_REPLICATION_SLOT … EXPORT_SNAPSHOT──▶ pending ──▶ current, until the next is used
+
+Making one takes milliseconds, but waits for transactions that write at that moment, and for those that a
+long-running one held up: so it is made by a thread, and batches without rows go on meanwhile. The connection
+that
+made it stands still for as long as the snapshot is to be had; it holds back vacuum, so none is kept for
+longer
+than its batch needs.
+
+Source: PostgreSQL manual, "CREATE_REPLICATION_SLOT", "SET TRANSACTION SNAPSHOT".
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from dataclasses import dataclass, field
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import TailraceError
+from tailrace.sources.postgres.connection import Connection, connect, retrying
+from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.replication import slot, timeline
+from tailrace.sources.postgres.replication.timeline import History
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An exported snapshot.
+
+    Args:
+        lsn: it shows the transactions below.
+        name: to import it by.
+        connection: keeps it.
+        history: of the server that keeps it.
+        made_at: monotonic seconds.
+    """
+
+    lsn: int
+    name: str
+    connection: Connection
+    history: History
+    made_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def position(self) -> PostgresPosition:
+        """Where it stands."""
+        return self.history.position(self.lsn)
+
+    def shows(self, position: PostgresPosition) -> bool:
+        """Whether it is as of `position`."""
+        return self.lsn == position.lsn and self.history.leads_to(position)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the server still has it, as far as is known here."""
+        if not self.connection.is_open:
+            return False
+        readable, _, _ = select.select([self.connection.socket], [], [], 0)
+        return not readable  # the server speaks only to say that it ends the session
+
+
+class Snapshots:
+    """The snapshot that tasks may import now, and the next one in the making.
+
+    Args:
+        options: the server.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._changed = threading.Condition()
+        self._current: Snapshot | None = None
+        self._pending: Snapshot | None = None
+        self._failure: TailraceError | None = None
+        self._thread: threading.Thread | None = None
+        self._making: Connection | None = None
+        #: Counts requests that were overtaken: what was begun before is thrown away.
+        self._epoch = 0
+
+    def current(self) -> Snapshot | None:
+        """The one that was taken last, if it is still kept."""
+        with self._changed:
+            if self._current is not None and not self._current.is_kept:
+                self._let_go(self._current)
+                self._current = None
+            return self._current
+
+    def next(self, timeout_s: float) -> Snapshot | None:
+        """The one that is made next, None if it is not there in time: then it is made further.
+
+        Raises:
+            TailraceError: it cannot be made.
+        """
+        with self._changed:
+            if self._pending is not None and not self._pending.is_kept:
+                self._let_go(self._pending)
+                self._pending = None
+            if self._pending is None and self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._make, args=(self._epoch,), name="tailrace-snapshot", daemon=True
+                )
+                self._thread.start()
+            self._changed.wait_for(lambda: self._pending is not None or self._failure is not None, timeout_s)
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            return self._pending
+
+    def use(self, snapshot: Snapshot) -> Snapshot:
+        """What `next` gave becomes the current one; the one before is let go."""
+        with self._changed:
+            if snapshot is self._pending:
+                if self._current is not None:
+                    self._let_go(self._current)
+                self._current, self._pending = snapshot, None
+            return snapshot
+
+    def keep_those_of(self, history: History) -> None:
+        """Let go of what another server kept: it may have vanished without a word."""
+        with self._changed:
+            held = [s for s in (self._current, self._pending) if s is not None]
+        if any(s.history.started != history.started for s in held):
+            self.discard()
+
+    def discard(self) -> None:
+        """Let go of all, also of what is in the making."""
+        with self._changed:
+            self._epoch += 1
+            for snapshot in (self._current, self._pending):
+                if snapshot is not None:
+                    self._let_go(snapshot)
+            if self._making is not None:
+                self._making.break_off()
+            self._current = self._pending = self._failure = self._thread = self._making = None
+
+    def _make(self, epoch: int) -> None:
+        try:
+            made = retrying(self._options, lambda: self._attempt(epoch), "exporting a snapshot")
+        except TailraceError as error:
+            with self._changed:
+                if epoch == self._epoch:
+                    self._failure, self._thread = error, None
+                    self._changed.notify_all()
+            return
+        if made is None:
+            return
+        with self._changed:
+            if epoch != self._epoch:
+                self._let_go(made)
+                return
+            self._pending, self._thread, self._making = made, None, None
+            self._changed.notify_all()
+
+    def _attempt(self, epoch: int) -> Snapshot | None:
+        """A snapshot, None when it is not wanted any more."""
+        connection = connect(self._options, purpose="exporting a snapshot", replication=True)
+        with self._changed:
+            if epoch != self._epoch:
+                connection.close()
+                return None
+            self._making = connection
+        try:
+            history = timeline.read(connection, self._options)
+            lsn, name = slot.create_for_snapshot(connection)
+        except BaseException:
+            connection.close()
+            if epoch != self._epoch:
+                return None
+            raise
+        return Snapshot(lsn, name, connection, history)
+
+    @staticmethod
+    def _let_go(snapshot: Snapshot) -> None:
+        snapshot.connection.break_off()

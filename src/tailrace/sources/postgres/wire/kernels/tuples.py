@@ -1,0 +1,253 @@
+"""The kernel for row changes of one relation: tuples into the Arrow buffers of two images.
+
+    insert   relation 4, N, tuple
+    update   relation 4, [K or O, tuple,] N, tuple
+    delete   relation 4, K or O, tuple
+    tuple    number of columns 2, per column: n (NULL), u (unchanged, not sent), or t or b (text, binary),
+             length 4, bytes
+
+K is an old row of which only the replica identity's columns are sent (the others as NULL), O one that is
+whole. What of a new row is unchanged and stored out of line (TOAST) is not sent; it is taken from the old row
+if that is whole. Else it is not known: the row is without it, and all rows of a batch are without the same
+columns.
+
+Kernels are C-like; the rules are in `kernels.memory`.
+
+Source: PostgreSQL manual, "Logical Replication Message Formats" (TupleData).
+"""
+
+# mypy: disable-error-code="call-arg"
+# (mypy takes intrinsics to want their typing context)
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.kernels.columns import no_image
+from tailrace.kernels.memory import be32, entry, inline, ld8, ld64, same, set_bit, st8, st32, st64
+from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
+from tailrace.sources.postgres.wire.kernels.messages import (
+    DELETE,
+    EV_END,
+    EV_LSN,
+    EV_NUMBER,
+    EV_TXN,
+    EV_TYPE,
+    EV_WORDS,
+    UPDATE,
+)
+from tailrace.sources.postgres.wire.kernels.moments import signed32
+from tailrace.sources.postgres.wire.kernels.numeric import be16
+from tailrace.sources.postgres.wire.kernels.values import no_value, read_value
+from tailrace.sources.postgres.wire.outcome import MALFORMED, OK
+
+#: What became of a call of `decode_changes`.
+DONE, BATCH_FULL, BAD_CHANGE, BAD_VALUE = range(4)
+
+#: Words of the cursor. In and out: index of the change. Out: rows decoded, transactions among them, rows with
+#: an image before and after, column (counted through both images) and outcome of a value that could not be
+#: read, whether before images have the replica identity's columns only, whether after images lack columns.
+(CU_EVENT, CU_ROWS, CU_TXNS, CU_BEFORE, CU_AFTER, CU_COLUMN, CU_OUTCOME, CU_KEYS, CU_LACKS) = range(9)
+CU_WORDS = 10
+
+#: Words of the output block, all addresses: op (int8), index into the list of transactions (int32), LSN
+#: (int64) and number in its transaction (int32) per row; the list of transactions (int32); bitmaps of the
+#: rows that have an image before and after.
+OUT_OP, OUT_TXN, OUT_LSN, OUT_NUMBER, OUT_TXNS, OUT_BEFORE, OUT_AFTER = range(7)
+
+_KEY, _OLD, _NEW = (ord(c) for c in "KON")
+_NULL, _UNCHANGED, _TEXT, _BINARY = (ord(c) for c in "nutb")
+_WHOLE, _KEYS_ONLY = 1, 2
+
+
+def scratch_bytes(columns: int) -> int:
+    """Bytes of scratch memory that `decode_changes` needs: two rows of flags, where old values lie."""
+    return 2 * (columns + 8) + 16 * columns + 64
+
+
+@inline
+def _tuple(p, end, row, cols, ncol, olds, keep, lacks, cursor, tables):
+    """Read a tuple into row `row`: the address after it, 0 if it is bad (column and outcome: cursor).
+
+    `olds` is the address of (address, length << 8 | form) per column of the old row, 0 if that is not whole;
+    with `keep` they are written, else read. `lacks` is the address of a flag per column, set for those that
+    are not there, 0 if none may be missing.
+    """
+    st64(cursor + 8 * CU_COLUMN, -1)
+    if end - p < 2 or be16(p) != ncol:
+        return np.int64(0)
+    p += 2
+    for c in range(ncol):
+        st64(cursor + 8 * CU_COLUMN, c)
+        st64(cursor + 8 * CU_OUTCOME, MALFORMED)
+        if p >= end:
+            return np.int64(0)
+        form = ld8(p)
+        p += 1
+        d = cols + 64 * c
+        at = p
+        n = np.int64(0)
+        if form == _TEXT or form == _BINARY:
+            if end - p < 4:
+                return np.int64(0)
+            n = signed32(be32(p))
+            at = p + 4
+            if n < 0 or n > end - at:
+                return np.int64(0)
+            p = at + n
+        elif form == _UNCHANGED:
+            if lacks == 0:
+                return np.int64(0)
+            if olds != 0:
+                at = ld64(olds + 16 * c)
+                n = ld64(olds + 16 * c + 8) >> 8
+                form = ld64(olds + 16 * c + 8) & 255
+            else:
+                st8(lacks + c, 1)
+                st64(cursor + 8 * CU_LACKS, 1)
+                no_value(row, d)
+                continue
+        elif form != _NULL:
+            return np.int64(0)
+        if keep:
+            st64(olds + 16 * c, at)
+            st64(olds + 16 * c + 8, n << 8 | form)
+        if form == _NULL:
+            no_value(row, d)
+            continue
+        status = read_value(at, n, form == _TEXT, row, d, tables)
+        if status != OK:
+            st64(cursor + 8 * CU_OUTCOME, status)
+            return np.int64(0)
+    return p
+
+
+@entry("int64(int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64)")
+def decode_changes(
+    events, chosen, count, cursor, cols, ncol, variable, nvar, out, max_rows, max_bytes, scratch, tables
+):
+    """Decode changes of one relation until they end, or the batch is full.
+
+    Args:
+        events: records of changes (EV_ of `messages`).
+        chosen: indices of this relation's among them, int64.
+        count: how many these are.
+        cursor: where to go on, and what was done (CU_).
+        cols: descriptors of the before image's columns, then of the after image's.
+        ncol: columns.
+        variable: indices of the columns with offsets, int64.
+        nvar: their number.
+        out: addresses of what each row gets beside its images (OUT_).
+        max_rows: rows there is room for.
+        max_bytes: bytes of input after which the batch is full.
+        scratch: `scratch_bytes` of memory; its first flags tell after which columns the after images lack.
+        tables: TABLES.
+
+    Returns:
+        DONE, BATCH_FULL, or an error of the change at the cursor.
+    """
+    lacking = scratch  # of the batch
+    lacks = scratch + ncol + 8  # of the row
+    olds = scratch + 2 * (ncol + 8)
+    for j in range(ncol):
+        st8(lacking + j, 0)
+        st8(lacks + j, 0)
+    n = np.int64(0)
+    txns = np.int64(0)
+    befores = np.int64(0)
+    afters = np.int64(0)
+    used = np.int64(0)
+    last = np.int64(-1)
+    kind_before = np.int64(0)
+    batch_lacks = np.int64(0)
+    status = np.int64(DONE)
+    i = ld64(cursor + 8 * CU_EVENT)
+    after = cols + 64 * ncol
+    while i < count:
+        if n >= max_rows or (used >= max_bytes and n > 0):
+            status = np.int64(BATCH_FULL)
+            break
+        if n > 0 and ld64(chosen + 8 * i) < ld64(chosen + 8 * i - 8):
+            status = np.int64(BATCH_FULL)  # brought together with others: a batch is in log order
+            break
+        x = events + 8 * EV_WORDS * ld64(chosen + 8 * i)
+        p = ld64(x) + 4
+        end = ld64(x + 8 * EV_END)
+        what = ld64(x + 8 * EV_TYPE)
+        st64(cursor + 8 * CU_COLUMN, -1)
+        mark = ld8(p)  # a change has at least five bytes
+        p += 1
+        before = np.int64(0)
+        if mark == _KEY or mark == _OLD:
+            before = np.int64(_WHOLE if mark == _OLD else _KEYS_ONLY)
+            if befores > 0 and before != kind_before:
+                status = np.int64(BATCH_FULL)
+                break
+            p = _tuple(p, end, n, cols, ncol, olds, what == UPDATE and mark == _OLD, 0, cursor, tables)
+            if p == 0:
+                status = np.int64(BAD_VALUE)
+                break
+            if what == UPDATE:
+                if p >= end or ld8(p) != _NEW:
+                    status = np.int64(BAD_CHANGE)
+                    break
+                p += 1
+        elif mark != _NEW or what == DELETE:
+            status = np.int64(BAD_CHANGE)
+            break
+        else:
+            no_image(n, cols, variable, nvar)
+        if what == DELETE:
+            no_image(n, after, variable, nvar)
+        else:
+            st64(cursor + 8 * CU_LACKS, 0)
+            whole = olds if before == _WHOLE else np.int64(0)
+            p = _tuple(p, end, n, after, ncol, whole, False, lacks, cursor, tables)
+            if p == 0:
+                status = np.int64(BAD_VALUE)
+                if ld64(cursor + 8 * CU_COLUMN) >= 0:
+                    st64(cursor + 8 * CU_COLUMN, ld64(cursor + 8 * CU_COLUMN) + ncol)
+                break
+            row_lacks = ld64(cursor + 8 * CU_LACKS)
+            if afters > 0 and (row_lacks or batch_lacks) and not same(lacks, lacking, ncol):
+                status = np.int64(BATCH_FULL)
+            elif row_lacks and afters == 0:
+                batch_lacks = np.int64(1)
+                for j in range(ncol):
+                    st8(lacking + j, ld8(lacks + j))
+            if row_lacks:
+                for j in range(ncol):
+                    st8(lacks + j, 0)
+            if status == BATCH_FULL:
+                break
+        if p != end:
+            status = np.int64(BAD_CHANGE)
+            break
+        if before:
+            kind_before = before
+            set_bit(ld64(out + 8 * OUT_BEFORE), n)
+            befores += 1
+        if what != DELETE:
+            set_bit(ld64(out + 8 * OUT_AFTER), n)
+            afters += 1
+        txn = ld64(x + 8 * EV_TXN)
+        if txn != last:
+            st32(ld64(out + 8 * OUT_TXNS) + 4 * txns, txn)
+            txns += 1
+            last = txn
+        op = OP_UPDATE if what == UPDATE else OP_DELETE if what == DELETE else OP_CREATE
+        st8(ld64(out + 8 * OUT_OP) + n, op)
+        st32(ld64(out + 8 * OUT_TXN) + 4 * n, txns - 1)
+        st64(ld64(out + 8 * OUT_LSN) + 8 * n, ld64(x + 8 * EV_LSN))
+        st32(ld64(out + 8 * OUT_NUMBER) + 4 * n, ld64(x + 8 * EV_NUMBER))
+        used += end - ld64(x)
+        n += 1
+        i += 1
+    st64(cursor + 8 * CU_EVENT, i)
+    st64(cursor + 8 * CU_ROWS, n)
+    st64(cursor + 8 * CU_TXNS, txns)
+    st64(cursor + 8 * CU_BEFORE, befores)
+    st64(cursor + 8 * CU_AFTER, afters)
+    st64(cursor + 8 * CU_KEYS, kind_before == _KEYS_ONLY)
+    st64(cursor + 8 * CU_LACKS, batch_lacks)
+    return status

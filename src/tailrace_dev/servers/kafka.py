@@ -1,0 +1,145 @@
+"""Kafka brokers: one KRaft node from Maven Central's jars, run by the `java` that runs Spark.
+
+Broker and controller are one process. A broker that is killed and started again has the messages it had:
+what was written stands in the page cache.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import struct
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from tailrace.errors import TailraceError
+from tailrace_dev.servers.jars import jars, java, scala_library
+from tailrace_dev.servers.launch import launch
+from tailrace_dev.servers.program import Program, matches, run
+from tailrace_dev.servers.server import DevServer, ServerState, free_port
+
+_VERSION = "4.1.1"
+_PACKAGES = (f"org.apache.kafka:kafka_2.13:{_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+
+#: What a broker runs with unless the caller says otherwise.
+DEFAULTS = {
+    "num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # A consumer need not wait for others to come.
+    "group.initial.rebalance.delay.ms": "0",
+    "controlled.shutdown.enable": "false",
+}
+_JVM = (
+    "-Xmx384m",
+    "-XX:+UseSerialGC",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
+#: Key of the request that asks which versions of requests a broker speaks (Kafka protocol, "Api Keys").
+_API_VERSIONS = 18
+
+
+class KafkaServer(DevServer):
+    """A broker of one's own, without passwords."""
+
+    product = "kafka"
+    scheme = "kafka"
+    user = ""
+
+    @property
+    def bootstrap(self) -> str:
+        """The broker as clients' `bootstrap.servers` wants it."""
+        return f"{self.host}:{self.port}"
+
+    def _probe(self) -> str | None:
+        client = b"tailrace"
+        request = struct.pack(">hhih", _API_VERSIONS, 0, 1, len(client)) + client
+        try:
+            with socket.create_connection((self.host, self.port), timeout=2) as connection:
+                connection.sendall(struct.pack(">i", len(request)) + request)
+                answer = connection.recv(4)
+        except OSError as error:
+            return str(error)
+        return None if len(answer) == 4 else "it closed the connection"
+
+
+def start_kafka(
+    version: str | None = None,
+    port: int | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    detached: bool = False,
+) -> KafkaServer:
+    """Starts a new, empty Kafka broker.
+
+    Args:
+        version: leading part of the version wanted, e.g. `4.1`; None: the one there is.
+        port: TCP port on 127.0.0.1; None: a free one.
+        options: broker settings over DEFAULTS, e.g. `{"message.max.bytes": "20000"}`.
+        detached: whether it outlives this process.
+
+    Returns:
+        The running broker. As a context manager it is removed at the end of the block.
+
+    Raises:
+        TailraceError: no such broker can be had here, or it does not start.
+    """
+    if not matches(_VERSION, version):
+        raise TailraceError(f"no Kafka {version} can be had", f"there is {_VERSION}", "leave --version out")
+    command = [java(), *_JVM, "-cp", class_path()]
+
+    def prepare(state: ServerState) -> list[str]:
+        data = Path(state.data)
+        data.mkdir(parents=True)
+        settings = data / "server.properties"
+        lines = {**_placement(state), **DEFAULTS, **(options or {})}
+        settings.write_text("".join(f"{k}={v}\n" for k, v in lines.items()), encoding="utf-8")
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        run(
+            [
+                *command,
+                "-XX:TieredStopAtLevel=1",
+                "kafka.tools.StorageTool",
+                "format",
+                f"--cluster-id={cluster}",
+                f"--config={settings}",
+            ],
+            f"Kafka {_VERSION} could not make its data directory",
+        )
+        return ["kafka.Kafka", str(settings)]
+
+    return launch(KafkaServer, Program(command, _VERSION), port, detached=detached, prepare=prepare)
+
+
+def class_path() -> str:
+    """Where `java` finds the broker, and Kafka's own tools.
+
+    Raises:
+        TailraceError: the jars could not be had.
+    """
+    found = [*jars(f"kafka-{_VERSION}", _PACKAGES), scala_library()]
+    return os.pathsep.join(str(jar) for jar in found)
+
+
+def _placement(state: ServerState) -> dict[str, str]:
+    """Settings that say where a broker's data and ports are."""
+    controller = f"127.0.0.1:{free_port()}"
+    broker = f"127.0.0.1:{state.port}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{broker}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        "log.dirs": f"{state.data}/log",
+    }

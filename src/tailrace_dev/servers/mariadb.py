@@ -1,0 +1,158 @@
+"""MariaDB servers: `mariadbd` from PATH, else Debian's packages.
+
+The data directory is made as `mariadb-install-db` makes it, by feeding the server's own scripts to
+`mariadbd --bootstrap`; the script itself is not used, as it wants a system installation.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tailrace.errors import TailraceError
+from tailrace_dev.servers import debian
+from tailrace_dev.servers.launch import as_arguments, copy_template, launch, with_defaults
+from tailrace_dev.servers.mysql import MySqlProtocolServer, as_root, placement
+from tailrace_dev.servers.program import Program, unavailable, version_on_path
+from tailrace_dev.servers.server import ServerState
+
+#: Suites that packages come from; the first is preferred, the others have older versions.
+_SUITES = ("sid", "bookworm")
+
+#: What a server runs with unless the caller says otherwise.
+DEFAULTS = {
+    "bind_address": "127.0.0.1",
+    "server_id": "1",
+    "log_bin": "binlog",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "gtid_strict_mode": "ON",
+    "log_slave_updates": "ON",
+    "local_infile": "ON",
+    "character_set_server": "utf8mb4",
+    "sync_binlog": "0",
+    "innodb_flush_log_at_trx_commit": "2",
+    "innodb_buffer_pool_size": "268435456",
+    "innodb_buffer_pool_load_at_startup": "OFF",
+    "innodb_buffer_pool_dump_at_shutdown": "OFF",
+    "secure_file_priv": "",
+}
+
+#: Scripts that make the system tables, in order; older versions begin their names with `mysql_`.
+_SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
+
+
+class MariaDbServer(MySqlProtocolServer):
+    """A MariaDB server of one's own; `root` without a password."""
+
+    product = "mariadb"
+    scheme = "mariadb"
+
+
+def start_mariadb(
+    version: str | None = None,
+    port: int | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    detached: bool = False,
+) -> MariaDbServer:
+    """Starts a new, empty MariaDB server.
+
+    Args:
+        version: leading part of the version wanted, e.g. `10.11`; None: whichever can be had.
+        port: TCP port on 127.0.0.1; None: a free one.
+        options: server variables over DEFAULTS.
+        detached: whether it outlives this process.
+
+    Returns:
+        The running server. As a context manager it is removed at the end of the block.
+
+    Raises:
+        TailraceError: no such server can be had here, or it does not start.
+    """
+    program = mariadb_program(version)
+    settings = with_defaults(DEFAULTS, options)
+
+    def prepare(state: ServerState) -> list[str]:
+        copy_template(f"mariadb-{program.version}", lambda new: _initialise(program, new), state)
+        return [*as_arguments(settings), *placement(state)]
+
+    return launch(MariaDbServer, program, port, detached=detached, prepare=prepare)
+
+
+def _initialise(program: Program, data: Path) -> None:
+    assert program.share is not None
+    data.mkdir()
+    script = [
+        "CREATE DATABASE mysql;",
+        "USE mysql;",
+        # root signs in without a password and not by the operating system's user.
+        "SET @auth_root_socket = NULL;",
+        "SET @skip_auth_anonymous = 1;",
+    ]
+    for name in _SCRIPTS:
+        file = next(
+            (
+                p
+                for p in (program.share / f"{prefix}_{name}" for prefix in ("mariadb", "mysql"))
+                if p.exists()
+            ),
+            None,
+        )
+        if file is None:
+            raise TailraceError(
+                f"MariaDB {program.version} is not whole",
+                f"no `{name}` in {program.share}",
+                "install the package that holds `mariadb-install-db`",
+            )
+        script.append(file.read_text(encoding="utf-8"))
+    done = subprocess.run(
+        [*program.command, "--bootstrap", f"--datadir={data}", "--innodb-log-file-size=8M"],
+        input="\n".join(script),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise TailraceError(
+            f"MariaDB {program.version} could not make its data directory",
+            " | ".join(done.stderr.strip().splitlines()[-5:]),
+        )
+
+
+def mariadb_program(version: str | None) -> Program:
+    """A mariadbd that can be run here.
+
+    Raises:
+        TailraceError: none can be had.
+    """
+    seen: list[str] = []
+    found = version_on_path("mariadbd", r"Ver (\d+\.\d+\.\d+)\S*MariaDB", version, seen)
+    if found:
+        usr = Path(found[0]).resolve().parents[1]
+        return Program([found[0], "--no-defaults", *as_root()], found[1], _share(usr))
+    if not debian.available():
+        seen.append("this machine has no apt-get with a Debian mirror")
+        raise unavailable("MariaDB", "mariadbd", version, seen)
+    for suite in _SUITES:
+        root = debian.unpack(suite, ("mariadb-server-core",), version)
+        if root:
+            usr = root.path / "usr"
+            share = _share(usr)
+            paths = [
+                f"--basedir={usr}",
+                f"--plugin-dir={usr / 'lib/mysql/plugin'}",
+                f"--lc-messages-dir={share}",
+                f"--character-sets-dir={share / 'charsets'}",
+            ]
+            command = [*root.command("usr/sbin/mariadbd"), "--no-defaults", *as_root(), *paths]
+            return Program(command, root.version, share)
+        seen.append(f"Debian's {suite} has another version")
+    raise unavailable("MariaDB", "mariadbd", version, seen)
+
+
+def _share(usr: Path) -> Path:
+    mariadb = usr / "share" / "mariadb"
+    return mariadb if (mariadb / "mariadb_system_tables.sql").exists() else usr / "share" / "mysql"

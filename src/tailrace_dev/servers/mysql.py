@@ -1,0 +1,180 @@
+"""MySQL servers: `mysqld` from PATH, else Debian's packages.
+
+Set up for capture (row images and metadata FULL, GTIDs on) and for a quick start: a data directory
+is initialised once per version and copied for each server, which then gives itself a new uuid.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from tailrace_dev.servers import debian
+from tailrace_dev.servers.launch import as_arguments, copy_template, launch, with_defaults
+from tailrace_dev.servers.program import Program, run, unavailable, version_on_path
+from tailrace_dev.servers.server import DevServer, ServerState
+
+#: Where packages come from, by suite; the first is preferred.
+_PACKAGES = {"sid": ("mysql-server-core", "mysql-client-core")}
+
+#: What a server runs with unless the caller says otherwise.
+DEFAULTS = {
+    "bind_address": "127.0.0.1",
+    "mysqlx": "OFF",
+    "server_id": "1",
+    "log_bin": "binlog",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "gtid_mode": "ON",
+    "enforce_gtid_consistency": "ON",
+    "local_infile": "ON",
+    # Quick, and still safe against SIGKILL: all is written at commit, only not forced to the disk.
+    "sync_binlog": "0",
+    "innodb_flush_log_at_trx_commit": "2",
+    "innodb_buffer_pool_size": "268435456",
+    "innodb_redo_log_capacity": "536870912",
+    "innodb_buffer_pool_load_at_startup": "OFF",
+    "innodb_buffer_pool_dump_at_shutdown": "OFF",
+    "secure_file_priv": "",
+}
+
+#: Options that only initialisation may set: each set of them has its own template.
+_AT_INITIALISE = ("lower_case_table_names", "innodb_page_size", "innodb_data_file_path")
+
+
+class MySqlProtocolServer(DevServer):
+    """A server that PyMySQL connects to: MySQL or MariaDB."""
+
+    scheme = "mysql"
+    user = "root"
+
+    def connect(self, **options: Any) -> Connection[Any]:
+        """A connection of root with autocommit; `options` go to `pymysql.connect` and win."""
+        return pymysql.connect(
+            **{
+                "host": self.host,
+                "port": self.port,
+                "user": self.user,
+                "password": self.password,
+                "autocommit": True,
+                "charset": "utf8mb4",
+                **options,
+            }
+        )
+
+    def execute(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Runs statements one after the other as root; returns the last one's rows."""
+        rows: list[tuple[Any, ...]] = []
+        with self.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                rows = list(cursor.fetchall())
+        return rows
+
+    def _probe(self) -> str | None:
+        try:
+            self.connect(connect_timeout=2).close()
+        except pymysql.err.OperationalError as error:
+            return str(error.args[-1])
+        return None
+
+
+class MySqlServer(MySqlProtocolServer):
+    """A MySQL server of one's own; `root` without a password."""
+
+    product = "mysql"
+
+
+def start_mysql(
+    version: str | None = None,
+    port: int | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    detached: bool = False,
+) -> MySqlServer:
+    """Starts a new, empty MySQL server.
+
+    Args:
+        version: leading part of the version wanted, e.g. `9.7`; None: whichever can be had.
+        port: TCP port on 127.0.0.1; None: a free one.
+        options: server variables over DEFAULTS, e.g. `{"binlog_row_image": "MINIMAL"}`.
+        detached: whether it outlives this process.
+
+    Returns:
+        The running server. As a context manager it is removed at the end of the block.
+
+    Raises:
+        TailraceError: no such server can be had here, or it does not start.
+    """
+    program = mysql_program(version)
+    settings = with_defaults(DEFAULTS, options)
+    initial = {name: value for name, value in settings.items() if name in _AT_INITIALISE}
+
+    def initialise(data: Path) -> None:
+        small = {**initial, "innodb_redo_log_capacity": "8388608", "log_bin": "binlog"}
+        run(
+            [*program.command, "--initialize-insecure", f"--datadir={data}", *as_arguments(small)],
+            f"MySQL {program.version} could not make its data directory",
+        )
+        # Every copy makes its own uuid; its log begins anew.
+        for leftover in [data / "auto.cnf", *data.glob("binlog.*")]:
+            leftover.unlink(missing_ok=True)
+
+    def prepare(state: ServerState) -> list[str]:
+        names = ["mysql", program.version, *(f"{k}={v}" for k, v in sorted(initial.items()))]
+        copy_template(re.sub(r"[^\w.=-]", "_", "-".join(names)), initialise, state)
+        return [*as_arguments(settings), *placement(state)]
+
+    return launch(MySqlServer, program, port, detached=detached, prepare=prepare)
+
+
+def placement(state: ServerState) -> list[str]:
+    """Arguments that say where a server's data, port, socket and pid file are."""
+    return [
+        f"--datadir={state.data}",
+        f"--port={state.port}",
+        # Relative to the data directory: the whole path may be longer than a socket's can be.
+        "--socket=server.sock",
+        "--pid-file=server.pid",
+    ]
+
+
+def as_root() -> list[str]:
+    """The argument without which these servers refuse to be run by root."""
+    return ["--user=root"] if os.getuid() == 0 else []
+
+
+def mysql_program(version: str | None) -> Program:
+    """A mysqld that can be run here.
+
+    Raises:
+        TailraceError: none can be had.
+    """
+    seen: list[str] = []
+    found = version_on_path("mysqld", r"Ver (\d+\.\d+\.\d+)(?!\S*MariaDB)", version, seen)
+    if found:
+        return Program([found[0], "--no-defaults", *as_root()], found[1])
+    if not debian.available():
+        seen.append("this machine has no apt-get with a Debian mirror")
+        raise unavailable("MySQL", "mysqld", version, seen)
+    for suite, packages in _PACKAGES.items():
+        root = debian.unpack(suite, packages, version)
+        if root:
+            usr = root.path / "usr"
+            paths = [
+                f"--basedir={usr}",
+                f"--plugin-dir={usr / 'lib/mysql/plugin'}",
+                f"--lc-messages-dir={usr / 'share/mysql'}",
+                f"--character-sets-dir={usr / 'share/mysql/charsets'}",
+            ]
+            command = [*root.command("usr/sbin/mysqld"), "--no-defaults", *as_root(), *paths]
+            return Program(command, root.version)
+        seen.append(f"Debian's {suite} has another version")
+    raise unavailable("MySQL", "mysqld", version, seen)

