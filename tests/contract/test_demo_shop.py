@@ -16,7 +16,7 @@ from tailrace_dev.demo import products
 from tailrace_dev.demo.processes import Process
 from tailrace_dev.demo.shop import TABLES, Sizes
 from tailrace_dev.demo.writers import _WORK, Clerk, make_clerk
-from tailrace_dev.servers.server import wait_until
+from tests.support.wait import wait_until
 
 SIZES = Sizes(customers=60, products=20, orders=100, lines_per_order=3)
 NUMBERS = (SIZES.orders, SIZES.customers, SIZES.products)
@@ -87,9 +87,10 @@ def test_writers_work_until_they_are_told_to_stop(shop: Any, tmp_path: Path) -> 
     ]
     writers = Process([*arguments, *map(str, NUMBERS), "50", str(stats)], tmp_path / "log")
     try:
-        assert wait_until(
-            lambda: stats.exists() and json.loads(stats.read_text())["transactions"] > 20, 60
-        ), (tmp_path / "log").read_text()
+        (
+            wait_until(lambda: stats.exists() and json.loads(stats.read_text())["transactions"] > 20, 60),
+            (tmp_path / "log").read_text(),
+        )
     finally:
         ended = writers.stop(signal.SIGTERM)
     assert ended, (tmp_path / "log").read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 
 import pytest
@@ -24,6 +23,7 @@ from tailrace.sources.preflight import Severity, render
 from tailrace_dev.servers import MariaDbServer
 from tests.support import logged
 from tests.support.databases import global_variable
+from tests.support.wait import wait_until
 
 
 def _options(server: MariaDbServer, database: str, **more: str) -> SourceOptions:
@@ -142,11 +142,12 @@ def _begin_file(server: MariaDbServer) -> MySqlPosition:
     """A new file that holds nothing but its head and BINLOG_CHECKPOINTs; the log's end."""
     server.execute("FLUSH BINARY LOGS")
     end = logged.end_of_log(server)
-    deadline = time.monotonic() + 10
-    while (last := server.execute(f"SHOW BINLOG EVENTS IN '{end.file}'")[-1])[5] != end.file:
-        assert time.monotonic() < deadline, "the server does not say that the files before are done with"
-        time.sleep(0.01)
-    assert last[2] == "Binlog_checkpoint"
+
+    def last():
+        return server.execute(f"SHOW BINLOG EVENTS IN '{end.file}'")[-1]
+
+    wait_until(lambda: last()[5] == end.file, 10, "a BINLOG_CHECKPOINT that releases the earlier files")
+    assert last()[2] == "Binlog_checkpoint"
     return logged.end_of_log(server)
 
 
@@ -159,13 +160,16 @@ def test_log_that_ends_in_a_checkpoint_is_followed_to_its_end(
     position = source.log_end()
     log = source.follow(position, lambda _: True)
     _begin_file(mariadb)
-    end, deadline = source.log_end(), time.monotonic() + 10
+    end = source.log_end()
     while position.order < end.order:
-        assert time.monotonic() < deadline, f"{log.head()} is not {end}"
-        found = log.range_after(position, upto=None, max_bytes=None, max_rows=None)
-        if found is not None:
-            position = found.end
-            assert not found.has_changes
+        start = position
+        found = wait_until(
+            lambda start=start: log.range_after(start, upto=None, max_bytes=None, max_rows=None),
+            10,
+            lambda: f"the log's end {end}; the head is {log.head()}",
+        )
+        position = found.end
+        assert not found.has_changes
     assert (position.order, position.gtids) == (end.order, end.gtids)
     assert log.range_after(position, upto=end, max_bytes=None, max_rows=None) is None
     log.close()

@@ -18,6 +18,7 @@ from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.xa import prepared
 from tests.support.binlog import all_ranges, file_bytes, first_event, options_of, read_bytes
+from tests.support.wait import wait_until
 from tests.support.xa import end as end_prepared
 from tests.support.xa import end_all, prepare
 
@@ -123,7 +124,7 @@ def test_stream_goes_on_when_a_replica_takes_its_identity(mysql, table):
     threads.append(threading.Thread(target=run, daemon=True))
     threads[0].start()
     insert(mysql, table)
-    wait_for(lambda: got)
+    wait_until(lambda: got)
     ours = [row for row in mysql.execute("SHOW REPLICAS") if row[0] == 4000000001]
     assert len(ours) == 1
     with closing(connect(options, purpose="taking the identity")) as thief:
@@ -134,18 +135,11 @@ def test_stream_goes_on_when_a_replica_takes_its_identity(mysql, table):
         raw_socket(thief).recv(100)
         insert(mysql, table, 5)
         end = log_end_position(options)
-        wait_for(lambda: got[-1][0] + len(got[-1][1]) >= end.pos)
+        wait_until(lambda: got[-1][0] + len(got[-1][1]) >= end.pos)
     stream.close()
     threads[0].join(10)
     assert not threads[0].is_alive()
     assert b"".join(data for _, data in got) == file_bytes(mysql, start.file)[start.pos : end.pos]
-
-
-def wait_for(condition, timeout_s=20):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
 
 
 def follower_of(mysql, database, start, **given):
@@ -176,7 +170,7 @@ def test_ranges_follow_each_other_and_carry_the_gtids_up_to_their_ends(mysql, da
                 == found.end
             )
     with closing(follower_of(mysql, database, start)) as follower:
-        wait_for(lambda: follower.head().order >= end.order)
+        wait_until(lambda: follower.head().order >= end.order)
         (whole,) = all_ranges(follower, start, end)
     assert whole.end == singles[-1].end
     assert whole.wanted_bytes == sum(r.wanted_bytes for r in singles)
@@ -194,7 +188,7 @@ def test_batch_ends_before_a_schema_change_and_the_next_one_starts_with_it(mysql
     insert(mysql, table, 1)
     end = log_end_position(options)
     with closing(follower_of(mysql, database, start)) as follower:
-        wait_for(lambda: follower.head().order >= end.order)
+        wait_until(lambda: follower.head().order >= end.order)
         found = all_ranges(follower, start, end)
     assert [(r.transactions, len(r.ddl), len(r.ddl_ahead)) for r in found] == [
         (4, 0, 3),
@@ -219,7 +213,7 @@ def test_rows_of_captured_tables_are_counted_for_the_row_limit(mysql, database, 
     )
     end = log_end_position(options)
     with closing(follower_of(mysql, database, start, maxRowsPerTrigger="7")) as follower:
-        wait_for(lambda: follower.head().order >= end.order)
+        wait_until(lambda: follower.head().order >= end.order)
         found = all_ranges(follower, start, end, max_rows=7)
     with closing(follower_of(mysql, database, start, maxRowsPerTrigger="1")) as follower:
         single = all_ranges(follower, start, end, max_rows=1)
@@ -233,7 +227,7 @@ def test_held_events_and_slices_cover_a_range_exactly(mysql, database, table):
     insert(mysql, table, 40)
     end = log_end_position(options)
     with closing(follower_of(mysql, database, start)) as follower:
-        wait_for(lambda: follower.head().order >= end.order)
+        wait_until(lambda: follower.head().order >= end.order)
         (found,) = all_ranges(follower, start, end)
         held = follower.blocks(start, found.end)
         slices = follower.boundaries(start, found.end, 4)

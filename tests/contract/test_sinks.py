@@ -163,10 +163,11 @@ def test_batch_that_broke_off_half_way_is_completed_by_its_replay(
         open_sink().write(batch)
     monkeypatch.delenv(VARIABLE)
     sink = open_sink()
+    if sink.capabilities.delivery is not Delivery.EXACTLY_ONCE:
+        pytest.skip("the sink is at-least-once: a replay may repeat what was written")
     sink.write(batch)
-    if sink.capabilities.delivery is Delivery.EXACTLY_ONCE:
-        for name in ("shop.t", "shop.u"):
-            check(case, sink, SNAPSHOT, name)
+    for name in ("shop.t", "shop.u"):
+        check(case, sink, SNAPSHOT, name)
 
 
 def test_target_follows_added_dropped_and_widened_columns(
@@ -193,7 +194,7 @@ def test_column_renamed_in_case_only_keeps_its_values(
 ) -> None:
     sink = open_sink()
     if not (sink.capabilities.holds_rows and sink.capabilities.follows_schema):
-        return
+        pytest.skip("the target holds no rows, or does not follow its source's schema")
     upper = table(("id", INT), ("NAME", TEXT), key=("id",))
     lower = table(("id", INT), ("name", TEXT), key=("id",))
     rows = [("r", None, {"id": i, "name": f"a{i}"}) for i in (1, 2)]
@@ -218,21 +219,22 @@ def test_column_that_cannot_follow_is_refused_by_name(
     spark: SparkSession, case: SinkCase, open_sink: Any
 ) -> None:
     sink = open_sink()
+    if not sink.capabilities.follows_schema:
+        pytest.skip("the target does not follow its source's schema")
     sink.write(cell_batch(spark, 0, [("snapshot", changes(SHAPE, SNAPSHOT))]))
     other = table(("id", BIGINT), ("name", BIGINT), key=("id",))
     one = changes(other, [("c", None, {"id": 9, "name": 9})], first=50)
     two = changes(SHAPE, [("c", None, row(10, "x"))], first=60)
     batch = cell_batch(spark, 1, [("log", one), ("log", two)])
-    if sink.capabilities.follows_schema:
-        with pytest.raises(SinkError, match="column `name` of target"):
-            sink.write(batch)
+    with pytest.raises(SinkError, match="column `name` of target"):
+        sink.write(batch)
 
 
 def test_target_of_another_stream_is_not_touched(spark: SparkSession, case: SinkCase, open_sink: Any) -> None:
     sink = open_sink()
-    sink.write(cell_batch(spark, 0, [("snapshot", changes(SHAPE, SNAPSHOT))]))
     if sink.capabilities.delivery is not Delivery.EXACTLY_ONCE:
-        return
+        pytest.skip("an at-least-once sink marks no target as its own")
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(SHAPE, SNAPSHOT))]))
     stranger = cell_batch(spark, 0, [("snapshot", changes(SHAPE, MORE))], StreamId("test", "another"))
     with pytest.raises(StateError, match="is not this stream's"):
         open_sink().write(stranger)
@@ -289,7 +291,7 @@ def test_columns_that_the_log_left_out_of_updates_stay_as_they_are(
 ) -> None:
     """Alone, after changes that have them or lack other ones, before a delete, without a row."""
     if not case.takes_parts:
-        return
+        pytest.skip("the target takes no updates that lack columns")
     rows = [("r", None, note(i, n, n.upper())) for i, n in enumerate("abcdef", 1)]
     before = [("u", note(1, "a", "A"), note(1, "a", "A1")), ("c", None, note(7, "g", "G"))]
     whole = [
@@ -337,7 +339,7 @@ def test_new_row_of_which_the_log_left_columns_out_is_refused(
     spark: SparkSession, case: SinkCase, open_sink: Any
 ) -> None:
     if case.rows is None:
-        return
+        pytest.skip("the target holds changes, not rows")
     moved = replace(
         changes(NOTES, [("d", note(1), None), ("c", None, note(7, "a"))], first=10), absent_after=("note",)
     )

@@ -8,13 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyspark
 import pytest
 
 from tests.support.pipelines import PipelineProcess, delta_rows
+from tests.support.wait import wait_until
 from tests.support.workload import SUBJECTS, Writers, fill
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -72,11 +72,11 @@ class Cluster:
 
     @staticmethod
     def _wait(log: Path, pattern: re.Pattern[str]) -> re.Match[str]:
-        deadline = time.monotonic() + 90
-        while (found := pattern.search(log.read_text(errors="replace"))) is None:
-            assert time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
-            time.sleep(0.1)
-        return found
+        return wait_until(
+            lambda: pattern.search(log.read_text(errors="replace")),
+            90,
+            lambda: log.read_text(errors="replace")[-2000:],
+        )
 
 
 @pytest.mark.parametrize("mode", ["upsert"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from tailrace.sinks.route import Router
 from tailrace.spark.jvm import map_in_arrow
 from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, DECIMAL, INT, TEXT, changes, table
+from tests.support.wait import wait_until
 
 SHAPE = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
 
@@ -176,7 +176,7 @@ def test_merge_that_another_writer_outran_is_done_again(
             # One task: the other writer needs a place to run.
             with suppress(FileExistsError):
                 (gate / "met").touch(exist_ok=False)
-                _wait_for(gate / "outrun")
+                wait_until((gate / "outrun").exists, 60, "a file")
         yield from batches
 
     def merge_held_up(table: DeltaTable, mode: Any, changes: DataFrame, *rest: Any, **more: Any) -> None:
@@ -190,7 +190,7 @@ def test_merge_that_another_writer_outran_is_done_again(
             yield
 
     def outrun() -> None:
-        _wait_for(gate / "met")
+        wait_until((gate / "met").exists, 60, "a file")
         try:
             spark.newSession().sql(theirs)
         finally:
@@ -207,13 +207,6 @@ def test_merge_that_another_writer_outran_is_done_again(
     sink.close()
     assert len(merges) == 2
     assert [(r["id"], r["name"]) for r in rows_of(spark, tmp_path) if r["_is_current"]] == STATE_AFTER
-
-
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_changelog_holds_each_change_once_with_its_old_row(

@@ -24,10 +24,11 @@ from tailrace.sinks.route import Router
 from tailrace_dev.servers import KafkaServer, start_kafka
 from tailrace_dev.servers.jars import java
 from tailrace_dev.servers.kafka import class_path
-from tailrace_dev.servers.server import free_port, wait_until
+from tailrace_dev.servers.server import free_port
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.topics import messages
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +123,7 @@ def test_broker_that_goes_away_within_a_batch_and_comes_back_has_each_change_onc
     batch = cell_batch(spark, 1, cells, stream)
     with ThreadPoolExecutor() as pool:
         writing = pool.submit(sink.write, batch)
-        assert wait_until(lambda: stored(server, topic) > 10, 120)
+        wait_until(lambda: stored(server, topic) > 10, 120)
         server.kill()
         assert not writing.done()
         server.start()

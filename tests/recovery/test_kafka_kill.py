@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from tailrace_dev.servers.server import wait_until
 from tests.recovery.test_kill import in_order, source_rows
 from tests.support.kills import BACKLOG_S, SMALL_CHUNKS, TABLES, run_through, writing
 from tests.support.pipelines import FIRST_REPORT_S, PipelineProcess
 from tests.support.topics import messages
+from tests.support.wait import wait_until
 
 #: (failpoint, who is killed): a worker with its transaction open, the JVM between the commits of two writers.
 KILLS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import closing
 
 import pytest
@@ -18,6 +17,7 @@ from tests.recovery.test_failover import SUBJECT, TABLE, Replica
 from tests.support.engine import Engine, options_for
 from tests.support.logged import end_of_log
 from tests.support.replica import SlowReplica
+from tests.support.wait import wait_until
 from tests.support.workload import fill
 
 
@@ -50,9 +50,7 @@ def test_wait_ends_when_the_position_is_visible_and_not_before(mariadb, mariadb_
             target=mariadb.execute, args=(f"INSERT INTO {mariadb_database}.t VALUES (1)",)
         )
         writer.start()
-        deadline = time.monotonic() + 10
-        while end_of_log(mariadb) == before:
-            assert time.monotonic() < deadline
+        wait_until(lambda: end_of_log(mariadb) != before, 10, "the INSERT in the log")
         logged = end_of_log(mariadb)
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT COUNT(*) FROM {mariadb_database}.t")

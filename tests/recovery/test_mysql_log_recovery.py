@@ -1,7 +1,6 @@
 """The log under faults: a killed server, a purged log, transactions that are logged but not yet visible."""
 
 import threading
-import time
 from contextlib import closing
 
 import pymysql
@@ -15,6 +14,7 @@ from tailrace.sources.mysql.binlog.visibility import Barrier, barrier_kind, high
 from tailrace.sources.mysql.connection import connect
 from tailrace_dev.servers import start_mysql
 from tests.support.binlog import file_bytes, first_event, options_of, read_bytes
+from tests.support.wait import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +38,6 @@ def without_gtids():
             "GRANT SELECT, INSERT, UPDATE ON d.* TO plain",
         )
         yield server
-
-
-def wait_for(condition, timeout_s=40):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
 
 
 def test_stream_survives_a_killed_server_without_missing_or_repeating_an_event(own):
@@ -74,14 +67,14 @@ def test_stream_survives_a_killed_server_without_missing_or_repeating_an_event(o
     writer.start()
     for _ in range(2):
         seen = sum(len(data) for _, data in got.values())
-        wait_for(lambda seen=seen: sum(len(data) for _, data in got.values()) > seen + 20_000)
+        wait_until(lambda seen=seen: sum(len(data) for _, data in got.values()) > seen + 20_000)
         own.kill()
         own.start()
     stop.set()
     writer.join(20)
     own.execute("INSERT INTO d.t (v) VALUES (9)")
     end = log_end_position(options)
-    wait_for(lambda: end.file in got and got[end.file][0] + len(got[end.file][1]) >= end.pos)
+    wait_until(lambda: end.file in got and got[end.file][0] + len(got[end.file][1]) >= end.pos)
     stream.close()
     thread.join(20)
     assert not thread.is_alive()
@@ -102,11 +95,11 @@ def test_follower_goes_on_after_a_restart_and_counts_each_transaction_once(own):
     start = log_end_position(options)
     with closing(BinlogFollower(options, start, lambda _: True)) as follower:
         own.execute(*["INSERT INTO d.t (v) VALUES (1)"] * 10)
-        wait_for(lambda: follower.wait(1))
+        wait_until(lambda: follower.wait(1))
         own.restart()
         own.execute(*["INSERT INTO d.t (v) VALUES (1)"] * 10)
         end = log_end_position(options)
-        wait_for(lambda: follower.head().order >= end.order)
+        wait_until(lambda: follower.head().order >= end.order)
         found = follower.end_after(start, max_bytes=None, max_rows=None)
     assert found.transactions == 20
     assert found.end.gtids == end.gtids
@@ -169,9 +162,9 @@ def test_logged_transaction_is_invisible_until_the_barrier_has_passed(own):
             before = count(reader)
             writer = threading.Thread(target=own.execute, args=("INSERT INTO d.t (v) VALUES (7)",))
             writer.start()
-            wait_for(lambda: high_watermark(reader)[1] > start.pos)
+            wait_until(lambda: high_watermark(reader)[1] > start.pos)
             assert count(reader) == before, "logged, and not visible"
-            wait_for(lambda: follower.head().pos > start.pos)
+            wait_until(lambda: follower.head().pos > start.pos)
             position = follower.head()
             early = count(reader)
             wait_visible(reader, options, position, 20)
@@ -207,7 +200,7 @@ def test_barriers_without_gtids_make_the_transaction_visible(without_gtids, kind
             before = count(reader)
             writer = threading.Thread(target=server.execute, args=("INSERT INTO d.t (v) VALUES (7)",))
             writer.start()
-            wait_for(lambda: high_watermark(reader)[1] > start.pos)
+            wait_until(lambda: high_watermark(reader)[1] > start.pos)
             file, pos = high_watermark(reader)
             assert count(reader) == before, "logged, and not visible"
             wait_visible(reader, options, type(start)(file, pos, "", start.server), 20)
@@ -227,7 +220,7 @@ def test_log_without_gtids_and_with_or_without_checksums_is_followed(without_gti
     server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t (v) VALUES (1)", "ALTER TABLE d.t COMMENT 'x'")
     end = log_end_position(options)
     with closing(BinlogFollower(options, start, lambda t: t.database == "d")) as follower:
-        wait_for(lambda: follower.head().order >= end.order)
+        wait_until(lambda: follower.head().order >= end.order)
         found = follower.end_after(start, max_bytes=None, max_rows=None)
         held = follower.blocks(start, found.end)
         assert found.transactions == 2

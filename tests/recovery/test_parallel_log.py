@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
@@ -13,6 +12,7 @@ from tailrace.reader.log import read_log
 from tailrace.sources import registry
 from tailrace.sources.mysql import source as mysql_source
 from tests.support.engine import Engine, changes_of, options_for, whole_log
+from tests.support.wait import wait_until
 from tests.support.workload import SUBJECTS, Writers, fill
 
 TASKS = 3
@@ -41,11 +41,9 @@ def test_tasks_of_a_backlog_read_each_change_once(mysql, database, monkeypatch, 
         assert engine.next() is None, "the log is followed from now on"
         source = registry.source(options)
         with Writers(mysql, table, subject, count=3, keys=1000):
-            while source.log_end().pos < start.log["pos"] + 300_000:
-                time.sleep(0.05)
+            wait_until(lambda: source.log_end().pos >= start.log["pos"] + 300_000, 60, "300 kB of log")
         end = source.log_end()
-        while source.position(engine.plan.head().log).order < end.order:
-            time.sleep(0.05)
+        wait_until(lambda: source.position(engine.plan.head().log).order >= end.order, 60, f"{end}")
         assert engine.next(Limits()) is not None
         splits = engine.plan.splits(start, engine.offset)
         parts = [read(options, split) for split in splits]

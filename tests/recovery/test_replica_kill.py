@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from contextlib import closing
 
 import pytest
 
 from tests.support.kills import SMALL_CHUNKS, TABLES, fill_tables, run_through, run_with_random_kills
 from tests.support.pipelines import PipelineProcess
+from tests.support.wait import wait_until
 
 #: (failpoint, who is killed); `sink.task` kills the Python worker, which Spark replaces.
 FEW = (("sink.task", "jvm"), ("sink.table", "self"))
@@ -162,15 +162,17 @@ def test_reader_of_whole_batches_never_sees_half_a_transaction(replica) -> None:
         running = threading.Thread(target=process.run_for, args=(120,), daemon=True)
         running.start()
         seen: set[tuple[int, int]] = set()
-        deadline = time.monotonic() + 120
         with closing(replica.server.connect()) as connection, closing(connection.cursor()) as cursor:
-            while len(seen) < 8 and time.monotonic() < deadline:
+
+            def transfers() -> int:
                 cursor.execute(total)
                 one, two = (int(v) for v in cursor.fetchone())
                 assert one + two == 400_000
                 seen.add((one, two))
+                return len(seen)
+
+            wait_until(lambda: transfers() >= 8, 120, process.output)
         process.kill()
         running.join()
-    assert len(seen) >= 8, process.output()
     assert replica.with_pipeline().run() == 0, replica.process.output()
     assert [replica.rows(t) for t in ("one", "two")] == [replica.source_rows(t) for t in ("one", "two")]

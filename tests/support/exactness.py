@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
@@ -15,6 +14,7 @@ from tailrace.sources import registry
 from tests.support import engine, postgres, workload
 from tests.support.databases import named_rows
 from tests.support.engine import Engine, State, changes_of, rows_of, whole_log
+from tests.support.wait import wait_until
 from tests.support.workload import Subject
 
 ROWS = 900
@@ -134,14 +134,9 @@ def wrong_batches(
     seen: list[Read] = []
     with Engine(options, session=session) as stream:
         with table.writing() as writers, fault(table.server):
-            deadline = time.monotonic() + 120
             while stream.offset.is_new or stream.offset.tables or len(seen) < min_batches:
-                assert time.monotonic() < deadline
-                batch = stream.next()
-                if batch is None:
-                    time.sleep(0.01)
-                else:
-                    seen.append((*batch, *_read(stream, batch)))
+                batch = wait_until(stream.next, 120, "a batch")
+                seen.append((*batch, *_read(stream, batch)))
             writers.stop()
         follow_to_end(stream, seen)
     assert len(seen) > 3

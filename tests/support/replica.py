@@ -8,6 +8,8 @@ import struct
 import threading
 import time
 
+from tests.support.wait import wait_until
+
 _MAGIC = 0xEF
 
 
@@ -44,9 +46,9 @@ class SlowReplica:
         self._file = file
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        deadline = time.monotonic() + 10
-        while self._status() != {"clients": "1", "status": "ON"}:
-            assert time.monotonic() < deadline, self._status()
+        wait_until(
+            lambda: self._status() == {"clients": "1", "status": "ON"}, 10, lambda: str(self._status())
+        )
         return self
 
     def _status(self) -> dict[str, str]:

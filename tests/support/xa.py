@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 
 import pymysql
 
+from tests.support.wait import wait_until
 from tests.support.workload import Writers
 
 #: Errors that random writers run into by design: deadlock, lock wait, and what an XA transaction that was
@@ -151,10 +151,7 @@ class KillingXaWriters(XaWriters):
     def _kill(self) -> None:
         try:
             for wanted in (10, 30):
-                deadline = time.monotonic() + 30
-                while self.ended < wanted:
-                    assert time.monotonic() < deadline, "the writers do not end what they prepare"
-                    time.sleep(0.05)
+                wait_until(lambda wanted=wanted: self.ended >= wanted, 30, "the writers' XA COMMITs")
                 with self._idle:
                     self._killing = True
                     self._idle.wait_for(lambda: not self._busy)
@@ -175,18 +172,19 @@ def prepare(server, xid: str, *statements: str, first: tuple[str, ...] = ()) -> 
 
 def end(server, step: str, *xids: str) -> None:
     """XA COMMIT or XA ROLLBACK of prepared transactions, as soon as their connections are gone."""
-    deadline = time.monotonic() + 20
     for xid in xids:
-        while True:
-            try:
-                server.execute(f"XA {step} {xid}")
-                break
-            except pymysql.err.MySQLError as error:
-                if error.args[0] == 1402:  # MariaDB: it had changed nothing
-                    break
-                if error.args[0] != 1397 or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
+        wait_until(lambda xid=xid: _ended(server, step, xid), 20, f"XA {step} {xid}")
+
+
+def _ended(server, step: str, xid: str) -> bool:
+    try:
+        server.execute(f"XA {step} {xid}")
+    except pymysql.err.MySQLError as error:
+        if error.args[0] == 1397:  # its connection is still there
+            return False
+        if error.args[0] != 1402:  # MariaDB: it had changed nothing
+            raise
+    return True
 
 
 def end_all(server) -> None:

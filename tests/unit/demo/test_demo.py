@@ -19,7 +19,7 @@ from tailrace_dev.demo.products import PRODUCTS, shop
 from tailrace_dev.demo.screen import Screen
 from tailrace_dev.demo.shop import Sizes
 from tailrace_dev.demo.stream import StreamFiles
-from tailrace_dev.servers.server import wait_until
+from tests.support.wait import wait_until
 
 
 @pytest.mark.parametrize("rows", [10_000, 123_456, 1_000_000])
@@ -59,11 +59,11 @@ def test_directory_of_an_earlier_demo_is_emptied_and_no_other(tmp_path: Path) ->
 def test_kill_ends_a_process_and_all_below_it(tmp_path: Path) -> None:
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
     process = Process(["-c", child], tmp_path / "log")
-    assert wait_until(lambda: len(descendants(process.pid)) == 1, 20)
+    wait_until(lambda: len(descendants(process.pid)) == 1, 20)
     below = descendants(process.pid)
     assert process.kill() == 2
     assert process.exit_code == -signal.SIGKILL
-    assert wait_until(lambda: not any(_alive(pid) for pid in below), 10)
+    wait_until(lambda: not any(_alive(pid) for pid in below), 10)
 
 
 def _alive(pid: int) -> bool:
@@ -73,7 +73,7 @@ def _alive(pid: int) -> bool:
 
 def test_process_that_ended_is_told_with_the_end_of_its_output(tmp_path: Path) -> None:
     process = Process(["-c", "print('why it ended'); raise SystemExit(3)"], tmp_path / "log")
-    assert wait_until(lambda: process.exit_code is not None, 20)
+    wait_until(lambda: process.exit_code is not None, 20)
     with pytest.raises(TailraceError, match="the thing ended with exit code 3") as caught:
         process.require_running("the thing")
     assert "why it ended" in str(caught.value)
