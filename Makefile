@@ -43,7 +43,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip sync --quiet --require-hashes --compile-bytecode requirements.lock
-	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps -e .
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.warm: $(VENV)/.installed $(KERNELS)
@@ -57,6 +57,10 @@ demo: setup ## Replicate a busy MySQL into Delta, with a crash on the way, and p
 .PHONY: test
 test: setup lint ## Static checks and all tests but the slow ones
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+.PHONY: wheel-test
+wheel-test: setup ## Of the tests: build the wheel and run it in empty environments, bare and with each extra
+	$(BIN)/pytest tests/packaging $(ARGS)
 
 .PHONY: test-slow
 test-slow: setup ## The slow tests: random kills, soak runs

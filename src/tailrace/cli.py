@@ -93,6 +93,7 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
     """Run a pipeline until it is stopped (Ctrl-C), or until all is read (trigger: available-now)."""
     # Spark's modules take a second to import: a wrong file is told before that.
     pipeline = load_pipeline(pipeline_file)
+    pipeline.require_extras()
     from tailrace.pipeline import run as engine  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
@@ -110,7 +111,9 @@ def check(pipeline_file: Path) -> None:
     """Check everything the server must be set up for: found, needed, the SQL that mends it."""
     from tailrace.sources import preflight, registry  # noqa: PLC0415
 
-    findings = registry.check(load_pipeline(pipeline_file).source)
+    pipeline = load_pipeline(pipeline_file)
+    pipeline.require_extras()
+    findings = registry.check(pipeline.source)
     click.echo(preflight.render(findings))
     if preflight.errors(findings):
         raise SystemExit(EXIT_PREFLIGHT)
@@ -195,7 +198,15 @@ def _offset(text: str) -> dict[str, object]:
 
 def _log_to(path: Path) -> None:
     """Python's own logging goes to the log file as well: py4j reports each failed call."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise ConfigError(
+            f"log file `{path}` cannot be written",
+            error.strerror,
+            "`--log-file` names another one; without it, it is beside the checkpoint",
+        ) from None
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

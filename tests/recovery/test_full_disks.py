@@ -30,9 +30,9 @@ from tailrace.errors import TailraceError
 from tailrace.model.types import ColumnType, Kind
 from tailrace.pipeline.supervisor import _as_ours
 from tailrace.sinks.base import CellBatch, Sink, StreamId
-from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.files import FileSink
-from tailrace.sinks.iceberg import iceberg_sink
+from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.sinks.route import Router
@@ -117,7 +117,7 @@ def delta(mode: WriteMode, merge_interval: int = 0) -> Callable[..., Case]:
 def iceberg(disk: Disk, _: SparkSession, __: ExitStack) -> Case:
     settings = IcebergSettings(str(disk.path))
     return Case(
-        lambda: iceberg_sink(settings, ROUTER),
+        lambda: IcebergSink(settings, ROUTER),
         lambda: table_rows(disk.path, "shop.t").column("id").to_pylist(),
     )
 

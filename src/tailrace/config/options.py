@@ -430,6 +430,11 @@ class SourceOptions:
     extended_headers_enabled: bool = False
 
     @property
+    def extra(self) -> str | None:
+        """The extra that brings the database's driver."""
+        return "postgres" if self.dialect == "postgresql" else None
+
+    @property
     def slot(self) -> str:
         """The replication slot's name."""
         return self.slot_name or "tailrace"

@@ -62,6 +62,7 @@ class DeltaSettings:
     """
 
     type: ClassVar[str] = "delta"
+    extra: ClassVar[str | None] = "delta"
     path: str
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
@@ -88,6 +89,7 @@ class IcebergSettings:
     """
 
     type: ClassVar[str] = "iceberg"
+    extra: ClassVar[str | None] = "iceberg"
     path: str
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
@@ -102,6 +104,7 @@ class ParquetSettings:
     """Change log as Parquet files: one directory per target, one directory in it per batch."""
 
     type: ClassVar[str] = "parquet"
+    extra: ClassVar[str | None] = None
     path: str
     parallelism: int = 4
 
@@ -111,6 +114,7 @@ class JsonSettings:
     """Change log as files of JSON lines, laid out like Parquet's."""
 
     type: ClassVar[str] = "json"
+    extra: ClassVar[str | None] = None
     path: str
     parallelism: int = 4
 
@@ -137,6 +141,7 @@ class ReplicaSettings:
     """
 
     type: ClassVar[str]
+    extra: ClassVar[str | None]
     schemes: ClassVar[tuple[str, ...]]
     url: str
     user: str
@@ -180,6 +185,7 @@ class MySqlSettings(ReplicaSettings):
     """A replica in MySQL or MariaDB; the url's database is for targets without one, and Tailrace's notes."""
 
     type: ClassVar[str] = "mysql"
+    extra: ClassVar[str | None] = None
     schemes: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
 
 
@@ -188,6 +194,7 @@ class PostgresSettings(ReplicaSettings):
     """A replica in PostgreSQL; `schema` is for targets without one, and Tailrace's notes."""
 
     type: ClassVar[str] = "postgresql"
+    extra: ClassVar[str | None] = "postgres"
     schemes: ClassVar[tuple[str, ...]] = ("postgresql",)
     schema: str = "public"
 
@@ -259,6 +266,7 @@ class KafkaSettings:
     """
 
     type: ClassVar[str] = "kafka"
+    extra: ClassVar[str | None] = "kafka"
     bootstrap_servers: str
     topic_prefix: str
     value_format: ValueEncoding = ValueEncoding.DEBEZIUM_JSON
@@ -316,6 +324,7 @@ class ConsoleSettings:
     """Changes printed to the terminal."""
 
     type: ClassVar[str] = "console"
+    extra: ClassVar[str | None] = None
     #: Most changes printed of one batch.
     rows: int = 20
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
+from tailrace.extras import require
 from tailrace.sources.base import Session, Source
 from tailrace.sources.preflight import Finding
 
@@ -46,4 +47,5 @@ def _module(options: SourceOptions, side: str) -> Any:
             f"no source for `{options.dialect}`",
             f"known are: {', '.join(sorted(_PACKAGES))}",
         )
+    require(options.extra, f"source `{options.dialect}`")
     return import_module(f"{_PACKAGES[options.dialect]}.{side}")

@@ -18,6 +18,7 @@ import pyspark
 
 from tailrace.cache import cache_dir
 from tailrace.errors import ConfigError
+from tailrace.spark.java import require_java
 
 
 def cached_jars(name: str, packages: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
@@ -52,10 +53,7 @@ def _download(home: Path, packages: Sequence[str], without: Sequence[str]) -> No
     # resolver then looks nowhere else.
     alone = ["--driver-java-options", f"-Duser.home={home}"]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise ConfigError(
-            "no Java found", "Spark 4.2 runs on Java 17 or newer", "install it or set JAVA_HOME"
-        )
+    require_java()
     for options in ([], alone):
         result = subprocess.run(  # noqa: S603
             [*command, *options, str(nothing)], env=env, capture_output=True, text=True, check=False

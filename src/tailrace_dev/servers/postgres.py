@@ -26,6 +26,7 @@ from typing import Any
 
 from tailrace.cache import cache_dir, locked
 from tailrace.errors import TailraceError
+from tailrace.extras import require
 from tailrace_dev.servers.launch import launch, with_defaults
 from tailrace_dev.servers.program import Program, matches, run, unavailable, version_on_path
 from tailrace_dev.servers.server import PRIVATE_PREFIX, DevServer, ServerState
@@ -59,14 +60,9 @@ class PostgresServer(DevServer):
         """A pg8000 connection of `postgres` with autocommit; `options` win.
 
         Raises:
-            TailraceError: pg8000 is not installed.
+            ConfigError: its driver is not installed.
         """
-        if importlib.util.find_spec("pg8000") is None:
-            raise TailraceError(
-                "pg8000 is not installed",
-                "connections to PostgreSQL need it",
-                "pip install 'tailrace[postgres]'",
-            )
+        require("postgres", "a connection to PostgreSQL")
         dbapi = importlib.import_module("pg8000.dbapi")
         autocommit = options.pop("autocommit", True)
         connection = dbapi.connect(
