@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import logging
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from tailrace import __version__
+from tailrace import __version__, extras
 from tailrace.config.load import load_pipeline
 from tailrace.config.sinks import ConsoleSettings
 from tailrace.errors import (
@@ -34,11 +34,11 @@ EXIT_PREFLIGHT = 3
 #: The source is out of reach, or its log no longer holds what the stream needs.
 EXIT_SOURCE_LOST = 4
 
-#: Commands that live elsewhere, loaded when they are asked for: name, module, attribute.
+#: Commands of other modules, loaded when they are called: name, module, attribute, extra that brings them.
 _ELSEWHERE = (
-    ("verify", "tailrace.verify.commands", "verify"),
-    ("demo", "tailrace_dev.demo.commands", "demo"),
-    ("dev", "tailrace_dev.servers.commands", "dev"),
+    ("verify", "tailrace.verify.commands", "verify", None),
+    ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
+    ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )
 
 _log = logging.getLogger("tailrace")
@@ -51,24 +51,18 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names."""
-        elsewhere = [name for name, module, _ in _ELSEWHERE if _exists(module)]
-        return sorted([*super().list_commands(ctx), *elsewhere])
+        installed = [name for name, module, *_ in _ELSEWHERE if find_spec(module.partition(".")[0])]
+        return sorted([*super().list_commands(ctx), *installed])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command called `cmd_name`."""
-        for name, module, attribute in _ELSEWHERE:
-            if name == cmd_name and _exists(module):
+        for name, module, attribute, extra in _ELSEWHERE:
+            if name == cmd_name:
+                extras.require(extra, f"command `{name}`")
                 command = getattr(importlib.import_module(module), attribute)
                 assert isinstance(command, click.Command)
                 return command
         return super().get_command(ctx, cmd_name)
-
-
-def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 @click.group(cls=_Commands)

@@ -9,6 +9,7 @@ from tailrace.errors import ConfigError
 #: Extra of `pyproject.toml` -> what is imported of the packages that it brings.
 EXTRAS = {
     "delta": ("pyroaring",),
+    "dev": ("tailrace_dev",),
     "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"),
     "kafka": ("confluent_kafka.admin",),
     "postgres": ("pg8000.core",),

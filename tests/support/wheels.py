@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import distribution
 from pathlib import Path
@@ -37,16 +37,21 @@ class Environment:
         (self.package,) = path.glob("lib/python*/site-packages/tailrace")
 
     @classmethod
-    def make(cls, path: Path, wheel: Path, extra: str | None = None) -> Environment:
+    def make(cls, path: Path, wheel: Path, *extras: str) -> Environment:
         """A new one with the wheel and what it needs, in the versions of `requirements.lock`."""
         python = str(path / "bin" / "python")
         requirements = path.with_suffix(".txt")
-        requirements.write_text(locked(extra))
+        requirements.write_text(locked(extras))
         uv("venv", "--python", sys.executable, str(path))
         uv("pip", "install", "--python", python, "--no-deps", "--require-hashes", "-r", str(requirements))
         uv("pip", "install", "--python", python, "--no-deps", "--no-index", str(wheel))
         uv("pip", "check", "--python", python)
         return cls(path)
+
+    def install(self, wheel: Path) -> None:
+        """Install another distribution of this repository."""
+        uv("pip", "install", "--python", str(self.python), "--no-deps", "--no-index", str(wheel))
+        uv("pip", "check", "--python", str(self.python))
 
     def run(self, *command: str | Path, **options) -> subprocess.CompletedProcess[str]:
         """Run a command as in a new terminal: none of our variables but those of `env`."""
@@ -68,17 +73,17 @@ class Environment:
         return subprocess.CompletedProcess(process.args, process.returncode, printed)
 
 
-def build(directory: Path) -> tuple[Path, Path]:
-    """The source distribution, and the wheel that is built of it."""
-    uv("build", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(directory), str(ROOT))
+def build(directory: Path, project: Path = ROOT) -> tuple[Path, Path]:
+    """The source distribution of a project of this repository, and the wheel that is built of it."""
+    uv("build", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(directory), str(project))
     (sdist,) = directory.glob("*.tar.gz")
     (wheel,) = directory.glob("*.whl")
     return sdist, wheel
 
 
-def locked(extra: str | None) -> str:
+def locked(extras: Sequence[str]) -> str:
     """What of `requirements.lock` an installation needs."""
-    needed = _needed(extra)
+    needed = _needed(extras)
     blocks = re.split(r"^(?=[a-z0-9])", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
     return "".join(block for block in blocks if block.partition("==")[0] in needed)
 
@@ -92,11 +97,13 @@ def uv(*arguments: str) -> str:
     return done.stderr
 
 
-def _needed(extra: str | None) -> set[str]:
+def _needed(extras: Sequence[str]) -> set[str]:
     """The names of all that an installation brings, as found here, where everything is installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: set[tuple[str, str]] = set()
-    todo = [*project["dependencies"], *(project["optional-dependencies"][extra] if extra else ())]
+    todo = [*project["dependencies"]]
+    for extra in extras:
+        todo += project["optional-dependencies"][extra]
     while todo:
         requirement = Requirement(todo.pop())
         name = canonicalize_name(requirement.name)
