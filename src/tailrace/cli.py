@@ -115,15 +115,24 @@ def check(pipeline_file: Path) -> None:
 
 @cli.command()
 @_pipeline_argument
-def drop(pipeline_file: Path) -> None:
+@click.option(
+    "--unmarked",
+    is_flag=True,
+    help="Remove a replication slot that bears no mark of a stream too: one that an earlier version made, or "
+    "beside a publication that somebody else made.",
+)
+def drop(pipeline_file: Path, unmarked: bool) -> None:
     """Remove what the pipeline has made on the server (PostgreSQL: replication slot, publication).
 
     A slot holds back the server's log until it is removed. The target and the checkpoint stay; the pipeline
-    cannot go on from the checkpoint afterwards.
+    cannot go on from the checkpoint afterwards. What somebody else made stays: a slot of the same name is an
+    error, a publication is passed over.
     """
     from tailrace.sources import registry  # noqa: PLC0415
 
-    for line in registry.drop(load_pipeline(pipeline_file).source) or ["nothing to remove"]:
+    for line in registry.drop(load_pipeline(pipeline_file).source, unmarked=unmarked) or [
+        "nothing to remove"
+    ]:
         click.echo(line)
 
 

@@ -36,9 +36,12 @@ def check(options: SourceOptions) -> list[Finding]:
     return cast("list[Finding]", _module(options, "checks.preflight").check(options))
 
 
-def drop(options: SourceOptions) -> list[str]:
-    """Remove what streams with these options have made on the server; a line for each thing."""
-    return cast("list[str]", _module(options, "cleanup").drop(options))
+def drop(options: SourceOptions, *, unmarked: bool = False) -> list[str]:
+    """Remove what streams with these options have made on the server; a line for each thing.
+
+    With `unmarked` also what bears no mark of a stream, but is of the kind that streams make.
+    """
+    return cast("list[str]", _module(options, "cleanup").drop(options, unmarked=unmarked))
 
 
 def _module(options: SourceOptions, side: str) -> Any:

@@ -42,6 +42,8 @@ _PART_OF_SPARK = (
     "org.scala-lang:*",
     "org.slf4j:*",
 )
+#: Delta's jars: their directory in the cache, packages, what is left out.
+DELTA_JARS = (f"delta-{DELTA_VERSION}", (DELTA_PACKAGE,), _PART_OF_SPARK)
 
 #: Settings of every session.
 _CONF: dict[str, str] = {
@@ -185,7 +187,7 @@ def prefetch_jars() -> list[Path]:
     Raises:
         ConfigError: they are not there and could not be downloaded.
     """
-    return cached_jars(f"delta-{DELTA_VERSION}", [DELTA_PACKAGE], _PART_OF_SPARK)
+    return cached_jars(*DELTA_JARS)
 
 
 def _log4j(log_file: Path) -> str:

@@ -51,7 +51,8 @@ _SET_UP = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
 _GRANTS = (
-    "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, CREATE TEMPORARY TABLES ON *.* TO <user>"
+    "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, CREATE TEMPORARY TABLES ON <database>.* TO "
+    "<user>; -- for the database of each target table, and that of Tailrace's notes"
 )
 #: Why a value is not taken, by error number. Numbers of 4000 and more are MariaDB's.
 _REFUSALS = {

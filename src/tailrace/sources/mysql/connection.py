@@ -44,7 +44,9 @@ T = TypeVar("T")
 MARIADB = "mariadb"
 
 #: What the capturing user needs. Named in hints.
-GRANTS = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
+GRANTS = (
+    "GRANT SELECT ON <database>.* TO <user>; GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO <user>"
+)
 
 #: A reader may rest for long between two packets: Spark decides when it reads on.
 _SESSION_TIMEOUT_S = 86_400
@@ -273,12 +275,10 @@ def translate(error: Exception, doing: str) -> TailraceError:
         return SourceError(
             f"{doing} failed: the server refuses the user or the password",
             detail,
-            f"check user and password; the user needs: GRANT {GRANTS} ON *.* TO <user>",
+            f"check user and password; the user needs: {GRANTS}",
         )
     if number in _MISSING_PRIVILEGE:
-        return SourceError(
-            f"{doing} failed: a privilege is missing", detail, f"GRANT {_missing(text)} TO <user>"
-        )
+        return SourceError(f"{doing} failed: a privilege is missing", detail, _missing(text))
     if number == CR.CR_SSL_CONNECTION_ERROR:
         return SourceError(
             f"{doing} failed: the server offers no TLS",
@@ -307,12 +307,12 @@ def _why_transient(number: int) -> str:
 
 
 def _missing(text: str) -> str:
-    """The privilege and its scope, from the server's text where it names one."""
+    """The statement that grants what is missing, from the server's text where that names it."""
     if needed := re.search(r"\(at least one of\) the (.+?) privilege", text):
-        return f"{needed[1].split(' OR ')[-1].split(',')[-1].strip()} ON *.*"
+        return f"GRANT {needed[1].split(' OR ')[-1].split(',')[-1].strip()} ON *.* TO <user>"
     if denied := re.match(r"([A-Z][A-Z ,]*?) command denied to user .* for (?:table|column) ", text):
-        return f"{denied[1]} ON *.*"
-    return f"{GRANTS} ON *.*"
+        return f"GRANT {denied[1]} ON <database>.* TO <user>"
+    return GRANTS
 
 
 def retrying(

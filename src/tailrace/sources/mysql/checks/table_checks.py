@@ -73,7 +73,7 @@ class TableChecks:
     def _pattern(self, pattern: str) -> Iterator[Finding]:
         if not any(re.fullmatch(pattern, name) for name in self._names):
             database = re.match(r"(\w+)\\?\.", pattern)
-            scope = f"{identifier(database[1])}.*" if database else "*.*"
+            scope = f"{identifier(database[1])}.*" if database else "<database>.*"
             yield Finding(
                 f"tables `{pattern}`",
                 "no table of that name, or none that this user may read",

@@ -34,6 +34,7 @@ class Slot:
         name: its name.
         plugin: its output plugin, "" for a physical one.
         database: the database it is of.
+        temporary: whether it goes with its connection.
         active_pid: the process that reads it, None: nobody.
         restart: where decoding begins again; None once it is lost.
         confirmed: everything below is confirmed.
@@ -57,6 +58,7 @@ class Slot:
     end: int
     reason: str = ""
     failover: bool = False
+    temporary: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -73,12 +75,14 @@ def read(connection: Connection, name: str) -> Slot | None:
         "SELECT slot_name::text, coalesce(plugin, '')::text, coalesce(database, '')::text, active_pid,"
         " restart_lsn::text, confirmed_flush_lsn::text, coalesce(wal_status, '')::text, safe_wal_size::text,"
         f" coalesce(pg_wal_lsn_diff({end}, restart_lsn), 0)::text, ({end})::text, {reason}::text,"
-        f" {failover}"
+        f" {failover}, temporary"
         f" FROM pg_catalog.pg_replication_slots WHERE slot_name = {string(name)}"
     )
     if not found:
         return None
-    name, plugin, database, pid, restart, confirmed, status, left, held, end, why, survives = found[0]
+    name, plugin, database, pid, restart, confirmed, status, left, held, end, why, survives, temporary = (
+        found[0]
+    )
     return Slot(
         name,
         plugin,
@@ -92,6 +96,7 @@ def read(connection: Connection, name: str) -> Slot | None:
         parse_lsn(end),
         why,
         survives,
+        temporary,
     )
 
 
@@ -212,13 +217,26 @@ def require_from(
 
 def require_ours(slot: Slot, options: SourceOptions) -> None:
     """Raises ConfigError if `slot` cannot serve the stream."""
-    if slot.plugin != PLUGIN or slot.database != options.database:
+    if not is_of_a_stream(slot, options):
         raise ConfigError(
             f"replication slot `{slot.name}` cannot be used",
-            f"found plugin `{slot.plugin or 'none'}` of database `{slot.database}`, needed {PLUGIN} of "
+            f"found {described(slot)}, needed a logical one with plugin {PLUGIN} of database "
             f"`{options.database}`",
             "set the option slotName to another name",
         )
+
+
+def is_of_a_stream(slot: Slot, options: SourceOptions) -> bool:
+    """Whether it is of the kind that streams of that database read."""
+    return slot.plugin == PLUGIN and slot.database == options.database
+
+
+def described(slot: Slot) -> str:
+    """What kind of slot it is."""
+    if not slot.plugin:
+        return "a physical one"
+    kind = "a temporary" if slot.temporary else "a logical"
+    return f"{kind} one with plugin `{slot.plugin}` of database `{slot.database}`"
 
 
 def lost(name: str, why: str) -> PositionLostError:
@@ -232,9 +250,11 @@ def lost(name: str, why: str) -> PositionLostError:
     )
 
 
-def drop(connection: Connection, name: str) -> bool:
-    """Remove the slot; whether it was there. Raises pg8000's errors."""
-    if read(connection, name) is None:
-        return False
-    connection.rows(f"SELECT pg_drop_replication_slot({string(name)})")
-    return True
+def drop(connection: Connection, name: str) -> None:
+    """Remove the slot. Raises pg8000's errors."""
+    connection.rows(dropping(name))
+
+
+def dropping(name: str) -> str:
+    """The statement that removes a slot."""
+    return f"SELECT pg_drop_replication_slot({string(name)})"
