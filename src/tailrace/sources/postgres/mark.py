@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from pg8000.exceptions import DatabaseError
 
+from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, sqlstate
 from tailrace.sources.postgres.literal import identifier, string
 
@@ -53,6 +54,7 @@ class Mark:
         return self.system == system and slot in self.slots
 
 
+@network.sensible("the publication's comment")
 def read(connection: Connection, publication: str) -> Mark | None:
     """The mark on a publication; None: it is not there, or is somebody else's. Raises pg8000's errors."""
     comment = connection.value(
@@ -100,7 +102,7 @@ def write(connection: Connection, publication: str, mark: Mark) -> None:
 def _change(connection: Connection, publication: str, change: Callable[[Mark], Mark]) -> bool:
     connection.rows("BEGIN")
     try:
-        connection.rows(_LOCK)
+        connection.wait_for(_LOCK)
         before = read(connection, publication)
         if before is not None:
             write(connection, publication, change(before))

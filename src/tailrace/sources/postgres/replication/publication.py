@@ -20,6 +20,7 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.errors import SourceError
 from tailrace.model.table import TableId
+from tailrace.sources import network
 from tailrace.sources.postgres import mark
 from tailrace.sources.postgres.connection import Connection, sqlstate, translate
 from tailrace.sources.postgres.literal import identifier, string, table_name
@@ -55,6 +56,7 @@ def planned(name: str, version: int) -> Publication:
     return Publication(name, generated=version >= 18)
 
 
+@network.sensible("the publication")
 def read(connection: Connection, name: str) -> Publication | None:
     """The publication called `name`, None if there is none. Raises pg8000's errors."""
     version = connection.version
@@ -145,7 +147,7 @@ def _listed(tables: Sequence[TableId]) -> str:
 
 def _execute(connection: Connection, statement: str) -> None:
     try:
-        connection.rows(statement)
+        connection.wait_for(statement)  # for locks of the tables
     except DatabaseError as error:
         state = sqlstate(error)
         if state == "42710":  # another process did the same at the same time

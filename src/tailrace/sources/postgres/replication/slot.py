@@ -18,6 +18,7 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError
+from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, connect, sqlstate
 from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
@@ -66,6 +67,7 @@ class Slot:
         return self.wal_status == "lost" or bool(self.reason) or self.restart is None
 
 
+@network.sensible("the replication slot")
 def read(connection: Connection, name: str) -> Slot | None:
     """The slot called `name`, None if there is none. Raises pg8000's errors."""
     reason = "coalesce(invalidation_reason, '')" if connection.version >= 17 else "''"
@@ -110,7 +112,7 @@ def create(connection: Connection, name: str) -> int:
     """
     failover = ", FAILOVER" if connection.version >= 17 and not in_recovery(connection) else ""
     how = f"(SNAPSHOT 'nothing'{failover})" if connection.version >= 15 else "NOEXPORT_SNAPSHOT"
-    row = connection.rows(f"CREATE_REPLICATION_SLOT {identifier(name)} LOGICAL {PLUGIN} {how}")[0]
+    row = connection.wait_for(f"CREATE_REPLICATION_SLOT {identifier(name)} LOGICAL {PLUGIN} {how}")[0]
     return parse_lsn(row[1])
 
 
@@ -124,7 +126,9 @@ def create_for_snapshot(connection: Connection) -> tuple[int, str]:
     """
     how = "(SNAPSHOT 'export')" if connection.version >= 15 else "EXPORT_SNAPSHOT"
     name = f"tailrace_snapshot_{uuid.uuid4().hex[:12]}"
-    row = connection.rows(f"CREATE_REPLICATION_SLOT {identifier(name)} TEMPORARY LOGICAL {PLUGIN} {how}")[0]
+    row = connection.wait_for(f"CREATE_REPLICATION_SLOT {identifier(name)} TEMPORARY LOGICAL {PLUGIN} {how}")[
+        0
+    ]
     return parse_lsn(row[1]), str(row[2])
 
 
@@ -136,7 +140,9 @@ def copy(connection: Connection, name: str) -> str:
     """
     copied = f"tailrace_copy_{uuid.uuid4().hex[:12]}"
     try:
-        connection.rows(f"SELECT pg_copy_logical_replication_slot({string(name)}, {string(copied)}, true)")
+        connection.wait_for(
+            f"SELECT pg_copy_logical_replication_slot({string(name)}, {string(copied)}, true)"
+        )
     except DatabaseError as error:
         if sqlstate(error) in ("42704", "55000", "0A000"):
             raise lost(name, str(error.args[0].get("M", ""))) from error

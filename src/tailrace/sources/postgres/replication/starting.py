@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
+from tailrace.sources import network
 from tailrace.sources.postgres import mark
 from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
@@ -68,6 +69,7 @@ def _log_end(options: SourceOptions) -> PostgresPosition:
         return timeline.read(connection, options).position(end)
 
 
+@network.sensible("the log's end")
 def barrier(connection: Connection) -> int:
     """An LSN above every commit that anybody was told of; the log is on disk up to it.
 
