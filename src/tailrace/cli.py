@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import sys
 from importlib.util import find_spec
+from io import TextIOWrapper
 from pathlib import Path
 
 import click
@@ -22,6 +24,7 @@ from tailrace.errors import (
     TailraceError,
     TransientSourceError,
 )
+from tailrace.private import open_private
 
 #: Done, or stopped when asked to.
 EXIT_DONE = 0
@@ -92,6 +95,7 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
 
+    engine.make_directories(pipeline)
     log_file = log_file or engine.default_log_file(pipeline)
     _log_to(log_file)
     console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
@@ -199,18 +203,25 @@ def _offset(text: str) -> dict[str, object]:
         ) from None
 
 
+class _PrivateFileHandler(logging.FileHandler):
+    """A log that its owner alone may read."""
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=open_private)
+
+
 def _log_to(path: Path) -> None:
     """Python's own logging goes to the log file as well: py4j reports each failed call."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
+        os.close(open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
     except OSError as error:
         raise ConfigError(
             f"log file `{path}` cannot be written",
             error.strerror,
             "`--log-file` names another one; without it, it is beside the checkpoint",
         ) from None
-    handler = logging.FileHandler(path, delay=True)
+    handler = _PrivateFileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 

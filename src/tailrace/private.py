@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 DIRECTORY_MODE = 0o700
@@ -23,11 +24,33 @@ def make_private_directory(path: Path) -> Path:
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
     """Open `path` for this user only; an opener for `open(path, mode, opener=open_private)`.
 
-    A file that exists loses the permissions that others have.
+    A file of this user's that exists loses the permissions that others have; a device keeps them.
     """
     descriptor = os.open(path, flags, FILE_MODE)
-    os.fchmod(descriptor, FILE_MODE)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        os.fchmod(descriptor, FILE_MODE)
     return descriptor
+
+
+def make_tree_private(path: Path) -> None:
+    """Make the directory `path`, or take from others the permissions they have on it and on all below it.
+
+    What belongs to another user keeps its mode, and links are not followed below `path`.
+    """
+    make_private_directory(path)
+    _take(path, path.stat())
+    for directory, directories, files in os.walk(path):
+        for name in (*directories, *files):
+            _take(Path(directory, name), Path(directory, name).lstat())
+
+
+def _take(path: Path, found: os.stat_result) -> None:
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid():
+        return
+    mode = DIRECTORY_MODE if stat.S_ISDIR(found.st_mode) else FILE_MODE
+    if stat.S_IMODE(found.st_mode) != mode:
+        path.chmod(mode)
 
 
 def write_private(path: Path, text: str) -> None:

@@ -19,6 +19,7 @@ from tests.support.workload import SUBJECTS, Writers, fill
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
+STORE_KEY = "geheim-des-speichers"
 REGISTERED = "Successfully registered with master"
 
 
@@ -90,7 +91,11 @@ def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path,
             mysql,
             table,
             mode=mode,
-            pipeline={"master": cluster.master, "spark": {"spark.executor.memory": "512m"}},
+            pipeline={
+                "master": cluster.master,
+                "spark": {"spark.executor.memory": "512m", "spark.hadoop.x.secret": "${env:TEST_STORE_KEY}"},
+            },
+            env={"TEST_STORE_KEY": STORE_KEY},
             **{"snapshot-chunk-rows": 500, "snapshot-parallelism": 2},
         )
         with Writers(mysql, table, subject, count=2, keys=4000, pause_s=0.05):
@@ -98,6 +103,12 @@ def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path,
         assert run.run() == 0, run.output()
         executors = [p for n in range(2) for p in (tmp_path / f"work-{n}").glob("*/*") if p.is_dir()]
         assert len({p.parent.parent for p in executors}) == 2, "both workers took part"
+        said = [
+            p.read_text(errors="replace")
+            for p in (*tmp_path.glob("*.log"), *tmp_path.glob("work-*/*/*/stderr"))
+        ]
+        assert any("Command: " in text for text in said), "workers write down how they start executors"
+        assert not any(STORE_KEY in text for text in said)
     with mysql.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT id, v, pad FROM {table} ORDER BY id")
         held = sorted((r["id"], r["v"], r["pad"]) for r in delta_rows(spark, run.targets / table))

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import Converter, RouteRule, TransformRule
+from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
 from tailrace.model.cell import decode_cell
 from tailrace.model.change import OP_LETTERS, ChangeBatch
@@ -98,7 +99,7 @@ def test_filter_masks_truncation_and_skipped_operations_work_together(
         projection="id, name, 'long text' AS text",
         filter="name IS NOT NULL -- no comment ends it",
         mask_hash=("name",),
-        mask_salt="${env:SALT}",
+        mask_salt=Secret("${env:SALT}"),
         truncate={"text": "4"},
         skipped_operations=("d",),
     )

@@ -31,6 +31,7 @@ class PipelineProcess:
         mode: `upsert` or `changelog`, of Delta tables.
         sink: another sink instead.
         pipeline: further settings of the pipeline.
+        env: further variables of its process.
         source: further options of the source.
     """
 
@@ -43,6 +44,7 @@ class PipelineProcess:
         mode: str = "upsert",
         sink: Mapping[str, Any] | None = None,
         pipeline: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
         **source: Any,
     ) -> None:
         self.directory = directory
@@ -79,6 +81,7 @@ class PipelineProcess:
         }
         # these JVMs live for seconds: what the second compiler would win is never won back
         self._env |= {"TEST_PASSWORD": server.password, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+        self._env |= env or {}
 
     def run_for(self, seconds: float) -> None:
         """Run for so long, then kill everything at once, unless it has ended."""
@@ -132,6 +135,11 @@ class PipelineProcess:
         if failpoint is not None:
             assert token.exists(), f"{failpoint} was not reached\n{self.output()}"
         return code
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the run under way, None before the first."""
+        return None if self._running is None else self._running.pid
 
     def kill(self) -> None:
         """Kill the run under way; called from another thread than `run`."""

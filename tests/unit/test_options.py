@@ -61,7 +61,7 @@ def test_wrong_value_is_named_with_what_is_allowed(name, value):
     with pytest.raises(ConfigError, match=f"`{name}` is wrong") as error:
         parse_options({**GIVEN, name: value})
     assert "allowed: " in str(error.value)
-    assert value in str(error.value)
+    assert (value in str(error.value)) == (name != "url")  # which may hold a password
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", 1), ("64k", 65536), ("2 MiB", 2 << 20), ("1g", 1 << 30)])

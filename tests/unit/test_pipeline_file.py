@@ -94,7 +94,7 @@ def test_secret_stays_a_reference_and_is_not_printed(monkeypatch: pytest.MonkeyP
     [
         ("path: /lake", "pathh: /lake", "unknown key `sink.pathh`"),
         ("hostname:", "hostnam:", "unknown key `source.hostnam`"),
-        ("  type: mysql", "  shape: row", "unknown key `source.shape`"),
+        ("  type: mysql", "  shape: row", "unknown key in `source` at line 3, column 3"),
         ("sink-table:", "sink-tabel:", r"unknown key `route\[0\].sink-tabel`"),
         ("\npipeline:", "\npipelines:", "unknown key `pipelines`"),
         ("name: shop", "parallelism: two", "expected `int`, got `str` at `pipeline.parallelism`"),
@@ -131,7 +131,7 @@ def test_secret_stays_a_reference_and_is_not_printed(monkeypatch: pytest.MonkeyP
         ),
         ("'app_(\\d+)\\.items'", "'app_(\\d+'", r"`route\[0\].source-table` is not a regular expression"),
         ("sink: {", "sink: [", "not YAML at line 11"),
-        ("name: shop", "log: {}", "unknown key `pipeline.log`"),
+        ("name: shop", "log: {}", "unknown key in `pipeline` at line 14"),
     ],
 )
 def test_wrong_file_names_the_place(old: str, new: str, message: str) -> None:

@@ -17,11 +17,10 @@ from enum import EnumType
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
+from tailrace.config.document import MOST_CHARACTERS, Section, read_document
 from tailrace.config.model import Pipeline, PipelineSettings, RouteRule, TransformRule, TriggerMode
-from tailrace.config.options import OPTIONS, SourceOptions, parse_options
-from tailrace.config.secret import Secret
+from tailrace.config.options import OPTIONS, SourceOptions, is_host, parse_options
+from tailrace.config.secret import Secret, has_credentials, is_slip, shown
 from tailrace.config.sinks import SINKS, IcebergSettings, SinkSettings, WriteMode
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_LETTERS
@@ -43,7 +42,10 @@ _POSITIVE = (
     "expire_interval",
     "snapshot_retention_hours",
 )
-_TYPE_NAMES = {dict: "object", list: "array", type(None): "null"}
+#: Mappings that are settings of a library: what their keys are is not known here.
+_LIBRARIES = (".properties", ".catalog", ".spark", ".topic-config")
+_NO_KEY = re.compile(r"[\s=]")
+_TYPE_NAMES = {Section: "object", list: "array", type(None): "null"}
 
 
 def load_pipeline(path: Path) -> Pipeline:
@@ -53,7 +55,8 @@ def load_pipeline(path: Path) -> Pipeline:
         ConfigError: the file cannot be read or says something that is not allowed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
     except OSError as error:
         raise ConfigError(f"pipeline file `{path}` cannot be read", error.strerror) from None
     except UnicodeDecodeError:
@@ -71,15 +74,7 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
     Raises:
         ConfigError: it is not YAML or says something that is not allowed.
     """
-    try:
-        given = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"the pipeline file is not YAML{where}", error.problem) from None
-    except yaml.YAMLError:
-        raise ConfigError("the pipeline file is not YAML") from None
-    given = _mapping(given, "")
+    given = _mapping(read_document(text), "")
     _check_keys(given, "", _SECTIONS)
     for section in ("source", "sink"):
         if section not in given:
@@ -102,6 +97,7 @@ def _filled(
         if value is not None and value <= 0:
             raise ConfigError(f"`pipeline.{_kebab(name)}` must be > 0", f"found {value}")
     checkpoint = settings.checkpoint
+    _refuse_credentials(checkpoint, "pipeline.checkpoint")
     if checkpoint is None:
         path = next((p for p in (getattr(sink, "path", None) for sink in sinks) if p is not None), None)
         if path is None:
@@ -135,6 +131,12 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
         _exclusive(options, "url", "hostname")
         dialect = _scalar(aliases["type"] or "mysql", "source.type")
         host = _scalar(aliases["hostname"], "source.hostname")
+        if not is_host(host):
+            raise ConfigError(
+                "`source.hostname` is wrong",
+                "found a value that is not shown, allowed: a host name or address",
+                "the port is `port`; user and password are `username` and `password`",
+            )
         port = "" if aliases["port"] is None else f":{_typed(int, aliases['port'], 'source.port')}"
         database = (
             "" if aliases["database"] is None else f"/{_scalar(aliases['database'], 'source.database')}"
@@ -146,10 +148,14 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
         if name not in options:
             or_else = f" or {instead}" if instead else ""
             raise ConfigError(f"`source.{name}` is missing", f"give `{name}`{or_else}")
+    if "password" in options:
+        _secret(options["password"], "source.password")
     options["shape"] = "cells"
     parsed = parse_options(options, where="source option")
     if aliases["type"] is not None and aliases["type"] != parsed.dialect:
-        raise ConfigError("`source.type` and `source.url` disagree", f"found type `{aliases['type']}`")
+        raise ConfigError(
+            "`source.type` and `source.url` disagree", f"found type {shown(str(aliases['type']))}"
+        )
     return options, parsed
 
 
@@ -187,10 +193,13 @@ def _sink(given: Mapping[str, Any], path: str) -> SinkSettings:
     kind = _typed(str, given["type"], f"{path}.type")
     if kind not in SINKS:
         raise ConfigError(
-            f"unknown value `{kind}` at `{path}.type`", f"allowed: {', '.join(SINKS)}", _meant(kind, SINKS)
+            f"unknown value {shown(kind)} at `{path}.type`",
+            f"allowed: {', '.join(SINKS)}",
+            _meant(kind, SINKS),
         )
-    rest = {k: v for k, v in given.items() if k != "type"}
-    sink = _dataclass(SINKS[kind], rest, path, also=("type",))
+    sink = _dataclass(SINKS[kind], given, path, also=("type",))
+    for name in ("path", "url"):
+        _refuse_credentials(getattr(sink, name, None), f"{path}.{name}")
     for name in _POSITIVE:
         value = getattr(sink, name, None)
         if value is not None and value <= 0:
@@ -209,6 +218,16 @@ def _sink(given: Mapping[str, Any], path: str) -> SinkSettings:
             "0 merges each batch; mode changelog merges nothing: leave it out there",
         )
     return sink
+
+
+def _refuse_credentials(url: str | None, path: str) -> None:
+    if url is not None and has_credentials(url):
+        raise ConfigError(
+            f"`{path}` holds a user or password",
+            "an address is printed in messages and logs",
+            "databases and registries have settings of their own for user and password, object stores have "
+            '`pipeline.spark`: {spark.hadoop.fs.s3a.secret.key: "${env:NAME}"}',
+        )
 
 
 def _rules(cls: type[_R], given: Any, section: str) -> tuple[_R, ...]:
@@ -236,11 +255,13 @@ def _check_transform(rule: TransformRule, path: str) -> None:
         )
     for name, length in rule.truncate.items():
         if not length.isdecimal():
-            raise ConfigError(f"`{path}.truncate.{name}` must be a number of characters", f"found `{length}`")
+            raise ConfigError(
+                f"`{path}.truncate.{name}` must be a number of characters", f"found {shown(length)}"
+            )
     unknown = [op for op in rule.skipped_operations if op not in OP_LETTERS]
     if unknown:
         raise ConfigError(
-            f"unknown value `{unknown[0]}` at `{path}.skipped-operations`",
+            f"unknown value {shown(unknown[0])} at `{path}.skipped-operations`",
             f"allowed: {', '.join(OP_LETTERS)}",
         )
 
@@ -257,7 +278,10 @@ def _dataclass(cls: type[_T], given: Any, path: str, also: Iterable[str] = ()) -
         no_default = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
         if key not in values and no_default:
             raise ConfigError(f"`{path}.{key}` is missing", f"`{path}` has: {', '.join(names)}")
-    return cls(**{names[k].name: _typed(hints[names[k].name], v, f"{path}.{k}") for k, v in values.items()})
+    typed = {
+        names[k].name: _typed(hints[names[k].name], v, f"{path}.{k}") for k, v in values.items() if k in names
+    }
+    return cls(**typed)
 
 
 def _typed(hint: Any, value: Any, path: str) -> Any:
@@ -266,9 +290,9 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
             return None
         (hint,) = [a for a in typing.get_args(hint) if a is not type(None)]
     if typing.get_origin(hint) is Mapping:
-        return {str(k): _scalar(v, f"{path}.{k}") for k, v in _mapping(value, path).items()}
+        return _texts(_mapping(value, path), path)
     if hint is Secret:
-        return Secret(_typed(str, value, path))
+        return _secret(_typed(str, value, path), path)
     if typing.get_origin(hint) is tuple:
         listed = value.split(",") if isinstance(value, str) else value
         if not isinstance(listed, list):
@@ -277,9 +301,9 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
     if isinstance(hint, EnumType):
         allowed = [member.value for member in hint]  # type: ignore[var-annotated]
         if value not in allowed:
-            shown = f"`{value}`" if isinstance(value, str) else f"a `{_name(value)}`"
+            found = shown(value) if isinstance(value, str) else f"a `{_name(value)}`"
             raise ConfigError(
-                f"unknown value {shown} at `{path}`",
+                f"unknown value {found} at `{path}`",
                 f"allowed: {', '.join(allowed)}",
                 _meant(str(value), allowed),
             )
@@ -287,6 +311,30 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise _wrong_type(hint.__name__, value, path)
     return value
+
+
+def _texts(given: Mapping[str, Any], path: str) -> dict[str, str]:
+    """A mapping whose keys are anybody's: settings of a library, or columns."""
+    texts = {}
+    for key, value in given.items():
+        place = f" at {given.places[key]}" if isinstance(given, Section) else ""
+        # `sasl.password geheim:`: a key without a value, and one with a space, may be a password.
+        if path.endswith(_LIBRARIES) and (value is None or _NO_KEY.search(key)):
+            raise ConfigError(
+                f"the key in `{path}`{place} is wrong",
+                "it has no value" if value is None else "it holds a space or a `=`",
+                "write each setting as `name: value`",
+            )
+        texts[key] = _scalar(value, f"{path}.{key}")
+        _secret(texts[key], f"{path}.{key}")
+    return texts
+
+
+def _secret(text: str, path: str) -> Secret:
+    try:
+        return Secret(text)
+    except ValueError as error:
+        raise ConfigError(f"`{path}` is wrong", str(error)) from None
 
 
 def _mapping(value: Any, path: str) -> dict[Any, Any]:
@@ -301,13 +349,23 @@ def _check_keys(given: Mapping[Any, Any], path: str, known: Iterable[str]) -> di
     values: dict[str, Any] = {}
     for key, value in given.items():
         name = _kebab(str(key))
-        full = f"{path}.{key}" if path else str(key)
+        place = f" at {given.places[key]}" if isinstance(given, Section) else ""
         if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, 1)
+            # What is no slip of the pen may be anything, a password too.
+            if near and is_slip(name, near[0]):
+                found = f"unknown key `{path}.{key}`" if path else f"unknown key `{key}`"
+            else:
+                found = f"unknown key in `{path}`" if path else "unknown section"
             raise ConfigError(
-                f"unknown key `{full}`", f"allowed: {', '.join(sorted(allowed))}", _meant(name, allowed)
+                found + place,
+                f"allowed: {', '.join(sorted(allowed))}",
+                f"did you mean `{near[0]}`?" if near else None,
             )
         if name in values:
-            raise ConfigError(f"`{full}` is given twice", "once in kebab-case and once in camelCase")
+            raise ConfigError(
+                f"`{path}.{name}` is given twice{place}", "once in kebab-case and once in camelCase"
+            )
         values[name] = value
     return values
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tailrace.config.options import SourceOptions
+from tailrace.config.secret import Secret
 from tailrace.config.sinks import SinkSettings
 from tailrace.extras import require
 
@@ -59,7 +60,7 @@ class TransformRule:
     primary_keys: tuple[str, ...] = ()
     converter_after_transform: Converter | None = None
     mask_hash: tuple[str, ...] = ()
-    mask_salt: str | None = field(default=None, repr=False)
+    mask_salt: Secret | None = None
     truncate: Mapping[str, str] = field(default_factory=dict)
     skipped_operations: tuple[str, ...] = ()
     description: str | None = None
@@ -97,7 +98,7 @@ class PipelineSettings:
         parallelism: cores of a local Spark; default: all.
         master: Spark master; default: SPARK_MASTER, or a local Spark.
         restarts: how often in a row a stream that failed in a passing way is started again.
-        spark: further Spark settings.
+        spark: further Spark settings; secrets as references.
     """
 
     name: str = ""
@@ -107,7 +108,7 @@ class PipelineSettings:
     parallelism: int | None = None
     master: str | None = None
     restarts: int = 10
-    spark: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

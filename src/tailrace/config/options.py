@@ -38,6 +38,7 @@ MESSAGE_PREFIXES = {
 }
 #: Debezium's name of the option for its context headers.
 EXTENDED_HEADERS = "extended.headers.enabled"
+_NO_USER = "an address holds no user and no password, they have options of their own"
 PARTITIONERS = ("forward", "hash")
 TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 STARTS = ("initial", "latest", "earliest", "snapshot")
@@ -122,15 +123,25 @@ def _starting(text: str) -> str:
     raise ValueError
 
 
+def is_host(text: str) -> bool:
+    """Whether `text` can be a host's name or address, IPv6 with or without brackets."""
+    return re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:.]+(%\w+)?\]", text) is not None
+
+
 def parse_url(text: str) -> tuple[str, str, int, str]:
-    """Scheme, host, port and path of a server's url. Raises ValueError."""
-    parts = urlsplit(text)
+    """Scheme, host, port and path of a server's url. Raises ValueError, which does not show it."""
     defaults = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
-    if parts.scheme not in defaults or not parts.hostname or parts.username or parts.password:
+    try:
+        parts = urlsplit(text)
+        user = "@" in parts.netloc or ("@" in text and parts.scheme != "postgresql")
+        port = None if user else parts.port
+    except ValueError:  # its text shows the port, which may be a password
+        raise ValueError from None
+    if user:
+        raise ValueError(_NO_USER)
+    if parts.scheme not in defaults or not parts.hostname or parts.query or parts.fragment:
         raise ValueError
-    if parts.query or parts.fragment:
-        raise ValueError
-    return parts.scheme, parts.hostname, parts.port or defaults[parts.scheme], parts.path.strip("/")
+    return parts.scheme, parts.hostname, port or defaults[parts.scheme], parts.path.strip("/")
 
 
 #: A comma between regular expressions, not one within braces or brackets.
@@ -429,6 +440,8 @@ _ONLY_FOR = {
 #: Kinds of starting position that only some databases have.
 _STARTS_ONLY_FOR = {"file": "mysql", "gtid": "mysql", "timestamp": "mysql", "lsn": "postgresql"}
 
+#: Options whose value no error shows: it may hold a password.
+_HIDDEN = frozenset({"url", "password"})
 #: Options Spark itself adds or that other layers read.
 _IGNORED = frozenset({"path"})
 
@@ -546,15 +559,16 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
                 continue
             near = difflib.get_close_matches(name.lower(), known, 1)
             raise ConfigError(
-                f"unknown {where} `{name}`",
+                f"unknown {where}" + (f" `{name}`" if re.fullmatch(r"[\w.-]{1,60}", name) else ""),
                 f"known are: {', '.join(sorted(o.name for o in OPTIONS))}",
                 f"did you mean `{known[near[0]].name}`?" if near else None,
             )
         try:
             values[option.name] = option.parse(str(text))
         except (ValueError, KeyError) as error:
-            found = "a value that is not shown" if option.name == "password" else f"`{text}`"
-            reason = f" ({error})" if isinstance(error, ValueError) and "not a reg" in str(error) else ""
+            found = "a value that is not shown" if option.name in _HIDDEN else f"`{text}`"
+            said = str(error)
+            reason = f" ({said})" if (option.name in _HIDDEN and said) or "not a reg" in said else ""
             raise ConfigError(
                 f"{where} `{option.name}` is wrong",
                 f"found {found}{reason}, allowed: {option.allowed}",

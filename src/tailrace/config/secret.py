@@ -4,65 +4,158 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import ConfigError
 
-_REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
+_REFERENCE = re.compile(r"\$\{(env|file):([^{}$]+)\}")
+#: What was meant as a reference, whether or not it is one.
+_MEANT = re.compile(r"\$\s*\{?\s*(env|file)\s*:", re.IGNORECASE)
+#: A file that holds more is not a secret.
+_MOST_BYTES = 1 << 20
+_WORD = re.compile(r"[\w.+-]{1,40}")
+_PASSWORD = re.compile(r"://[^/:]*:(.+)@")
+#: Most characters that a name with a slip of the pen differs in.
+_SLIP = 2
+#: Shorter values are words such as `true`: to hide them would hide half of every message.
+_LEAST_HIDDEN = 4
 
 
 @dataclass(frozen=True)
 class Secret:
-    """A secret given literally, as `${env:NAME}` or as `${file:PATH}` (its last newline is left out)."""
+    """A secret; `${env:NAME}` and `${file:PATH}` in it stand for a variable's and a file's content.
 
-    reference: str
+    Args:
+        text: the secret or a reference to it.
+        is_literal: `text` is the secret, whatever it looks like.
+
+    Raises:
+        ValueError: `text` holds what looks like a reference and is none; the message does not show it.
+    """
+
+    text: str
+    is_literal: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.is_literal and _MEANT.search(_REFERENCE.sub("", self.text)):
+            raise ValueError("a reference is written ${env:NAME} or ${file:PATH}")
 
     def __repr__(self) -> str:
         return "Secret(***)"
 
     __str__ = __repr__
 
-    def resolve(self) -> str:
+    def resolve(self, what: str = "the password") -> str:
         """The secret itself, looked up now and here.
+
+        Args:
+            what: what refers to it, for errors.
 
         Raises:
             ConfigError: the variable or file it refers to is not there, or holds no text.
         """
-        found = self._found()
+        found = self.text
+        if not self.is_literal:
+            found = _REFERENCE.sub(lambda match: _looked_up(match[1], match[2], what), found)
         try:
-            is_text = "\0" not in found and bool(found.encode() or True)
-        except UnicodeEncodeError:
-            is_text = False
-        if not is_text:
-            raise self._no_text()
+            found.encode()
+        except UnicodeEncodeError:  # bytes of an environment variable that are not UTF-8
+            raise ConfigError(f"{what} is not text", "needed: UTF-8 without the character NUL") from None
+        if "\0" in found:
+            raise ConfigError(f"{what} is not text", "needed: UTF-8 without the character NUL")
         return found
 
-    def _found(self) -> str:
-        match = _REFERENCE.fullmatch(self.reference)
-        if match is None:
-            return self.reference
-        kind, name = match.groups()
-        if kind == "env":
-            if name not in os.environ:
-                raise ConfigError(
-                    f"environment variable `{name}` is not set",
-                    "the password refers to it by ${env:" + name + "}",
-                    f"export {name}=...",
-                )
-            return os.environ[name]
-        try:
-            return Path(name).read_text(encoding="utf-8").rstrip("\r\n")
-        except OSError as error:
-            raise ConfigError(
-                f"file `{name}` cannot be read",
-                f"the password refers to it: {error.strerror}",
-            ) from None
-        except UnicodeDecodeError:
-            raise self._no_text() from None
+    def resolved(self) -> Secret:
+        """The same secret for where references mean nothing: another machine.
 
-    def _no_text(self) -> ConfigError:
-        match = _REFERENCE.fullmatch(self.reference)
-        named = {"env": "environment variable", "file": "file"}
-        where = f"the password in {named[match[1]]} `{match[2]}`" if match else "the password"
-        return ConfigError(f"{where} is not text", "needed: UTF-8 without the character NUL")
+        Raises:
+            ConfigError: the variable or file it refers to is not there.
+        """
+        return Secret(self.resolve(), is_literal=True)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether some of it is a reference."""
+        return not self.is_literal and _REFERENCE.search(self.text) is not None
+
+
+def resolve_all(settings: Mapping[str, str], path: str) -> dict[str, str]:
+    """Settings with their references resolved.
+
+    Args:
+        settings: names and texts.
+        path: where they are in the pipeline file, for errors.
+
+    Raises:
+        ConfigError: a variable or file is not there, or a reference is not well-formed; names the setting.
+    """
+    resolved = {}
+    for name, text in settings.items():
+        try:
+            resolved[name] = Secret(text).resolve(f"`{path}.{name}`")
+        except ValueError as error:
+            raise ConfigError(f"`{path}.{name}` is wrong", str(error)) from None
+    return resolved
+
+
+def hidden(text: str, values: Iterable[str]) -> str:
+    """`text` with `***` in place of each of `values`: for the words of a library that was given them.
+
+    Of a value that is an address its password is hidden by itself too.
+    """
+    given = [value for value in values if len(value) >= _LEAST_HIDDEN]
+    given += [match[1] for match in map(_PASSWORD.search, given) if match]
+    for value in sorted(given, key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text
+
+
+def has_credentials(url: str) -> bool:
+    """Whether `url` has a password in it, or what can only be one that is not quoted as a URL needs it."""
+    _, separator, rest = url.partition("://")
+    if not separator:
+        return False
+    authority = rest.partition("/")[0]
+    user, at, _ = authority.rpartition("@")
+    if at:
+        return ":" in user
+    _, colon, port = authority.rpartition(":")
+    return bool(colon) and not authority.endswith("]") and not port.isdecimal() and "@" in rest
+
+
+def shown(value: str) -> str:
+    """`value` for an error, where it is a plain word; an address with a password in it is none."""
+    return f"`{value}`" if _WORD.fullmatch(value) else "a value that is not shown"
+
+
+def is_slip(name: str, known: str) -> bool:
+    """Whether `name` is `known` but for two characters or fewer: then nothing else stands in it."""
+    row = list(range(len(known) + 1))
+    for i, letter in enumerate(name, 1):
+        before, row[0] = row[0], i
+        for j, other in enumerate(known, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (letter != other))
+    return row[-1] <= _SLIP
+
+
+def _looked_up(kind: str, name: str, what: str) -> str:
+    if kind == "env":
+        if name not in os.environ:
+            raise ConfigError(
+                f"environment variable `{name}` is not set",
+                f"{what} refers to it by ${{env:{name}}}",
+                f"export {name}=...",
+            )
+        return os.environ[name]
+    try:
+        with Path(name).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ConfigError(f"file `{name}` is too large", f"{what} refers to it, needed: at most 1 MiB")
+        return content.decode().rstrip("\r\n")
+    except OSError as error:
+        raise ConfigError(f"file `{name}` cannot be read", f"{what} refers to it: {error.strerror}") from None
+    except ValueError:  # a NUL in the path, or UnicodeDecodeError, whose text would show the content
+        raise ConfigError(f"file `{name}` cannot be read", f"{what} refers to it: not UTF-8 text") from None

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions, parse_url
-from tailrace.config.secret import Secret
+from tailrace.config.secret import Secret, shown
 from tailrace.errors import ConfigError
 
 #: Longest time for a statement of a replica: what merges a batch, or alters a table, may take for hours.
@@ -164,19 +164,19 @@ class ReplicaSettings:
         self.address  # noqa: B018 - checked
         if self.tls_mode not in TLS_MODES:
             raise ConfigError(
-                "`sink.tls-mode` is wrong", f"found `{self.tls_mode}`, allowed: {', '.join(TLS_MODES)}"
+                "`sink.tls-mode` is wrong", f"found {shown(self.tls_mode)}, allowed: {', '.join(TLS_MODES)}"
             )
 
     @property
     def address(self) -> tuple[str, str, int, str]:
         """The url's scheme, host, port and path."""
+        allowed = " or ".join(f"{scheme}://HOST[:PORT]/DATABASE" for scheme in self.schemes)
         try:
             address = parse_url(self.url)
-        except ValueError:
-            address = ("", "", 0, "")
+        except ValueError as error:
+            raise ConfigError("`sink.url` is wrong", f"needed {allowed}", str(error) or None) from None
         if address[0] not in self.schemes:
-            allowed = " or ".join(f"{scheme}://HOST[:PORT]/DATABASE" for scheme in self.schemes)
-            raise ConfigError("`sink.url` is wrong", f"found `{self.url}`, needed {allowed}")
+            raise ConfigError("`sink.url` is wrong", f"found `{address[0]}://...`, needed {allowed}")
         return address
 
     @property
@@ -335,6 +335,15 @@ class KafkaSettings:
     binary_handling_mode: str = MODES["binary.handling.mode"][0]
 
     def __post_init__(self) -> None:
+        for name in ("bootstrap_servers", "schema_registry_url"):
+            if "@" in (getattr(self, name) or ""):
+                raise ConfigError(
+                    f"`sink.{name.replace('_', '-')}` is wrong",
+                    "an address holds no user and no password",
+                    "use `schema-registry-user` and `schema-registry-password`"
+                    if name == "schema_registry_url"
+                    else "use `properties`: {sasl.username: ..., sasl.password: ...}",
+                )
         needs = {self.value_format.value, self.key_encoding.value} & {"avro", "protobuf"}
         if needs and self.schema_registry_url is None:
             raise ConfigError(
@@ -344,7 +353,7 @@ class KafkaSettings:
             name = mode.replace(".", "_")
             if getattr(self, name) not in allowed:
                 raise ConfigError(
-                    f"unknown value `{getattr(self, name)}` at `sink.{name.replace('_', '-')}`",
+                    f"unknown value {shown(getattr(self, name))} at `sink.{name.replace('_', '-')}`",
                     f"allowed: {', '.join(allowed)}",
                 )
 

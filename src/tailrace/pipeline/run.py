@@ -3,6 +3,7 @@
 file -> settings        config.load
 server fit?             sources.preflight
 Spark                   spark.session
+directories             private (checkpoint, log) or by the umask (lake)
 source -> batches       spark.source, driven by spark.query
 batches -> rows         spark.transform, by the file's rules
 rows -> targets         sinks, named by transform.route
@@ -16,10 +17,13 @@ from pathlib import Path
 
 from tailrace.cache import cache_dir
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import DeltaSettings
+from tailrace.config.sinks import DeltaSettings, IcebergSettings
+from tailrace.errors import ConfigError
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
+from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_private
 from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
+from tailrace.spark.checkpoint import absolute, is_local
 from tailrace.spark.session import spark_session, stop_session
 
 
@@ -34,8 +38,10 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
 
     Raises:
         PreflightError: the server is not set up for capture.
+        ConfigError: a directory cannot be made.
         TailraceError: why the stream cannot go on.
     """
+    make_directories(pipeline)
     registry.source(pipeline.source).require()
     settings = pipeline.settings
     session = spark_session(
@@ -52,6 +58,35 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
     finally:
         sink.close()
         stop_session(session)
+
+
+def make_directories(pipeline: Pipeline) -> None:
+    """Make the local directories of a pipeline: the lake for whom the umask allows, our own notes for us.
+
+    Checkpoint, log and changes that wait for a merge may hold rows and keys. What an older version has left
+    readable for others is closed to them. The catalog of Iceberg tables stays open to their readers.
+
+    Raises:
+        ConfigError: one cannot be made.
+    """
+    checkpoint = Path(absolute(pipeline.checkpoint))
+    try:
+        for sink in pipeline.sinks:
+            path = getattr(sink, "path", None)
+            if path is None or not is_local(path):
+                continue
+            root = Path(absolute(path))
+            root.mkdir(parents=True, exist_ok=True)
+            notes = root / "_tailrace"
+            if isinstance(sink, IcebergSettings) and not sink.catalog:
+                notes.mkdir(exist_ok=True)
+            elif isinstance(sink, DeltaSettings) or notes in checkpoint.parents:
+                make_private_directory(notes)
+                notes.chmod(DIRECTORY_MODE)
+        if is_local(pipeline.checkpoint):
+            make_tree_private(checkpoint)
+    except OSError as error:
+        raise ConfigError(f"directory `{error.filename}` cannot be made", error.strerror) from None
 
 
 def default_log_file(pipeline: Pipeline) -> Path:

@@ -50,6 +50,8 @@ _PASSING = frozenset(
         "org.apache.hadoop.net.ConnectTimeoutException",
     }
 )
+#: Hadoop's setting of the permissions that new files lack.
+_UMASK = "fs.permissions.umask-mode"
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _POLL_S = 0.25
@@ -120,6 +122,8 @@ class BatchGate:
                 raise _StopRequestedError
             self._idle.clear()
         try:
+            if self.written is None:  # the stream's own session: see `_private_files`
+                frame.sparkSession.conf.unset(_UMASK)
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
             with self._cells(frame) as cells, closing(CellBatch(stream, batch_id, cells, end)) as batch:
@@ -226,7 +230,8 @@ class Supervisor:
     def _start(self, gate: BatchGate) -> StreamingQuery:
         settings = self.pipeline.settings
         try:
-            writer = self.read().writeStream.queryName(settings.name).foreachBatch(gate)
+            cells = self.read()
+            writer = cells.writeStream.queryName(settings.name).foreachBatch(gate)
             writer = writer.option("checkpointLocation", self.pipeline.checkpoint)
             match settings.trigger:
                 case TriggerMode.AVAILABLE_NOW:
@@ -235,7 +240,8 @@ class Supervisor:
                     writer = writer.trigger(processingTime=f"{settings.interval_ms} milliseconds")
                 case TriggerMode.CONTINUOUS:
                     pass
-            return writer.start()
+            with _private_files(cells.sparkSession):
+                return writer.start()
         except (PySparkException, Py4JJavaError) as error:
             raise _as_ours(error, None, None) from error
 
@@ -247,6 +253,20 @@ class Supervisor:
         if text != seen:
             self.watcher.on_progress(json.loads(text))
         return text
+
+
+@contextmanager
+def _private_files(session: SparkSession) -> Iterator[None]:
+    """A stream that is started meanwhile keeps its checkpoint for this user only.
+
+    Spark takes the modes of a checkpoint's files from the session as it is now. The stream's batches get a
+    copy of it, and their tables are for all whom the umask allows: `BatchGate` takes the setting back.
+    """
+    session.conf.set(_UMASK, "077")
+    try:
+        yield
+    finally:
+        session.conf.unset(_UMASK)
 
 
 def _stop(query: StreamingQuery, gate: BatchGate) -> None:

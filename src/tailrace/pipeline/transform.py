@@ -90,7 +90,7 @@ def _transformed(
         & (f.col("kind") == part.kind)
         & (f.col("fingerprint") == shape.fingerprint)
     ).select("cell")
-    salt = Secret(rule.mask_salt).resolve() if rule.mask_salt else None
+    salt = rule.mask_salt and rule.mask_salt.resolved()
     images = map_in_arrow(of_shape, _Images(salt), spark_schema(image_schema(shape)))
     projected, plan = _projected(images, shape, rule, shard)
     repack = Repack(
@@ -106,12 +106,12 @@ def _transformed(
 class _Images:
     """In a task: cells to images."""
 
-    salt: str | None
+    salt: Secret | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = 0
+        first, salt = 0, self.salt.resolve() if self.salt else None
         for changes in changes_of(batches):
-            yield to_images(changes, first, self.salt)
+            yield to_images(changes, first, salt)
             first += len(changes)
 
 

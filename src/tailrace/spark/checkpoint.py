@@ -17,6 +17,7 @@ from typing import Any
 from pyarrow import fs
 
 from tailrace.errors import StateError
+from tailrace.private import make_private_directory, write_private
 
 
 def is_local(path: str) -> bool:
@@ -34,9 +35,11 @@ class Directory:
 
     Args:
         path: a path, or a URI (`s3a://` is S3).
+        private: whether what is written to it locally is for this user only.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, private: bool = False) -> None:
+        self._private = private and is_local(path)
         if is_local(path):
             self._files, self._path = fs.LocalFileSystem(), absolute(path)
         else:
@@ -59,6 +62,10 @@ class Directory:
     def write(self, name: str, text: str) -> None:
         """Write a file; directories on the way are made."""
         path = f"{self._path}/{name}"
+        if self._private:
+            make_private_directory(Path(path).parent)
+            write_private(Path(path), text)
+            return
         self._files.create_dir(path.rpartition("/")[0])
         with self._files.open_output_stream(path) as file:
             file.write(text.encode())
@@ -94,7 +101,7 @@ class Checkpoint:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._root = Directory(path)
+        self._root = Directory(path, private=True)
 
     def query_id(self) -> str | None:
         """The stream's id, None before the first start."""

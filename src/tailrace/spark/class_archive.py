@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -61,17 +60,15 @@ def make_archive() -> None:
 
 def _dump(path: Path, scratch: Path) -> None:
     """Have a JVM do what a pipeline does, and write down its classes as it ends."""
-    from tailrace.spark.session import spark_session  # noqa: PLC0415 - it asks this module for the options
+    from tailrace.spark.session import (  # noqa: PLC0415 - it asks this module for the options
+        spark_session,
+        stop_session,
+    )
 
     extra = {"spark.driver.defaultJavaOptions": f"-XX:+UseParallelGC -XX:ArchiveClassesAtExit={path}"}
     session = spark_session("classes", delta=True, log_file=scratch / "log", extra_conf=extra)
-    gateway: Any = session.sparkContext._gateway  # noqa: SLF001
     _work(session, str(scratch))
-    session.stop()
-    process = gateway.proc
-    gateway.shutdown()
-    process.stdin.close()  # which ends the JVM
-    process.wait(_PATIENCE_S)
+    stop_session(session, _PATIENCE_S)
 
 
 def _work(session: SparkSession, scratch: str) -> None:

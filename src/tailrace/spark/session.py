@@ -7,22 +7,22 @@ Spark has one session of these settings per process.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tailrace.cache import temporary_dir
+from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError
+from tailrace.spark import launch
 from tailrace.spark.jars import cached_jars
 from tailrace.spark.java import archive_options, require_java
 
@@ -70,22 +70,12 @@ _DELTA_CONF: dict[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
-_LOG4J = """\
-status = error
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = file
-appender.file.type = RollingFile
-appender.file.name = file
-appender.file.fileName = {path}
-appender.file.filePattern = {path}.%i
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
-appender.file.policies.type = Policies
-appender.file.policies.size.type = SizeBasedTriggeringPolicy
-appender.file.policies.size.size = 20MB
-appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 3
-"""
+#: What a local Spark listens on.
+_LOOPBACK = "127.0.0.1"
+#: A Spark that is all in one JVM.
+_LOCAL = re.compile(r"local(\[.*\])?")
+#: Spark's default of `spark.redaction.regex`.
+_REDACTED = "(?i)secret|password|token|access[.]?key"
 
 
 def spark_session(
@@ -106,11 +96,11 @@ def spark_session(
             tried four times.
         parallelism: cores of a local Spark; default: all.
         log_file: where Spark's warnings go; None: to the terminal, as Spark does.
-        extra_conf: further settings; they win over ours.
+        extra_conf: further settings; they win over ours. Secrets as `${env:NAME}` or `${file:PATH}`.
 
     Raises:
-        ConfigError: Delta's jars are neither in the cache nor to be had, there is no Java that Spark runs on,
-            or no directory for temporary files.
+        ConfigError: Delta's jars are neither in the cache nor to be had, a secret is not there, there is no
+            Java that Spark runs on, or no directory for temporary files.
     """
     temporary_dir()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -120,7 +110,11 @@ def spark_session(
     conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
     master = master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]"
     java_options = archive_options()
-    if master.startswith("local"):
+    environment = {}
+    if _LOCAL.fullmatch(master):
+        conf |= _local_conf()
+        # What has no setting: the UI, when it is on, listens on this address.
+        environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", _LOOPBACK)
         # Throughput counts, and G1 spends a tenth of two cores on what a stream throws away at once.
         java_options.append("-XX:+UseParallelGC")
         # A batch lies in the JVM once or twice: in Spark's gigabyte that is half a second of collections.
@@ -130,15 +124,38 @@ def spark_session(
         conf["spark.driver.defaultJavaOptions"] = " ".join(java_options)
     if delta:
         conf |= {**_DELTA_CONF, "spark.jars": ",".join(str(jar) for jar in prefetch_jars())}
-    if log_file is not None:
-        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_log4j(log_file)}"
-    conf |= extra_conf or {}
-    builder = SparkSession.builder.appName(name)
-    builder = builder.master(master).config(map=dict(conf))
+    conf |= _resolved(extra_conf or {})
+    conf |= {"spark.app.name": name, "spark.master": master}
     with _sigint_kept(), _failure_explained(log_file):
-        if log_file is not None and SparkContext._active_spark_context is None:  # noqa: SLF001
-            _launch(builder, log_file)
-        return builder.getOrCreate()
+        if not launch.is_running():
+            launch.launch(conf, environment, log_file)
+        return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+
+
+def _local_conf() -> dict[str, str]:
+    """Settings of a Spark on this machine alone: nobody else needs to reach it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return {
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+        # With a secret that Spark makes for each run and keeps to itself.
+        "spark.authenticate": "true",
+        # Hadoop has a umask of its own.
+        "spark.hadoop.fs.permissions.umask-mode": f"{mask:03o}",
+    }
+
+
+def _resolved(given: Mapping[str, str]) -> dict[str, str]:
+    """The user's settings, those that hold secrets left out of Spark's UI, event log and plans."""
+    resolved = resolve_all(given, "pipeline.spark")
+    names = [name.removeprefix("spark.hadoop.") for name, text in given.items() if Secret(text).is_reference]
+    if names:
+        # Hadoop's settings are shown twice: as Spark's, and by Hadoop's names.
+        exactly = [rf"^(spark\.hadoop\.)?{re.escape(name)}$" for name in names]
+        redacted = resolved.get("spark.redaction.regex", _REDACTED)
+        resolved["spark.redaction.regex"] = "|".join([redacted, *exactly])
+    return resolved
 
 
 def _heap_mb() -> int:
@@ -148,15 +165,6 @@ def _heap_mb() -> int:
         with suppress(OSError, ValueError):  # "max": no limit
             there_is = min(there_is, int(limit.read_text(encoding="ascii")))
     return min(max(there_is >> 22, 1 << 10), 4 << 10)
-
-
-def _launch(builder: SparkSession.Builder, log_file: Path) -> None:
-    """Start the JVM with its output in `log_file`: it prints warnings before any logging is set up."""
-    conf = SparkConf()
-    conf.setAll([(key, str(value)) for key, value in builder._options.items()])  # noqa: SLF001
-    with log_file.open("ab") as log:
-        gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-    SparkContext(conf=conf, gateway=gateway)
 
 
 @contextmanager
@@ -175,10 +183,16 @@ def _failure_explained(log_file: Path | None) -> Iterator[None]:
         ) from None
 
 
-def stop_session(session: SparkSession) -> None:
-    """Stop Spark; nothing is left to do where its JVM has ended already."""
+def stop_session(session: SparkSession, patience_s: float = 60) -> None:
+    """Stop Spark, and its JVM if `spark_session` started it; nothing is left to do where that has ended.
+
+    Args:
+        session: the session.
+        patience_s: how long the JVM may take before it is killed, seconds.
+    """
     with suppress(Py4JError, ConnectionError):
         session.stop()
+    launch.end(patience_s)
 
 
 def prefetch_jars() -> list[Path]:
@@ -188,13 +202,6 @@ def prefetch_jars() -> list[Path]:
         ConfigError: they are not there and could not be downloaded.
     """
     return cached_jars(*DELTA_JARS)
-
-
-def _log4j(log_file: Path) -> str:
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    path = Path(tempfile.mkdtemp(prefix="tailrace-")) / "log4j2.properties"
-    path.write_text(_LOG4J.format(path=log_file.absolute()), encoding="utf-8")
-    return path.as_uri()
 
 
 @contextmanager

@@ -27,7 +27,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tailrace.config.options import SourceOptions, parse_options
-from tailrace.config.secret import Secret
 from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError
@@ -91,7 +90,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         # What a secret refers to is there on the driver; tasks on other machines get the secret itself.
-        secret = Secret(self._options.password.resolve())
+        secret = self._options.password.resolved()
         return {**self.__dict__, "_enumerator": None, "_options": replace(self._options, password=secret)}
 
     # ---- driver ----

@@ -47,7 +47,7 @@ def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bo
     pipeline.require_extras()
     # Spark's modules take a second to import: a wrong file is told before that.
     from tailrace.pipeline.run import default_log_file  # noqa: PLC0415
-    from tailrace.spark.session import spark_session  # noqa: PLC0415
+    from tailrace.spark.session import spark_session, stop_session  # noqa: PLC0415
     from tailrace.verify.report import print_report  # noqa: PLC0415
     from tailrace.verify.run import verify as compare  # noqa: PLC0415
 
@@ -71,7 +71,7 @@ def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bo
                 on_rows=counter.add,
             )
     finally:
-        spark.stop()
+        stop_session(spark)
     print_report(report, Console(highlight=False), show_values=show_values)
     if not report.equal:
         raise SystemExit(EXIT_DIFFERENT)

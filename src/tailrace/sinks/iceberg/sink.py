@@ -29,7 +29,7 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from tailrace.config.secret import Secret
+from tailrace.config.secret import hidden, resolve_all
 from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import failpoint
@@ -133,9 +133,16 @@ class IcebergSink:
 
 def _catalog(settings: IcebergSettings, root: str) -> Catalog:
     """The catalog that is set, else one in a file beside the tables."""
-    given = {name: Secret(value).resolve() for name, value in settings.catalog.items()}
+    given = resolve_all(settings.catalog, "sink.catalog")
     if given:
-        return load_catalog("tailrace", **given)
+        try:
+            return load_catalog("tailrace", **given)
+        except Exception as error:  # noqa: BLE001 - of whatever library; its words may hold the secrets
+            raise SinkError(
+                "the Iceberg catalog cannot be opened",
+                f"{type(error).__name__}: {hidden(str(error), given.values())}",
+                "check `catalog` in the sink's section: pyiceberg's properties of a catalog",
+            ) from None
     if not is_local(root):
         raise SinkError(
             f"an Iceberg sink at {root} needs a catalog",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tailrace.config.secret import Secret
+from tailrace.config.secret import resolve_all
 from tailrace.errors import ConfigError
 
 #: Settings that the sink makes itself.
@@ -73,7 +73,7 @@ class Client:
         Raises:
             ConfigError: a secret cannot be found.
         """
-        given = {name: Secret(value).resolve() for name, value in self.properties.items()}
+        given = resolve_all(self.properties, "sink.properties")
         return {**_DEFAULTS, "bootstrap.servers": self.bootstrap_servers, **given}
 
     def producer_settings(

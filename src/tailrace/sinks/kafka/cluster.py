@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from tailrace.config.secret import hidden
 from tailrace.errors import SinkError
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.failure import sink_error
@@ -53,10 +54,12 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._looked = -_FRESH_S
         self._was_there = False
+        settings = client.settings()
         try:
-            self._admin: Any = AdminClient({**client.settings(), "error_cb": self._said.append})
+            self._admin: Any = AdminClient({**settings, "error_cb": self._said.append})
         except KafkaException as error:
-            raise _as_ours(error) from error
+            failure = error.args[0]
+            raise sink_error(failure.name(), hidden(failure.str(), settings.values())) from None
 
     def connect(self) -> None:
         """Make sure that a broker answers.

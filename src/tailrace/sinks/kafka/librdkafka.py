@@ -22,6 +22,7 @@ import confluent_kafka
 import numpy as np
 import pyarrow as pa
 
+from tailrace.config.secret import hidden
 from tailrace.errors import ConfigError
 from tailrace.sinks.kafka.kernels import produce as kernel
 
@@ -165,13 +166,15 @@ class Producer:
             done = library.rd_kafka_conf_set(conf, name.encode(), value.encode(), text, len(text))
             if done != _CONF_OK:
                 library.rd_kafka_conf_destroy(conf)
-                raise KafkaError(done, "_INVALID_ARG", text.value.decode())
+                said = text.value.decode(errors="replace")
+                raise KafkaError(done, "_INVALID_ARG", hidden(said, settings.values()))
         library.rd_kafka_conf_set_error_cb(conf, self._callbacks[0])
         library.rd_kafka_conf_set_dr_msg_cb(conf, self._callbacks[1])
         self._client = library.rd_kafka_new(_PRODUCER, conf, text, len(text))
         if not self._client:
             library.rd_kafka_conf_destroy(conf)
-            raise KafkaError(-186, "_INVALID_ARG", text.value.decode())
+            said = text.value.decode(errors="replace")
+            raise KafkaError(-186, "_INVALID_ARG", hidden(said, settings.values()))
 
     def init_transactions(self, timeout_s: float) -> None:
         """Become the one producer of the transactional id: what another has begun is aborted."""

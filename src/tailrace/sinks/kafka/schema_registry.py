@@ -14,9 +14,7 @@ import http.client
 import json
 import ssl
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +23,7 @@ from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
 from tailrace.formats.base import SchemaText
 from tailrace.formats.encodings.schema_diff import changes
+from tailrace.sinks.bounded_http import send
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_S = 30
@@ -112,11 +111,11 @@ class SchemaRegistry:
                     reason = getattr(error, "reason", error)
                     if isinstance(reason, ssl.SSLCertVerificationError):
                         raise _untrusted(url, reason) from error
-                    problem = f"{_shown(url)}: {reason}"
+                    problem = f"{url}: {reason}"
                     continue
                 if status != 429 and status < 500:
                     return status, answer
-                problem = f"{_shown(url)}: HTTP {status}, {_message(answer)}"
+                problem = f"{url}: HTTP {status}, {_message(answer)}"
             if pause is not None:
                 self.sleep(pause)
         raise TransientSinkError(
@@ -130,21 +129,27 @@ class SchemaRegistry:
         authorization = self._authorization()
         if authorization:
             headers["Authorization"] = authorization
-        request = urllib.request.Request(url, body, headers)  # noqa: S310 - checked by _urls
-        context = self._tls() if url.startswith("https:") else None
-        try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:  # noqa: S310
-                return answer.status, _parsed(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, _parsed(error.read())
+        answer = send(url, body, headers, tls=self._tls, timeout_s=_TIMEOUT_S)
+        if answer.location is not None:
+            raise SinkError(
+                "the schema registry redirects to another address",
+                f"HTTP {answer.status} from {url} to {answer.location}, where nothing is sent",
+                "set schema.registry.url to the address that answers by itself",
+            )
+        return answer.status, _parsed(answer.body)
 
     def _urls(self) -> list[str]:
         urls = [url.strip().rstrip("/") for url in self.access.url.split(",") if url.strip()]
         for url in urls:
+            if "@" in url:
+                raise ConfigError(
+                    "the address of the schema registry holds a user or password",
+                    "an address is printed in messages and logs",
+                    "give user and password by their own settings",
+                )
             if not url.startswith(("http://", "https://")):
                 raise ConfigError(
-                    f"`{_shown(url)}` is no address of a schema registry",
+                    f"`{url}` is no address of a schema registry",
                     "expected an address that begins with http:// or https://",
                     "set schema.registry.url, e.g. http://localhost:8081",
                 )
@@ -191,7 +196,7 @@ class SchemaRegistry:
                     f"{self._changes(schema)}; it says: {said}",
                     "change the table so that readers of the old schema can go on, or allow the change: "
                     f"curl -X PUT -H 'Content-Type: application/json' -d '{{\"compatibility\": \"NONE\"}}' "
-                    f"{_shown(where)}",
+                    f"{where}",
                 )
             case 401 | 403:
                 return SinkError(
@@ -231,16 +236,9 @@ def _message(answer: dict[str, Any]) -> str:
     return text if len(text) <= _SAID else f"{text[:_SAID]}..."
 
 
-def _shown(url: str) -> str:
-    """An address without user and password."""
-    scheme, _, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
-
-
 def _untrusted(url: str, reason: ssl.SSLCertVerificationError) -> SinkError:
     return SinkError(
-        f"the certificate of the schema registry `{_shown(url)}` is not trusted",
+        f"the certificate of the schema registry `{url}` is not trusted",
         reason.verify_message,
         "name the certificate of its authority by `schema.registry.ssl.ca.location`",
     )

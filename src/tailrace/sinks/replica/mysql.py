@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tailrace.config.secret import Secret
 from tailrace.config.sinks import MySqlSettings
 from tailrace.errors import SinkError
 from tailrace.kernels import lines
@@ -61,7 +60,7 @@ class MySqlDialect:
             TransientSinkError: nobody answers.
             SinkError: the server refuses the user.
         """
-        dialect = cls(replace(settings, password=Secret(settings.password.resolve())))
+        dialect = cls(replace(settings, password=settings.password.resolved()))
         session = dialect.connect()
         try:
             ((version, local_infile),) = session.run("SELECT VERSION(), @@global.local_infile")

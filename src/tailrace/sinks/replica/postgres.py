@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tailrace.config.secret import Secret
 from tailrace.config.sinks import PostgresSettings
 from tailrace.errors import ConfigError, SinkError
 from tailrace.kernels import lines
@@ -58,9 +57,9 @@ class PostgresDialect:
         if not settings.address[3]:
             raise ConfigError(
                 "`sink.url` names no database",
-                f"found `{settings.url}`, needed postgresql://HOST[:PORT]/DATABASE",
+                "needed: postgresql://HOST[:PORT]/DATABASE",
             )
-        return cls(replace(settings, password=Secret(settings.password.resolve())), source == "postgresql")
+        return cls(replace(settings, password=settings.password.resolved()), source == "postgresql")
 
     @property
     def notes(self) -> str:

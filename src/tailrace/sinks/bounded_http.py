@@ -1,0 +1,183 @@
+"""HTTP requests that stay where they are sent, end in time and take no more memory than they may.
+
+Redirects are not followed: what goes with a request, credentials above all, is for the address in the
+settings. The time limit is for a request as a whole, also against a server that sends a byte now and then.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+#: Most bytes of an answer.
+MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server says.
+
+    Args:
+        status: HTTP's.
+        body: all of it.
+        location: where a redirect leads: scheme, host and port; None if it is none.
+    """
+
+    status: int
+    body: bytes
+    location: str | None = None
+
+
+def send(
+    url: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    *,
+    tls: Callable[[], ssl.SSLContext],
+    timeout_s: float,
+) -> Answer:
+    """POST `body` to `url`, or GET without one.
+
+    Args:
+        url: http or https.
+        body: what is posted.
+        headers: of the request.
+        tls: trust for https.
+        timeout_s: longest time for connecting, and for all the rest, seconds.
+
+    Raises:
+        OSError, http.client.HTTPException: nobody answers, the answer is no HTTP, is too large or too slow.
+    """
+    deadline = _Deadline(timeout_s)
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), _Http(deadline)]
+    if url.startswith("https:"):
+        handlers.append(_Https(deadline, tls()))
+    opener = urllib.request.build_opener(*handlers)
+    request = urllib.request.Request(url, body, dict(headers))  # noqa: S310 - the caller checks the scheme
+    try:
+        with deadline:
+            answer = _answer(opener, request, timeout_s)
+    except (OSError, http.client.HTTPException):
+        if not deadline.is_over:
+            raise
+    if deadline.is_over:  # what came until then may look whole
+        raise TimeoutError(f"no whole answer within {timeout_s:g} s")
+    return answer
+
+
+def _answer(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, timeout_s: float
+) -> Answer:
+    try:
+        with opener.open(request, timeout=timeout_s) as answer:
+            return Answer(answer.status, _read(answer))
+    except urllib.error.HTTPError as error:
+        with error:
+            location = error.headers.get("Location") if 300 <= error.code < 400 else None
+            return Answer(error.code, _read(error), location and _origin(location))
+
+
+def _read(answer: Any) -> bytes:
+    body: bytes = answer.read(MOST_BYTES + 1)
+    if len(body) > MOST_BYTES:
+        raise http.client.HTTPException(f"the answer has more than {MOST_BYTES >> 20} MiB")
+    return body
+
+
+def _origin(location: str) -> str:
+    """Scheme, host and port of `location`: the rest may hold anything."""
+    try:
+        parts = urlsplit(location)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an address that is none"
+    if parts.scheme not in ("http", "https") or not (parts.hostname or "").isascii():
+        return "another path of it"
+    return f"{parts.scheme}://{parts.hostname}{port}"
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows none: the answer is what the server said."""
+
+    def http_error_302(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any) -> None:
+        """Leave it to who asked."""
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+class _Deadline:
+    """Ends the connections that are made within the block when its time is over."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timer = threading.Timer(timeout_s, self._end)
+        self._timer.daemon = True
+        self._lock = threading.Lock()
+        self._made: list[socket.socket] = []
+        #: Whether the time is over.
+        self.is_over = False
+
+    def connect(self, *address: Any) -> socket.socket:
+        """`socket.create_connection`."""
+        made = socket.create_connection(*address)
+        with self._lock:
+            # TLS takes over the socket itself.
+            self._made.append(made.dup())
+        if self.is_over:
+            self._end()
+        return made
+
+    def _end(self) -> None:
+        self.is_over = True
+        with self._lock:
+            for made in self._made:
+                with suppress(OSError):
+                    made.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            for made in self._made:
+                made.close()
+            self._made = []
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, deadline: _Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """A connection that obeys the deadline."""
+        return self.do_open(self._connection, req)
+
+    def _connection(self, host: str, **settings: Any) -> http.client.HTTPConnection:
+        made = http.client.HTTPConnection(host, **settings)
+        made._create_connection = self._deadline.connect  # type: ignore[attr-defined]  # noqa: SLF001
+        return made
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: _Deadline, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._deadline, self._trust = deadline, context
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """A connection that obeys the deadline."""
+        return self.do_open(self._connection, req)
+
+    def _connection(self, host: str, **settings: Any) -> http.client.HTTPSConnection:
+        made = http.client.HTTPSConnection(host, context=self._trust, **settings)
+        made._create_connection = self._deadline.connect  # type: ignore[attr-defined]  # noqa: SLF001
+        return made

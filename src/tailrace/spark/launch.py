@@ -1,0 +1,196 @@
+"""A JVM of our own: started with its settings in a private file, ended with all that it has left on disk.
+
+PySpark would start it with every setting on its command line, which all users of a machine can read. Ours
+reads them from a file of mode 0600, which is gone when Spark has read it. Options of the JVM itself
+(`spark.driver.extraJavaOptions`) come to stand on the command line all the same: the JVM has no other place.
+
+All temporary files of the JVM lie in one directory, `tailrace-spark-*` in the system's own, for this user
+only:
+
+    spark.properties    the settings, until Spark has read them
+    log4j2.properties   what is logged
+    lock                held by this process as long as it lives
+    tmp/                `java.io.tmpdir`: Spark's scratch directories, native libraries
+
+The directory goes with the JVM, however that ends; where a kill left it no time, the next JVM that is started
+on the machine by the same user removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
+
+from tailrace.private import open_private, write_private
+
+_PREFIX = "tailrace-spark-"
+_LOG4J = {
+    "status": "error",
+    "rootLogger.level": "warn",
+    "rootLogger.appenderRef.file.ref": "file",
+    "appender.file.type": "RollingFile",
+    "appender.file.name": "file",
+    "appender.file.filePermissions": "rw-------",
+    "appender.file.layout.type": "PatternLayout",
+    "appender.file.layout.pattern": "%d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex",
+    "appender.file.policies.type": "Policies",
+    "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
+    "appender.file.policies.size.size": "20MB",
+    "appender.file.strategy.type": "DefaultRolloverStrategy",
+    "appender.file.strategy.max": "3",
+}
+
+
+def is_running() -> bool:
+    """Whether this process has a JVM already, or `spark-submit` one for it."""
+    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001
+
+
+def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: Path | None) -> None:
+    """Start this process's JVM and its Spark.
+
+    Args:
+        conf: Spark's settings.
+        environment: variables of the JVM; those that are set already stay.
+        log_file: where all that the JVM prints and Spark logs goes; None: to the terminal.
+    """
+    home = new_home()
+    options = [f"-Djava.io.tmpdir={home / 'tmp'}"]
+    if log_file is not None:
+        file = log_file.absolute()
+        logging = {**_LOG4J, "appender.file.fileName": f"{file}", "appender.file.filePattern": f"{file}.%i"}
+        write_private(home / "log4j2.properties", _properties(logging))
+        options.append(f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}")
+    java = "spark.driver.extraJavaOptions"
+    given = [conf[java]] if java in conf else []
+    conf = {**conf, java: " ".join([*map(_quoted, options), *given])}
+    file = home / "spark.properties"
+    write_private(file, _properties(conf))
+    submit = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    submit = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {submit}"
+    try:
+        with _output(log_file) as output, _environment({**environment, "PYSPARK_SUBMIT_ARGS": submit}):
+            gateway = launch_gateway(None, output)  # type: ignore[no-untyped-call]
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    file.unlink()
+    _authenticate_callbacks(gateway)
+    gateway.tailrace_home = home
+    hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
+    hooks.registerShutdownDeleteDir(gateway.jvm.java.io.File(str(home)))
+    settings = SparkConf()
+    settings.setAll(list(conf.items()))
+    SparkContext(conf=settings, gateway=gateway)
+
+
+def end(patience_s: float) -> None:
+    """End the JVM that `launch` has started, and wait for it; another one goes on.
+
+    Args:
+        patience_s: how long to wait before it is killed, seconds.
+    """
+    gateway: Any = SparkContext._gateway  # noqa: SLF001
+    home: Path | None = getattr(gateway, "tailrace_home", None)
+    if home is None:
+        return
+    process: subprocess.Popen[bytes] = gateway.proc
+    with suppress(Py4JError, OSError):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    with suppress(OSError):
+        process.stdin.close()  # type: ignore[union-attr]  # which ends the JVM
+    try:
+        process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def _authenticate_callbacks(gateway: Any) -> None:
+    """Let the JVM's calls of our functions carry the gateway's secret.
+
+    PySpark's callback server listens on loopback and obeys whoever connects: any user of the machine could
+    call `foreachBatch`'s function. Py4J has authentication, but `resetCallbackClient` (PythonClient.copyWith,
+    0.10.9.9) loses the JVM's token.
+    """
+    token = gateway.java_parameters.auth_token
+    gateway.python_parameters.auth_token = token
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    client = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient()  # noqa: SLF001
+    field = gateway.jvm.py4j.CallbackClient._java_lang_class.getDeclaredField("authToken")  # noqa: SLF001
+    field.setAccessible(True)
+    field.set(client, token)
+
+
+def new_home() -> Path:
+    """A new directory for a JVM's files; those of processes that are no more are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # another user's, or held by its process
+            if left.lstat().st_uid == os.getuid() and not left.is_symlink():
+                with (left / "lock").open("rb") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left)
+    home = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    held = os.open(home / "lock.new", os.O_CREAT | os.O_RDWR, 0o600)  # never closed: released at our end
+    fcntl.flock(held, fcntl.LOCK_EX)
+    (home / "lock.new").rename(home / "lock")
+    (home / "tmp").mkdir(mode=0o700)
+    return home
+
+
+def _quoted(option: str) -> str:
+    """An option as Spark's launcher splits them."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _properties(settings: Mapping[str, str]) -> str:
+    """The text of a file of Java's `Properties`."""
+    return "".join(f"{_escaped(name)}={_escaped(str(value))}\n" for name, value in settings.items())
+
+
+def _escaped(text: str) -> str:
+    """`text` as a name or value: letters and digits as they are, all else by its UTF-16 number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    numbers = [int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2)]
+    return "".join(chr(n) if n < 128 and chr(n).isalnum() else f"\\u{n:04x}" for n in numbers)
+
+
+@contextmanager
+def _output(log_file: Path | None) -> Iterator[dict[str, Any]]:
+    """Where the JVM prints to: it warns before any logging is set up."""
+    if log_file is None:
+        yield {}
+        return
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with open(log_file, "ab", opener=open_private) as log:
+        yield {"stdout": log, "stderr": log}
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """The process's environment with `variables`, for what is started meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

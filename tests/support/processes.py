@@ -1,0 +1,57 @@
+"""What the system tells of running processes: their children, command lines, sockets."""
+
+from __future__ import annotations
+
+import ipaddress
+from contextlib import suppress
+from pathlib import Path
+
+_PROC = Path("/proc")
+_LISTENS = "0A"
+
+
+def with_children(pid: int) -> list[int]:
+    """The process and all that come of it."""
+    parents: dict[int, list[int]] = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                stat = (entry / "stat").read_text()
+                parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    found = [pid]
+    for one in found:
+        found += parents.get(one, [])
+    return found
+
+
+def command_line(pid: int) -> str:
+    """What anybody may read of how it was started."""
+    with suppress(OSError):
+        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def listening(pids: list[int]) -> set[tuple[str, int]]:
+    """Addresses and ports that TCP sockets of the processes listen on."""
+    inodes = set()
+    for pid in pids:
+        with suppress(OSError):
+            for descriptor in (_PROC / str(pid) / "fd").iterdir():
+                with suppress(OSError):
+                    inodes.add(str(descriptor.readlink()))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in (_PROC / "self" / "net" / table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in inodes:
+                address, _, port = fields[1].partition(":")
+                found.add((_address(address), int(port, 16)))
+    return found
+
+
+def _address(text: str) -> str:
+    words = bytes.fromhex(text)
+    packed = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
+    address = ipaddress.ip_address(packed)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
