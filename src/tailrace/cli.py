@@ -24,6 +24,7 @@ from tailrace.errors import (
     TailraceError,
     TransientSourceError,
 )
+from tailrace.printable import printable, printable_lines
 from tailrace.private import open_private
 
 #: Done, or stopped when asked to.
@@ -137,7 +138,7 @@ def drop(pipeline_file: Path, unmarked: bool) -> None:
     for line in registry.drop(load_pipeline(pipeline_file).source, unmarked=unmarked) or [
         "nothing to remove"
     ]:
-        click.echo(line)
+        click.echo(printable(line))
 
 
 @cli.group()
@@ -158,7 +159,7 @@ def show(pipeline_file: Path) -> None:
         return
     state = "committed" if last.committed else "planned: it runs again at the next start"
     click.echo(f"batch {last.id}, {state}", err=True)
-    click.echo(json.dumps(last.end, indent=2))
+    click.echo(_json(last.end, indent=2))
 
 
 @offsets.command(name="set")
@@ -178,8 +179,8 @@ def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
     checkpoint = Checkpoint(pipeline.checkpoint)
     last = checkpoint.last()
     if last is not None:
-        click.echo(f"from {json.dumps(last.end)}")
-    click.echo(f"to   {json.dumps(end)}")
+        click.echo(f"from {_json(last.end)}")
+    click.echo(f"to   {_json(end)}")
     if not dry_run:
         kept = checkpoint.set_end(StreamOffset.from_json(end).to_json())
         click.echo(f"done; the offset before is kept in {pipeline.checkpoint}/{kept}")
@@ -210,6 +211,23 @@ class _PrivateFileHandler(logging.FileHandler):
         return open(self.baseFilename, "a", encoding="utf-8", opener=open_private)
 
 
+def _json(value: object, indent: int | None = None) -> str:
+    """`value` as JSON without a control character: JSON itself lets DEL stand."""
+    return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
+
+
+class _LogFormatter(logging.Formatter):
+    """A message is one line, whatever names and server messages are in it; a trace is several."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """See Formatter."""
+        return printable(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See Formatter."""
+        return printable_lines(super().format(record))
+
+
 def _log_to(path: Path) -> None:
     """Python's own logging goes to the log file as well: py4j reports each failed call."""
     try:
@@ -222,7 +240,7 @@ def _log_to(path: Path) -> None:
             "`--log-file` names another one; without it, it is beside the checkpoint",
         ) from None
     handler = _PrivateFileHandler(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 

@@ -14,11 +14,17 @@
         └── TransientSinkError     worth another try
 
 `message` is lower case without a full stop and names the object; `detail` says what was found;
-`hint` says what to do, with the statement to run. None of them ever holds a row's values or a secret.
+`hint` says what to do, with the statement to run, on several lines where it needs them. None of them ever
+holds a row's values or a secret. Their text shows control characters of names and server messages escaped.
 All are picklable: Spark carries them from tasks to the driver.
 """
 
 from __future__ import annotations
+
+from tailrace.printable import printable, printable_lines, shortened
+
+#: Characters of each part of an error that are shown at most: somebody else's text may be in it.
+_LONGEST = 20_000
 
 
 class TailraceError(Exception):
@@ -40,11 +46,11 @@ class TailraceError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        lines = [self.message]
+        lines = [printable(shortened(self.message, _LONGEST))]
         if self.detail:
-            lines.append(f"Detail: {self.detail}")
+            lines.append(f"Detail: {printable(shortened(self.detail, _LONGEST))}")
         if self.hint:
-            lines.append(f"Hint: {self.hint}")
+            lines.append(f"Hint: {printable_lines(shortened(self.hint, _LONGEST))}")
         return "\n".join(lines)
 
 

@@ -128,6 +128,8 @@ def test_definite_failure_of_the_source_is_raised_as_it_was(run: Run) -> None:
 
 def test_failure_of_the_sink_is_raised_as_it_was(run: Run) -> None:
     class Broken:
+        def claim(self, tables: Any) -> None: ...
+
         def write(self, batch: CellBatch) -> list[Written]:
             raise SinkError("disk full")
 
@@ -144,6 +146,8 @@ def test_stop_lets_the_running_batch_finish_and_begins_no_other(run: Run) -> Non
     under_way, go_on = threading.Event(), threading.Event()
 
     class Slow:
+        def claim(self, tables: Any) -> None: ...
+
         def write(self, batch: CellBatch) -> list[Written]:
             under_way.set()
             assert go_on.wait(60)

@@ -191,7 +191,7 @@ class ZeroDates:
     def of(self, column: str) -> str | None:
         """The policy of the column `database.table.column`: text, error, or None for null."""
         for policy, pattern in self.rules:
-            if re.fullmatch(pattern, column):
+            if re.fullmatch(pattern, column, re.DOTALL):
                 return None if policy == "null" else policy
         return None
 
@@ -517,7 +517,7 @@ class SourceOptions:
 
     def is_text(self, column: str) -> bool:
         """Whether the column `schema.table.column` is to be text."""
-        return any(re.fullmatch(p, column) for p in self.text_columns or ())
+        return any(re.fullmatch(p, column, re.DOTALL) for p in self.text_columns or ())
 
     @property
     def has_messages(self) -> bool:
@@ -527,8 +527,10 @@ class SourceOptions:
     def wants_message(self, prefix: str) -> bool:
         """Whether logical messages with that prefix are wanted."""
         if self.message_prefix_include_list:
-            return any(re.fullmatch(p, prefix) for p in self.message_prefix_include_list)
-        return not any(re.fullmatch(p, prefix) for p in self.message_prefix_exclude_list or (".*",))
+            return any(re.fullmatch(p, prefix, re.DOTALL) for p in self.message_prefix_include_list)
+        return not any(
+            re.fullmatch(p, prefix, re.DOTALL) for p in self.message_prefix_exclude_list or (".*",)
+        )
 
     @property
     def exactly_once(self) -> bool:
@@ -537,7 +539,7 @@ class SourceOptions:
 
     def captures(self, name: str) -> bool:
         """Whether the table `database.table` is captured."""
-        return any(re.fullmatch(p, name) for p in self.tables)
+        return any(re.fullmatch(p, name, re.DOTALL) for p in self.tables)
 
 
 def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOptions:

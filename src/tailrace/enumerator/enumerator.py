@@ -14,7 +14,7 @@ schema change waits right behind P.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.snapshot import KeyRange, advance
 from tailrace.errors import ConfigError, PositionLostError, ServerChangedError
+from tailrace.model.messages import MESSAGES
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, LogRange, Position, Source
@@ -224,6 +225,7 @@ class Enumerator:
         rows it is empty.
         """
         if log_range is not None:
+            _require_apart([*log_range.created, *(schema.id for schema in self._tables().values())])
             for table in log_range.created:
                 if not offset.knows(str(table)):
                     offset = offset.with_done(str(table), None)
@@ -348,7 +350,27 @@ class Enumerator:
                 f"none matches {', '.join(f'`{p}`' for p in self._options.tables)}",
                 "each pattern must match a whole `database.table`; mind that a dot matches any character",
             )
+        _require_apart(t.schema.id for t in found)
+        if self._options.has_messages and any(t.schema.id == MESSAGES.id for t in found):
+            raise ConfigError(
+                f"table {MESSAGES.id.quoted} has the name of the stream of logical messages",
+                "the stream captures both",
+                "leave the table out of `tables`, or the messages out (`message.prefix.include.list`)",
+            )
         self._schemas = {str(t.schema.id): t.schema for t in found}
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()
         self._published.update(map(str, self._source.publish([t.schema for t in found])))
+
+
+def _require_apart(tables: Iterable[TableId]) -> None:
+    """Refuse tables whose names are one text: offsets, targets and routes know tables by it."""
+    by_text: dict[str, TableId] = {}
+    for table in tables:
+        other = by_text.setdefault(str(table), table)
+        if other != table:
+            raise ConfigError(
+                f"tables {other.quoted} and {table.quoted} cannot be captured by one pipeline",
+                f"the names of both are `{table}`, by which offsets, routes and targets know them",
+                "rename one of them, or capture only one of the databases (schemas) that hold them",
+            )

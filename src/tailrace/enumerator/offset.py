@@ -19,6 +19,7 @@ from typing import Any
 
 from tailrace.errors import StateError
 from tailrace.model.split import Key
+from tailrace.model.table import TableId
 
 VERSION = 1
 
@@ -62,6 +63,10 @@ class StreamOffset:
     def knows(self, name: str) -> bool:
         """Whether the table is part of the stream."""
         return name in self.tables or name in self.done
+
+    def table_ids(self) -> list[TableId]:
+        """The tables of the stream, dropped ones too."""
+        return [TableId.parse(name) for name in (*self.tables, *self.done)]
 
     def with_table(self, name: str, progress: TableProgress) -> StreamOffset:
         """With `name` unfinished at `progress`."""

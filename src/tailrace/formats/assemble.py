@@ -82,7 +82,7 @@ class KeyValueFormat:
 
     def schemas(self, table: TableSchema) -> tuple[SchemaText, ...]:
         """See MessageFormat."""
-        if table.id == MESSAGES.id and not all(isinstance(e, JsonEncoding) for e in (self.key, self.value)):
+        if table == MESSAGES and not all(isinstance(e, JsonEncoding) for e in (self.key, self.value)):
             raise SinkError(
                 "logical messages are written in JSON only",
                 "their envelope is another one than that of rows",

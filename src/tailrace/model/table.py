@@ -11,11 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.model.types import ColumnType
+from tailrace.printable import printable
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:
     """A table's name in its server.
+
+    Its text, `database.table`, is what patterns are matched against and what is stored. Only a database
+    with a dot in its name makes it ambiguous: a stream has `a`.`b.c` or `a.b`.`c`, never both.
 
     Args:
         database: MySQL database, or PostgreSQL schema.
@@ -27,6 +31,18 @@ class TableId:
 
     def __str__(self) -> str:
         return f"{self.database}.{self.table}"
+
+    @property
+    def quoted(self) -> str:
+        """The name for people, database and table told apart."""
+        return f"`{self.database}`.`{self.table}`"
+
+    @property
+    def sql(self) -> str:
+        """The name in a statement for PostgreSQL that people are shown."""
+        return ".".join(
+            '"' + printable(name).replace('"', '""') + '"' for name in (self.database, self.table)
+        )
 
     @classmethod
     def parse(cls, text: str) -> TableId:

@@ -21,7 +21,7 @@ class Transforms:
     """
 
     def __init__(self, rules: Sequence[TransformRule]) -> None:
-        self._rules = [(re.compile(rule.source_table), rule) for rule in rules]
+        self._rules = [(re.compile(rule.source_table, re.DOTALL), rule) for rule in rules]
 
     def __bool__(self) -> bool:
         return bool(self._rules)

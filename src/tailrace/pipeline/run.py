@@ -2,6 +2,7 @@
 
 file -> settings        config.load
 server fit?             sources.preflight
+targets apart?          sinks.claims
 Spark                   spark.session
 directories             private (checkpoint, log) or by the umask (lake)
 source -> batches       spark.source, driven by spark.query
@@ -13,12 +14,15 @@ progress                observe
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from pathlib import Path
 
 from tailrace.cache import cache_dir
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeltaSettings, IcebergSettings
 from tailrace.errors import ConfigError
+from tailrace.model.paths import file_name
+from tailrace.model.table import TableId
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
 from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_private
 from tailrace.sinks.registry import make_sinks
@@ -37,12 +41,13 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
         log_file: where Spark's warnings go; None: to the terminal.
 
     Raises:
+        ConfigError: two tables would be mixed in one target.
         PreflightError: the server is not set up for capture.
         ConfigError: a directory cannot be made.
         TailraceError: why the stream cannot go on.
     """
     make_directories(pipeline)
-    registry.source(pipeline.source).require()
+    tables = _captured(pipeline)
     settings = pipeline.settings
     session = spark_session(
         settings.name,
@@ -54,6 +59,7 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
     )
     sink = make_sinks(pipeline)
     try:
+        sink.claim(tables)
         Supervisor(lambda: read_cells(session, pipeline), pipeline, sink, watcher, stop).run()
     finally:
         sink.close()
@@ -89,8 +95,15 @@ def make_directories(pipeline: Pipeline) -> None:
         raise ConfigError(f"directory `{error.filename}` cannot be made", error.strerror) from None
 
 
+def _captured(pipeline: Pipeline) -> list[TableId]:
+    """The tables that are captured now, of a server that is fit for it."""
+    with closing(registry.source(pipeline.source)) as source:
+        source.require()
+        return [table.schema.id for table in source.tables()]
+
+
 def default_log_file(pipeline: Pipeline) -> Path:
     """Beside the checkpoint where that is local, else in the cache."""
     if "://" in pipeline.checkpoint:
-        return cache_dir("log") / f"{pipeline.settings.name}.log"
+        return cache_dir("log") / f"{file_name(pipeline.settings.name)}.log"
     return Path(pipeline.checkpoint.removeprefix("file:")).parent / "tailrace.log"

@@ -31,6 +31,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace import errors
 from tailrace.config.model import Pipeline, TriggerMode
+from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import SourceError, TailraceError, TransientSourceError
 from tailrace.failpoints import failpoint
 from tailrace.pipeline.transform import Transformer
@@ -126,6 +127,8 @@ class BatchGate:
                 frame.sparkSession.conf.unset(_UMASK)
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
+            if end is not None:  # a table that appeared is looked at before any of its rows is written
+                self._sink.claim(StreamOffset.from_json(end).table_ids())
             with self._cells(frame) as cells, closing(CellBatch(stream, batch_id, cells, end)) as batch:
                 written = self._sink.write(batch)
             failpoint("sink.committed")

@@ -40,6 +40,7 @@ from tailrace.sinks.route import Router
 from tailrace.spark.cells import TableBatch, changes_of, spark_schema, table_batches
 from tailrace.spark.jvm import map_in_arrow, select_list
 from tailrace.spark.row_layouts import CellLayout
+from tailrace.spark.sql import SUBSTITUTE
 
 _VIEW = "tailrace_rows"
 _HASHED = ColumnType(Kind.STRING, "char", length=64)
@@ -142,6 +143,7 @@ def _projected(
         listed += f", concat(__schema_name__, '.', __table_name__) AS {identifier(shard)}"
     kept = "true" if rule.filter is None else f"(\n{rule.filter}\n)"
     images.createOrReplaceTempView(_VIEW)
+    images.sparkSession.conf.set(SUBSTITUTE, "false")  # the stream's own session
     try:
         frame = images.sparkSession.sql(
             f"SELECT {listed}\n, {', '.join(system)}, {kept} AS {identifier(KEEP)} FROM {_VIEW}"

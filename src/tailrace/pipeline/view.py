@@ -17,6 +17,7 @@ from rich.text import Text
 
 from tailrace.errors import TailraceError
 from tailrace.pipeline.progress import StreamView, TableView
+from tailrace.printable import printable
 from tailrace.sinks.base import Written
 
 #: Time between two lines without a TTY, seconds.
@@ -75,9 +76,9 @@ class ProgressView:
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """See `Watcher`."""
-        first = error.message.splitlines()[0]
+        message = printable(error.message)
         self._console.print(
-            f"stream lost ({first}); start {attempt} again in {pause_s:.0f} s", style="yellow"
+            Text(f"stream lost ({message}); start {attempt} again in {pause_s:.0f} s", "yellow")
         )
 
     def stopping(self) -> None:
@@ -104,7 +105,7 @@ class ProgressView:
         tables = sorted(self._view.tables.items(), key=lambda item: (item[1].done, item[0]))
         for name, table in tables[:_MOST_TABLES]:
             grid.add_row(
-                name,
+                Text(printable(name)),
                 ProgressBar(total=1.0, completed=table.share, width=30),
                 _rows(table),
                 "done" if table.done else f"{_short(table.rate.per_second(now_s))} rows/s",

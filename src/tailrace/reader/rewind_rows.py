@@ -46,7 +46,7 @@ class RewindRows:
             raise SchemaMismatchError(
                 f"rows of `{self._table.id}` cannot be put back: the log holds parts of rows",
                 f"it has no key, and columns {', '.join(absent)} were left out",
-                f"ALTER TABLE {self._table.id} REPLICA IDENTITY FULL; then begin a new stream",
+                f"ALTER TABLE {self._table.id.sql} REPLICA IDENTITY FULL; then begin a new stream",
             )
         for images, image in ((self._before, batch.before), (self._after, batch.after)):
             if image is not None:

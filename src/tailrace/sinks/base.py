@@ -23,7 +23,8 @@ The sink promises the stream:
 * **Refusals.** It raises SinkError for what will fail again, TransientSinkError for what may pass, StateError
   when the target holds what is not this stream's. A slow target makes `write` slow and nothing else: the
   stream plans no batch meanwhile.
-* It touches nothing outside its target and nothing in there that belongs to another stream.
+* It touches nothing outside its target and nothing in there that belongs to another stream, whatever is in
+  names. Two tables have one target only where the routes bring them together (`sinks.claims`).
 
 What differs between sinks is data: `Capabilities`. tests/contract/test_sinks.py holds every sink to both.
 A new sink is one file here, one line in `sinks.registry`, its settings in `config.sinks`, one row in that
@@ -32,7 +33,7 @@ suite.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -174,10 +175,18 @@ class Sink(Protocol):
     def capabilities(self) -> Capabilities:
         """What it does."""
 
+    def claim(self, tables: Iterable[TableId]) -> None:
+        """Make sure that tables of the stream have targets, each its own but where the routes say otherwise.
+
+        Raises:
+            ConfigError: one of them cannot have its target.
+        """
+
     def write(self, batch: CellBatch) -> list[Written]:
         """Make `batch` durable.
 
         Raises:
+            ConfigError: as `claim`, of tables that were not claimed.
             SinkError: it cannot be written.
             StateError: the target is not this stream's.
         """

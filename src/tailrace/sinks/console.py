@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tailrace.config.sinks import ConsoleSettings
 from tailrace.formats.row import to_rows
 from tailrace.model.cell import decode_cell
+from tailrace.model.table import TableId
+from tailrace.printable import printable
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.route import Router
 
@@ -37,19 +40,23 @@ class ConsoleSink:
             Delivery.AT_LEAST_ONCE, Order.BY_SEQ, Unit.ROW, holds_rows=False, follows_schema=True
         )
 
+    def claim(self, tables: Iterable[TableId]) -> None:
+        """See `Sink.claim`: what is printed names its table."""
+
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
         left = self._settings.rows
         for part in batch.parts:
             if left <= 0:
                 break
-            shown = Table(title=f"batch {batch.id} · {part.table} · {part.kind}", title_justify="left")
+            title = Text(printable(f"batch {batch.id} · {part.table} · {part.kind}"))
+            shown = Table(title=title, title_justify="left")
             cells = part.cells_of(batch.frame).limit(left).toLocalIterator()
             for number, row in enumerate(_rows((c["cell"] for c in cells), left)):
                 if number == 0:
                     for name in row:
-                        shown.add_column(name)
-                shown.add_row(*row.values())
+                        shown.add_column(Text(printable(name)))
+                shown.add_row(*map(Text, row.values()))
                 left -= 1
             self._console.print(shown)
         rest = sum(part.changes for part in batch.parts) - (self._settings.rows - left)
@@ -73,5 +80,5 @@ def _rows(cells: Iterator[bytes], limit: int) -> Iterator[dict[str, str]]:
 
 
 def _shown(value: object) -> str:
-    text = "·" if value is None else value.hex() if isinstance(value, bytes) else str(value)
+    text = "·" if value is None else value.hex() if isinstance(value, bytes) else printable(str(value))
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"

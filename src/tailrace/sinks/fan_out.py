@@ -6,9 +6,10 @@ So what one sink cannot take holds up the others too, and nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from tailrace.model.table import TableId
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Sink, Unit, Written
 
 
@@ -33,6 +34,12 @@ class SeveralSinks:
             holds_rows=all(c.holds_rows for c in each),
             follows_schema=all(c.follows_schema for c in each),
         )
+
+    def claim(self, tables: Iterable[TableId]) -> None:
+        """See `Sink.claim`."""
+        listed = list(tables)
+        for sink in self._sinks:
+            sink.claim(listed)
 
     def write(self, batch: CellBatch) -> list[Written]:
         """What the first sink wrote. See `Sink.write`."""

@@ -1,6 +1,6 @@
 """Change logs as plain files: Parquet, or JSON lines.
 
-    path/<target>/tailrace_batch=<number>/part-*
+    path/<target>/tailrace_batch=<number>/part-*           <target>: its name by `model.paths`
 
 The directory of a batch is written as a whole and replaces what was there: a batch that comes again leaves
 the same rows. They are those of Delta's `mode: changelog`. `spark.read.parquet(path/<target>)` reads a
@@ -12,12 +12,16 @@ A file `path/<target>/_tailrace.json` says which stream a target belongs to; ano
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 
 from tailrace.config.sinks import JsonSettings, ParquetSettings
 from tailrace.errors import StateError
 from tailrace.failpoints import failpoint
+from tailrace.model.table import TableId
 from tailrace.sinks.base import (
     Capabilities,
     CellBatch,
@@ -27,14 +31,18 @@ from tailrace.sinks.base import (
     Unit,
     Written,
 )
+from tailrace.sinks.claims import Claims
+from tailrace.sinks.paths import below, one_place, path_in_use, place
 from tailrace.sinks.route import Router
-from tailrace.sinks.tables.columns import merged_schema
+from tailrace.sinks.tables.columns import merged_schema, require_free
 from tailrace.sinks.tables.rows import log_fields, log_rows
 from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch, unpacked
 from tailrace.spark.checkpoint import Directory
 
 _OWNER = "_tailrace.json"
+#: The column that readers make of a batch's directory.
+_BATCH = "tailrace_batch"
 #: Spark's JSON has milliseconds unless told otherwise; Parquet takes no notice.
 _OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -52,8 +60,11 @@ class FileSink:
 
     def __init__(self, settings: ParquetSettings | JsonSettings, router: Router) -> None:
         self._settings = settings
-        self._pool = TargetPool(router, settings.parallelism)
-        self._opened: set[str] = set()
+        self._router = router
+        self._claims = Claims(router, lambda table: [place(router, table)])
+        self._pool = TargetPool(self._claims, settings.parallelism)
+        #: The directories of the targets that were opened.
+        self._opened: dict[str, str] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -61,6 +72,10 @@ class FileSink:
         return Capabilities(
             Delivery.EXACTLY_ONCE, Order.BY_SEQ, Unit.TARGET, holds_rows=False, follows_schema=True
         )
+
+    def claim(self, tables: Iterable[TableId]) -> None:
+        """See `Sink.claim`."""
+        self._claims.add(tables)
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
@@ -71,17 +86,32 @@ class FileSink:
         self._pool.close()
 
     def _write(self, batch: CellBatch, target: str, parts: list[TableBatch]) -> None:
-        path = f"{self._settings.path.rstrip('/')}/{target}"
         if target not in self._opened:
-            _own(target, path, batch.stream)
-            self._opened.add(target)
+            self._opened[target] = self._open(target, parts[0].table, batch.stream)
+        path = self._opened[target]
         columns = merged_schema(target, (shape for part in parts for shape in part.shapes))
+        for shape in (shape for part in parts for shape in part.shapes):
+            require_free(shape, [*log_fields(pa.schema([])).names, _BATCH], f"a {self._settings.type} sink")
         tables = sorted({str(part.table) for part in parts})
         cells = batch.frame.where(f.col("table").isin(tables)).select("cell")
         rows = unpacked(cells, log_rows(columns), log_fields(columns))
         writer = rows.write.format(self._settings.type).mode("overwrite").options(**_OPTIONS)
-        writer.save(f"{path}/tailrace_batch={batch.id}")
+        writer.save(f"{path}/{_BATCH}={batch.id}")
         failpoint("sink.table")
+
+    def _open(self, target: str, table: TableId, stream: StreamId) -> str:
+        """The directory of a target, which is this stream's from now on."""
+        root = self._settings.path
+        path = path_in_use(place(self._router, table), target, partial(_is_of, root, stream))
+        directory = below(root, path)
+        _own(target, directory, stream)
+        return directory
+
+
+def _is_of(root: str, stream: StreamId, path: str) -> bool:
+    """Whether a target of a stream lies at `path`."""
+    said = Directory(root).read(f"{path}/{_OWNER}")
+    return said is not None and json.loads(said)["stream"] == stream.query
 
 
 def _own(target: str, path: str, stream: StreamId) -> None:
@@ -94,7 +124,7 @@ def _own(target: str, path: str, stream: StreamId) -> None:
                 "the directory holds files that Tailrace did not write",
                 "use another sink path",
             )
-        owner = {"v": 1, "stream": stream.query, "pipeline": stream.pipeline}
+        owner = {"v": 1, "stream": stream.query, "pipeline": stream.pipeline, "target": target}
         directory.write(_OWNER, json.dumps(owner))
     elif json.loads(said)["stream"] != stream.query:
         raise StateError(
@@ -102,3 +132,5 @@ def _own(target: str, path: str, stream: StreamId) -> None:
             f"it belongs to stream {json.loads(said)['stream']}, this one is {stream.query}",
             "use another sink path, or go on with that stream's checkpoint",
         )
+    elif json.loads(said).get("target", target) != target:
+        raise one_place(target, json.loads(said)["target"], path)

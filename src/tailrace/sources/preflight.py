@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PreflightError, TailraceError
+from tailrace.printable import printable, printable_lines
 
 _MARKS = {"ok": "ok  ", "warning": "warn", "error": "FAIL"}
 
@@ -92,8 +93,8 @@ def require(findings: Sequence[Finding], server: str) -> None:
 def _rendered(finding: Finding) -> str:
     mark = _MARKS[finding.severity]
     if finding.severity is Severity.OK:
-        return f"{mark}  {finding.check}: {finding.found}"
-    lines = [f"{mark}  {finding.check}: found {finding.found}, needed {finding.needed}"]
+        return printable(f"{mark}  {finding.check}: {finding.found}")
+    lines = [printable(f"{mark}  {finding.check}: found {finding.found}, needed {finding.needed}")]
     if finding.remedy:
-        lines.append(textwrap.indent(finding.remedy, "        "))
+        lines.append(textwrap.indent(printable_lines(finding.remedy), "        "))
     return "\n".join(lines)

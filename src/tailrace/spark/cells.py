@@ -66,11 +66,11 @@ def table_batches(frame: DataFrame) -> list[TableBatch]:
             (row["seq"], row["changes"], row["cells"], shape)
         )
     parts = []
-    for (table, kind), shapes in sorted(found.items()):
+    for (_, kind), shapes in sorted(found.items()):
         shapes.sort(key=lambda s: s[0])
         parts.append(
             TableBatch(
-                TableId.parse(table),
+                shapes[-1][3].id,
                 kind,
                 sum(s[1] for s in shapes),
                 sum(s[2] for s in shapes),

@@ -17,6 +17,8 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from tailrace.model.sparksql import identifier
+
 
 def map_in_arrow(
     frame: DataFrame,
@@ -25,7 +27,7 @@ def map_in_arrow(
 ) -> DataFrame:
     """`frame.mapInArrow(function, schema)`, which asks for pandas without needing it."""
     udf = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    columns = udf(*(frame[name] for name in frame.columns))
+    columns = udf(*(frame[identifier(name)] for name in frame.columns))
     return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)
 
 

@@ -37,6 +37,11 @@ from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from tailrace.private import open_private, write_private
 
 _PREFIX = "tailrace-spark-"
+#: Control characters that could forge a line or steer a terminal: names and server messages can hold any.
+_CONTROL = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+#: A message on one line, a trace on several, both without control characters.
+_MESSAGE = rf"%replace{{%enc{{%m}}{{CRLF}}}}{{[\x00-\x1f{_CONTROL}]}}{{?}}"
+_TRACE = rf"%replace{{%ex}}{{[\x00-\x08\x0b-\x1f{_CONTROL}]}}{{?}}"
 _LOG4J = {
     "status": "error",
     "rootLogger.level": "warn",
@@ -45,7 +50,8 @@ _LOG4J = {
     "appender.file.name": "file",
     "appender.file.filePermissions": "rw-------",
     "appender.file.layout.type": "PatternLayout",
-    "appender.file.layout.pattern": "%d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex",
+    "appender.file.layout.pattern": f"%d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: {_MESSAGE}%n{_TRACE}",
+    "appender.file.layout.alwaysWriteExceptions": "false",
     "appender.file.policies.type": "Policies",
     "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
     "appender.file.policies.size.size": "20MB",

@@ -126,7 +126,12 @@ class MessageLayout:
         from tailrace.formats.debezium.messages import DebeziumFormat  # noqa: PLC0415 - see the module
 
         prefix, connector = self.topic_prefix, self.connector
-        envelopes = Envelopes(Topics(prefix), connector, modes=self.modes, database=self.database)
+        envelopes = Envelopes(
+            Topics(prefix, messages=connector == "postgresql"),
+            connector,
+            modes=self.modes,
+            database=self.database,
+        )
         context = None if self.run_id is None else context_of(prefix, connector, self.run_id)
         format_ = DebeziumFormat(envelopes, self.schemas, context)
         for batch in changes:

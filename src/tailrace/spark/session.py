@@ -50,6 +50,7 @@ _CONF: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variable.substitute": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.sources.default": "parquet",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",

@@ -132,7 +132,7 @@ class ReplicaTargets:
         )
         return cls(options, open_dialect(sink, source.dialect), batch, {})
 
-    def target(self, name: str, key: Sequence[str]) -> ReplicaTarget | None:  # noqa: ARG002 - it has its own
+    def target(self, name: str, table: TableSchema) -> ReplicaTarget | None:  # noqa: ARG002 - has its own
         """See Targets.
 
         Raises:
@@ -147,7 +147,8 @@ class ReplicaTargets:
         options = replace(self.options, tables=(re.escape(f"{place.schema}.{place.table}"),))
         there = registry.source(options)
         try:
-            schemas = [table.schema for table in there.tables()]
+            found = [table.schema for table in there.tables()]
+            schemas = [schema for schema in found if schema.id.table == place.table] or found
         finally:
             there.close()
         self.done[name] = entry.done

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.printable import printable
 from tailrace.verify.compare import DifferenceKind, Differences, RowDifference
 
 
@@ -75,7 +76,7 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
     console.print(
         Text.assemble(
             ("Source as of ", ""),
-            (report.position, "bold"),
+            (printable(report.position), "bold"),
             (f" against the target after batch {report.batch}", ""),
         ),
         soft_wrap=True,
@@ -87,7 +88,7 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
     table.add_column("result")
     for t in report.targets:
         table.add_row(
-            t.target,
+            Text(printable(t.target)),
             f"{t.source_rows:,}",
             f"{t.target_rows:,}",
             "–" if t.version is None else str(t.version),
@@ -95,12 +96,12 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
         )
     console.print(table)
     for name, why in report.skipped:
-        console.print(Text(f"{name}: not compared: {why}", style="yellow"), soft_wrap=True)
+        console.print(_text(f"{name}: not compared: {why}", "yellow"), soft_wrap=True)
     for t in report.targets:
         if t.left_out:
             names = ", ".join(f"`{c}`" for c in t.left_out)
             console.print(
-                Text(f"{t.target}: on one side only, not compared: {names}", style="yellow"), soft_wrap=True
+                _text(f"{t.target}: on one side only, not compared: {names}", "yellow"), soft_wrap=True
             )
         if t.differences is not None:
             _print_differences(t, t.differences, console, show_values=show_values)
@@ -113,6 +114,11 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
         ),
         soft_wrap=True,
     )
+
+
+def _text(text: str, style: str = "") -> Text:
+    """A line with names and values in it."""
+    return Text(printable(text), style=style)
 
 
 def _result(t: TargetReport) -> Text:
@@ -129,7 +135,7 @@ def _print_differences(
 ) -> None:
     if t.examined < t.differing:
         console.print(
-            f"{t.target}: {t.examined} of {t.differing} differing buckets were compared row by row",
+            _text(f"{t.target}: {t.examined} of {t.differing} differing buckets were compared row by row"),
             soft_wrap=True,
         )
     for kind, total in (
@@ -139,9 +145,9 @@ def _print_differences(
     ):
         shown = [d for d in differences.shown if d.kind is kind]
         for d in shown:
-            console.print(Text(_line(t.target, d, show_values=show_values)), soft_wrap=True)
+            console.print(_text(_line(t.target, d, show_values=show_values)), soft_wrap=True)
         if total > len(shown):
-            console.print(f"{t.target}: … and {total - len(shown):,} more {kind}", soft_wrap=True)
+            console.print(_text(f"{t.target}: … and {total - len(shown):,} more {kind}"), soft_wrap=True)
 
 
 def _line(target: str, d: RowDifference, *, show_values: bool) -> str:

@@ -39,6 +39,7 @@ from tailrace.sinks.tables.columns import stored_schema
 from tailrace.sources import registry
 from tailrace.sources.base import Source
 from tailrace.spark.checkpoint import Checkpoint
+from tailrace.spark.sql import own_session
 from tailrace.verify.checksum import Checksums
 from tailrace.verify.compare import Differences, compare
 from tailrace.verify.report import Report, TargetReport
@@ -77,7 +78,7 @@ def verify(
         TailraceError: what the source raises.
     """
     started = time.monotonic()
-    spark = spark.newSession()
+    spark = own_session(spark)
     # A pipeline's session hands over few rows at a time, as they are cells there.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     with closing(registry.source(pipeline.source)) as source:
@@ -121,7 +122,7 @@ class _Comparison:
     @classmethod
     def of(cls, targets: ComparedTargets, name: str, tables: list[SourceTable]) -> _Comparison:
         """What is compared of target `name`: the columns that both sides have."""
-        target = targets.target(name, tables[0].schema.key)
+        target = targets.target(name, tables[0].schema)
         found = pa.unify_schemas([stored_schema(t.schema) for t in tables], promote_options="permissive")
         held = found if target is None else target.columns
         names = {field.name.lower() for field in found}
@@ -200,13 +201,14 @@ def _tables(
     """
     router, transforms = Router(pipeline.routes), Transforms(pipeline.transforms)
     known = sorted({*end.tables, *end.done})
-    targets = {name: router.target(TableId.parse(name)) for name in known}
-    chosen = {targets[name] for name in known if pattern is None or re.fullmatch(pattern, name)}
+    found = {str(t.schema.id): t for t in source.tables()}
+    ids = {name: found[name].schema.id if name in found else TableId.parse(name) for name in known}
+    targets = {name: router.target(id_) for name, id_ in ids.items()}
+    chosen = {targets[name] for name in known if pattern is None or re.fullmatch(pattern, name, re.DOTALL)}
     if not chosen:
         raise ConfigError(
             "no table of the pipeline matches", f"it has: {', '.join(f'`{n}`' for n in known) or 'none'}"
         )
-    found = {str(t.schema.id): t for t in source.tables()}
     by_target: dict[str, list[SourceTable]] = {}
     skipped: list[tuple[str, str]] = []
     for name in known:
@@ -216,7 +218,7 @@ def _tables(
             skipped.append((name, "the source has no such table any more"))
         elif end.mode not in ("initial", "snapshot"):
             skipped.append((name, f"the stream began at `{end.mode}`, without the rows before that"))
-        elif transforms.rule(TableId.parse(name)) or router.shard_column(TableId.parse(name)):
+        elif transforms.rule(found[name].schema.id) or router.shard_column(found[name].schema.id):
             skipped.append((name, "its rows are transformed on their way"))
         elif not found[name].schema.key:
             skipped.append((name, "it has no key"))

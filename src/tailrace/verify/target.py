@@ -31,6 +31,7 @@ from tailrace.sinks.delta.merge import column
 from tailrace.sinks.delta.pending import BATCH, changes_path, overlay
 from tailrace.sinks.delta.table_mode import Form
 from tailrace.sinks.delta.transaction import delta_state
+from tailrace.sinks.paths import below
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, log_fields
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.jvm import map_in_arrow
@@ -88,20 +89,20 @@ class DeltaTableVersion:
 
 
 def target_after(
-    spark: SparkSession, root: str, name: str, *, mode: WriteMode, key: Sequence[str], batch: int
+    spark: SparkSession, root: str, path: str, *, mode: WriteMode, key: Sequence[str], batch: int
 ) -> DeltaTableVersion | None:
     """The target as batch `batch` left it, None if it was not there yet.
 
     Args:
         spark: a session with Delta.
         root: the sink's path.
-        name: the target's name.
+        path: the target's path below it.
         mode: how the sink writes it.
         key: the columns that tell rows apart.
         batch: number of a batch that is wholly written.
     """
-    waiting = _frame_after(spark, changes_path(root, name), batch)
-    found = _frame_after(spark, f"{root}/{name}", batch)
+    waiting = _frame_after(spark, changes_path(root, path), batch)
+    found = _frame_after(spark, below(root, path), batch)
     if found is None:
         return None
     frame, version = found

@@ -13,7 +13,10 @@ from pyspark.sql import SparkSession
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeltaSettings, MySqlSettings, PostgresSettings
 from tailrace.errors import ConfigError
-from tailrace.spark.checkpoint import absolute
+from tailrace.model.table import TableSchema
+from tailrace.sinks.paths import below, path_in_use, place
+from tailrace.sinks.route import Router
+from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.verify.checksum import Checksums
 from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.target import target_after
@@ -40,8 +43,8 @@ class ComparedTarget(Protocol):
 class ComparedTargets(Protocol):
     """A sink's targets after one batch."""
 
-    def target(self, name: str, key: Sequence[str]) -> ComparedTarget | None:
-        """The target `name`, whose rows `key` tells apart; None if it is not there yet."""
+    def target(self, name: str, table: TableSchema) -> ComparedTarget | None:
+        """The target `name`, which `table` goes to; None if it is not there yet."""
 
     def confirm(self) -> None:
         """What was read of the targets is what the batch left.
@@ -65,7 +68,7 @@ def targets_of(pipeline: Pipeline, spark: SparkSession, batch: int) -> ComparedT
     """
     for sink in pipeline.sinks:
         if isinstance(sink, DeltaSettings):
-            return DeltaTargets(spark, sink, batch)
+            return DeltaTargets(spark, sink, Router(pipeline.routes), batch)
         if isinstance(sink, MySqlSettings | PostgresSettings) and pipeline.source.dialect in sink.schemes:
             return ReplicaTargets.open(pipeline.source, sink, batch)
     raise ConfigError(
@@ -81,12 +84,17 @@ class DeltaTargets:
 
     spark: SparkSession
     sink: DeltaSettings
+    router: Router
     batch: int
 
-    def target(self, name: str, key: Sequence[str]) -> ComparedTarget | None:
+    def target(self, name: str, table: TableSchema) -> ComparedTarget | None:
         """See Targets."""
         root = absolute(self.sink.path)
-        return target_after(self.spark, root, name, mode=self.sink.mode, key=key, batch=self.batch)
+        path = path_in_use(place(self.router, table.id), name, lambda path: self._is_there(below(root, path)))
+        return target_after(self.spark, root, path, mode=self.sink.mode, key=table.key, batch=self.batch)
+
+    def _is_there(self, path: str) -> bool:
+        return bool(Directory(f"{path}/_delta_log").names())
 
     def confirm(self) -> None:
         """See Targets."""

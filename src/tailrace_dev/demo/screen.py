@@ -11,6 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.printable import printable
+
 
 class Step:
     """A step under way; `says` is what will stand on its line."""
@@ -54,7 +56,7 @@ class Screen:
 
     def note(self, text: str, style: str = "") -> None:
         """A line between steps."""
-        self.console.print(Text("         " + text, style=style), soft_wrap=True)
+        self.console.print(Text("         " + printable(text), style=style), soft_wrap=True)
 
     def output(self, text: str) -> None:
         """What another program printed, set in."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import click
 
 from tailrace.errors import TailraceError
+from tailrace.printable import printable
 from tailrace_dev.servers import registry
 from tailrace_dev.servers.apicurio import RegistryServer, start_registry
 from tailrace_dev.servers.kafka import KafkaServer, start_kafka
@@ -91,7 +92,8 @@ def list_() -> None:
         condition = "running" if is_running(state) else "stopped"
         owner = f", of process {state.owner}" if state.owner is not None else ""
         password = f"  password {_password(server)}" if server.password_file.exists() else ""
-        click.echo(f"{state.name}  {state.version}  {server.url}  {condition}{owner}  {server.log}{password}")
+        line = f"{state.name}  {state.version}  {server.url}  {condition}{owner}  {server.log}{password}"
+        click.echo(printable(line))
 
 
 def _password(server: DevServer) -> str:

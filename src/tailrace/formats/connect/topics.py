@@ -31,14 +31,16 @@ class Topics:
         prefix: Debezium's `topic.prefix`.
         targets: names the tables' targets; None: each is its own. Tables with one target have one topic, and
             one name for their schemas.
+        messages: whether the source has logical messages: PostgreSQL.
     """
 
     prefix: str
     targets: TargetNames | None = None
+    messages: bool = True
 
     def topic(self, table: TableId) -> str:
         """The topic of a table's changes, with which the names of its schemas begin too."""
-        if table == MESSAGES.id:
+        if self.messages and table == MESSAGES.id:
             return legal(f"{self.prefix}.message")
         return legal(f"{self.prefix}.{table if self.targets is None else self.targets.target(table)}")
 
@@ -61,3 +63,11 @@ class Topics:
 def legal(name: str) -> str:
     """`name` as a topic's: what Kafka does not allow in it replaced, and no longer than Kafka allows."""
     return re.sub(r"[^a-zA-Z0-9._-]", "_", name)[:_MAX_TOPIC]
+
+
+def collision(topic: str) -> str:
+    """What two topics that Kafka does not take beside each other have in common.
+
+    Source: apache/kafka `org.apache.kafka.common.internals.Topic.unifyCollisionChars`.
+    """
+    return topic.replace(".", "_")

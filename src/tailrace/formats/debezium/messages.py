@@ -98,7 +98,7 @@ class DebeziumFormat:
             SinkError: the messages of the batch are larger than 2 GiB.
         """
         topic = self.topic(batch.table.id)
-        if batch.table.id == MESSAGES.id:
+        if batch.table == MESSAGES:
             keys, values = logical.write(batch, self.envelopes, now_ms, schemas=self.schemas)
         else:
             keys, values = write(self._document(batch, topic, now_ms), batch)
@@ -117,7 +117,7 @@ class DebeziumFormat:
 
     def keys(self, batch: ChangeBatch) -> pa.Array:
         """The key of each change, all null for a table without a key."""
-        if batch.table.id == MESSAGES.id:
+        if batch.table == MESSAGES:
             return logical.write(batch, self.envelopes, 0, schemas=self.schemas)[0]
         whole = self._document(batch, self.topic(batch.table.id), 0)
         alone = replace(whole, head="", before=[], middle="", after=[], source=[], tail="")
@@ -126,7 +126,7 @@ class DebeziumFormat:
 
     def values(self, batch: ChangeBatch, now_ms: int) -> pa.Array:
         """The value of each change; see `to_messages`."""
-        if batch.table.id == MESSAGES.id:
+        if batch.table == MESSAGES:
             return logical.write(batch, self.envelopes, now_ms, schemas=self.schemas)[1]
         whole = self._document(batch, self.topic(batch.table.id), now_ms)
         _, values = write(replace(whole, key_before=[], key_after=[]), batch)

@@ -7,7 +7,7 @@ and the target's: the one right before the first commit of a later batch (`verif
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -19,10 +19,14 @@ from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
 from tailrace.sinks.delta.rows import NewRows
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, path_of
 from tailrace.sinks.delta.transaction import DeltaState, Mark
+from tailrace.sinks.paths import below
 from tailrace.sinks.tables.columns import follow
+from tailrace.spark.checkpoint import Directory
 
 #: The batch that brought a change.
 BATCH = pa.field("_batch", pa.int64())
+#: Columns of waiting changes, and of what is made of them on their way into the table (`merge`).
+WAITING = (BATCH.name, "_last", "_lacks", "_until", "_until_seq", "_number", "_closes")
 #: How long a merged change's file stays for who reads it still, and a commit for who looks at the history.
 _KEPT = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
@@ -32,14 +36,29 @@ _KEPT = {
 _DELETES_PER_VACUUM = 50
 
 
-def changes_path(root: str, target: str) -> str:
+def changes_path(root: str, path: str) -> str:
     """Where the changes of a target wait.
 
     Args:
         root: the sink's path.
-        target: the target's name.
+        path: the target's path below it.
     """
-    return f"{root}/_tailrace/changes/{target}"
+    return below(f"{root}/_tailrace/changes", path)
+
+
+def changed_paths(root: str, within: str = "") -> Iterator[str]:
+    """Paths of the targets that have a place for changes.
+
+    Args:
+        root: the sink's path.
+        within: only those below this path.
+    """
+    for name in Directory(f"{root}/_tailrace/changes/{within}".rstrip("/")).names():
+        path = f"{within}/{name}".lstrip("/")
+        if "_delta_log" in Directory(changes_path(root, path)).names():
+            yield path
+        else:
+            yield from changed_paths(root, path)
 
 
 def overlay(rows: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -16,29 +16,33 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings
 from tailrace.model.cell import SNAPSHOT
+from tailrace.model.table import TableId
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
+from tailrace.sinks.claims import Claims
 from tailrace.sinks.delta.batches import NAME, Batches
 from tailrace.sinks.delta.conflict import retried
 from tailrace.sinks.delta.maintenance import Maintenance
-from tailrace.sinks.delta.pending import changes_path
+from tailrace.sinks.delta.pending import changed_paths, changes_path
 from tailrace.sinks.delta.rows import StagedFiles
 from tailrace.sinks.delta.schedule import Schedule
 from tailrace.sinks.delta.table_mode import Form
-from tailrace.sinks.delta.target import DeltaTarget, Point
+from tailrace.sinks.delta.target import TARGET, DeltaTarget, Point
 from tailrace.sinks.delta.transaction import delta_state
+from tailrace.sinks.paths import below, path_in_use, place
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.parquet import DataFile
 from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, stage
 from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
+from tailrace.spark.sql import own_session
 
 #: How often what is due while no batch comes is looked for.
 _LOOK_S = 0.25
 
 
 class DeltaSink:
-    """Writes each table to the Delta table `path/<target>`.
+    """Writes each table to the Delta table `path/<target>`, the target's name written by `model.paths`.
 
     Args:
         settings: where and how.
@@ -50,7 +54,8 @@ class DeltaSink:
         self._path = absolute(settings.path)
         self._staging = f"{self._path}/_tailrace/staging"
         self._form = Form(settings.mode)
-        self._pool = TargetPool(router, settings.parallelism)
+        self._claims = Claims(router, lambda table: [place(router, table)])
+        self._pool = TargetPool(self._claims, settings.parallelism)
         self._schedule = Schedule(settings.merge_interval)
         self._maintenance = Maintenance(settings)
         self._router = router
@@ -74,6 +79,10 @@ class DeltaSink:
             holds_rows=self._form.merges,
             follows_schema=True,
         )
+
+    def claim(self, tables: Iterable[TableId]) -> None:
+        """See `Sink.claim`."""
+        self._claims.add(tables)
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
@@ -115,7 +124,7 @@ class DeltaSink:
             merge_now = self._schedule.is_due(time.monotonic(), tables.waiting_rows + changes)
 
             def write(name: str, parts: list[TableBatch]) -> None:
-                target = tables.target(name)
+                target = tables.of(parts[0].table)
                 retried(name, lambda: target.write(batch, parts, staged, merge_now=merge_now))
 
             written = self._pool.write(parts, write)
@@ -138,7 +147,7 @@ class DeltaSink:
         recipes: dict[tuple[str, str], Recipe[DataFile]] = {}
         expected = self._expected.shapes()
         for key, shape in expected.items():
-            target = tables.target(self._router.target(shape.id))
+            target = tables.of(shape.id)
             if target.columns is not None:
                 columns[key] = target.columns
                 recipes[key] = target.recipe(key[1], shape, target.columns, self._staging)
@@ -160,7 +169,7 @@ class DeltaSink:
         """Merge all that waits; the names of the targets."""
         names = set(tables.waiting())
         self._pool.run(
-            [partial(retried, name, partial(tables.target(name).merge_pending, point)) for name in names]
+            [partial(retried, name, partial(tables.targets[name].merge_pending, point)) for name in names]
         )
         took_s = tables.merging_s()
         if took_s:
@@ -215,21 +224,21 @@ class DeltaSink:
     def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
         """The stream's tables; those that changes wait for are opened."""
         shutil.rmtree(self._staging, ignore_errors=True)  # a process that was killed leaves it
-        batches = Batches(session.newSession(), self._path, stream)
-        tables = _Tables(self._settings, self._form, self._path, session, stream, batches)
-        for name in self._left_changes():
-            tables.target(name)
+        batches = Batches(own_session(session), self._path, stream)
+        tables = _Tables(self._settings, self._form, self._path, self._router, session, stream, batches)
+        for path in self._left_changes():
+            tables.left(path)
         if not tables.waiting() and not batches.current:
             tables.renew(tables.targets)
         return tables
 
     def _left_changes(self) -> list[str]:
-        return Directory(changes_path(self._path, "").rstrip("/")).names() if self._form.merges else []
+        return list(changed_paths(self._path)) if self._form.merges else []
 
     def _stream_that_left_changes(self) -> StreamId | None:
         """The stream whose last run may have ended before it merged, if this one had no batch."""
-        for name in self._left_changes():
-            state = delta_state(SparkSession.active(), f"{self._path}/{name}")
+        for path in self._left_changes():
+            state = delta_state(SparkSession.active(), below(self._path, path))
             if state is not None and state.properties.get("tailrace.mode") == self._form.mode:
                 held = state.properties
                 return StreamId(held.get("tailrace.pipeline", ""), held["tailrace.stream"])
@@ -243,22 +252,35 @@ class _Tables:
     settings: DeltaSettings
     form: Form
     path: str
+    router: Router
     session: SparkSession
     stream: StreamId
     batches: Batches
     targets: dict[str, DeltaTarget] = field(default_factory=dict)
 
-    def target(self, name: str) -> DeltaTarget:
+    def of(self, table: TableId) -> DeltaTarget:
+        """The target of a table."""
+        name = self.router.target(table)
         if name not in self.targets:
-            self.targets[name] = DeltaTarget(
-                name,
-                self.path,
-                self.form,
-                self.stream,
-                self.session.newSession(),
-                self.settings.cluster_by_key,
-            )
+            path = path_in_use(place(self.router, table), name, self._is_ours)
+            self._add(name, path)
         return self.targets[name]
+
+    def left(self, path: str) -> None:
+        """Take up the target at `path`, which an earlier run has left changes of."""
+        state = delta_state(self.session, changes_path(self.path, path))
+        self._add(state.properties.get(TARGET, path) if state is not None else path, path)
+
+    def _add(self, name: str, path: str) -> None:
+        session, cluster = own_session(self.session), self.settings.cluster_by_key
+        self.targets[name] = DeltaTarget(name, self.path, path, self.form, self.stream, session, cluster)
+
+    def _is_ours(self, path: str) -> bool:
+        """Whether a table of the stream lies at `path`."""
+        if not Directory(f"{below(self.path, path)}/_delta_log").names():
+            return False
+        state = delta_state(self.session, below(self.path, path))
+        return state is not None and state.properties.get("tailrace.stream") == self.stream.query
 
     def point(self) -> Point:
         """How far the stream has come."""
@@ -274,7 +296,7 @@ class _Tables:
         return sum(sum(t.waiting.values()) for t in self.targets.values())
 
     def versions(self, names: Iterable[str]) -> dict[str, int]:
-        return {name: self.target(name).version() for name in names}
+        return {name: self.targets[name].version() for name in names}
 
     def renew(self, names: Iterable[str]) -> None:
         """Say what targets show now without a new batch."""

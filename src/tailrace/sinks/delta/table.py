@@ -135,7 +135,8 @@ class DeltaTable:
         conf = {
             "spark.databricks.delta.write.txnAppId": mark.app,
             "spark.databricks.delta.write.txnVersion": str(mark.version),
-            "spark.databricks.delta.commitInfo.userMetadata": mark.said,
+            # Spark expands `${env:NAME}` in the values of settings, and tables may be called that
+            "spark.databricks.delta.commitInfo.userMetadata": mark.said.replace("${", "\\u0024{"),
             # What is merged lies in files that nobody changes.
             "spark.databricks.delta.merge.materializeSource": "none" if is_local(self.path) else "auto",
         }

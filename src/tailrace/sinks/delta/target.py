@@ -18,16 +18,18 @@ from tailrace.config.sinks import WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import failpoint
 from tailrace.model.cell import SNAPSHOT
+from tailrace.model.paths import file_name
 from tailrace.model.table import TableSchema
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta.merge import merge
-from tailrace.sinks.delta.pending import Pending, changes_path
+from tailrace.sinks.delta.pending import WAITING, Pending, changes_path
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names
 from tailrace.sinks.delta.table_mode import Form
 from tailrace.sinks.delta.transaction import DeltaState, Mark
 from tailrace.sinks.delta.upsert import are_whole, upsert
-from tailrace.sinks.tables.columns import follow, stored_schema
+from tailrace.sinks.paths import below, one_place
+from tailrace.sinks.tables.columns import follow, require_free, stored_schema
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.staging import Recipe
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema
@@ -35,6 +37,8 @@ from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import in_session
 
 _KEY = "tailrace.key"
+#: The property that has a target's name, of its table and of its changes.
+TARGET = "tailrace.target"
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class DeltaTarget:
     Args:
         name: the target's.
         root: the sink's path.
+        path: of the table, below it.
         form: what it holds.
         stream: whose it is.
         session: its own, so that settings of one commit do not reach another's.
@@ -87,6 +92,7 @@ class DeltaTarget:
 
     name: str
     root: str
+    path: str
     form: Form
     stream: StreamId
     session: SparkSession
@@ -99,13 +105,17 @@ class DeltaTarget:
     @property
     def table(self) -> DeltaTable:
         """The table itself."""
-        return DeltaTable(self.session, f"{self.root}/{self.name}")
+        return DeltaTable(self.session, below(self.root, self.path))
 
     @cached_property
     def pending(self) -> Pending:
         """The changes that wait."""
-        properties = {"tailrace.stream": self.stream.query, "tailrace.mode": str(self.form.mode)}
-        return Pending(DeltaTable(self.session, changes_path(self.root, self.name)), properties)
+        properties = {
+            "tailrace.stream": self.stream.query,
+            "tailrace.mode": str(self.form.mode),
+            TARGET: self.name,
+        }
+        return Pending(DeltaTable(self.session, changes_path(self.root, self.path)), properties)
 
     @property
     def waiting(self) -> Mapping[int, int]:
@@ -153,7 +163,7 @@ class DeltaTarget:
         state = self._open(parts[0])
         point = Point(batch.id, batch.end)
         for part in parts:
-            app = f"tailrace/{self.stream.query}/{part.table}/{part.kind}"
+            app = f"tailrace/{self.stream.query}/{_in_setting(str(part.table))}/{part.kind}"
             mark = point.mark(app, self.stream.query, table=str(part.table), part=part.kind)
             waits = self.form.merges and part.kind != SNAPSHOT
             if state.transactions.get(mark.app, -1) >= mark.version or (waits and self.pending.has(mark)):
@@ -215,6 +225,8 @@ class DeltaTarget:
                 f"found {found}, needed one of stream {self.stream.query} in mode `{self.form.mode}`",
                 "use another sink path, go on with that stream's checkpoint, or delete the table",
             )
+        if held.get(TARGET, self.name) != self.name:
+            raise one_place(self.name, held[TARGET], self.table.path)
         return state
 
     def _state(self) -> DeltaState:
@@ -235,24 +247,25 @@ class DeltaTarget:
                 f"mode {self.form.mode} needs one to find the row of a change",
                 "add a primary key, or use `mode: changelog`",
             )
+        require_free(shape, self._own, f"mode {self.form.mode}")
         columns = stored_schema(shape)
-        own = {name.lower() for name in all_names(self.form.fields(pa.schema([])))}
-        taken = [c.name for c in columns if c.name.lower() in own]
-        if taken:
-            raise SinkError(
-                f"column `{taken[0]}` of table `{part.table}` has a name that mode {self.form.mode} needs",
-                f"the mode adds {', '.join(f'`{name}`' for name in sorted(own))}",
-                "rename the column, or use another mode",
-            )
         properties = {
             "tailrace.stream": self.stream.query,
             "tailrace.pipeline": self.stream.pipeline,
             "tailrace.mode": str(self.form.mode),
+            TARGET: self.name,
             _KEY: json.dumps(list(shape.key)),
             "delta.enableDeletionVectors": str(self.form.merges).lower(),
         }
         key = shape.key if self.cluster else ()
         self.table.create(TableDefinition(self.form.fields(columns), properties, cluster_by=key))
+
+    @property
+    def _own(self) -> list[str]:
+        """Names of columns that the table, or what waits for it, has beside the source's."""
+        nothing = pa.schema([])
+        waiting = [*self.form.changes(nothing).names, *WAITING] if self.form.merges else []
+        return [*all_names(self.form.fields(nothing)), *waiting]
 
     def _follow(self, part: TableBatch, state: DeltaState) -> pa.Schema:
         """Let the table follow the part's shapes; the source's columns that it then has."""
@@ -262,6 +275,7 @@ class DeltaTarget:
             self.table.change(missing)
         held = self.form.columns(stored)
         for shape in part.shapes:
+            require_free(shape, self._own, f"mode {self.form.mode}")
             changes = follow(self.name, held, stored_schema(shape))
             if changes:
                 self.table.change(changes, self.form.within)
@@ -308,10 +322,15 @@ class DeltaTarget:
     @contextmanager
     def _scratch(self, name: str) -> Iterator[str]:
         """A directory for what a merge needs on the way."""
-        directory = f"{self.root}/_tailrace/merging/{self.name}/{name}"
+        directory = f"{below(f'{self.root}/_tailrace/merging', self.path)}/{name}"
         shutil.rmtree(directory, ignore_errors=True)  # a process that was killed leaves it
         Path(directory).mkdir(parents=True)
         try:
             yield directory
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _in_setting(name: str) -> str:
+    """A name as part of a Spark setting, in which Spark would expand `${env:NAME}`."""
+    return f"={file_name(name)}" if "${" in name or name.startswith("=") else name

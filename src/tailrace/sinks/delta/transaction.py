@@ -84,7 +84,7 @@ class Mark:
         app: `txn`'s application id.
         version: its version: the batch's number.
         query: the stream's id.
-        said: the commit's `userMetadata`.
+        said: the commit's `userMetadata`, JSON.
     """
 
     app: str

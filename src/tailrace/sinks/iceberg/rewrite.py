@@ -35,7 +35,7 @@ from tailrace.sinks.tables import keys
 from tailrace.spark.jvm import map_in_arrow
 
 #: Of a winning row: its number in its change file.
-_ROW = "_tailrace_row"
+ROW = "_tailrace_row"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def last_changes(files: Sequence[str], key: Sequence[str], place: FileTarget) ->
     found = keys.last_changes((read(place.io, path, wanted) for path in files), key)
     winners = {}
     for path, rows, ops, known in zip(files, found.rows, found.ops, found.known, strict=True):
-        last = pa.table([rows, *known.values()], [_ROW, *known])
+        last = pa.table([rows, *known.values()], [ROW, *known])
         winners[path] = last.filter(pc.not_equal(ops, OP_DELETE))
     schema = pa.schema([place.schema.field(name) for name in key])
     (path,) = FileTarget(place.io, place.directory, schema).write(found.keys.to_batches())
@@ -98,7 +98,7 @@ def insert_files(
         for batch in batches:
             for path, winners in zip(*batch.columns, strict=True):
                 won = pa.ipc.open_stream(winners.as_buffer()).read_all()
-                rows = read(place.io, path.as_py(), place.schema.names).take(won.column(_ROW))
+                rows = read(place.io, path.as_py(), place.schema.names).take(won.column(ROW))
                 lacking = []
                 if won.num_columns > 1:
                     rows = _composed(place.io, rows, won, files)

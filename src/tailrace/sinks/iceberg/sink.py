@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -34,15 +34,18 @@ from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import failpoint
 from tailrace.model.cell import SNAPSHOT
-from tailrace.model.table import TableSchema
+from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
+from tailrace.sinks.claims import Claims
 from tailrace.sinks.iceberg.columns import held_columns, require_promotions, storable, without_ids
 from tailrace.sinks.iceberg.compaction import compact
 from tailrace.sinks.iceberg.files import FileTarget, write_cells
 from tailrace.sinks.iceberg.maintenance import expire
-from tailrace.sinks.iceberg.rewrite import insert_files, kept_files, last_changes
+from tailrace.sinks.iceberg.names import former_identifier, identifier, location
+from tailrace.sinks.iceberg.rewrite import ROW, insert_files, kept_files, last_changes
+from tailrace.sinks.paths import one_place, place
 from tailrace.sinks.route import Router
-from tailrace.sinks.tables.columns import follow, stored_schema
+from tailrace.sinks.tables.columns import follow, require_free, stored_schema
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, stage
 from tailrace.sinks.tables.targets import TargetPool
@@ -50,6 +53,7 @@ from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 
 _STREAM, _MODE, _BATCH = "tailrace.stream", "tailrace.mode", "tailrace.batch"
+_TARGET = "tailrace.target"
 
 
 class IcebergSink:
@@ -66,7 +70,8 @@ class IcebergSink:
         if is_local(self._root):
             self._root = f"file://{self._root}"
         self._router = router
-        self._pool = TargetPool(router, settings.parallelism)
+        self._claims = Claims(router, self._places)
+        self._pool = TargetPool(self._claims, settings.parallelism)
         self._expected = ExpectedSchemas()
         #: How the tables' files were written last.
         self._layouts: dict[str, _Layout] = {}
@@ -84,6 +89,14 @@ class IcebergSink:
             holds_rows=self._settings.mode is WriteMode.UPSERT,
             follows_schema=True,
         )
+
+    def claim(self, tables: Iterable[TableId]) -> None:
+        """See `Sink.claim`."""
+        self._claims.add(tables)
+
+    def _places(self, table: TableId) -> list[str]:
+        place(self._router, table)  # names of directories that are too long
+        return [".".join(identifier(self._router.target(table)))]
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
@@ -200,6 +213,7 @@ class _Target:
     batch: CellBatch
     staged: _StagedFiles
     lock: threading.Lock
+    _identifier: tuple[str, ...] = ()
     _added: list[str] = field(default_factory=list)
     _removed: list[DataFile] = field(default_factory=list)
 
@@ -245,26 +259,21 @@ class _Target:
         now = time.time()
         if settings.optimize_interval is not None:
             with self.lock:
-                table = self.catalog.load_table(self._identifier())
+                table = self.catalog.load_table(self._identifier)
             with _refused_when_slower(self.name):
                 compact(self.batch.spark, table, settings.optimize_interval, now, self.lock)
         if settings.expire_interval is not None:
             with _refused_when_slower(self.name), self.lock:
-                table = self.catalog.load_table(self._identifier())
+                table = self.catalog.load_table(self._identifier)
                 expire(table, settings.expire_interval, settings.snapshot_retention_hours, now)
 
     # ---- the table -----------------------------------------------------------------------------------
 
-    def _identifier(self) -> tuple[str, ...]:
-        namespace, _, short = self.name.rpartition(".")
-        return (*(namespace or "default").split("."), short)
-
     def _open(self, part: TableBatch) -> Table:
-        identifier = self._identifier()
-        try:
-            table = self.catalog.load_table(identifier)
-        except NoSuchTableError:
-            return self._create(identifier, part)
+        self._identifier = identifier(self.name)
+        table = self._former() or self._loaded(self._identifier)
+        if table is None:
+            return self._create(self._identifier, part)
         found = table.properties.get(_STREAM)
         stream = self.batch.stream.query
         if found != stream or table.properties.get(_MODE) != self.mode:
@@ -274,10 +283,31 @@ class _Target:
                 f"needed one of stream {stream} in mode `{self.mode}`",
                 "use another catalog or path, go on with that stream's checkpoint, or drop the table",
             )
+        other = table.properties.get(_TARGET, self.name)
+        if other != self.name:
+            raise one_place(self.name, other, table.location())
         return table
 
-    def _create(self, identifier: tuple[str, ...], part: TableBatch) -> Table:
+    def _former(self) -> Table | None:
+        """This stream's table from before names were escaped."""
+        former = former_identifier(self.name)
+        if former is None or former == self._identifier:
+            return None
+        table = self._loaded(former)
+        if table is None or table.properties.get(_STREAM) != self.batch.stream.query:
+            return None
+        self._identifier = former
+        return table
+
+    def _loaded(self, names: tuple[str, ...]) -> Table | None:
+        try:
+            return self.catalog.load_table(names)
+        except NoSuchTableError:
+            return None
+
+    def _create(self, names: tuple[str, ...], part: TableBatch) -> Table:
         shape = part.shapes[0]
+        require_free(shape, self._own, f"mode {self.mode}")
         if self.mode is WriteMode.UPSERT and not shape.key:
             raise SinkError(
                 f"table `{part.table}` has no key",
@@ -285,24 +315,33 @@ class _Target:
                 "add a primary key, or use `mode: changelog`",
             )
         columns = storable(stored_schema(shape))
-        self.catalog.create_namespace_if_not_exists(identifier[:-1])
+        self.catalog.create_namespace_if_not_exists(names[:-1])
         return self.catalog.create_table(
-            identifier,
+            names,
             columns if self.mode is WriteMode.UPSERT else log_fields(columns),
-            location=f"{self.root}/{'/'.join(identifier)}",
+            location=location(self.root, names),
             properties={
                 _STREAM: self.batch.stream.query,
                 _MODE: str(self.mode),
                 "tailrace.pipeline": self.batch.stream.pipeline,
+                _TARGET: self.name,
                 "write.metadata.delete-after-commit.enabled": "true",
             },
         )
+
+    @property
+    def _own(self) -> list[str]:
+        """Names of columns that the table, or its changes, have beside the source's."""
+        if self.mode is WriteMode.UPSERT:
+            return [*(field.name for field in UPSERT_FIELDS), ROW]
+        return list(log_fields(pa.schema([])).names)
 
     def _follow(self, table: Table, parts: Sequence[TableBatch]) -> pa.Schema:
         """Let the table follow the parts' shapes; the source's columns that it then has."""
         columns = self._columns(table)
         for part in parts:
             for shape in part.shapes:
+                require_free(shape, self._own, f"mode {self.mode}")
                 changes = follow(self.name, columns, storable(stored_schema(shape)))
                 require_promotions(self.name, changes, columns)
                 if changes:

@@ -69,6 +69,10 @@ class Cluster:
         """
         self._list()
 
+    def names(self) -> list[str]:
+        """Every topic that there is."""
+        return sorted(self._list())
+
     def topics(
         self, names: Iterable[str], partitions: int, replication: int, config: Mapping[str, str]
     ) -> dict[str, Topic]:

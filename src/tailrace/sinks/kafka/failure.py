@@ -6,6 +6,7 @@ Source: librdkafka `rdkafka.h` (names of codes), Kafka protocol guide, "Error Co
 from __future__ import annotations
 
 from tailrace.errors import SinkError, TransientSinkError
+from tailrace.printable import shortened
 
 #: Code: what it means here, and what to do.
 _DEFINITE = {
@@ -64,7 +65,8 @@ def overdue(limit_s: float, name: str, said: str) -> TransientSinkError:
     """
     return TransientSinkError(
         f"a transaction was not written to Kafka within {limit_s:.0f} s, its time limit",
-        f"the brokers or the way to them are slow, a quota may hold the client back; {name}: {said}",
+        f"the brokers or the way to them are slow, a quota may hold the client back; {name}:"
+        f" {shortened(said)}",
         "raise `transaction.timeout.ms` in `sink.properties` (and the brokers' `transaction.max.timeout.ms`),"
         " or make batches smaller: `source.max-bytes-per-trigger`",
     )
@@ -79,7 +81,7 @@ def sink_error(name: str, said: str, topic: str | None = None) -> SinkError:
         topic: the topic it is about, None: no topic.
     """
     where = f" (topic `{topic}`)" if topic else ""
-    detail = f"{name}: {said}"
+    detail = f"{name}: {shortened(said)}"
     if name in _DEFINITE:
         message, hint = _DEFINITE[name]
         return SinkError(message + where, detail, hint)

@@ -43,7 +43,7 @@ def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, 
             subjects = "RecordNameStrategy"
         case SubjectNames.TOPIC_RECORD:
             subjects = "TopicRecordNameStrategy"
-    topics = Topics(settings.topic_prefix, targets)
+    topics = Topics(settings.topic_prefix, targets, messages=connector == "postgresql")
     return Envelopes(topics, connector, modes=modes, subjects=subjects, database=database)
 
 

@@ -20,8 +20,9 @@ key for ever.
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -108,6 +109,15 @@ class Markers:
 def marker_topic(name: str) -> str:
     """The topic of the records of the sink called `name`."""
     return legal(f"__tailrace.{name}")
+
+
+def of_same_prefix(topics: Iterable[str], own: str, prefix: str) -> list[str]:
+    """Topics of the records of other pipelines' sinks with the same topic prefix.
+
+    A pipeline with a dot in its name is left out: where that ends and the prefix begins cannot be told.
+    """
+    pattern = re.compile(re.escape(marker_topic("")) + r"[^.]+" + re.escape(legal(f".{prefix}")))
+    return [topic for topic in topics if topic != own and pattern.fullmatch(topic)]
 
 
 def read_markers(client: Client, topic: str, start: int = 0) -> Markers:

@@ -23,6 +23,7 @@ from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError, SinkError, TransientSinkError
 from tailrace.formats.base import SchemaText
 from tailrace.formats.encodings.schema_diff import changes
+from tailrace.printable import shortened
 from tailrace.sinks.bounded_http import send
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -227,7 +228,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body)
     except ValueError:
-        return {"message": body.decode(errors="replace")}
+        return {"message": shortened(body.decode(errors="replace"))}
     return value if isinstance(value, dict) else {"message": str(value)}
 
 

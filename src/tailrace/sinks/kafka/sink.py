@@ -30,11 +30,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
+from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow, SubjectNames
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.failpoints import failpoint
 from tailrace.formats.base import NO_IDS, SchemaIds
-from tailrace.formats.connect.topics import legal
+from tailrace.formats.connect.names import adjusted
+from tailrace.formats.connect.topics import Topics, collision, legal
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import (
     Capabilities,
@@ -44,6 +45,7 @@ from tailrace.sinks.base import (
     Unit,
     Written,
 )
+from tailrace.sinks.claims import Claims
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
 from tailrace.sinks.kafka.failure import sink_error
@@ -89,6 +91,7 @@ class KafkaSink:
         self._registry = schema_registry(settings)
         self._cluster = Cluster(self._client)
         streams = side_streams(settings, envelopes)
+        self._claims = Claims(router, self._places, self._taken(envelopes.topics))
         self._beside = Beside(settings, self._client, self._cluster, streams, self._registry)
         self._expected = ExpectedSchemas()
         self._stream: KafkaStream | None = None
@@ -103,6 +106,30 @@ class KafkaSink:
             holds_rows=False,
             follows_schema=False,
         )
+
+    def claim(self, tables: Iterable[TableId]) -> None:
+        """See `Sink.claim`."""
+        self._claims.add(tables)
+
+    def _places(self, table: TableId) -> list[str]:
+        """The topic, as Kafka tells topics apart, and with subjects by record the schemas' name."""
+        topic = self._format.topic(table)
+        places = [collision(topic)]
+        if self._settings.subject_names is SubjectNames.RECORD and self._registry is not None:
+            places.append(f"schema {adjusted({'name': topic})['name']}")
+        return places
+
+    def _taken(self, topics: Topics) -> dict[str, str]:
+        settings = self._settings
+        taken = {
+            topics.heartbeat: "the topic of heartbeats",
+            self._quarantine: "the topic of refused messages",
+        }
+        if settings.provide_transaction_metadata:
+            taken[topics.transaction] = "the topic of transactions"
+        if settings.include_schema_changes:
+            taken[topics.schema_change] = "the topic of schema changes"
+        return {collision(topic): what for topic, what in taken.items()}
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
@@ -125,6 +152,7 @@ class KafkaSink:
 
     def _write_as_found(self, batch: CellBatch, stream: KafkaStream) -> list[Written]:
         """Write a batch once it is known what it holds."""
+        self._claims.add(part.table for part in batch.parts)
         written = [Written.of(part, self._router.target(part.table)) for part in batch.parts]
         if not written:
             return written
@@ -158,9 +186,10 @@ class KafkaSink:
         if met is None:
             self._expected.was_wrong()
             return None
+        ids = {str(shape.id): shape.id for shape in shapes}
         return [
-            Written.counted(table, kind, met[str(table), kind], self._router.target(table))
-            for table, kind in sorted((TableId.parse(name), kind) for name, kind in met)
+            Written.counted(ids[name], kind, changes, self._router.target(ids[name]))
+            for (name, kind), changes in sorted(met.items())
         ]
 
     def _send(
@@ -199,7 +228,7 @@ class KafkaSink:
         )
         if self._exactly_once:
             self._cluster.topics([stream.topic], 1, settings.topic_replication, _MARKERS)
-        stream.open()
+        stream.open(self._cluster.names())
         self._beside.start()
         self._stream = stream
         return stream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,6 +20,7 @@ from tailrace.sinks.kafka.markers import (
     Marker,
     Record,
     marker_topic,
+    of_same_prefix,
     read_markers,
 )
 
@@ -52,6 +53,7 @@ class KafkaStream:
         self.is_transactional = is_transactional
         #: Begins transactional ids.
         self.name = f"{stream.pipeline}.{prefix}"
+        self._prefix = prefix
         self.topic = marker_topic(self.name)
         #: Records from this offset on are not known.
         self.end = 0
@@ -60,14 +62,17 @@ class KafkaStream:
         #: The shapes that were announced, by table.
         self.shapes: dict[str, str] = {}
 
-    def open(self) -> None:
+    def open(self, topics: Iterable[str] = ()) -> None:
         """Find out what is written, and shut out those who might still write.
 
         A writer that this run will have again shuts out its predecessor itself. Others, of a run with more
         of them, are shut out here, so that a batch begun by them is found begun or never will be.
 
+        Args:
+            topics: those that there are.
+
         Raises:
-            StateError: another stream writes under the pipeline's name.
+            StateError: another stream writes under the pipeline's name, or under the topic prefix.
             SinkError: Kafka does not let us.
         """
         if not self.is_transactional:
@@ -76,13 +81,13 @@ class KafkaStream:
             producer = self._producer(OWNER)
             try:
                 self._producer(BESIDE).close()
-                self._own(producer)
+                self._own(producer, topics)
             finally:
                 producer.close()
         except KafkaError as error:
             raise sink_error(error.name, error.said, error.topic) from error
 
-    def _own(self, producer: Producer) -> None:
+    def _own(self, producer: Producer, topics: Iterable[str]) -> None:
         known = read_markers(self._client, self.topic)
         owner = known.last.get(OWNER)
         if owner is not None and owner.stream != self._id.query:
@@ -92,6 +97,8 @@ class KafkaStream:
                 "go on with that stream's checkpoint, or give the pipeline another name and topic prefix; to "
                 f"append a new snapshot to what is there, delete topic `{self.topic}`",
             )
+        if owner is None:
+            self._require_alone(topics)
         if owner is None or owner.writers != self._writers:
             former = 0 if owner is None else owner.writers
             with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -100,6 +107,17 @@ class KafkaStream:
             self._note(producer, Record(OWNER, Marker(self._id.query, -1, self._writers)))
             known = read_markers(self._client, self.topic)
         self._last, self.shapes, self.end = dict(known.last), dict(known.shapes), known.end
+
+    def _require_alone(self, topics: Iterable[str]) -> None:
+        """Refuse to begin where another pipeline writes: its topics' names would be ours."""
+        for topic in of_same_prefix(topics, self.topic, self._prefix):
+            owner = read_markers(self._client, topic).last.get(OWNER)
+            if owner is not None and owner.stream != self._id.query:
+                raise StateError(
+                    f"another pipeline writes to topics with prefix `{self._prefix}`",
+                    f"topic `{topic}` belongs to stream {owner.stream}, this one is {self._id.query}",
+                    f"set another `topic-prefix`; if that pipeline is gone, delete topic `{topic}`",
+                )
 
     def missing(self, batch: int) -> tuple[int, list[int]]:
         """How many writers batch number `batch` has, and those that have not written it."""

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tailrace.errors import SinkError, SourceError, TailraceError, TransientSinkError
+from tailrace.errors import ConfigError, SinkError, SourceError, TailraceError, TransientSinkError
 from tailrace.model.table import Column
 from tailrace.sinks.replica.encode import Writer
 from tailrace.sinks.replica.target_schema import TargetSchema
@@ -125,8 +125,12 @@ class Dialect(Protocol):
         """Where the target of that name is.
 
         Raises:
+            ConfigError: the server's own tables, or Tailrace's, are there.
             SinkError: it cannot be.
         """
+
+    def same(self, place: TableName) -> str:
+        """What two places have in common that are one to the server."""
 
     @property
     def notes(self) -> str:
@@ -168,6 +172,33 @@ class Dialect(Protocol):
 
     def hold(self, sql: str, *, shared: bool) -> str:
         """A SELECT that locks the rows it finds until the transaction ends."""
+
+
+#: Begins the names of tables that Tailrace keeps beside the targets.
+OWN = "_tailrace"
+
+
+def require_free(target: str, place: TableName, notes: str, own: bool) -> None:
+    """Refuse a place that no target may have.
+
+    Args:
+        target: the target's name.
+        place: where it would be.
+        notes: the database or schema of what Tailrace notes.
+        own: whether the database or schema is the server's own.
+
+    Raises:
+        ConfigError: the server's own tables, or Tailrace's, are there.
+    """
+    if own:
+        found = f"`{place.schema}` is the server's own"
+    elif place.schema.lower() == notes.lower() and place.table.lower().startswith(OWN):
+        found = f"names that begin with `{OWN}` are those of Tailrace's own tables there"
+    else:
+        return
+    raise ConfigError(
+        f"target `{target}` cannot be written", found, "route its table to another name, or leave it out"
+    )
 
 
 def columns_of(verb: RowOperation, shape: TargetSchema) -> tuple[Column, ...]:

@@ -15,7 +15,7 @@ from tailrace.errors import SinkError
 from tailrace.kernels import lines
 from tailrace.model.table import Column
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.replica.dialect import TableName
+from tailrace.sinks.replica.dialect import TableName, require_free
 from tailrace.sinks.replica.encode import Writer, plain_writer
 from tailrace.sinks.replica.mysql_session import MySqlWriteSession, connect
 from tailrace.sinks.replica.target_schema import TargetSchema, capacity
@@ -25,6 +25,7 @@ from tailrace.sources.mysql.snapshot.literal import identifier
 _INTEGERS = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "bigint"}
 #: Most bytes of an index and of a row's columns but texts and blobs, and most bytes of a character.
 _KEY_BYTES, _ROW_BYTES, _CHARACTER = 3072, 65_000, 4
+_SERVERS_OWN = frozenset({"mysql", "sys", "information_schema", "performance_schema", "ndbinfo"})
 _TEXTS = (
     (255, "tinytext", "tinyblob"),
     (65_535, "text", "blob"),
@@ -42,12 +43,14 @@ class MySqlDialect:
         mariadb: whether it is MariaDB.
         has_vectors: whether it has the type VECTOR.
         reads_files: whether it takes LOAD DATA LOCAL.
+        folds_case: whether it takes names that differ in case only for one.
     """
 
     settings: MySqlSettings
     mariadb: bool = False
     has_vectors: bool = False
     reads_files: bool = True
+    folds_case: bool = False
     name_type = "varchar(255) character set utf8mb4 collate utf8mb4_bin"
     text_type = "longtext character set utf8mb4"
     serial_type = "bigint AUTO_INCREMENT PRIMARY KEY"
@@ -63,7 +66,9 @@ class MySqlDialect:
         dialect = cls(replace(settings, password=settings.password.resolved()))
         session = dialect.connect()
         try:
-            ((version, local_infile),) = session.run("SELECT VERSION(), @@global.local_infile")
+            ((version, local_infile, folds),) = session.run(
+                "SELECT VERSION(), @@global.local_infile, @@lower_case_table_names"
+            )
         finally:
             session.close()
         mariadb = "mariadb" in str(version).lower()
@@ -73,6 +78,7 @@ class MySqlDialect:
             mariadb=mariadb,
             has_vectors=parse_version(str(version)) >= least,
             reads_files=bool(int(local_infile)),
+            folds_case=bool(int(folds)),
         )
 
     # ---- names and values ----------------------------------------------------------------------------
@@ -94,7 +100,14 @@ class MySqlDialect:
                     f"{len(name)} characters, at most 64",
                     "route the table to another name",
                 )
-        return TableName(schema or self.notes, table)
+        place = TableName(schema or self.notes, table)
+        require_free(target, place, self.notes, place.schema.lower() in _SERVERS_OWN)
+        return place
+
+    def same(self, place: TableName) -> str:
+        """See `Dialect.same`."""
+        name = self.name(place)
+        return name.lower() if self.folds_case else name
 
     def quote(self, name: str) -> str:
         """See `Dialect.quote`."""

@@ -29,6 +29,7 @@ from tailrace.kernels import lines
 from tailrace.model.table import Column
 from tailrace.model.types import Kind
 from tailrace.sinks.replica.dialect import (
+    OWN,
     Dialect,
     RefusalError,
     RowOperation,
@@ -193,7 +194,8 @@ class MySqlWriteSession:
             return
         # a temporary table may be made within a transaction; its name is never used again
         self._temporary += 1
-        name = TableName(place.schema, f"_tailrace_{self._temporary}")
+        unlike = "_" if place.table.lower().startswith(OWN) else ""  # it would hide a target of its name
+        name = TableName(place.schema, f"{unlike}{OWN}_{self._temporary}")
         self._make("CREATE TEMPORARY TABLE", name, verb, place, shape)
         try:
             self.fill(name, columns_of(verb, shape), rows)

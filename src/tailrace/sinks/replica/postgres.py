@@ -15,10 +15,11 @@ from tailrace.errors import ConfigError, SinkError
 from tailrace.kernels import lines
 from tailrace.model.table import Column
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.replica.dialect import TableName
+from tailrace.sinks.replica.dialect import TableName, require_free
 from tailrace.sinks.replica.encode import Writer, plain_writer
 from tailrace.sinks.replica.postgres_session import PostgresWriteSession, connect
 from tailrace.sinks.replica.target_schema import TargetSchema
+from tailrace.sources.postgres.literal import identifier, string
 
 #: PostgreSQL's own types whose values travel as text, and are read back as it.
 _TEXTS = frozenset(
@@ -73,7 +74,13 @@ class PostgresDialect:
             schema, table = self.notes, target
         for name in (schema, table):
             self._require_short(name)
-        return TableName(schema, table)
+        place = TableName(schema, table)
+        require_free(target, place, self.notes, schema.startswith("pg_") or schema == "information_schema")
+        return place
+
+    def same(self, place: TableName) -> str:
+        """See `Dialect.same`."""
+        return self.name(place)
 
     def name(self, place: TableName) -> str:
         """See `Dialect.name`."""
@@ -81,13 +88,13 @@ class PostgresDialect:
 
     def quote(self, name: str) -> str:
         """See `Dialect.quote`."""
-        return '"' + name.replace('"', '""') + '"'
+        return identifier(name)
 
     def literal(self, value: str | int | None) -> str:
         """See `Dialect.literal`."""
         if value is None:
             return "NULL"
-        return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+        return str(value) if isinstance(value, int) else string(value)
 
     def hold(self, sql: str, *, shared: bool) -> str:
         """See `Dialect.hold`."""
@@ -102,7 +109,7 @@ class PostgresDialect:
         # CREATE SCHEMA IF NOT EXISTS wants the right to make one even where it is there
         found = f"SELECT FROM pg_catalog.pg_namespace WHERE nspname = {self.literal(schema)}"
         make = f"IF NOT EXISTS ({found}) THEN CREATE SCHEMA {self.quote(schema)}; END IF;"
-        return [f"DO {self.literal(f'BEGIN {make} END')}"]
+        return [f"DO {string(f'BEGIN {make} END')}"]
 
     def create(self, place: TableName, shape: TargetSchema) -> list[str]:
         """See `Dialect.create`."""

@@ -38,7 +38,9 @@ from tailrace.config.sinks import (
 from tailrace.errors import StateError
 from tailrace.extras import require
 from tailrace.failpoints import failpoint
+from tailrace.model.table import TableId
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
+from tailrace.sinks.claims import Claims
 from tailrace.sinks.replica.dialect import Dialect, RefusalError, RowOperation, TableName, WriteSession
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
@@ -71,6 +73,7 @@ class ReplicaSink:
         self._dialect: Dialect | None = None
         self._session: WriteSession | None = None
         self._shapes: dict[str, TargetSchema] = {}
+        self._claims = Claims(router, lambda table: [router.target(table)])
 
     @property
     def capabilities(self) -> Capabilities:
@@ -82,9 +85,13 @@ class ReplicaSink:
     def _is_whole(self) -> bool:
         return self._settings.transaction is ReplicaTransaction.WHOLE_BATCH
 
+    def claim(self, tables: Iterable[TableId]) -> None:
+        """See `Sink.claim`. Before there is a connection nobody knows what is one to the server."""
+        self._claims.add(tables)
+
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        work = by_target(batch.parts, self._router)
+        work = by_target(batch.parts, self._claims)
         if work:
             try:
                 self._write(batch, work)
@@ -172,13 +179,15 @@ class ReplicaSink:
 
     def _drop_staged(self, session: WriteSession, ledger: Ledger, stream: str) -> None:
         dialect = ledger.dialect
+        prefix = staged_prefix(stream)
         found = session.run(
             "SELECT table_name FROM information_schema.tables"
             f" WHERE table_schema = {dialect.literal(dialect.notes)}"
-            f" AND table_name LIKE {dialect.literal(staged_prefix(stream) + '%')}"
+            f" AND left(table_name, {len(prefix)}) = {dialect.literal(prefix)}"
         )
-        for (name,) in found:
-            session.run(f"DROP TABLE {dialect.name(ledger.staged(str(name)))}")
+        for name in (str(row[0]) for row in found):
+            if name.startswith(prefix):
+                session.run(f"DROP TABLE {dialect.name(ledger.staged(name))}")
 
     # ---- tables --------------------------------------------------------------------------------------
 
@@ -191,6 +200,9 @@ class ReplicaSink:
                     " SET PERSIST local_infile = ON ends it",
                     stream.pipeline,
                 )
+            dialect, router, known = self._dialect, self._router, self._claims.tables
+            self._claims = Claims(router, lambda table: [dialect.same(dialect.place(router.target(table)))])
+            self._claims.add(known)
         if self._session is None:
             self._session = self._dialect.connect()
             Ledger(self._dialect).create(self._session)

@@ -54,6 +54,27 @@ def stored_schema(table: TableSchema) -> pa.Schema:
     return pa.schema([pa.field(c.name, stored_type(c.type.arrow)) for c in table.columns])
 
 
+def require_free(table: TableSchema, own: Iterable[str], what: str) -> None:
+    """Refuse a table with a column of a name that a target needs for itself.
+
+    Args:
+        table: the table.
+        own: names that the target, or what waits beside it, adds.
+        what: what needs them.
+
+    Raises:
+        SinkError: a column has one of them.
+    """
+    needed = {name.lower() for name in own}
+    taken = [c.name for c in table.columns if c.name.lower() in needed]
+    if taken:
+        raise SinkError(
+            f"column `{taken[0]}` of table `{table.id}` has a name that {what} needs",
+            f"{what} adds {', '.join(f'`{name}`' for name in sorted(needed))}",
+            "rename the column at the source, or by a transform, or use another mode",
+        )
+
+
 def stored_type(type_: pa.DataType) -> pa.DataType:
     """The type that values of the canonical type `type_` are stored as."""
     return pa.int64() if pa.types.is_duration(type_) else type_

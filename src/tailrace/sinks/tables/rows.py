@@ -163,7 +163,7 @@ def _lacks_columns(batch: ChangeBatch, row: str) -> SinkError:
         f"{row} of `{batch.table.id}` is in the log without all of its columns",
         f"the columns {', '.join(batch.absent_after)} were left out when the change was logged",
         "MySQL: SET PERSIST binlog_row_image = FULL, let sessions reconnect; PostgreSQL (unchanged TOAST"
-        f" values): ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL; then begin a new stream; or use a"
+        f" values): ALTER TABLE {batch.table.id.sql} REPLICA IDENTITY FULL; then begin a new stream; or use a"
         " change log, which names absent columns: sink: {type: delta, mode: changelog}",
     )
 

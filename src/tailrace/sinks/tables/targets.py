@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tailrace.sinks.base import Written
-from tailrace.sinks.route import Router
+from tailrace.sinks.claims import Claims
 from tailrace.spark.cells import TableBatch
 
 
@@ -15,12 +15,12 @@ class TargetPool:
     """Threads that write targets.
 
     Args:
-        router: names the targets.
+        claims: names the targets.
         parallelism: targets written at the same time.
     """
 
-    def __init__(self, router: Router, parallelism: int) -> None:
-        self._router = router
+    def __init__(self, claims: Claims, parallelism: int) -> None:
+        self._claims = claims
         self._pool = ThreadPoolExecutor(parallelism, "sink-target")
 
     def write(
@@ -29,9 +29,10 @@ class TargetPool:
         """Call `write` with each target's name and its parts of a batch.
 
         Raises:
+            ConfigError: two tables would be mixed in one target.
             Exception: the first that `write` raised, after all have ended: none writes on.
         """
-        work = by_target(parts, self._router)
+        work = by_target(parts, self._claims)
         self.run([partial(write, name, parts) for name, parts in work.items()])
         return written(work)
 
@@ -51,11 +52,16 @@ class TargetPool:
         self._pool.shutdown()
 
 
-def by_target(parts: Iterable[TableBatch], router: Router) -> dict[str, list[TableBatch]]:
-    """The parts of a batch that each target is brought, by its name."""
+def by_target(parts: Iterable[TableBatch], claims: Claims) -> dict[str, list[TableBatch]]:
+    """The parts of a batch that each target is brought, by its name.
+
+    Raises:
+        ConfigError: two tables would be mixed in one target.
+    """
     work: dict[str, list[TableBatch]] = {}
     for part in parts:
-        work.setdefault(router.target(part.table), []).append(part)
+        claims.add([part.table])
+        work.setdefault(claims.router.target(part.table), []).append(part)
     return work
 
 

@@ -36,6 +36,7 @@ from tailrace.errors import (
     TailraceError,
     TransientSourceError,
 )
+from tailrace.printable import shortened
 from tailrace.sources import network
 from tailrace.sources.mysql.driver import BoundedConnection
 
@@ -53,8 +54,6 @@ GRANTS = (
 #: A reader may rest for long between two packets: Spark decides when it reads on.
 _SESSION_TIMEOUT_S = 86_400
 
-#: A server's text is at most half as long.
-_LONGEST_TEXT = 1_000
 _PACKET_TOO_LARGE = 1153
 #: No room on the disk; for a table.
 _DISK_FULL = (1021, 1114)
@@ -249,7 +248,7 @@ def translate(error: Exception, doing: str) -> TailraceError:
     if isinstance(cause, OSError):
         return network.socket_failure(cause, doing)
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    text = str(error.args[1])[:_LONGEST_TEXT] if len(error.args) > 1 else ""
+    text = shortened(str(error.args[1])) if len(error.args) > 1 else ""
     if isinstance(error, pymysql.err.InterfaceError):  # PyMySQL's word for a closed connection
         return TransientSourceError(f"{doing} failed: the connection is closed")
     detail = f"server error {number}" if number else type(error).__name__
@@ -307,7 +306,7 @@ def _why_transient(number: int) -> str:
 
 def _missing(text: str) -> str:
     """The statement that grants what is missing, from the server's text where that names it."""
-    if needed := re.search(r"\(at least one of\) the (.+?) privilege", text):
+    if needed := re.search(r"\(at least one of\) the ([A-Z_, ]+?) privilege", text):
         return f"GRANT {needed[1].split(' OR ')[-1].split(',')[-1].strip()} ON *.* TO <user>"
     if denied := re.match(r"([A-Z][A-Z ,]*?) command denied to user .* for (?:table|column) ", text):
         return f"GRANT {denied[1]} ON <database>.* TO <user>"

@@ -20,7 +20,6 @@ import re
 import select
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -35,6 +34,7 @@ from tailrace.errors import (
     TailraceError,
     TransientSourceError,
 )
+from tailrace.printable import shortened
 from tailrace.sources import network
 from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, Deadline
 from tailrace.sources.postgres.driver import BoundedCore, no_server
@@ -51,7 +51,6 @@ _NO_LIMITS = (
     "-c default_transaction_isolation=read\\ committed"
 )
 
-_LONGEST_TEXT = 1_000
 #: Classes and states that pass without anybody mending anything.
 _TRANSIENT = ("08", "40", "57P", "53100", "53300", "57014", "55006", "55P03", "25P03", "72000")
 #: The table is not what it was.
@@ -363,7 +362,7 @@ def translate(error: Exception, doing: str) -> TailraceError:
     if isinstance(error, OSError):
         return network.socket_failure(error, doing)
     if not isinstance(error, DatabaseError):
-        return TransientSourceError(f"{doing} failed: the connection was lost", str(error))
+        return TransientSourceError(f"{doing} failed: the connection was lost", shortened(str(error)))
     return _of_server(error, doing)
 
 
@@ -372,7 +371,7 @@ def _of_server(error: DatabaseError, doing: str) -> TailraceError:
     said = error.args[0]
     detail = f"SQLSTATE {state}"
     if state.startswith(_TEXT_IS_SAFE):
-        detail += f": {str(said.get('M', ''))[:_LONGEST_TEXT]}"
+        detail += f": {shortened(str(said.get('M', '')))}"
     if state.startswith(_TRANSIENT):
         return TransientSourceError(f"{doing} failed: {_why_transient(state)}", detail)
     if state in _CHANGED_SHAPE:

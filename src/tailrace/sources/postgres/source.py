@@ -16,7 +16,6 @@ from tailrace.sources.base import LogRange
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, retrying
-from tailrace.sources.postgres.literal import table_name
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
@@ -333,7 +332,7 @@ def _require_identity(table: catalog.CatalogTable) -> None:
         raise SourceError(
             f'table "{table.schema.id}" cannot be published: its updates and deletes would fail from then on',
             "it has no primary key, or REPLICA IDENTITY NOTHING",
-            f"ALTER TABLE {table_name(table.schema.id)} REPLICA IDENTITY FULL; -- or give it a primary key",
+            f"ALTER TABLE {table.schema.id.sql} REPLICA IDENTITY FULL; -- or give it a primary key",
         )
 
 

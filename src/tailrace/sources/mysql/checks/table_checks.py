@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
+from tailrace.printable import printable
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.checks.probe import Probe
 from tailrace.sources.mysql.connection import MARIADB, Server
@@ -69,7 +70,7 @@ class TableChecks:
             return found, refused
 
     def _pattern(self, pattern: str) -> Iterator[Finding]:
-        if not any(re.fullmatch(pattern, name) for name in self._names):
+        if not any(re.fullmatch(pattern, name, re.DOTALL) for name in self._names):
             database = re.match(r"(\w+)\\?\.", pattern)
             scope = f"{identifier(database[1])}.*" if database else "<database>.*"
             yield Finding(
@@ -83,16 +84,16 @@ class TableChecks:
 
     def _table(self, table: catalog.CatalogTable, cascading: set[str]) -> Iterator[Finding]:
         id_ = table.schema.id
-        check, quoted = f"table {id_}", table_name(id_)
+        check, shown = f"table {id_}", printable(table_name(id_))
         fine = True
-        refusal = self._probe.refusal(f"SELECT * FROM {quoted} LIMIT 0")
+        refusal = self._probe.refusal(f"SELECT * FROM {table_name(id_)} LIMIT 0")
         if refusal:
             fine = False
             yield Finding(
                 check,
                 refusal,
                 "the privilege SELECT",
-                f"GRANT SELECT ON {quoted} TO {self._probe.account};",
+                f"GRANT SELECT ON {shown} TO {self._probe.account};",
                 Severity.ERROR,
             )
         if table.key_kind == "none":
@@ -103,7 +104,7 @@ class TableChecks:
                 "no key",
                 "a primary key, or a UNIQUE index over whole NOT NULL columns"
                 + ("" if snapshot else ": without one its rows cannot be merged"),
-                f"ALTER TABLE {quoted} ADD COLUMN id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY;",
+                f"ALTER TABLE {shown} ADD COLUMN id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY;",
                 Severity.ERROR if snapshot else Severity.WARNING,
             )
         if table.engine.lower() != "innodb":
@@ -112,7 +113,7 @@ class TableChecks:
                 check,
                 f"storage engine {table.engine}",
                 "InnoDB, or a snapshot may hold rows that are not in the log yet",
-                f"ALTER TABLE {quoted} ENGINE = InnoDB;",
+                f"ALTER TABLE {shown} ENGINE = InnoDB;",
                 Severity.WARNING,
             )
         if str(id_) in cascading:

@@ -30,6 +30,7 @@ from tailrace.errors import SourceError
 from tailrace.model.split import Key
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, Kind
+from tailrace.printable import printable
 from tailrace.sources import network
 from tailrace.sources.mysql.connection import one, too_long, translate
 from tailrace.sources.mysql.driver import BoundedConnection
@@ -58,7 +59,7 @@ def key_columns(table: TableSchema) -> list[Column]:
     if not table.key:
         raise SourceError(
             f'table "{table.id}" has no key, so it cannot be read in ranges',
-            hint=f"ALTER TABLE {table_name(table.id)} ADD PRIMARY KEY (...)",
+            hint=f"ALTER TABLE {printable(table_name(table.id))} ADD PRIMARY KEY (...)",
         )
     return [table.column(name) for name in table.key]
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from tailrace.config.options import SourceOptions
 from tailrace.model.table import TableId
+from tailrace.printable import printable
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.catalog import IDENTITIES, CatalogTable
 from tailrace.sources.postgres.connection import Connection
-from tailrace.sources.postgres.literal import identifier, table_name
+from tailrace.sources.postgres.literal import identifier
 from tailrace.sources.postgres.replication import publication
 from tailrace.sources.preflight import Finding, Severity
 
@@ -61,11 +62,11 @@ class TableChecks:
         yield from self._replays(tables)
 
     def _of_table(self, table: CatalogTable, readable: bool, hidden: bool) -> Iterator[Finding]:
-        name, quoted = f"table {table.schema.id}", table_name(table.schema.id)
+        name, quoted = f"table {table.schema.id}", table.schema.id.sql
         user = identifier(self._user)
         findings: list[Finding] = []
         if not readable:
-            grant = f"GRANT USAGE ON SCHEMA {identifier(table.schema.id.database)} TO {user}; "
+            grant = f"GRANT USAGE ON SCHEMA {identifier(printable(table.schema.id.database))} TO {user}; "
             grant += f"GRANT SELECT ON {quoted} TO {user};"
             findings.append(
                 Finding(name, "SELECT is not granted", "the privilege SELECT", grant, Severity.ERROR)
@@ -109,7 +110,7 @@ class TableChecks:
             f"replica identity {_identity(table)}, key {', '.join(table.schema.key) or 'none'}",
             "a primary key or REPLICA IDENTITY FULL: once it is published its updates and deletes fail "
             "without",
-            f"ALTER TABLE {table_name(table.schema.id)} REPLICA IDENTITY FULL;"
+            f"ALTER TABLE {table.schema.id.sql} REPLICA IDENTITY FULL;"
             + (" -- and of each partition" if len(table.identity) > 1 else ""),
             Severity.ERROR,
         )
