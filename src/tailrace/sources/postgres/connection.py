@@ -20,6 +20,7 @@ import re
 import select
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
