@@ -13,7 +13,7 @@ from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
 
 GIVEN = {"url": "mysql://h", "user": "u", "tables": "a.b"}
-PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
 
 
 def test_only_url_user_and_tables_are_needed():
