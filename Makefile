@@ -12,6 +12,7 @@ unexport VIRTUAL_ENV
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 VENV := .venv
+DOCS_VENV := .venv-docs
 BIN := $(VENV)/bin
 KERNELS := $(shell find src/tailrace -name '*.py' -path '*/kernels/*')
 # More arguments for demo, test, bench and fuzz: make test ARGS="-k preflight -x"
@@ -85,13 +86,25 @@ fuzz: setup ## Broken bytes for an hour (FUZZ_SECONDS), each subject in its own 
 
 # No uv.lock: it would write the package index's host name into the repository.
 .PHONY: lock
-lock: | machine ## Make requirements.lock anew from pyproject.toml
+lock: | machine ## Resolve requirements.lock and requirements-docs.lock from pyproject.toml
 	@test -x $(BIN)/uv || { "$(PYTHON)" -m venv $(VENV); $(BIN)/python -m pip install --quiet uv; }
 	$(BIN)/uv pip compile pyproject.toml --group dev --extra delta --extra iceberg --extra kafka --extra postgres --universal --generate-hashes \
 		--no-header --quiet --output-file requirements.lock
+	$(BIN)/uv pip compile --group docs --universal --generate-hashes \
+		--no-header --quiet --output-file requirements-docs.lock
+
+$(DOCS_VENV)/.installed: requirements-docs.lock
+	@$(MAKE) --no-print-directory machine
+	@test -x $(DOCS_VENV)/bin/python || "$(PYTHON)" -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_VENV)/.installed ## Build the documentation into site/ and check every link
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet $(ARGS)
 
 .PHONY: clean
 clean: ## Delete .venv and every cache in this directory
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage \
+	rm -rf $(VENV) $(DOCS_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage \
 		.tailrace build dist site spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
