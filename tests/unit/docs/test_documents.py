@@ -62,7 +62,7 @@ def _pipelines() -> Iterator[Any]:
         yield pytest.param(file.read_text(encoding="utf-8"), id=_name(file))
 
 
-@pytest.mark.parametrize("text", _pipelines())
+@pytest.mark.parametrize("text", list(_pipelines()))
 def test_pipeline_in_a_document_is_read_by_the_loader(text: str) -> None:
     given = yaml.safe_load(text)
     parts = LEAST | given
@@ -94,7 +94,7 @@ def _python_sources() -> Iterator[Any]:
         yield pytest.param(file.read_text(encoding="utf-8"), id=_name(file))
 
 
-@pytest.mark.parametrize("text", _python_sources())
+@pytest.mark.parametrize("text", list(_python_sources()))
 def test_python_in_a_document_parses_and_names_options_that_exist(text: str) -> None:
     least = {"url": "mysql://h", "user": "u", "tables": "a.b"}
     for node in ast.walk(ast.parse(text)):
@@ -130,7 +130,7 @@ def _named_in_code() -> Iterator[Any]:
             yield pytest.param(path, id=f"{_name(file)}-{path}")
 
 
-@pytest.mark.parametrize("named", _named_in_code())
+@pytest.mark.parametrize("named", list(_named_in_code()))
 def test_document_that_the_code_names_exists(named: str) -> None:
     path, _, anchor = named.partition("#")
     assert (ROOT / path).exists()
