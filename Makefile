@@ -71,7 +71,7 @@ lint: setup ## ruff, mypy --strict and the import contracts
 	$(BIN)/lint-imports
 
 .PHONY: format
-format: setup ## Format the code and mend what ruff can mend
+format: setup ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -94,7 +94,6 @@ lock: | machine ## Resolve requirements.lock and requirements-docs.lock from pyp
 		--no-header --quiet --output-file requirements-docs.lock
 
 $(DOCS_VENV)/.installed: requirements-docs.lock
-	@$(MAKE) --no-print-directory machine
 	@test -x $(DOCS_VENV)/bin/python || "$(PYTHON)" -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@

@@ -1,18 +1,14 @@
 """The source in a Spark program: one table with its own columns, and Spark SQL over the stream.
 
-    export SHOP_URL=mysql://127.0.0.1:3306 SHOP_USER=root SHOP_PASSWORD=...
-    python orders.py            # or: spark-submit orders.py
+First: export SHOP_URL=mysql://127.0.0.1:3306 SHOP_USER=root SHOP_PASSWORD=...
+Then: python orders.py, or spark-submit orders.py
 """
 
 import os
 
 from pyspark.sql import SparkSession
 
-spark = (
-    SparkSession.builder.appName("orders")
-    .config("spark.sql.session.timeZone", "UTC")
-    .getOrCreate()
-)
+spark = SparkSession.builder.appName("orders").config("spark.sql.session.timeZone", "UTC").getOrCreate()
 
 changes = (
     spark.readStream.format("tailrace")

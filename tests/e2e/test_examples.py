@@ -1,8 +1,7 @@
 """Every example runs as it stands: the files of `examples/`, copied, with only addresses replaced.
 
-The examples name the ports at which `tailrace dev start` puts a server when it is told to (3306, 5432, 9092); the
-tests' servers have others, so exactly these addresses are replaced. Paths in the examples are relative: each runs
-in a directory of its own.
+The examples name the usual ports (3306, 5432, 9092). The tests' servers have others, so exactly these
+addresses are replaced. Paths in the examples are relative: each runs in a directory of its own.
 """
 
 from __future__ import annotations
@@ -166,9 +165,7 @@ def test_postgres_to_iceberg(postgres_shop: PostgresServer, tmp_path: Path) -> N
     assert "slot" in example.run("-m", "tailrace", "drop", "pipeline.yaml")
 
 
-def test_database_to_database(
-    mysql_shop: MySqlServer, postgres_shop: PostgresServer, tmp_path: Path
-) -> None:
+def test_database_to_database(mysql_shop: MySqlServer, postgres_shop: PostgresServer, tmp_path: Path) -> None:
     example = Example(
         "database_to_database",
         tmp_path,

@@ -1,7 +1,7 @@
 """What the documents say exists: options, keys of pipeline files, paths, anchors and links.
 
-A fenced block of YAML is a whole pipeline or a part of one. A part (`transform:` alone, say) is completed with the
-least that a pipeline needs, so that the real loader reads it.
+A fenced block of YAML is a whole pipeline or a part of one. A part (`transform:` alone, say) is completed
+with the least that a pipeline needs, so that the real loader reads it.
 """
 
 from __future__ import annotations
@@ -135,6 +135,28 @@ def test_document_that_the_code_names_exists(named: str) -> None:
     path, _, anchor = named.partition("#")
     assert (ROOT / path).exists()
     assert not anchor or anchor in _anchors(ROOT / path)
+
+
+def _in_code(name: str) -> bool:
+    """Whether `name` is a module, a package or a class in a module below `src`."""
+    module, _, last = name.rpartition(".")
+    for path, symbol in ((name, None), (module, last)):
+        base = ROOT / "src" / path.replace(".", "/")
+        file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+        if file.exists() and (symbol is None or f"class {symbol}" in file.read_text("utf-8")):
+            return True
+    return False
+
+
+def test_glossary_names_modules_and_classes_that_exist() -> None:
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    assert [n for n in sorted(set(re.findall(r"`(tailrace[\w.]+)`", text))) if not _in_code(n)] == []
+
+
+def test_glossary_defines_each_word_once() -> None:
+    words = re.findall(r"^\| ([^|]+?) \|", (DOCS / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    words = [word for word in words if word != "Word"]
+    assert len(words) == len(set(words))
 
 
 def test_every_page_is_in_the_site_navigation() -> None:
