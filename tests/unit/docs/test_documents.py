@@ -66,6 +66,7 @@ def _pipelines() -> Iterator[Any]:
 def test_pipeline_in_a_document_is_read_by_the_loader(text: str) -> None:
     given = yaml.safe_load(text)
     parts = LEAST | given
+    parts["pipeline"] = LEAST["pipeline"] | parts["pipeline"]
     if "source" in given and not {"url", "hostname"} & given["source"].keys():
         # A few options of a source: the rest is what every source needs.
         parts["source"] = LEAST["source"] | given["source"]
