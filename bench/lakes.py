@@ -24,8 +24,8 @@ from bench.report import Figure
 from bench.servers import Server
 from tailrace.config.sinks import DeltaSettings, IcebergSettings, WriteMode
 from tailrace.sinks.base import CellBatch, Sink, StreamId
-from tailrace.sinks.delta import DeltaSink
-from tailrace.sinks.iceberg import iceberg_sink
+from tailrace.sinks.delta.sink import DeltaSink
+from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.route import Router
 
 #: Least changes per second of an appended change log.
@@ -76,7 +76,7 @@ def _appended(source: Server, connection: Any, spark: SparkSession, events: int)
 def _changelog(name: str, path: str) -> Sink:
     if name == "Delta":
         return DeltaSink(DeltaSettings(f"{path}/lake", WriteMode.CHANGELOG), Router([]))
-    return iceberg_sink(IcebergSettings(f"{path}/lake", WriteMode.CHANGELOG), Router([]))
+    return IcebergSink(IcebergSettings(f"{path}/lake", WriteMode.CHANGELOG), Router([]))
 
 
 def _burst(

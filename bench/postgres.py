@@ -191,7 +191,7 @@ class Bench:
             "host": self._server.host,
             "port": str(self._server.port),
             "user": self._server.user,
-            "password": "",
+            "password": self._server.password,
             "database": DATABASE,
             "tables": rf"public\.{table}",
             "slot": name if of is None else self._copy_of(of["slotName"]),
@@ -264,6 +264,7 @@ class Bench:
         return {
             "url": f"postgresql://{self._server.host}:{self._server.port}/{DATABASE}",
             "user": self._server.user,
+            "password": self._server.password,
             "tables": rf"public\.{table}",
             "shape": shape,
             "tlsMode": "disabled",

@@ -24,6 +24,7 @@ from bench.processes import tree_cpu_seconds
 from bench.report import Figure
 from bench.servers import Server
 from tailrace.config.model import RouteRule
+from tailrace.config.secret import Secret
 from tailrace.config.sinks import MySqlSettings, PostgresSettings
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.replica.sink import ReplicaSink
@@ -146,19 +147,19 @@ def _sums(connection: Any, schema: str) -> tuple[str, ...]:
 @contextmanager
 def _mysql() -> Iterator[tuple[Any, MySqlSettings]]:
     with start_mysql(options=_BUFFER) as server:
-        yield server, MySqlSettings(_url(server), server.user, tls_mode="disabled")
+        yield server, MySqlSettings(_url(server), server.user, Secret(server.password), tls_mode="disabled")
 
 
 @contextmanager
 def _mariadb() -> Iterator[tuple[Any, MySqlSettings]]:
     with start_mariadb(options=_MARIADB) as server:
-        yield server, MySqlSettings(_url(server), server.user, tls_mode="disabled")
+        yield server, MySqlSettings(_url(server), server.user, Secret(server.password), tls_mode="disabled")
 
 
 @contextmanager
 def _postgres() -> Iterator[tuple[Any, PostgresSettings]]:
     with start_postgres(options=_POSTGRES) as server:
-        yield server, PostgresSettings(_url(server) + "/postgres", server.user)
+        yield server, PostgresSettings(_url(server) + "/postgres", server.user, Secret(server.password))
 
 
 def _url(server: Any) -> str:

@@ -107,7 +107,7 @@ class ReplicaPeer:
             "serverId": str(_SERVER_ID),
             "targetUrl": f"jdbc:postgresql://{host}:{port}/postgres?reWriteBatchedInserts=true",
             "targetUser": self._target.user,
-            "targetPassword": "",
+            "targetPassword": self._target.password,
             "targetTable": "peer.items",
             "expected": str(events),
             "sums": _SUMS,

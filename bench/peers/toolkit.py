@@ -51,7 +51,7 @@ def class_path(name: str, packages: Sequence[str], without: Sequence[str], sourc
         UnavailableError: jars cannot be downloaded, or this Java has no compiler.
     """
     try:
-        jars = cached_jars(name, packages, without)
+        jars = cached_jars(name, packages, without, pinned=False)
     except ConfigError as error:
         raise UnavailableError(f"{error.message}: {error.detail}") from error
     path = os.pathsep.join(str(jar) for jar in jars)

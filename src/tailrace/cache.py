@@ -11,6 +11,7 @@ loaded from it, so a directory that another user owns or may write to is refused
     run/<name>/               one server: server.json, log, data
     delta-<version>/ ...      jars
     classes/                  archives of a JVM's classes
+    kernels/<digest>/         machine code of kernels
     log/                      logs of pipelines without a local checkpoint
 """
 
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from tailrace.errors import ConfigError
 
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _REMEDY = "set TAILRACE_CACHE to a directory that only this user can write to"
 
 
@@ -35,12 +37,35 @@ def cache_dir(*parts: str) -> Path:
     Raises:
         ConfigError: the cache cannot be written, or others can write to it; names TAILRACE_CACHE.
     """
-    path = _root().joinpath(*parts)
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cache directory `{path}` cannot be made", error.strerror, _REMEDY) from None
+    path = _root()
+    for part in parts:  # `parents=True` would make those above the last one by the umask
+        path /= part
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise unwritable(path, error) from None
     return path
+
+
+def unwritable(path: Path, error: OSError) -> ConfigError:
+    """The error for a file or directory `path` of the cache that cannot be written; names TAILRACE_CACHE."""
+    return ConfigError(f"cache directory `{path}` cannot be written", error.strerror or str(error), _REMEDY)
+
+
+def temporary_dir() -> Path:
+    """The system's directory for temporary files.
+
+    Raises:
+        ConfigError: there is none that this user may write to.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise ConfigError(
+            "there is no directory for temporary files",
+            error.strerror,
+            "set TMPDIR to one, and TAILRACE_CACHE to a directory for what is kept between starts",
+        ) from None
 
 
 @contextmanager
@@ -48,9 +73,16 @@ def locked(name: str) -> Iterator[None]:
     """Hold the cache's lock `name` against other processes and threads.
 
     The kernel releases the lock when its holder dies, so a lock is never left behind.
+
+    Raises:
+        ConfigError: as of `cache_dir`.
     """
     path = cache_dir("locks") / f"{name}.lock"
-    with path.open("w") as file:
+    try:
+        file = path.open("w")
+    except OSError as error:
+        raise unwritable(path.parent, error) from None
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -64,9 +96,13 @@ def _root() -> Path:
         base = os.environ.get("XDG_CACHE_HOME")
         root = (Path(base) if base else Path.home() / ".cache") / "tailrace"
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(root, os.W_OK):
+        found = root.stat()
+        # Under `sudo` the home may be another user's.
+        if os.access(root, os.W_OK) and found.st_uid == os.getuid():
+            if found.st_mode & _OTHERS_WRITE:
+                root.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
             return root
-    root = Path(tempfile.gettempdir()) / f"tailrace-{os.getuid()}"
+    root = temporary_dir() / f"tailrace-{os.getuid()}"
     _make(root)
     return root
 
@@ -75,10 +111,16 @@ def _make(root: Path) -> None:
     """Make the directory `root`; refuse one that others control."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = root.lstat() if root.parent == Path(tempfile.gettempdir()) else root.stat()
+        named, found = root.lstat(), root.stat()
     except OSError as error:
-        raise ConfigError(f"cache directory `{root}` cannot be made", error.strerror, _REMEDY) from None
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022 or not stat.S_ISDIR(found.st_mode):
+        raise unwritable(root, error) from None
+    # A link is as safe as its owner: anybody can put one into a directory for temporary files.
+    if (
+        named.st_uid not in (os.getuid(), 0)
+        or found.st_uid != os.getuid()
+        or found.st_mode & _OTHERS_WRITE
+        or not stat.S_ISDIR(found.st_mode)
+    ):
         raise ConfigError(
             f"cache directory `{root}` is not safe",
             f"it is not a directory that user {os.getuid()} alone can write to; programs are loaded from it",

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import logging
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from tailrace import __version__
+from tailrace import __version__, extras
 from tailrace.config.load import load_pipeline
 from tailrace.config.sinks import ConsoleSettings
 from tailrace.errors import (
@@ -34,11 +34,11 @@ EXIT_PREFLIGHT = 3
 #: The source is out of reach, or its log no longer holds what the stream needs.
 EXIT_SOURCE_LOST = 4
 
-#: Commands that live elsewhere, loaded when they are asked for: name, module, attribute.
+#: Commands of other modules, loaded when they are called: name, module, attribute, extra that brings them.
 _ELSEWHERE = (
-    ("verify", "tailrace.verify.commands", "verify"),
-    ("demo", "tailrace_dev.demo.commands", "demo"),
-    ("dev", "tailrace_dev.servers.commands", "dev"),
+    ("verify", "tailrace.verify.commands", "verify", None),
+    ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
+    ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )
 
 _log = logging.getLogger("tailrace")
@@ -51,24 +51,18 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names."""
-        elsewhere = [name for name, module, _ in _ELSEWHERE if _exists(module)]
-        return sorted([*super().list_commands(ctx), *elsewhere])
+        installed = [name for name, module, *_ in _ELSEWHERE if find_spec(module.partition(".")[0])]
+        return sorted([*super().list_commands(ctx), *installed])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command called `cmd_name`."""
-        for name, module, attribute in _ELSEWHERE:
-            if name == cmd_name and _exists(module):
+        for name, module, attribute, extra in _ELSEWHERE:
+            if name == cmd_name:
+                extras.require(extra, f"command `{name}`")
                 command = getattr(importlib.import_module(module), attribute)
                 assert isinstance(command, click.Command)
                 return command
         return super().get_command(ctx, cmd_name)
-
-
-def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 @click.group(cls=_Commands)
@@ -93,6 +87,7 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
     """Run a pipeline until it is stopped (Ctrl-C), or until all is read (trigger: available-now)."""
     # Spark's modules take a second to import: a wrong file is told before that.
     pipeline = load_pipeline(pipeline_file)
+    pipeline.require_extras()
     from tailrace.pipeline import run as engine  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
@@ -110,7 +105,9 @@ def check(pipeline_file: Path) -> None:
     """Check everything the server must be set up for: found, needed, the SQL that mends it."""
     from tailrace.sources import preflight, registry  # noqa: PLC0415
 
-    findings = registry.check(load_pipeline(pipeline_file).source)
+    pipeline = load_pipeline(pipeline_file)
+    pipeline.require_extras()
+    findings = registry.check(pipeline.source)
     click.echo(preflight.render(findings))
     if preflight.errors(findings):
         raise SystemExit(EXIT_PREFLIGHT)
@@ -118,15 +115,24 @@ def check(pipeline_file: Path) -> None:
 
 @cli.command()
 @_pipeline_argument
-def drop(pipeline_file: Path) -> None:
+@click.option(
+    "--unmarked",
+    is_flag=True,
+    help="Remove a replication slot that bears no mark of a stream too: one that an earlier version made, or "
+    "beside a publication that somebody else made.",
+)
+def drop(pipeline_file: Path, unmarked: bool) -> None:
     """Remove what the pipeline has made on the server (PostgreSQL: replication slot, publication).
 
     A slot holds back the server's log until it is removed. The target and the checkpoint stay; the pipeline
-    cannot go on from the checkpoint afterwards.
+    cannot go on from the checkpoint afterwards. What somebody else made stays: a slot of the same name is an
+    error, a publication is passed over.
     """
     from tailrace.sources import registry  # noqa: PLC0415
 
-    for line in registry.drop(load_pipeline(pipeline_file).source) or ["nothing to remove"]:
+    for line in registry.drop(load_pipeline(pipeline_file).source, unmarked=unmarked) or [
+        "nothing to remove"
+    ]:
         click.echo(line)
 
 
@@ -195,7 +201,15 @@ def _offset(text: str) -> dict[str, object]:
 
 def _log_to(path: Path) -> None:
     """Python's own logging goes to the log file as well: py4j reports each failed call."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise ConfigError(
+            f"log file `{path}` cannot be written",
+            error.strerror,
+            "`--log-file` names another one; without it, it is beside the checkpoint",
+        ) from None
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

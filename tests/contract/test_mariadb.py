@@ -27,7 +27,15 @@ from tests.support.wait import wait_until
 
 
 def _options(server: MariaDbServer, database: str, **more: str) -> SourceOptions:
-    return parse_options({"url": server.url, "user": server.user, "tables": rf"{database}\..*", **more})
+    return parse_options(
+        {
+            "url": server.url,
+            "user": server.user,
+            "password": server.password,
+            "tables": rf"{database}\..*",
+            **more,
+        }
+    )
 
 
 def test_server_set_up_for_capture_has_no_finding(mariadb: MariaDbServer, mariadb_database: str) -> None:

@@ -15,7 +15,9 @@ from tests.support.databases import global_variable
 
 
 def _options(server: MySqlServer, tables: str, **more: str) -> SourceOptions:
-    return parse_options({"url": server.url, "user": server.user, "tables": tables, **more})
+    return parse_options(
+        {"url": server.url, "user": server.user, "password": server.password, "tables": tables, **more}
+    )
 
 
 def _finding(findings: list[Finding], check_: str) -> Finding:
@@ -28,7 +30,7 @@ def _finding(findings: list[Finding], check_: str) -> Finding:
 def user(mysql: MySqlServer, database: str) -> Iterator[str]:
     """A user who may do nothing."""
     name = f"u_{database[2:14]}"
-    mysql.execute(f"CREATE USER '{name}'@'%'")
+    mysql.execute(f"CREATE USER '{name}'@'%' IDENTIFIED BY '{mysql.password}'")
     yield name
     mysql.execute(f"DROP USER '{name}'@'%'")
 
@@ -229,7 +231,7 @@ def test_server_without_gtids_log_and_cascades_is_found_out() -> None:
             " FOREIGN KEY (p) REFERENCES d.p (id) ON DELETE CASCADE)",
             "INSERT INTO d.p VALUES (1)",
             "INSERT INTO d.c VALUES (1, 1)",
-            "CREATE USER u@'%'",
+            f"CREATE USER u@'%' IDENTIFIED BY '{server.password}'",
             "GRANT SELECT ON d.* TO u@'%'",
             "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO u@'%'",
         )

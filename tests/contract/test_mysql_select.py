@@ -96,12 +96,13 @@ def test_server_without_tls_is_read_in_the_clear_only_if_that_is_allowed() -> No
 def test_password_is_sent_under_every_tls_mode(mysql: MySqlServer) -> None:
     mysql.execute("CREATE USER IF NOT EXISTS 'reader'@'%' IDENTIFIED BY 'pässword'", "FLUSH PRIVILEGES")
     for mode in ("disabled", "required"):
-        given = options(mysql, user="reader", password="pässword", tlsMode=mode)
+        more = {"user": "reader", "tlsMode": mode, "allowPublicKeyRetrieval": "true"}
+        given = options(mysql, password="pässword", **more)
         connection = connect(given, purpose="a test")
         reconnect(connection)
         connection.close()
         with pytest.raises(SourceError, match="refuses the user") as caught:
-            connect(options(mysql, user="reader", password="wrong", tlsMode=mode), purpose="a test")
+            connect(options(mysql, password="wrong", **more), purpose="a test")
         assert "wrong" not in str(caught.value)
     mysql.execute("DROP USER 'reader'@'%'")
 

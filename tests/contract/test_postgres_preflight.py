@@ -25,7 +25,7 @@ def run(postgres, postgres_database):
 @pytest.fixture
 def user(postgres, postgres_database):
     name = f"u_{postgres_database[2:]}"
-    postgres.execute(f"CREATE ROLE {name} LOGIN")
+    postgres.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{postgres.password}'")
     yield name
     postgres.execute(f"DROP OWNED BY {name}", f"DROP ROLE {name}", database=postgres_database)
 
@@ -58,7 +58,10 @@ def test_remedies_of_a_bare_user_make_capture_possible(postgres, postgres_databa
 def test_every_missing_precondition_is_named_at_once(tmp_path):
     with start_postgres("16", options={"wal_level": "replica", "max_replication_slots": "1"}) as server:
         server.execute("CREATE TABLE t (a int)", "ALTER TABLE t ENABLE ROW LEVEL SECURITY")
-        server.execute("CREATE ROLE reader LOGIN REPLICATION", "GRANT SELECT ON t TO reader")
+        server.execute(
+            f"CREATE ROLE reader LOGIN REPLICATION PASSWORD '{server.password}'",
+            "GRANT SELECT ON t TO reader",
+        )
         with pytest.raises(PreflightError) as error:
             require(options_for(server, "postgres", "public.*", user="reader"))
     for part in (

@@ -33,6 +33,7 @@ class _Postgres:
         self._database = request.getfixturevalue("postgres_database")
         self.options = (
             f"url: '{self._server.url}/{self._database}', user: postgres, tables: 'public.t',"
+            f" password: {self._server.password},"
             f" slot-name: slot_{self._database}"
         )
         self.name = r"public\.t"
@@ -53,6 +54,7 @@ class _MySql:
         self._before = (f"USE `{database}`", "SET binlog_row_image = MINIMAL")
         self.options = (
             f"url: 'mysql://{self._server.host}:{self._server.port}', user: {self._server.user},"
+            f" password: {self._server.password},"
             f" tables: '{database}.t', tls-mode: disabled"
         )
         self.name = rf"{database}\.t"
@@ -90,6 +92,7 @@ def test_targets_are_the_source_though_its_log_leaves_values_out(request, spark,
     replicas = [replica_target(request, "mysql", PARTS), replica_target(request, "postgres", WHOLE)]
     sinks = "".join(
         f"  - {{type: {kind}, url: '{target.settings.url}', user: {target.settings.user},"
+        f" password: {target.settings.password.resolve()},"
         f" transaction: {target.settings.transaction}, tls-mode: disabled}}\n"
         for kind, target in zip(("mysql", "postgresql"), replicas, strict=True)
     )

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.sinks.base import CellBatch
-from tailrace.sinks.delta import DeltaSink
 from tailrace.sinks.delta.maintenance import Maintenance
+from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable
 from tailrace.sinks.route import Router
 from tailrace.verify.target import target_after

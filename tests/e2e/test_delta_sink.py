@@ -17,8 +17,9 @@ from tailrace.config.model import RouteRule
 from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.sinks.base import CellBatch, StreamId
-from tailrace.sinks.delta import DeltaSink, conflict, target
+from tailrace.sinks.delta import conflict, target
 from tailrace.sinks.delta.merge import merge
+from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable
 from tailrace.sinks.delta.transaction import DeltaTransaction, Mark
 from tailrace.sinks.route import Router

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings
 from tailrace.errors import StateError
-from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.vectors import read_vector, write_vector
 from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch

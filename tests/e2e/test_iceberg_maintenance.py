@@ -14,9 +14,9 @@ from pyiceberg.table.snapshots import Operation
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import IcebergSettings, WriteMode
-from tailrace.sinks.iceberg import iceberg_sink
 from tailrace.sinks.iceberg.compaction import compact
 from tailrace.sinks.iceberg.maintenance import expire
+from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
@@ -37,7 +37,7 @@ WIDER = table(("id", INT), ("name", TEXT), ("note", TEXT), key=("id",))
 def test_small_files_are_joined_and_no_row_is_changed(
     spark: SparkSession, tmp_path: Path, mode: WriteMode
 ) -> None:
-    sink = iceberg_sink(IcebergSettings(str(tmp_path), mode), Router([]))
+    sink = IcebergSink(IcebergSettings(str(tmp_path), mode), Router([]))
     for number in range(7):
         shape = SHAPE if number < 4 else WIDER
         more = {} if shape is SHAPE else {"note": f"n{number}"}
@@ -61,7 +61,7 @@ def test_small_files_are_joined_and_no_row_is_changed(
         newest, older = list(reversed(held.snapshots()))[:2]
         assert newest.summary.operation is Operation.REPLACE, "streaming readers would stop at an overwrite"
         assert {k: newest.summary[k] for k in OURS} == {k: older.summary[k] for k in OURS}
-    sink = iceberg_sink(IcebergSettings(str(tmp_path), mode), Router([]))
+    sink = IcebergSink(IcebergSettings(str(tmp_path), mode), Router([]))
     again = changes(WIDER, [("d", row(0, "b") | {"note": None}, None)], first=10_000)
     for _ in range(2):
         sink.write(cell_batch(spark, 7, [("log", again)]))
@@ -79,7 +79,7 @@ def rows_of(held: Table) -> list[dict[str, Any]]:
 
 
 def test_sink_joins_files_when_it_is_due(spark: SparkSession, tmp_path: Path) -> None:
-    sink = iceberg_sink(IcebergSettings(str(tmp_path), WriteMode.CHANGELOG, optimize_interval=1), Router([]))
+    sink = IcebergSink(IcebergSettings(str(tmp_path), WriteMode.CHANGELOG, optimize_interval=1), Router([]))
     for number in range(6):
         log = changes(SHAPE, [("c", None, row(number, "a"))], first=number)
         time.sleep(1.0 if number == 5 else 0)
@@ -91,7 +91,7 @@ def test_sink_joins_files_when_it_is_due(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_expired_snapshots_take_their_files_with_them(spark: SparkSession, tmp_path: Path) -> None:
-    sink = iceberg_sink(IcebergSettings(str(tmp_path), expire_interval=DAY), Router([]))
+    sink = IcebergSink(IcebergSettings(str(tmp_path), expire_interval=DAY), Router([]))
     rows = changes(SHAPE, [("r", None, row(i, "a")) for i in range(3)])
     sink.write(cell_batch(spark, 0, [("snapshot", rows)]))
     for number, old, new in ((1, "a", "b"), (2, "b", "c")):

@@ -36,7 +36,8 @@ def user(mariadb: MariaDbServer, mariadb_database: str) -> Iterator[str]:
     name = f"u_{mariadb_database[2:]}"
     mariadb.execute(
         f"CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'",
-        f"GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO '{name}'@'%'",
+        f"GRANT SELECT ON {mariadb_database}.* TO '{name}'@'%'",
+        f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO '{name}'@'%'",
     )
     yield name
     mariadb.execute(f"DROP USER '{name}'@'%'")

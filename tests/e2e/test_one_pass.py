@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings, IcebergSettings, WriteMode
 from tailrace.sinks.base import CellBatch, Sink
-from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.transaction import DeltaTransaction
-from tailrace.sinks.iceberg import iceberg_sink
+from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
@@ -95,7 +95,7 @@ def test_what_is_expected_is_written_by_one_pass_and_what_is_not_the_long_way(
 def test_iceberg_tables_too_and_no_file_is_left_that_no_table_has(
     spark: SparkSession, tmp_path: Path, mode: WriteMode
 ) -> None:
-    sink = iceberg_sink(IcebergSettings(str(tmp_path), mode), Router([]))
+    sink = IcebergSink(IcebergSettings(str(tmp_path), mode), Router([]))
     one_pass = [write(sink, cell_batch(spark, n, cells)) for n, cells in enumerate(BATCHES)]
     assert one_pass == EXPECTED
     assert write(sink, cell_batch(spark, len(BATCHES) - 1, BATCHES[-1])), "it comes again"

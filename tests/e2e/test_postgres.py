@@ -24,6 +24,7 @@ def test_pipeline_holds_what_the_source_holds_when_the_writers_have_stopped(
     fill(postgres, postgres_database, NUMBERS, 600)
     pipeline = parse_pipeline(
         f"source: {{url: '{postgres.url}/{postgres_database}', user: postgres, tables: 'public.*',"
+        f" password: {postgres.password},"
         f" snapshot-chunk-rows: 300, slot-name: slot_{postgres_database}}}\n"
         f"sink: {{type: delta, path: '{tmp_path / 'tables'}', mode: upsert}}\n"
         f"pipeline: {{trigger: available-now}}\n"
@@ -65,8 +66,10 @@ def test_replica_is_compared_while_it_rests(postgres, postgres_database, spark, 
     )
     pipeline = parse_pipeline(
         f"source: {{url: '{postgres.url}/{postgres_database}', user: postgres, tables: 'public.t',"
+        f" password: {postgres.password},"
         f" snapshot-chunk-rows: 10, slot-name: slot_{postgres_database}}}\n"
-        f"sink: {{type: postgresql, url: '{postgres.url}/{replica}', user: postgres}}\n"
+        f"sink: {{type: postgresql, url: '{postgres.url}/{replica}', user: postgres,"
+        f" password: {postgres.password}}}\n"
         f"pipeline: {{trigger: available-now, checkpoint: '{tmp_path / 'checkpoint'}'}}\n"
     )
     sink = make_sinks(pipeline)
@@ -93,6 +96,7 @@ def test_stream_of_typed_rows(postgres, postgres_database, spark, tmp_path):
     options = {
         "url": f"postgresql://{postgres.host}:{postgres.port}/{postgres_database}",
         "user": "postgres",
+        "password": postgres.password,
         "tables": "public.t",
         "slotName": f"slot_{postgres_database}",
     }

@@ -62,8 +62,8 @@ class Copy:
             "INSERT INTO small VALUES (1, 1), (2, 2)",
         )
         self.pipeline: Pipeline = parse_pipeline(
-            f"source: {{url: '{server.url}', user: {server.user}, tables: '{database}.*',"
-            f" snapshot-chunk-rows: 150}}\n"
+            f"source: {{url: '{server.url}', user: {server.user}, password: {server.password},"
+            f" tables: '{database}.*', snapshot-chunk-rows: 150}}\n"
             f"sink: {{{sink}}}\n"
             f"route: [{{source-table: '{database}.(.*)', sink-table: $1}}]\n"
             f"pipeline: {{trigger: available-now, checkpoint: '{path / 'checkpoint'}'}}\n"
@@ -166,7 +166,8 @@ def test_replica_is_compared_while_it_rests(
 ) -> None:
     with fresh_database(mysql) as replica:
         url = f"mysql://{mysql.host}:{mysql.port}/{replica}"
-        copy = Copy(mysql, database, spark, tmp_path, f"type: mysql, url: '{url}', user: {mysql.user}")
+        sink = f"type: mysql, url: '{url}', user: {mysql.user}, password: {mysql.password}"
+        copy = Copy(mysql, database, spark, tmp_path, sink)
         copy.run()
         copy.change()
         copy.run()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.config.secret import Secret
 from tailrace.config.sinks import (
     DeltaSettings,
     IcebergSettings,
@@ -30,9 +31,9 @@ from tailrace.errors import TailraceError
 from tailrace.model.types import ColumnType, Kind
 from tailrace.pipeline.supervisor import _as_ours
 from tailrace.sinks.base import CellBatch, Sink, StreamId
-from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.files import FileSink
-from tailrace.sinks.iceberg import iceberg_sink
+from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.sinks.route import Router
@@ -117,7 +118,7 @@ def delta(mode: WriteMode, merge_interval: int = 0) -> Callable[..., Case]:
 def iceberg(disk: Disk, _: SparkSession, __: ExitStack) -> Case:
     settings = IcebergSettings(str(disk.path))
     return Case(
-        lambda: iceberg_sink(settings, ROUTER),
+        lambda: IcebergSink(settings, ROUTER),
         lambda: table_rows(disk.path, "shop.t").column("id").to_pylist(),
     )
 
@@ -148,7 +149,7 @@ def mysql(disk: Disk, _: SparkSession, stack: ExitStack) -> Case:
     server = stack.enter_context(start_mysql())
     _move(server, disk)
     url = f"mysql://{server.host}:{server.port}"
-    settings = MySqlSettings(url, server.user, tls_mode="disabled")
+    settings = MySqlSettings(url, server.user, Secret(server.password), tls_mode="disabled")
     target = Target(server, settings, "tailrace")
     return Case(lambda: ReplicaSink(settings, ROUTER), lambda: [r["id"] for r in target.rows("shop.t")])
 
@@ -156,7 +157,8 @@ def mysql(disk: Disk, _: SparkSession, stack: ExitStack) -> Case:
 def postgres(disk: Disk, _: SparkSession, stack: ExitStack) -> Case:
     server = stack.enter_context(start_postgres("18"))
     _move(server, disk)
-    settings = PostgresSettings(f"postgresql://{server.host}:{server.port}/postgres", server.user)
+    url = f"postgresql://{server.host}:{server.port}/postgres"
+    settings = PostgresSettings(url, server.user, Secret(server.password))
     target = Target(server, settings, "public")
     return Case(lambda: ReplicaSink(settings, ROUTER), lambda: [r["id"] for r in target.rows("shop.t")])
 

@@ -42,6 +42,7 @@ class Replica:
             "type": "postgresql" if kind == "postgres" else "mysql",
             "url": f"{'postgresql' if kind == 'postgres' else 'mysql'}://{self.server.host}:{self.server.port}/{path}",
             "user": self.server.user,
+            "password": self.server.password,
             "transaction": transaction,
         }
         if kind == "postgres":

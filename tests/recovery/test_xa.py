@@ -563,8 +563,9 @@ def test_who_may_not_see_prepared_transactions_is_told_the_grant(mysql, database
     table, user = f"{database}.t", f"u_{database[2:14]}"
     mysql.execute(
         f"CREATE TABLE {table} (id INT PRIMARY KEY)",
-        f"CREATE USER {user}",
-        f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}",
+        f"CREATE USER {user} IDENTIFIED BY '{mysql.password}'",
+        f"GRANT SELECT ON {table} TO {user}",
+        f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}",
         "XA START 'used'",
         "XA END 'used'",
     )

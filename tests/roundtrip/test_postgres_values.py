@@ -40,7 +40,7 @@ class Database:
     """A database with one table at a time in its log."""
 
     def __init__(self, server: PostgresServer, name: str) -> None:
-        self.wire = Wire(server.host, server.port, name)
+        self.wire = Wire(server.host, server.port, server.password, name)
         self.wire.rows("CREATE PUBLICATION p FOR ALL TABLES")
         self.wire.rows("CREATE TYPE pair AS (a int, b text)")
         self.wire.rows("CREATE TYPE mood AS ENUM ('sad', 'happy')")
@@ -123,7 +123,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 def _created(server: PostgresServer) -> str:
     name = f"t_{uuid.uuid4().hex[:12]}"
-    with Wire(server.host, server.port) as wire:
+    with Wire(server.host, server.port, server.password) as wire:
         wire.rows(f"CREATE DATABASE {name}")
     return name
 

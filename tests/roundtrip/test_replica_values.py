@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.config.options import parse_options
+from tailrace.config.secret import Secret
 from tailrace.config.sinks import MySqlSettings, PostgresSettings
 from tailrace.model.change import ChangeBatch
 from tailrace.model.split import SnapshotSplit
@@ -84,7 +85,12 @@ def source(mysql, database) -> str:
 
 def selected(mysql, database: str, **options: str) -> tuple[TargetSchema, list[ChangeBatch]]:
     """The rows of the source's table, as a snapshot has them."""
-    given = {"url": f"mysql://{mysql.host}:{mysql.port}", "user": mysql.user, "tables": rf"{database}\.t"}
+    given = {
+        "url": f"mysql://{mysql.host}:{mysql.port}",
+        "user": mysql.user,
+        "password": mysql.password,
+        "tables": rf"{database}\.t",
+    }
     parsed = parse_options({**given, **options})
     found = registry.source(parsed)
     table = found.tables()[0].schema
@@ -119,7 +125,9 @@ def write(dialect: Dialect, shape: TargetSchema, batches: list[ChangeBatch]) -> 
 @pytest.fixture(params=["load", "insert", "mariadb"])
 def mysql_target(request) -> tuple[Any, MySqlDialect]:
     server = request.getfixturevalue("mariadb" if request.param == "mariadb" else "mysql")
-    dialect = MySqlDialect.open(MySqlSettings(f"mysql://{server.host}:{server.port}", server.user))
+    dialect = MySqlDialect.open(
+        MySqlSettings(f"mysql://{server.host}:{server.port}", server.user, Secret(server.password))
+    )
     return server, dataclasses.replace(dialect, reads_files=request.param != "insert")
 
 
@@ -157,7 +165,9 @@ def test_mysql_replica_holds_every_value_of_every_type(mysql, source, mysql_targ
 
 def test_postgres_replica_holds_every_value_of_every_type(mysql, source, postgres) -> None:
     dialect = PostgresDialect.open(
-        PostgresSettings(f"postgresql://{postgres.host}:{postgres.port}/postgres", postgres.user)
+        PostgresSettings(
+            f"postgresql://{postgres.host}:{postgres.port}/postgres", postgres.user, Secret(postgres.password)
+        )
     )
     shape, batches = selected(mysql, source)
     try:
@@ -198,7 +208,9 @@ def test_postgres_replica_holds_every_value_of_every_type(mysql, source, postgre
 
 def test_postgres_replica_holds_lists(postgres) -> None:
     dialect = PostgresDialect.open(
-        PostgresSettings(f"postgresql://{postgres.host}:{postgres.port}/postgres", postgres.user)
+        PostgresSettings(
+            f"postgresql://{postgres.host}:{postgres.port}/postgres", postgres.user, Secret(postgres.password)
+        )
     )
     kinds = {
         "i": (ColumnType(Kind.INTEGER, "int4", bits=32), [1, None, -2]),
@@ -241,10 +253,14 @@ def test_value_that_a_target_cannot_hold_is_refused_and_never_changed(request, s
     found = request.getfixturevalue(server)
     if server == "postgres":
         dialect: Dialect = PostgresDialect.open(
-            PostgresSettings(f"postgresql://{found.host}:{found.port}/postgres", found.user)
+            PostgresSettings(
+                f"postgresql://{found.host}:{found.port}/postgres", found.user, Secret(found.password)
+            )
         )
     else:
-        dialect = MySqlDialect.open(MySqlSettings(f"mysql://{found.host}:{found.port}", found.user))
+        dialect = MySqlDialect.open(
+            MySqlSettings(f"mysql://{found.host}:{found.port}", found.user, Secret(found.password))
+        )
     type_, value = BAD[bad]
     column = Column("v", type_, nullable=False)
     table = TableSchema(

@@ -160,7 +160,9 @@ def target(mysql: MySqlServer) -> Iterator[tuple[pymysql.Connection, TableSchema
         "CREATE DATABASE select_values",
         f"CREATE TABLE select_values.t (id INT PRIMARY KEY, {columns})",
     )
-    options = parse_options({"url": mysql.url, "user": mysql.user, "tables": "select_values[.]t"})
+    options = parse_options(
+        {"url": mysql.url, "user": mysql.user, "password": mysql.password, "tables": "select_values[.]t"}
+    )
     connection = connect(options, purpose="a test")
     yield connection, tables(connection, options.captures)[0].schema
     connection.close()
@@ -201,7 +203,9 @@ def test_log_gives_the_shape_and_the_arrays_that_the_select_gives(
     mysql: MySqlServer, target: tuple[pymysql.Connection, TableSchema], rows: list[dict[str, Any]]
 ) -> None:
     connection, shape = target
-    options = parse_options({"url": mysql.url, "user": mysql.user, "tables": "select_values[.]t"})
+    options = parse_options(
+        {"url": mysql.url, "user": mysql.user, "password": mysql.password, "tables": "select_values[.]t"}
+    )
     facts = server_facts(connection)
 
     def log_end(cursor: Any) -> MySqlPosition:

@@ -114,7 +114,12 @@ def test_keys_with_partial_dates_are_cut_and_compared_as_the_server_sorts_them(
     )
     table = captured(mysql, database, lambda _: "text")["t"]
     options = parse_options(
-        {"url": f"mysql://{mysql.host}:{mysql.port}", "user": mysql.user, "tables": f"{database}.t"}
+        {
+            "url": f"mysql://{mysql.host}:{mysql.port}",
+            "user": mysql.user,
+            "password": mysql.password,
+            "tables": f"{database}.t",
+        }
     )
     with closing(connect(options, purpose="test")) as connection:
         pages = list(select_pages(connection, table, None, None, 3))

@@ -13,7 +13,14 @@ from tailrace.sources.mysql.position import MySqlPosition
 def options_of(server: Any, **given: str) -> SourceOptions:
     """Options that capture everything on `server`."""
     return parse_options(
-        {"url": server.url, "user": "root", "tables": ".*[.].*", "retryTimeoutMs": "60000", **given}
+        {
+            "url": server.url,
+            "user": "root",
+            "password": server.password,
+            "tables": ".*[.].*",
+            "retryTimeoutMs": "60000",
+            **given,
+        }
     )
 
 

@@ -6,6 +6,8 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 
+from scramp import ScramClient
+
 from tailrace.sources.postgres.types import SESSION_SETTINGS
 
 
@@ -14,11 +16,12 @@ class WireError(Exception):
 
 
 class Wire:
-    """A session by trust as `postgres`, in Tailrace's session settings.
+    """A session as `postgres`, in Tailrace's session settings.
 
     Args:
         host: server.
         port: its port.
+        password: of `postgres`.
         database: database.
         replication: whether it is a session of a walsender.
         settings: settings over SESSION_SETTINGS.
@@ -28,6 +31,7 @@ class Wire:
         self,
         host: str,
         port: int,
+        password: str,
         database: str = "postgres",
         *,
         replication: bool = False,
@@ -41,6 +45,7 @@ class Wire:
         body += b"".join(f"{k}\0{v}\0".encode() for k, v in given.items()) + b"\0"
         self.socket.sendall(struct.pack(">I", len(body) + 4) + body)
         self._buffer = b""
+        self._sign_on(password)
         self._until(b"Z")
 
     def __enter__(self) -> Wire:
@@ -103,6 +108,16 @@ class Wire:
             elif body[:1] == b"w" and body[25:26] in (b"C", b"c", b"K", b"r", b"P", b"A"):
                 self._status()
         raise WireError("the stream ended")
+
+    def _sign_on(self, password: str) -> None:
+        """SCRAM. Source: PostgreSQL manual, "SASL Authentication"."""
+        self._until(b"R")
+        client = ScramClient(["SCRAM-SHA-256"], "postgres", password)
+        first = client.get_client_first().encode()
+        self._send(b"p", b"SCRAM-SHA-256\0" + struct.pack(">I", len(first)) + first)
+        client.set_server_first(self._until(b"R")[0][1][4:].decode())
+        self._send(b"p", client.get_client_final().encode())
+        client.set_server_final(self._until(b"R")[0][1][4:].decode())
 
     def _status(self) -> None:
         """Ask for a keepalive, confirming nothing."""

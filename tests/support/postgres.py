@@ -19,6 +19,7 @@ def options_for(server, database: str, tables: str, **given: Any) -> SourceOptio
         {
             "url": f"postgresql://{server.host}:{server.port}/{database}",
             "user": server.user,
+            "password": server.password,
             "tables": tables,
             "slotName": f"slot_{database}",
             "publicationName": "tailrace",

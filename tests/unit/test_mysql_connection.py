@@ -65,7 +65,8 @@ def test_refused_connection_names_host_and_port() -> None:
 def test_wrong_password_is_definite_and_hints_at_the_grant() -> None:
     found = translate(pymysql.err.OperationalError(1045, "Access denied for user 'r'@'h'"), "connecting")
     assert type(found) is SourceError
-    assert "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.*" in (found.hint or "")
+    assert "GRANT SELECT ON <database>.* TO <user>;" in (found.hint or "")
+    assert "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO <user>" in (found.hint or "")
 
 
 def test_missing_privilege_is_named_in_the_hint() -> None:
@@ -74,7 +75,7 @@ def test_missing_privilege_is_named_in_the_hint() -> None:
     assert found.hint == "GRANT REPLICATION CLIENT ON *.* TO <user>"
     text = "SELECT command denied to user 'r'@'h' for table 'orders'"
     found = translate(pymysql.err.OperationalError(1142, text), "reading")
-    assert found.hint == "GRANT SELECT ON *.* TO <user>"
+    assert found.hint == "GRANT SELECT ON <database>.* TO <user>"
 
 
 def test_untrusted_certificate_is_definite() -> None:

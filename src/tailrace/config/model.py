@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import SinkSettings
+from tailrace.extras import require
 
 
 class TriggerMode(StrEnum):
@@ -134,3 +135,13 @@ class Pipeline:
         """Directory of Spark's checkpoint."""
         assert self.settings.checkpoint is not None
         return self.settings.checkpoint
+
+    def require_extras(self) -> None:
+        """Import the optional packages that the source and the sinks need.
+
+        Raises:
+            ConfigError: one is missing; names the extra that brings it.
+        """
+        require(self.source.extra, f"source `{self.source.dialect}`")
+        for sink in self.sinks:
+            require(sink.extra, f"sink `{sink.type}`")

@@ -327,7 +327,51 @@ OPTIONS: tuple[Option, ...] = (
     Option("tlsCa", str, None, "a PEM file", "Authorities that sign the server's certificate."),
     Option("tlsCert", str, None, "a PEM file", "Client certificate."),
     Option("tlsKey", str, None, "a PEM file", "Key of the client certificate."),
-    Option("connectTimeoutMs", _positive, 10_000, "milliseconds > 0", "Longest wait for a connection."),
+    Option(
+        "allowPublicKeyRetrieval",
+        _boolean,
+        False,
+        "true | false",
+        "As Connector/J's. Without TLS: whether the password may be encrypted with a key that the server "
+        "sends, whoever that is.",
+    ),
+    Option(
+        "serverPublicKeyFile",
+        str,
+        None,
+        "a PEM file",
+        "The server's RSA key (Connector/J: serverRSAPublicKeyFile): without TLS, the password is encrypted "
+        "with it.",
+    ),
+    Option(
+        "allowCleartextPassword",
+        _boolean,
+        False,
+        "true | false",
+        "Without TLS: whether the password may be sent in clear text to a server that asks for it.",
+    ),
+    Option(
+        "connectTimeoutMs",
+        _positive,
+        10_000,
+        "milliseconds > 0",
+        "Longest time for a whole log-in: the look-up of the host, TLS and every answer.",
+    ),
+    Option(
+        "queryTimeoutMs",
+        _positive,
+        3_600_000,
+        "milliseconds > 0",
+        "Longest time for the whole answer to a question about catalog, keys or log; rows and the log itself "
+        "have none. `check` as a whole has `retryTimeoutMs`.",
+    ),
+    Option(
+        "maxAnswerBytes",
+        _bytes,
+        512 << 20,
+        "bytes > 0, with k, m or g",
+        "Most memory that such an answer may take. A row and an event of the log may have 1 GB.",
+    ),
     Option(
         "retryTimeoutMs",
         _positive,
@@ -369,7 +413,16 @@ OPTIONS: tuple[Option, ...] = (
 #: Options that only some databases have.
 _ONLY_FOR = {
     **dict.fromkeys(
-        ("serverId", "heartbeatTable", "zeroDates", "logParallelism", "partitioner"), ("mysql", "mariadb")
+        (
+            "serverId",
+            "heartbeatTable",
+            "zeroDates",
+            "logParallelism",
+            "partitioner",
+            "allowPublicKeyRetrieval",
+            "serverPublicKeyFile",
+        ),
+        ("mysql", "mariadb"),
     ),
     **dict.fromkeys(("slotName", "publicationName", "textColumns", *MESSAGE_PREFIXES), ("postgresql",)),
 }
@@ -413,7 +466,12 @@ class SourceOptions:
     server_id: int | None = None
     heartbeat_table: str | None = None
     tls: TlsOptions = TlsOptions()
+    allow_public_key_retrieval: bool = False
+    server_public_key_file: str | None = None
+    allow_cleartext_password: bool = False
     connect_timeout_ms: int = 10_000
+    query_timeout_ms: int = 3_600_000
+    max_answer_bytes: int = 512 << 20
     retry_timeout_ms: int = 300_000
     zero_dates: ZeroDates = ZeroDates()
     slot_name: str | None = None
@@ -428,6 +486,11 @@ class SourceOptions:
     bigint_unsigned_handling_mode: str = "long"
     binary_handling_mode: str = "bytes"
     extended_headers_enabled: bool = False
+
+    @property
+    def extra(self) -> str | None:
+        """The extra that brings the database's driver."""
+        return "postgres" if self.dialect == "postgresql" else None
 
     @property
     def slot(self) -> str:

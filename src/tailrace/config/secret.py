@@ -27,8 +27,18 @@ class Secret:
         """The secret itself, looked up now and here.
 
         Raises:
-            ConfigError: the variable or file it refers to is not there.
+            ConfigError: the variable or file it refers to is not there, or holds no text.
         """
+        found = self._found()
+        try:
+            is_text = "\0" not in found and bool(found.encode() or True)
+        except UnicodeEncodeError:
+            is_text = False
+        if not is_text:
+            raise self._no_text()
+        return found
+
+    def _found(self) -> str:
         match = _REFERENCE.fullmatch(self.reference)
         if match is None:
             return self.reference
@@ -48,3 +58,11 @@ class Secret:
                 f"file `{name}` cannot be read",
                 f"the password refers to it: {error.strerror}",
             ) from None
+        except UnicodeDecodeError:
+            raise self._no_text() from None
+
+    def _no_text(self) -> ConfigError:
+        match = _REFERENCE.fullmatch(self.reference)
+        named = {"env": "environment variable", "file": "file"}
+        where = f"the password in {named[match[1]]} `{match[2]}`" if match else "the password"
+        return ConfigError(f"{where} is not text", "needed: UTF-8 without the character NUL")

@@ -7,13 +7,16 @@ A new sink is a dataclass here, in SINKS; a setting is a field. Checks of one se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
 
-from tailrace.config.options import MODES, TLS_MODES, TlsOptions, parse_url
+from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions, parse_url
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
+
+#: Longest time for a statement of a replica: what merges a batch, or alters a table, may take for hours.
+_STATEMENT_MS = 86_400_000
 
 
 class WriteMode(StrEnum):
@@ -62,6 +65,7 @@ class DeltaSettings:
     """
 
     type: ClassVar[str] = "delta"
+    extra: ClassVar[str | None] = "delta"
     path: str
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
@@ -88,6 +92,7 @@ class IcebergSettings:
     """
 
     type: ClassVar[str] = "iceberg"
+    extra: ClassVar[str | None] = "iceberg"
     path: str
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
@@ -102,6 +107,7 @@ class ParquetSettings:
     """Change log as Parquet files: one directory per target, one directory in it per batch."""
 
     type: ClassVar[str] = "parquet"
+    extra: ClassVar[str | None] = None
     path: str
     parallelism: int = 4
 
@@ -111,6 +117,7 @@ class JsonSettings:
     """Change log as files of JSON lines, laid out like Parquet's."""
 
     type: ClassVar[str] = "json"
+    extra: ClassVar[str | None] = None
     path: str
     parallelism: int = 4
 
@@ -131,12 +138,14 @@ class ReplicaSettings:
         tls_ca: authorities that sign the server's certificate, a PEM file.
         tls_cert: client certificate, a PEM file.
         tls_key: its key, a PEM file.
+        allow_cleartext_password: as the source's option `allowCleartextPassword`.
 
     Raises:
         ConfigError: the url is not one of this type's.
     """
 
     type: ClassVar[str]
+    extra: ClassVar[str | None]
     schemes: ClassVar[tuple[str, ...]]
     url: str
     user: str
@@ -149,6 +158,7 @@ class ReplicaSettings:
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    allow_cleartext_password: bool = False
 
     def __post_init__(self) -> None:
         self.address  # noqa: B018 - checked
@@ -174,13 +184,47 @@ class ReplicaSettings:
         """How connections are encrypted."""
         return TlsOptions(self.tls_mode, self.tls_ca, self.tls_cert, self.tls_key)
 
+    @property
+    def server(self) -> SourceOptions:
+        """The server as a source has it: how to connect to it."""
+        scheme, host, port, database = self.address
+        return SourceOptions(
+            scheme,
+            host,
+            port,
+            database,
+            self.user,
+            (),
+            password=self.password,
+            tls=self.tls,
+            allow_cleartext_password=self.allow_cleartext_password,
+            query_timeout_ms=_STATEMENT_MS,
+        )
+
 
 @dataclass(frozen=True)
 class MySqlSettings(ReplicaSettings):
-    """A replica in MySQL or MariaDB; the url's database is for targets without one, and Tailrace's notes."""
+    """A replica in MySQL or MariaDB; the url's database is for targets without one, and Tailrace's notes.
+
+    Args:
+        allow_public_key_retrieval: as the source's option `allowPublicKeyRetrieval`.
+        server_public_key_file: as the source's option `serverPublicKeyFile`.
+    """
 
     type: ClassVar[str] = "mysql"
+    extra: ClassVar[str | None] = None
     schemes: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
+    allow_public_key_retrieval: bool = False
+    server_public_key_file: str | None = None
+
+    @property
+    def server(self) -> SourceOptions:
+        """See ReplicaSettings."""
+        return replace(
+            super().server,
+            allow_public_key_retrieval=self.allow_public_key_retrieval,
+            server_public_key_file=self.server_public_key_file,
+        )
 
 
 @dataclass(frozen=True)
@@ -188,6 +232,7 @@ class PostgresSettings(ReplicaSettings):
     """A replica in PostgreSQL; `schema` is for targets without one, and Tailrace's notes."""
 
     type: ClassVar[str] = "postgresql"
+    extra: ClassVar[str | None] = "postgres"
     schemes: ClassVar[tuple[str, ...]] = ("postgresql",)
     schema: str = "public"
 
@@ -259,6 +304,7 @@ class KafkaSettings:
     """
 
     type: ClassVar[str] = "kafka"
+    extra: ClassVar[str | None] = "kafka"
     bootstrap_servers: str
     topic_prefix: str
     value_format: ValueEncoding = ValueEncoding.DEBEZIUM_JSON
@@ -316,6 +362,7 @@ class ConsoleSettings:
     """Changes printed to the terminal."""
 
     type: ClassVar[str] = "console"
+    extra: ClassVar[str | None] = None
     #: Most changes printed of one batch.
     rows: int = 20
 

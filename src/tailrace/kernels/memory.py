@@ -9,25 +9,21 @@ measured, `shared/reference/decoding.md`). The rules that replace the bounds che
   so that 8- and 16-byte accesses may overshoot what was checked by less than that;
 * every output region carries its capacity, and a kernel that needs more returns "no room".
 
-A kernel called from Python is declared with `entry(signature)`: compiled once, kept in Numba's on-disk
-cache, loaded when its module is imported. What it calls is declared with `inline`. Numba looks at the file of
-the entry alone to see whether what it has is still right; kernels are made of functions of many files, so
-here a change of any of them counts (`_KernelCache`), else an upgrade would run the code of before.
+A kernel called from Python is declared with `entry(signature)`: compiled once, kept in Tailrace's cache
+(`kernels.cache`), loaded when its module is imported. What it calls is declared with `inline`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
+
+from tailrace.kernels.cache import KernelCache
 
 #: Bytes of room behind every input and output region.
 SLACK = 16
@@ -45,31 +41,12 @@ def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         kernel: Any = njit(nogil=True, error_model="numpy")(function)
-        kernel._cache = _KernelCache(function)  # noqa: SLF001 - what `cache=True` does, with our stamp
-        kernel.compile(signature)
+        with KernelCache(function) as kernel._cache:  # noqa: SLF001 - what `cache=True` does, elsewhere
+            kernel.compile(signature)
         kernel.disable_compile()
         return kernel
 
     return decorate
-
-
-class _KernelCache(FunctionCache):
-    """Numba's cache of one function, valid as long as no kernel's source has changed."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        stamp = (self._impl.locator.get_source_stamp(), _sources())
-        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamp)
-
-
-@cache
-def _sources() -> str:
-    """A digest of every file that holds kernels."""
-    root = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(root.glob("**/kernels/*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _code(function: Callable[..., Any]) -> Any:

@@ -16,6 +16,7 @@ import errno
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -57,6 +58,11 @@ _COMMIT_S = 10.0
 
 #: A line that names an exception and what it says.
 _CAUSE = re.compile(r"(Caused by: )?(\w+\.)*\w*(Error|Exception): ")
+#: What Spark says where a Python that it starts lacks our package: the driver's, an executor's.
+_NO_TAILRACE = re.compile(
+    r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: tailrace"
+    r"|port number from tailrace\.spark\.daemon's stdout"
+)
 #: What the system says of a disk that takes no more.
 _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
@@ -230,7 +236,7 @@ class Supervisor:
                 case TriggerMode.CONTINUOUS:
                     pass
             return writer.start()
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise _as_ours(error, None, None) from error
 
     def _report(self, query: StreamingQuery, seen: str) -> str:
@@ -268,6 +274,14 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
     ours = parse_error(text)
     if ours is not None:
         return ours
+    if _NO_TAILRACE.search(text):
+        return errors.ConfigError(
+            "the Python of Spark's workers does not find tailrace",
+            f"PYSPARK_PYTHON is `{os.environ.get('PYSPARK_PYTHON', 'python3')}`; the driver's Python is "
+            f"`{sys.executable}`",
+            "install tailrace for it, or set PYSPARK_PYTHON; on a cluster, `spark.archives` and "
+            "`spark.pyspark.python` bring an environment along",
+        )
     classes = () if query is None else failure_classes(query)
     if any(name in _PASSING for name in classes):
         return TransientSourceError("a process of the stream was lost", ", ".join(classes))

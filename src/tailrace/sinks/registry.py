@@ -1,5 +1,9 @@
-"""Which class writes for which sink settings. A new sink is one line here."""
+"""Which class writes for which sink settings. A new sink is one case here.
 
+A sink's module is imported when a pipeline asks for it: others may need packages that are not installed.
+"""
+
+# ruff: noqa: PLC0415
 from __future__ import annotations
 
 from tailrace.config.model import Pipeline
@@ -15,13 +19,7 @@ from tailrace.config.sinks import (
     SinkSettings,
 )
 from tailrace.sinks.base import Sink
-from tailrace.sinks.console import ConsoleSink
-from tailrace.sinks.delta import DeltaSink
 from tailrace.sinks.fan_out import SeveralSinks
-from tailrace.sinks.files import FileSink
-from tailrace.sinks.iceberg import iceberg_sink
-from tailrace.sinks.kafka import kafka_sink
-from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.sinks.route import Router
 
 
@@ -32,18 +30,30 @@ def make_sinks(pipeline: Pipeline) -> Sink:
 
 
 def make_sink(settings: SinkSettings, pipeline: Pipeline) -> Sink:
-    """The sink of `pipeline` that `settings` ask for."""
+    """The sink of `pipeline` that `settings` ask for; its extra is installed."""
     router = Router(pipeline.routes)
     match settings:
         case DeltaSettings():
+            from tailrace.sinks.delta.sink import DeltaSink
+
             return DeltaSink(settings, router)
         case IcebergSettings():
-            return iceberg_sink(settings, router)
+            from tailrace.sinks.iceberg.sink import IcebergSink
+
+            return IcebergSink(settings, router)
         case ParquetSettings() | JsonSettings():
+            from tailrace.sinks.files import FileSink
+
             return FileSink(settings, router)
         case KafkaSettings():
-            return kafka_sink(settings, router, pipeline.source.dialect, pipeline.source.database)
+            from tailrace.sinks.kafka.sink import KafkaSink
+
+            return KafkaSink(settings, router, pipeline.source.dialect, pipeline.source.database)
         case MySqlSettings() | PostgresSettings():
+            from tailrace.sinks.replica.sink import ReplicaSink
+
             return ReplicaSink(settings, router, pipeline.source.dialect)
         case ConsoleSettings():
+            from tailrace.sinks.console import ConsoleSink
+
             return ConsoleSink(settings, router)

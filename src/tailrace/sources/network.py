@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
+import queue
 import random
 import socket
 import ssl
+import struct
+import threading
 import time
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, Protocol, TypeVar
 
 from tailrace.config.options import SourceOptions, TlsOptions
-from tailrace.errors import ConfigError, SourceError, TailraceError, TransientSourceError
+from tailrace.errors import ConfigError, DecodeError, SourceError, TailraceError, TransientSourceError
+from tailrace.sources.bounds import Deadline
 
 T = TypeVar("T")
 
@@ -31,6 +37,8 @@ class Retrying(Protocol):
 
 C = TypeVar("C", bound=Closing)
 
+#: What TLS calls a connection that was lost.
+_TLS_LOST = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSLWantReadError)
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 
 
@@ -68,6 +76,82 @@ def tls_context(tls: TlsOptions, *, strict_x509: bool = True) -> ssl.SSLContext 
     return context
 
 
+def open_socket(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """A connection to the first of the host's addresses that answers.
+
+    Raises:
+        OSError: none does, the name is unknown, or the time is over.
+    """
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in _addresses(host, port, deadline):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(deadline.left())
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            sock.close()
+            failure = failure or error
+            continue
+        return sock
+    raise failure or OSError(f"`{host}` has no address")
+
+
+def _addresses(host: str, port: int, deadline: Deadline) -> list[Any]:
+    """What `getaddrinfo` finds in time; the system's own limit may be minutes."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            found.put(list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+        except UnicodeError:  # of the encoding for host names
+            found.put(socket.gaierror(socket.EAI_NONAME, "not a host name"))
+        except OSError as error:
+            found.put(error)
+
+    # nothing ends a look-up: its thread is left behind
+    threading.Thread(target=look_up, name="tailrace-look-up", daemon=True).start()
+    try:
+        result = found.get(timeout=deadline.left())
+    except queue.Empty:
+        raise TimeoutError(f"the name `{host}` was not resolved in time") from None
+    if isinstance(result, OSError):
+        raise result
+    return result
+
+
+def begin_tls(sock: socket.socket, context: ssl.SSLContext, host: str, doing: str) -> ssl.SSLSocket:
+    """TLS over a connected socket, within its timeout.
+
+    Args:
+        sock: connected; it is part of what is returned.
+        context: what is demanded.
+        host: the server's name.
+        doing: what is being done, for errors.
+
+    Raises:
+        SourceError: the two sides cannot agree. Plain text is never tried instead: whoever stands between
+            could bring that about.
+        OSError: the connection is lost, or the certificate is not trusted.
+    """
+    try:
+        return context.wrap_socket(sock, server_hostname=host)
+    except (ssl.SSLCertVerificationError, *_TLS_LOST):
+        raise
+    except ssl.SSLError as error:
+        raise SourceError(
+            f"{doing} failed: no TLS connection is possible",
+            error.reason or str(error),
+            "let server and client have a version of TLS in common; tlsMode disabled does without",
+        ) from error
+
+
 def keep_alive(sock: socket.socket) -> None:
     """A peer that vanished without a word is noticed after two minutes, whether or not it is sent anything.
 
@@ -96,12 +180,39 @@ def socket_failure(error: OSError, doing: str) -> SourceError:
             error.verify_message,
             "set tlsCa to the authority that signed it, or tlsMode to what the server can prove",
         )
+    if isinstance(error, TimeoutError):
+        return TransientSourceError(
+            f"{doing} failed: no answer in time",
+            str(error),
+            "check that a database of this kind listens at this host and port, and that it is not overloaded",
+        )
     unknown = isinstance(error, socket.gaierror)
     return TransientSourceError(
         f"{doing} failed: {'the host is unknown' if unknown else 'no connection'}",
         str(error.strerror or error),
         "check that the server runs and that host and port can be reached from here",
     )
+
+
+@contextmanager
+def sensible(asked: str) -> Iterator[None]:
+    """What a server's answer lacks, or has in another form than it always has, as a DecodeError.
+
+    Args:
+        asked: what was asked for, as in "the catalog".
+
+    Raises:
+        DecodeError: from the error that taking the answer apart gave.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error) as error:
+        raise DecodeError(
+            f"the server's answer about {asked} is not of the form that it always has",
+            f"{type(error).__name__} while it was taken apart",
+            "check what answers at this host and port; from a server of this kind it is a bug of Tailrace: "
+            "the log file has the trace",
+        ) from error
 
 
 def retrying(

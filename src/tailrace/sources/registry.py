@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
+from tailrace.extras import require
 from tailrace.sources.base import Session, Source
 from tailrace.sources.preflight import Finding
 
@@ -35,9 +36,12 @@ def check(options: SourceOptions) -> list[Finding]:
     return cast("list[Finding]", _module(options, "checks.preflight").check(options))
 
 
-def drop(options: SourceOptions) -> list[str]:
-    """Remove what streams with these options have made on the server; a line for each thing."""
-    return cast("list[str]", _module(options, "cleanup").drop(options))
+def drop(options: SourceOptions, *, unmarked: bool = False) -> list[str]:
+    """Remove what streams with these options have made on the server; a line for each thing.
+
+    With `unmarked` also what bears no mark of a stream, but is of the kind that streams make.
+    """
+    return cast("list[str]", _module(options, "cleanup").drop(options, unmarked=unmarked))
 
 
 def _module(options: SourceOptions, side: str) -> Any:
@@ -46,4 +50,5 @@ def _module(options: SourceOptions, side: str) -> Any:
             f"no source for `{options.dialect}`",
             f"known are: {', '.join(sorted(_PACKAGES))}",
         )
+    require(options.extra, f"source `{options.dialect}`")
     return import_module(f"{_PACKAGES[options.dialect]}.{side}")

@@ -14,6 +14,8 @@ import os
 from contextlib import suppress
 from importlib import import_module
 
+from tailrace.errors import TailraceError
+
 #: What tasks import: the source, its readers, and the shapes; Arrow's compute functions come with them.
 _PRELOADED = (
     "pyspark.worker",
@@ -27,7 +29,7 @@ def main() -> None:
     """Load, then serve Spark as its own daemon does."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for module in _PRELOADED:
-        with suppress(ImportError):  # a task that needs it will say so, in its own words
+        with suppress(ImportError, TailraceError):  # a task that needs it will say so, in its own words
             import_module(module)
     gc.freeze()
     import_module("pyspark.daemon").manager()

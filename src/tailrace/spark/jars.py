@@ -1,7 +1,8 @@
 """Jars from Maven repositories, kept in the cache: downloaded by Spark's own resolver the first time.
 
 So a machine needs nothing but what Spark needs, and whoever works behind a mirror says so once, in
-`spark.jars.ivySettings`. `python -m tailrace.spark.jars NAME PACKAGE...` prints the jars' paths: for what may
+`spark.jars.ivySettings`. Whatever the mirror is: each file is compared with those that Tailrace was made with
+(`pinned`). `python -m tailrace.spark.jars NAME PACKAGE...` prints the jars' paths: for what may
 not import Spark.
 """
 
@@ -18,25 +19,38 @@ import pyspark
 
 from tailrace.cache import cache_dir
 from tailrace.errors import ConfigError
+from tailrace.pinned import verify
+from tailrace.spark.java import require_java
 
 
-def cached_jars(name: str, packages: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
+def cached_jars(
+    name: str, packages: Sequence[str], without: Sequence[str] = (), *, pinned: bool = True
+) -> list[Path]:
     """The jars of some packages and of all they depend on.
 
     Args:
         name: directory in the cache; it should hold the version, as what is there is not looked at again.
         packages: `group:artifact:version` each.
         without: `group:artifact` each (`*` for any artifact): dependencies that are not wanted.
+        pinned: whether they must be those that `pinned` knows by `name`.
 
     Raises:
-        ConfigError: they are not in the cache and could not be downloaded.
+        ConfigError: they are not in the cache and could not be downloaded, or are not those listed.
     """
     home = cache_dir(name)
-    done = home / "complete"
-    if not done.exists():
+    downloaded, verified = home / "complete", home / "verified"
+    if not downloaded.exists():
         _download(home, packages, without)
-        done.touch()
-    return sorted((home / "jars").glob("*.jar"))
+        downloaded.touch()
+    jars = sorted((home / "jars").glob("*.jar"))
+    if pinned and not verified.exists():
+        try:
+            verify(name, jars)
+        except ConfigError:
+            shutil.rmtree(home)
+            raise
+        verified.touch()
+    return jars
 
 
 def _download(home: Path, packages: Sequence[str], without: Sequence[str]) -> None:
@@ -52,10 +66,7 @@ def _download(home: Path, packages: Sequence[str], without: Sequence[str]) -> No
     # resolver then looks nowhere else.
     alone = ["--driver-java-options", f"-Duser.home={home}"]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise ConfigError(
-            "no Java found", "Spark 4.2 runs on Java 17 or newer", "install it or set JAVA_HOME"
-        )
+    require_java()
     for options in ([], alone):
         result = subprocess.run(  # noqa: S603
             [*command, *options, str(nothing)], env=env, capture_output=True, text=True, check=False

@@ -1,23 +1,23 @@
-"""The Java that Spark runs on, and what its JVM is started with."""
+"""The Java that Spark starts: which, with what options, and why it does not start."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pyspark
 
 from tailrace.cache import cache_dir
+from tailrace.errors import ConfigError
 
+#: The oldest Java that Spark 4.2 runs on.
+OLDEST = 17
 
-def archive_options() -> list[str]:
-    """Options of a JVM that is to use the file; none where it has not been made."""
-    path = archive_path()
-    return (
-        [f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if path.exists() else []
-    )
+_REMEDY = f"install Java {OLDEST} or newer and put `java` on PATH, or set JAVA_HOME to its directory"
 
 
 def java() -> str:
@@ -26,8 +26,44 @@ def java() -> str:
     return str(Path(home, "bin", "java")) if home else shutil.which("java") or "java"
 
 
+def require_java() -> None:
+    """Look whether Spark can start its Java.
+
+    Raises:
+        ConfigError: there is none, or it is too old.
+    """
+    program = java()
+    if shutil.which(program) is None:
+        home = os.environ.get("JAVA_HOME")
+        found = f"JAVA_HOME is `{home}`, where there is no `bin/java`" if home else "`java` is not on PATH"
+        raise ConfigError("no Java found, and Spark needs one", found, _REMEDY)
+    asked = subprocess.run(  # noqa: S603 - what Spark would run
+        [program, "-version"], capture_output=True, text=True, check=False
+    )
+    version = re.search(r'version "(?:1\.)?(\d+)', asked.stderr)
+    if version is None:
+        said = (asked.stderr or asked.stdout).strip().splitlines()
+        raise ConfigError(
+            f"Java `{program}` does not run",
+            said[0] if said else f"`{program} -version` ended with {asked.returncode}",
+            _REMEDY,
+        )
+    if int(version[1]) < OLDEST:
+        raise ConfigError(
+            f"Java {version[1]} is too old for Spark 4.2", f"`{program}` is Java {version[1]}", _REMEDY
+        )
+
+
+def archive_options() -> list[str]:
+    """Options of a JVM that loads Spark's classes from the archive; none where it has not been made."""
+    path = archive_path()
+    return (
+        [f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if path.exists() else []
+    )
+
+
 def archive_path() -> Path:
-    """Where the file of this JVM and this Spark is kept."""
+    """The archive of this JVM and this Spark: `spark.class_archive` makes it."""
     program = Path(java()).resolve()
     release = program.parent.parent / "release"
     version = release.read_text(encoding="utf-8") if release.exists() else ""

@@ -17,11 +17,14 @@ from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from tailrace.cache import temporary_dir
+from tailrace.errors import ConfigError
 from tailrace.spark.jars import cached_jars
-from tailrace.spark.java import archive_options
+from tailrace.spark.java import archive_options, require_java
 
 #: Delta for Spark 4.2: the newest version whose jar is published; the Python package may be newer.
 DELTA_VERSION = "4.4.0"
@@ -39,6 +42,8 @@ _PART_OF_SPARK = (
     "org.scala-lang:*",
     "org.slf4j:*",
 )
+#: Delta's jars: their directory in the cache, packages, what is left out.
+DELTA_JARS = (f"delta-{DELTA_VERSION}", (DELTA_PACKAGE,), _PART_OF_SPARK)
 
 #: Settings of every session.
 _CONF: dict[str, str] = {
@@ -104,8 +109,10 @@ def spark_session(
         extra_conf: further settings; they win over ours.
 
     Raises:
-        ConfigError: Delta's jars are neither in the cache nor to be had.
+        ConfigError: Delta's jars are neither in the cache nor to be had, there is no Java that Spark runs on,
+            or no directory for temporary files.
     """
+    temporary_dir()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     # Set, every Python worker would compile all its modules anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -128,7 +135,7 @@ def spark_session(
     conf |= extra_conf or {}
     builder = SparkSession.builder.appName(name)
     builder = builder.master(master).config(map=dict(conf))
-    with _sigint_kept():
+    with _sigint_kept(), _failure_explained(log_file):
         if log_file is not None and SparkContext._active_spark_context is None:  # noqa: SLF001
             _launch(builder, log_file)
         return builder.getOrCreate()
@@ -152,6 +159,22 @@ def _launch(builder: SparkSession.Builder, log_file: Path) -> None:
     SparkContext(conf=conf, gateway=gateway)
 
 
+@contextmanager
+def _failure_explained(log_file: Path | None) -> Iterator[None]:
+    """A JVM that does not start gives no reason: it is looked for."""
+    try:
+        yield
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        require_java()
+        raise ConfigError(
+            "Spark's JVM did not start",
+            f"its output is in {log_file or 'the terminal'}",
+            "a Java option in the pipeline's `spark` settings or in the environment may be wrong",
+        ) from None
+
+
 def stop_session(session: SparkSession) -> None:
     """Stop Spark; nothing is left to do where its JVM has ended already."""
     with suppress(Py4JError, ConnectionError):
@@ -164,7 +187,7 @@ def prefetch_jars() -> list[Path]:
     Raises:
         ConfigError: they are not there and could not be downloaded.
     """
-    return cached_jars(f"delta-{DELTA_VERSION}", [DELTA_PACKAGE], _PART_OF_SPARK)
+    return cached_jars(*DELTA_JARS)
 
 
 def _log4j(log_file: Path) -> str:

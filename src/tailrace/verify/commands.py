@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from tailrace.config.load import load_pipeline
+from tailrace.config.sinks import DeltaSettings
 
 #: Exit code when a row differs.
 EXIT_DIFFERENT = 1
@@ -43,6 +44,7 @@ def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bo
     Exact while writers write and while the pipeline runs. Exit code 1 if anything differs.
     """
     pipeline = load_pipeline(pipeline_file)
+    pipeline.require_extras()
     # Spark's modules take a second to import: a wrong file is told before that.
     from tailrace.pipeline.run import default_log_file  # noqa: PLC0415
     from tailrace.spark.session import spark_session  # noqa: PLC0415
@@ -52,7 +54,7 @@ def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bo
     log_file = default_log_file(pipeline)
     spark = spark_session(
         f"{pipeline.settings.name} verify",
-        delta=True,
+        delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
         master=pipeline.settings.master,
         parallelism=pipeline.settings.parallelism,
         log_file=log_file.with_name(f"{log_file.stem}-verify.log"),

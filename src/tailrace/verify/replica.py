@@ -111,16 +111,24 @@ class ReplicaTargets:
         cls, source: SourceOptions, sink: MySqlSettings | PostgresSettings, batch: int
     ) -> ReplicaTargets:
         """The replica that `sink` writes for `source`."""
-        scheme, host, port, database = sink.address
+        server = sink.server
         options = replace(
             source,
-            dialect=scheme,
-            host=host,
-            port=port,
-            database=database,
-            user=sink.user,
-            password=sink.password,
-            tls=sink.tls,
+            **{
+                name: getattr(server, name)
+                for name in (
+                    "dialect",
+                    "host",
+                    "port",
+                    "database",
+                    "user",
+                    "password",
+                    "tls",
+                    "allow_cleartext_password",
+                    "allow_public_key_retrieval",
+                    "server_public_key_file",
+                )
+            },
         )
         return cls(options, open_dialect(sink, source.dialect), batch, {})
 

@@ -9,6 +9,7 @@ from types import FrameType
 import click
 from rich.console import Console
 
+from tailrace.extras import require
 from tailrace_dev.demo.products import PRODUCTS
 
 
@@ -49,6 +50,7 @@ def demo(product: str, keep: bool, rows: int, seconds: float, directory: Path) -
 
     Exit code 1 if they are not.
     """
+    require("delta", "the demo")
     from tailrace_dev.demo.run import Demo  # noqa: PLC0415
     from tailrace_dev.demo.screen import Screen  # noqa: PLC0415
 

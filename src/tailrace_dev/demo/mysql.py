@@ -121,7 +121,8 @@ class MySqlShop:
         server.execute(
             f"CREATE USER tailrace IDENTIFIED BY '{password}'",
             f"GRANT INSERT, UPDATE, DELETE ON {DATABASE}.* TO tailrace",  # for the writers
-            "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO tailrace",
+            f"GRANT SELECT ON {DATABASE}.* TO tailrace",
+            "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO tailrace",
         )
 
     def connect(self, host: str, port: int, user: str, password: Path) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-
-from tailrace.errors import TailraceError
+from tailrace.extras import require
 from tailrace_dev.demo.mysql import MySqlShop
 from tailrace_dev.demo.shop import Shop
 
@@ -15,16 +13,11 @@ def shop(product: str) -> Shop:
     """The shop on one of PRODUCTS.
 
     Raises:
-        TailraceError: the product's driver is not installed.
+        ConfigError: the product's driver is not installed.
     """
     if product == "mysql":
         return MySqlShop()
-    if importlib.util.find_spec("pg8000") is None:
-        raise TailraceError(
-            "pg8000 is not installed",
-            "connections to PostgreSQL need it",
-            "pip install 'tailrace[postgres]'",
-        )
+    require("postgres", "the demo on PostgreSQL")
     from tailrace_dev.demo.postgres import PostgresShop  # noqa: PLC0415
 
     return PostgresShop()

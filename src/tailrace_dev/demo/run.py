@@ -260,7 +260,8 @@ class Demo:
                 "Still running; to stop:",
                 f"kill -INT {pipeline.pid}               # the pipeline\n"
                 f"tailrace dev stop {server.name}     # {self.shop.title} at {server.url},"
-                f" user {server.user}, no password",
+                f" user {server.user},\n"
+                f"                                       # password in {server.password_file}",
             )
 
     def _snapshot_rate(self) -> tuple[float, int]:

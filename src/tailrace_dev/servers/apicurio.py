@@ -3,7 +3,8 @@
 The program is an archive (classifier `all`) of Maven Central, fetched by the Ivy that Spark brings, as
 Spark's own resolver takes jars only. It needs Java 21, Spark does not: one is looked for where
 `java` is found and where Linux systems keep several, else Debian's package is unpacked. Schemas are kept in
-memory: a registry that is stopped or killed has forgotten them.
+memory: a registry that is stopped or killed has forgotten them. It listens on the loopback interface, without
+passwords: every user of the machine can read and register schemas.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from pathlib import Path
 
 from tailrace.cache import cache_dir, locked
 from tailrace.errors import TailraceError
-from tailrace_dev.servers import debian
+from tailrace.pinned import verify
+from tailrace_dev.servers import account, debian
 from tailrace_dev.servers.jars import java
 from tailrace_dev.servers.launch import launch
 from tailrace_dev.servers.program import Program, matches, run
-from tailrace_dev.servers.server import DevServer, ServerState
+from tailrace_dev.servers.server import DevServer
 
 _VERSION = "3.3.3"
+#: Names the archive among what is pinned.
+COLLECTION = f"apicurio-{_VERSION}"
 _JAVA_VERSION = 21
 _PACKAGES = ("openjdk-21-jre-headless",)
 _JVMS = Path("/usr/lib/jvm")
@@ -53,7 +57,7 @@ _IVY_FILE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/mave
 
 
 class RegistryServer(DevServer):
-    """A schema registry of one's own, without passwords."""
+    """A schema registry of one's own, without passwords: for test data."""
 
     product = "registry"
     scheme = "http"
@@ -100,16 +104,18 @@ def start_registry(
     home = _home()
     java_command, name = _java()
     # Classes parsed once: without it a start takes three times as long.
-    shared = f"-XX:SharedArchiveFile={cache_dir('apicurio')}/{_VERSION}-{name}.jsa"
+    classes = account.writable_directory(cache_dir("apicurio"))
+    shared = f"-XX:SharedArchiveFile={classes}/{_VERSION}-{name}.jsa"
     command = [*java_command, *_JVM, "-XX:+AutoCreateSharedArchive", shared]
 
-    def prepare(state: ServerState) -> list[str]:
-        Path(state.data).mkdir(parents=True)
+    def prepare(server: RegistryServer) -> list[str]:
+        server.data.mkdir(mode=0o700)
+        server.hand_over()
         settings = {
             **DEFAULTS,
             **(options or {}),
-            "quarkus.http.port": str(state.port),
-            "java.io.tmpdir": state.data,
+            "quarkus.http.port": str(server.port),
+            "java.io.tmpdir": str(server.data),
         }
         return [
             *(f"-D{key}={value}" for key, value in settings.items()),
@@ -123,19 +129,26 @@ def start_registry(
 def _home() -> Path:
     """The unpacked program, fetched at first use."""
     home = cache_dir("apicurio") / _VERSION
-    with locked(f"apicurio-{_VERSION}"):
+    with locked(COLLECTION):
         if not home.exists():
             new = home.with_name(f"{_VERSION}.new")
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir()
-            with tarfile.open(_archive(new / "download")) as archive:
-                archive.extractall(new, filter="data")
+            downloaded = archive(new / "download")
+            verify(COLLECTION, [downloaded])
+            with tarfile.open(downloaded) as file:
+                file.extractall(new, filter="data")
             shutil.rmtree(new / "download")
             new.rename(home)
-    return home
+    return account.reachable(home, COLLECTION)
 
 
-def _archive(directory: Path) -> Path:
+def archive(directory: Path) -> Path:
+    """The program's archive, downloaded into a new directory; nothing is known of its content yet.
+
+    Raises:
+        TailraceError: it could not be had.
+    """
     directory.mkdir()
     module = directory / "ivy.xml"
     module.write_text(_IVY_FILE.format(version=_VERSION), encoding="utf-8")

@@ -29,7 +29,10 @@ _CLASSES: dict[str, type[DevServer]] = {
 
 @click.group()
 def dev() -> None:
-    """Real MySQL, MariaDB, PostgreSQL, Kafka and schema registry servers: no root, no Docker."""
+    """Real MySQL, MariaDB, PostgreSQL, Kafka and schema registry servers: no root, no Docker.
+
+    They listen on 127.0.0.1. Databases have a random password, kept in a file that only you can read.
+    """
 
 
 @dev.command()
@@ -47,8 +50,12 @@ def start(product: str, version: str | None, port: int | None, options: tuple[st
         settings[name] = value
     server = _START[product](version, port, settings, detached=True)
     click.echo(f"{server.name}: {product} {server.version} at {server.url}")
-    user = f"user {server.user}, " if server.user else ""
-    click.echo(f"{user}no password; log {server.log}")
+    if server.user:
+        click.echo(f"user: {server.user}")
+        click.echo(f"password: {_password(server)}")
+    else:
+        click.echo("no password: every user of this machine can use it, on the loopback interface")
+    click.echo(f"log {server.log}")
     click.echo(f"stop it and delete its data: tailrace dev stop {server.name}")
 
 
@@ -83,4 +90,10 @@ def list_() -> None:
         server = _CLASSES[state.product](state)
         condition = "running" if is_running(state) else "stopped"
         owner = f", of process {state.owner}" if state.owner is not None else ""
-        click.echo(f"{state.name}  {state.version}  {server.url}  {condition}{owner}  {server.log}")
+        password = f"  password {_password(server)}" if server.password_file.exists() else ""
+        click.echo(f"{state.name}  {state.version}  {server.url}  {condition}{owner}  {server.log}{password}")
+
+
+def _password(server: DevServer) -> str:
+    """The administrator's password as a pipeline file refers to it."""
+    return f"${{file:{server.password_file}}}"

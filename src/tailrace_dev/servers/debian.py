@@ -17,8 +17,18 @@ from pathlib import Path
 
 from tailrace.cache import cache_dir, locked
 from tailrace.errors import TailraceError
+from tailrace_dev.servers.account import reachable
 from tailrace_dev.servers.program import matches, run
 
+#: Whatever the machine's own configuration lets pass: no package without the archive's signature.
+SIGNED = frozenset(
+    {
+        "APT::Get::AllowUnauthenticated=false",
+        "Acquire::AllowInsecureRepositories=false",
+        "Acquire::AllowDowngradeToInsecureRepositories=false",
+        "Acquire::AllowWeakRepositories=false",
+    }
+)
 _OS_RELEASE = Path("/etc/os-release")
 _APT = Path("/etc/apt")
 
@@ -66,7 +76,7 @@ def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) ->
         version: leading part of the upstream version that is wanted, e.g. `10.11`; None: any.
 
     Returns:
-        The root, or None when the suite has another version.
+        The root, where servers can read it; None when the suite has another version.
 
     Raises:
         TailraceError: apt-get failed; with the end of what it said.
@@ -89,7 +99,9 @@ def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) ->
             (unpacked / ".version").write_text(found, encoding="utf-8")
             unpacked.rename(root)
         found = stamp.read_text(encoding="utf-8")
-    return PackageRoot(root, found) if matches(found, version) else None
+    if not matches(found, version):
+        return None
+    return PackageRoot(reachable(root, f"debian-{suite}-{packages[0]}-{found}"), found)
 
 
 class _Apt:
@@ -127,6 +139,7 @@ class _Apt:
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
             "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false",
             "APT::Install-Recommends=false",
+            *sorted(SIGNED),
         ]
         if os.getuid() == 0:
             # apt's own unprivileged user could not write into this user's cache.

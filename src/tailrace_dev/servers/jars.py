@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tailrace.cache import locked
 from tailrace.errors import TailraceError
+from tailrace_dev.servers.account import reachable
 from tailrace_dev.servers.program import run
 
 
@@ -30,7 +31,7 @@ def java() -> str:
 
 
 def jars(name: str, packages: Sequence[str]) -> list[Path]:
-    """The jars of some packages and of all they depend on, fetched at first use.
+    """The jars of some packages and of all they depend on, fetched at first use, where servers can read them.
 
     Args:
         name: directory in the cache, with the version.
@@ -45,7 +46,8 @@ def jars(name: str, packages: Sequence[str]) -> list[Path]:
             [sys.executable, "-m", "tailrace.spark.jars", name, *packages],
             f"the jars of {', '.join(packages)} could not be fetched",
         )
-    return [Path(line) for line in printed.splitlines()]
+        found = [Path(line) for line in printed.splitlines()]
+        return [reachable(found[0].parent, f"jars-{name}") / jar.name for jar in found]
 
 
 def scala_library() -> Path:
@@ -53,5 +55,5 @@ def scala_library() -> Path:
     spec = importlib.util.find_spec("pyspark")
     for place in (spec.submodule_search_locations or []) if spec else []:
         for jar in Path(place).glob("jars/scala-library-2.13.*.jar"):
-            return jar
+            return reachable(jar, jar.name)
     raise TailraceError("no Scala library found", "it comes with pyspark", "pip install pyspark")

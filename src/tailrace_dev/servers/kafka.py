@@ -1,7 +1,8 @@
 """Kafka brokers: one KRaft node from Maven Central's jars, run by the `java` that runs Spark.
 
-Broker and controller are one process. A broker that is killed and started again has the messages it had:
-what was written stands in the page cache.
+Broker and controller are one process. Both listen on the loopback interface, without passwords: every user of
+the machine can read and write the topics, so they are for test data. A broker that is killed and started
+again has the messages it had: what was written stands in the page cache.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import socket
 import struct
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 
 from tailrace.errors import TailraceError
 from tailrace_dev.servers.jars import jars, java, scala_library
@@ -21,7 +21,8 @@ from tailrace_dev.servers.program import Program, matches, run
 from tailrace_dev.servers.server import DevServer, ServerState, free_port
 
 _VERSION = "4.1.1"
-_PACKAGES = (f"org.apache.kafka:kafka_2.13:{_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+#: The broker's jars: their directory in the cache, and packages.
+JARS = (f"kafka-{_VERSION}", (f"org.apache.kafka:kafka_2.13:{_VERSION}", "org.slf4j:slf4j-simple:1.7.36"))
 
 #: What a broker runs with unless the caller says otherwise.
 DEFAULTS = {
@@ -48,7 +49,7 @@ _API_VERSIONS = 18
 
 
 class KafkaServer(DevServer):
-    """A broker of one's own, without passwords."""
+    """A broker of one's own, without passwords: for test data."""
 
     product = "kafka"
     scheme = "kafka"
@@ -96,12 +97,12 @@ def start_kafka(
         raise TailraceError(f"no Kafka {version} can be had", f"there is {_VERSION}", "leave --version out")
     command = [java(), *_JVM, "-cp", class_path()]
 
-    def prepare(state: ServerState) -> list[str]:
-        data = Path(state.data)
-        data.mkdir(parents=True)
-        settings = data / "server.properties"
-        lines = {**_placement(state), **DEFAULTS, **(options or {})}
+    def prepare(server: KafkaServer) -> list[str]:
+        server.data.mkdir(mode=0o700)
+        settings = server.data / "server.properties"
+        lines = {**_placement(server.state), **DEFAULTS, **(options or {})}
         settings.write_text("".join(f"{k}={v}\n" for k, v in lines.items()), encoding="utf-8")
+        server.hand_over()
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         run(
             [
@@ -113,6 +114,8 @@ def start_kafka(
                 f"--config={settings}",
             ],
             f"Kafka {_VERSION} could not make its data directory",
+            run_as=server.state.run_as,
+            directory=server.data,
         )
         return ["kafka.Kafka", str(settings)]
 
@@ -125,7 +128,7 @@ def class_path() -> str:
     Raises:
         TailraceError: the jars could not be had.
     """
-    found = [*jars(f"kafka-{_VERSION}", _PACKAGES), scala_library()]
+    found = [*jars(*JARS), scala_library()]
     return os.pathsep.join(str(jar) for jar in found)
 
 

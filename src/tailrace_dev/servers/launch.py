@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from tailrace.cache import cache_dir, locked
-from tailrace_dev.servers import registry
+from tailrace.private import write_private
+from tailrace_dev.servers import account, registry
 from tailrace_dev.servers.program import Program
 from tailrace_dev.servers.server import DevServer, ServerState
 
@@ -22,7 +24,8 @@ def launch(
     port: int | None,
     *,
     detached: bool,
-    prepare: Callable[[ServerState], list[str]],
+    prepare: Callable[[S], list[str]],
+    password: str | None = None,
 ) -> S:
     """Starts a new server.
 
@@ -31,8 +34,9 @@ def launch(
         program: what runs it.
         port: TCP port, None for a free one.
         detached: whether it outlives this process.
-        prepare: makes the data directory that the state names (not there yet; it may choose another
-            one), and returns the arguments to run with.
+        prepare: makes the server's data directory (not there yet), hands it over, and returns the arguments
+            to run with.
+        password: the administrator's; None: a random one, if the server knows users.
 
     Returns:
         The running server.
@@ -42,49 +46,57 @@ def launch(
     """
     registry.remove_orphans()
     name, port, directory = registry.claim(server.product, port)
-    data = directory / "data"
+    run_as = account.unprivileged()
+    private = directory if run_as is None else account.private_directory()
     state = ServerState(
         name=name,
         product=server.product,
         version=program.version,
         port=port,
         command=[],
-        data=str(data),
+        data=str(private / "data"),
         owner=None if detached else os.getpid(),
+        run_as=run_as,
     )
     new = server(state)
+    if new.user:
+        write_private(new.password_file, password or secrets.token_hex(16))
     try:
-        state.command = [*program.command, *prepare(state)]
+        state.command = [*program.command, *prepare(new)]
         return new.start()
     except BaseException:
         if new.running:
             new.kill()
-        shutil.rmtree(state.data, ignore_errors=True)
+        shutil.rmtree(state.data if run_as is None else private, ignore_errors=True)
         if not new.log.exists():
             shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
-def copy_template(key: str, make: Callable[[Path], None], state: ServerState) -> None:
+def copy_template(key: str, make: Callable[[Path], None], server: DevServer) -> None:
     """Makes a server's data a copy of an initialised data directory, which is made at first use.
 
     Args:
         key: names the template: product, version and all that its content depends on.
-        make: fills the directory it is given (not there yet).
-        state: the server.
+        make: fills the empty directory it is given, as the user that runs the server.
+        server: the server.
     """
     template = cache_dir("templates") / key
     with locked(f"template-{key}"):
         if not template.exists():
             new = template.with_name(template.name + ".new")
             shutil.rmtree(new, ignore_errors=True)
+            # the user that fills it cannot reach root's cache
+            made = account.private_directory()
             try:
-                make(new)
-            except BaseException:
-                shutil.rmtree(new, ignore_errors=True)
-                raise
+                (made / "data").mkdir(mode=0o700)
+                account.give(made, server.state.run_as)
+                make(made / "data")
+                shutil.copytree(made / "data", new)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
             new.rename(template)
-    shutil.copytree(template, state.data)
+    shutil.copytree(template, server.data)
 
 
 def as_arguments(options: Mapping[str, str]) -> list[str]:

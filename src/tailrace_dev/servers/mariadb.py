@@ -6,16 +6,15 @@ The data directory is made as `mariadb-install-db` makes it, by feeding the serv
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from tailrace.errors import TailraceError
 from tailrace_dev.servers import debian
-from tailrace_dev.servers.launch import as_arguments, copy_template, launch, with_defaults
-from tailrace_dev.servers.mysql import MySqlProtocolServer, as_root, placement
-from tailrace_dev.servers.program import Program, unavailable, version_on_path
-from tailrace_dev.servers.server import ServerState
+from tailrace_dev.servers.account import Account
+from tailrace_dev.servers.launch import copy_template, launch, with_defaults
+from tailrace_dev.servers.mysql import MySqlProtocolServer
+from tailrace_dev.servers.program import Program, run, unavailable, version_on_path
 
 #: Suites that packages come from; the first is preferred, the others have older versions.
 _SUITES = ("sid", "bookworm")
@@ -37,7 +36,6 @@ DEFAULTS = {
     "innodb_buffer_pool_size": "268435456",
     "innodb_buffer_pool_load_at_startup": "OFF",
     "innodb_buffer_pool_dump_at_shutdown": "OFF",
-    "secure_file_priv": "",
 }
 
 #: Scripts that make the system tables, in order; older versions begin their names with `mysql_`.
@@ -45,7 +43,7 @@ _SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.s
 
 
 class MariaDbServer(MySqlProtocolServer):
-    """A MariaDB server of one's own; `root` without a password."""
+    """A MariaDB server of one's own; its administrator is `root`."""
 
     product = "mariadb"
     scheme = "mariadb"
@@ -75,20 +73,21 @@ def start_mariadb(
     program = mariadb_program(version)
     settings = with_defaults(DEFAULTS, options)
 
-    def prepare(state: ServerState) -> list[str]:
-        copy_template(f"mariadb-{program.version}", lambda new: _initialise(program, new), state)
-        return [*as_arguments(settings), *placement(state)]
+    def prepare(server: MariaDbServer) -> list[str]:
+        run_as = server.state.run_as
+        key = f"mariadb-{program.version}-one-root"
+        copy_template(key, lambda new: _initialise(program, new, run_as), server)
+        return server.prepare(settings)
 
     return launch(MariaDbServer, program, port, detached=detached, prepare=prepare)
 
 
-def _initialise(program: Program, data: Path) -> None:
+def _initialise(program: Program, data: Path, run_as: Account | None) -> None:
     assert program.share is not None
-    data.mkdir()
     script = [
         "CREATE DATABASE mysql;",
         "USE mysql;",
-        # root signs in without a password and not by the operating system's user.
+        # root is to sign in by a password and not by the operating system's user.
         "SET @auth_root_socket = NULL;",
         "SET @skip_auth_anonymous = 1;",
     ]
@@ -108,18 +107,15 @@ def _initialise(program: Program, data: Path) -> None:
                 "install the package that holds `mariadb-install-db`",
             )
         script.append(file.read_text(encoding="utf-8"))
-    done = subprocess.run(
+    # the scripts make others for this host's names, which would have no password
+    script.append("DELETE FROM mysql.global_priv WHERE user = 'root' AND host <> 'localhost';")
+    run(
         [*program.command, "--bootstrap", f"--datadir={data}", "--innodb-log-file-size=8M"],
-        input="\n".join(script),
-        capture_output=True,
-        text=True,
-        check=False,
+        f"MariaDB {program.version} could not make its data directory",
+        text="\n".join(script),
+        run_as=run_as,
+        directory=data.parent,
     )
-    if done.returncode:
-        raise TailraceError(
-            f"MariaDB {program.version} could not make its data directory",
-            " | ".join(done.stderr.strip().splitlines()[-5:]),
-        )
 
 
 def mariadb_program(version: str | None) -> Program:
@@ -132,7 +128,7 @@ def mariadb_program(version: str | None) -> Program:
     found = version_on_path("mariadbd", r"Ver (\d+\.\d+\.\d+)\S*MariaDB", version, seen)
     if found:
         usr = Path(found[0]).resolve().parents[1]
-        return Program([found[0], "--no-defaults", *as_root()], found[1], _share(usr))
+        return Program([found[0], "--no-defaults"], found[1], _share(usr))
     if not debian.available():
         seen.append("this machine has no apt-get with a Debian mirror")
         raise unavailable("MariaDB", "mariadbd", version, seen)
@@ -147,7 +143,7 @@ def mariadb_program(version: str | None) -> Program:
                 f"--lc-messages-dir={share}",
                 f"--character-sets-dir={share / 'charsets'}",
             ]
-            command = [*root.command("usr/sbin/mariadbd"), "--no-defaults", *as_root(), *paths]
+            command = [*root.command("usr/sbin/mariadbd"), "--no-defaults", *paths]
             return Program(command, root.version, share)
         seen.append(f"Debian's {suite} has another version")
     raise unavailable("MariaDB", "mariadbd", version, seen)

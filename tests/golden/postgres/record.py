@@ -98,7 +98,7 @@ WORK = (
 
 def main() -> None:
     with start_postgres("18", options={"max_prepared_transactions": "10"}) as server:
-        with Wire(server.host, server.port) as wire:
+        with Wire(server.host, server.port, server.password) as wire:
             for statement in filter(str.strip, SETUP.split(";\n")):
                 wire.rows(statement)
             catalog = {
@@ -115,7 +115,7 @@ def main() -> None:
         (HERE / "catalog.json").write_text(json.dumps(catalog, indent=1) + "\n")
         for name, (slot, options) in STREAMS.items():
             streamed = {"debug_logical_replication_streaming": "immediate"} if "streaming" in options else {}
-            with Wire(server.host, server.port, replication=True, settings=streamed) as wire:
+            with Wire(server.host, server.port, server.password, replication=True, settings=streamed) as wire:
                 (HERE / f"{name}.stream").write_bytes(wire.replicate(slot, "p", int(end or 0), **options))
 
 

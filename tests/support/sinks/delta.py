@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.config.sinks import DeltaSettings, WriteMode
-from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.verify.target import target_after
 from tests.support.sinks.case import Change, Row, SinkCase, as_change
 

@@ -11,7 +11,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from tailrace.config.sinks import IcebergSettings, WriteMode
-from tailrace.sinks.iceberg import iceberg_sink
+from tailrace.sinks.iceberg.sink import IcebergSink
 from tests.support.sinks.case import Change, Row, SinkCase, as_change
 from tests.support.sinks.delta import SYSTEM
 
@@ -23,7 +23,7 @@ def upsert(request: Any) -> SinkCase:
     def rows(name: str) -> list[Row]:
         return table_rows(path, name).to_pylist()
 
-    return SinkCase(lambda router: iceberg_sink(settings, router), rows=rows, takes_parts=True)
+    return SinkCase(lambda router: IcebergSink(settings, router), rows=rows, takes_parts=True)
 
 
 def changelog(request: Any) -> SinkCase:
@@ -37,7 +37,7 @@ def changelog(request: Any) -> SinkCase:
             found.append(as_change(row["_op"], columns, row["_before"]))
         return found
 
-    return SinkCase(lambda router: iceberg_sink(settings, router), changes=changes)
+    return SinkCase(lambda router: IcebergSink(settings, router), changes=changes)
 
 
 def table_rows(path: Any, name: str) -> pa.Table:

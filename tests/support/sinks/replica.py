@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.config.secret import Secret
 from tailrace.config.sinks import MySqlSettings, PostgresSettings, ReplicaTransaction
 from tailrace.sinks.replica.sink import ReplicaSink
 from tests.support.databases import named_rows
@@ -67,11 +68,13 @@ def replica_target(request: Any, product: str, transaction: ReplicaTransaction) 
         gone = "DROP DATABASE IF EXISTS tailrace", "DROP DATABASE IF EXISTS shop"
     server.execute(*gone)
     request.addfinalizer(lambda: server.execute(*gone))
+    password = Secret(server.password)
     if server.scheme == "postgresql":
         url = f"postgresql://{server.host}:{server.port}/postgres"
-        return Target(server, PostgresSettings(url, server.user, transaction=transaction), "public")
+        settings = PostgresSettings(url, server.user, password, transaction=transaction)
+        return Target(server, settings, "public")
     url = f"mysql://{server.host}:{server.port}"
-    settings = MySqlSettings(url, server.user, transaction=transaction, tls_mode="disabled")
+    settings = MySqlSettings(url, server.user, password, transaction=transaction, tls_mode="disabled")
     return Target(server, settings, "tailrace")
 
 

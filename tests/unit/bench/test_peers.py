@@ -58,14 +58,14 @@ def test_java_without_a_compiler_leaves_peers_out_and_says_so(monkeypatch, tmp_p
     java.write_text("#!/bin/sh\necho java.base\n", encoding="utf-8")
     java.chmod(0o755)
     monkeypatch.setattr(toolkit, "java", lambda: str(java))
-    monkeypatch.setattr(toolkit, "cached_jars", lambda *_: [])
+    monkeypatch.setattr(toolkit, "cached_jars", lambda *_, **__: [])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(toolkit.UnavailableError, match=r"no compiler.*JDK 17"):
         peers.DEBEZIUM.command()
 
 
 def test_jars_that_cannot_be_had_leave_a_peer_out(monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise ConfigError("jars could not be downloaded: a", "no way out", None)
 
     monkeypatch.setattr(toolkit, "cached_jars", fail)

@@ -39,9 +39,3 @@ What is appended is written by Python tasks as Parquet (`sinks.tables.parquet`) 
 without passing through the JVM. Where tasks cannot reach the table by a path (an object store), or its
 columns are mapped to other names, Spark writes: slower, with the same result.
 """
-
-from __future__ import annotations
-
-from tailrace.sinks.delta.sink import DeltaSink
-
-__all__ = ["DeltaSink"]

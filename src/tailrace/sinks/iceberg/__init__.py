@@ -20,25 +20,3 @@ much, one over neighbouring keys little.
 A commit that another writer was faster than is a TransientSinkError: the batch comes again. Files with
 delete files of another engine beside them are not rewritten but refused: what they delete would come back.
 """
-
-from __future__ import annotations
-
-from tailrace.config.sinks import IcebergSettings
-from tailrace.errors import ConfigError
-from tailrace.sinks.base import Sink
-from tailrace.sinks.route import Router
-
-
-def iceberg_sink(settings: IcebergSettings, router: Router) -> Sink:
-    """The Iceberg sink.
-
-    Raises:
-        ConfigError: pyiceberg is not installed.
-    """
-    try:
-        from tailrace.sinks.iceberg.sink import IcebergSink  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            "an Iceberg sink needs pyiceberg", str(error), "pip install 'tailrace[iceberg]'"
-        ) from error
-    return IcebergSink(settings, router)

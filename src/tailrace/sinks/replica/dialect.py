@@ -14,6 +14,7 @@ that is filled first (`stage`) and brought in later (`merge`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -174,6 +175,14 @@ def columns_of(verb: RowOperation, shape: TargetSchema) -> tuple[Column, ...]:
     return shape.key_columns if verb is RowOperation.DELETE else shape.columns
 
 
+#: What a source's hints call settings that a sink has too.
+_OPTION = re.compile(r"\b(tls[A-Z]\w+|allow[A-Z]\w+|serverPublicKeyFile)\b")
+
+
+def _as_setting(found: re.Match[str]) -> str:
+    return "sink." + re.sub(r"[A-Z]", lambda m: "-" + m[0].lower(), found[0])
+
+
 def as_sink_error(error: TailraceError, doing: str, grants: str) -> TailraceError:
     """A source's connection error as one of a sink: sources know best what a server's numbers mean.
 
@@ -187,5 +196,5 @@ def as_sink_error(error: TailraceError, doing: str, grants: str) -> TailraceErro
     detail = error.detail
     if error.retryable:
         return TransientSinkError(error.message, detail, error.hint)
-    hint = error.hint and (grants if "GRANT" in error.hint else error.hint)
+    hint = error.hint and (grants if "GRANT" in error.hint else _OPTION.sub(_as_setting, error.hint))
     return SinkError(error.message or f"{doing} failed", detail, hint)

@@ -29,6 +29,7 @@ from tailrace.errors import TransientSinkError
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.replica.dialect import Dialect, TableName, WriteSession
 from tailrace.sinks.replica.target_schema import TargetSchema
+from tailrace.sources.network import sensible
 
 NEVER = -1
 
@@ -137,17 +138,18 @@ class Ledger:
             f" WHERE target IN ({self._listed(targets)}) ORDER BY target"
         )
         found = session.run(self.dialect.hold(sql, shared=False) if hold else sql)
-        return {
-            str(row[0]): Entry(
-                str(row[0]),
-                str(row[1]),
-                TargetSchema.from_json(str(row[0]), str(row[2])),
-                int(row[3]),
-                int(row[4]),
-                str(row[5]),
-            )
-            for row in found
-        }
+        with sensible("what is noted of its tables"):
+            return {
+                str(row[0]): Entry(
+                    str(row[0]),
+                    str(row[1]),
+                    TargetSchema.from_json(str(row[0]), str(row[2])),
+                    int(row[3]),
+                    int(row[4]),
+                    str(row[5]),
+                )
+                for row in found
+            }
 
     def own(self, session: WriteSession, target: str, stream: StreamId, shape: TargetSchema) -> None:
         """Note that a target is the stream's."""

@@ -21,10 +21,10 @@ from typing import Any
 
 import pyarrow as pa
 import pymysql
-from pymysql.connections import Connection
-from pymysql.constants import COMMAND, CR
+from pymysql.constants import COMMAND
 
 from tailrace.config.sinks import MySqlSettings
+from tailrace.errors import DecodeError, SourceError
 from tailrace.kernels import lines
 from tailrace.model.table import Column
 from tailrace.model.types import Kind
@@ -39,7 +39,8 @@ from tailrace.sinks.replica.dialect import (
 from tailrace.sinks.replica.encode import encode_table
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.replica.written import as_bytes, as_json
-from tailrace.sources.mysql.connection import is_encrypted, is_mariadb, keep_alive, tls_context, translate
+from tailrace.sources.mysql.connection import is_mariadb, log_in, translate
+from tailrace.sources.mysql.driver import BoundedConnection
 
 #: Strict, but for dates that are none, which the source may have, and for 0 in columns that count up.
 _SET_UP = (
@@ -51,7 +52,8 @@ _SET_UP = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
 _GRANTS = (
-    "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, CREATE TEMPORARY TABLES ON *.* TO <user>"
+    "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, CREATE TEMPORARY TABLES ON <database>.* TO "
+    "<user>; -- for the database of each target table, and that of Tailrace's notes"
 )
 #: Why a value is not taken, by error number. Numbers of 4000 and more are MariaDB's.
 _REFUSALS = {
@@ -89,23 +91,32 @@ _REFUSALS = {
 _DUPLICATE = 1062
 
 
-class LoadingConnection(Connection):
-    """PyMySQL's connection, that loads from memory."""
+#: What LOAD DATA LOCAL calls the rows that a connection offers.
+_ROWS = "rows"
+
+
+class LoadingConnection(BoundedConnection):
+    """A connection that loads from memory."""
 
     def load(self, sql: str, pieces: Iterable[memoryview]) -> tuple[int, int]:
         """Give `pieces` to a LOAD DATA LOCAL statement; rows that it read, and how often it warned."""
-        self._execute_command(COMMAND.COM_QUERY, sql.encode())  # type: ignore[attr-defined]
-        asked = self._read_packet()  # type: ignore[no-untyped-call]
+        with self.offering(_ROWS.encode()):
+            self.command(COMMAND.COM_QUERY, sql.encode())
+            asked = self.next_packet()
         if not asked.is_load_local_packet():
-            raise pymysql.err.InternalError("the server did not ask for the rows")
+            raise pymysql.err.InternalError(0, "the server did not ask for the rows")
         try:
             for piece in pieces:
                 self.write_packet(piece)
         finally:
             self.write_packet(b"")
-        done = self._read_packet()  # type: ignore[no-untyped-call]
+        done = self.next_packet()
         # Records: 1000  Deleted: 0  Skipped: 0  Warnings: 0
-        read, _, skipped, warned = (int(n) for n in re.findall(rb": +(\d+)", done.get_all_data()))
+        counts = [int(n) for n in re.findall(rb": +(\d{1,20})(?!\d)", done.get_all_data())]
+        if len(counts) != 4:
+            self.break_off()
+            raise DecodeError("the server's answer to LOAD DATA does not count the rows")
+        read, _, skipped, warned = counts
         return read - skipped, warned
 
 
@@ -114,47 +125,22 @@ def connect(settings: MySqlSettings) -> LoadingConnection:
 
     Raises:
         TransientSinkError: nobody answers.
-        SinkError: the server refuses the user.
+        SinkError: the server refuses the user, or is not to be trusted.
     """
-    _, host, port, _ = settings.address
-    doing = f"connecting to `{host}:{port}` as `{settings.user}` to write"
-    context = tls_context(settings.tls)
+    server = settings.server
+    doing = f"connecting to `{server.host}:{server.port}` as `{server.user}` to write"
     try:
-        try:
-            connection = _open(settings, context)
-        except pymysql.err.OperationalError as error:
-            if settings.tls_mode != "preferred" or error.args[0] != CR.CR_SSL_CONNECTION_ERROR:
-                raise
-            connection = _open(settings, None)
-        if settings.tls_mode not in ("disabled", "preferred") and not is_encrypted(connection):
-            connection.close()
-            raise pymysql.err.OperationalError(CR.CR_SSL_CONNECTION_ERROR, "TLS is not supported")
-        keep_alive(connection)
-        with connection.cursor() as cursor:
-            for statement in _SET_UP:
-                cursor.execute(statement)
-            if is_mariadb(connection):
-                cursor.execute("SET SESSION max_statement_time = 0")
-    except (pymysql.err.MySQLError, OSError) as error:
-        raise as_sink_error(translate(error, doing), doing, _GRANTS) from error
-    return connection
+        return log_in(LoadingConnection(server, doing, _set_up, loads=True))
+    except SourceError as error:
+        raise as_sink_error(error, doing, _GRANTS) from error
 
 
-def _open(settings: MySqlSettings, context: Any) -> LoadingConnection:
-    _, host, port, _ = settings.address
-    return LoadingConnection(
-        host=host,
-        port=port,
-        user=settings.user,
-        password=settings.password.resolve().encode(),  # bytes: else PyMySQL encodes latin1
-        charset="utf8mb4",
-        autocommit=True,
-        local_infile=True,
-        connect_timeout=10,
-        program_name="tailrace",
-        ssl=context,
-        ssl_disabled=context is None,
-    )
+def _set_up(connection: BoundedConnection) -> None:
+    with connection.cursor() as cursor:
+        for statement in _SET_UP:
+            cursor.execute(statement)
+        if is_mariadb(connection):
+            cursor.execute("SET SESSION max_statement_time = 0")
 
 
 class MySqlWriteSession:
@@ -178,7 +164,7 @@ class MySqlWriteSession:
             with self._connection.cursor() as cursor:
                 cursor.execute(sql)
                 return list(cursor.fetchall())
-        except (pymysql.err.MySQLError, OSError) as error:
+        except (pymysql.err.MySQLError, OSError, SourceError) as error:
             raise self._failure(error) from error
 
     def columns(self, place: TableName) -> list[str]:
@@ -248,7 +234,7 @@ class MySqlWriteSession:
 
     def close(self) -> None:
         """See `Session.close`."""
-        self._connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
+        self._connection.break_off()
 
     def _make(
         self, create: str, name: TableName, verb: RowOperation, place: TableName, shape: TargetSchema
@@ -277,8 +263,8 @@ class MySqlWriteSession:
                 head = f"{insert} INTO {table} ({listed}) VALUES "
                 for piece in encode_table(rows, writers, written, style=lines.TUPLES):
                     with self._connection.cursor() as cursor:
-                        cursor.execute(head.encode() + bytes(piece))  # type: ignore[call-overload]
-        except (pymysql.err.MySQLError, OSError) as error:
+                        cursor.execute(head.encode() + bytes(piece))
+        except (pymysql.err.MySQLError, OSError, SourceError) as error:
             raise self._failure(error) from error
 
     def _load(self, table: str, verb: RowOperation, columns: Sequence[Column]) -> str:
@@ -293,7 +279,7 @@ class MySqlWriteSession:
         set_ = f" SET {', '.join(converted)}" if converted else ""
         replace_ = " REPLACE" if verb is RowOperation.UPSERT else ""
         return (
-            f"LOAD DATA LOCAL INFILE 'rows'{replace_} INTO TABLE {table} CHARACTER SET binary"
+            f"LOAD DATA LOCAL INFILE '{_ROWS}'{replace_} INTO TABLE {table} CHARACTER SET binary"
             r" FIELDS TERMINATED BY '\t' ESCAPED BY '\\' LINES TERMINATED BY '\n'"
             f" ({', '.join(listed)}){set_}"
         )

@@ -103,7 +103,7 @@ class PostgresDialect:
         # CREATE SCHEMA IF NOT EXISTS wants the right to make one even where it is there
         found = f"SELECT FROM pg_catalog.pg_namespace WHERE nspname = {self.literal(schema)}"
         make = f"IF NOT EXISTS ({found}) THEN CREATE SCHEMA {self.quote(schema)}; END IF;"
-        return [f"DO $$ BEGIN {make} END $$"]
+        return [f"DO {self.literal(f'BEGIN {make} END')}"]
 
     def create(self, place: TableName, shape: TargetSchema) -> list[str]:
         """See `Dialect.create`."""

@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 from pg8000.exceptions import DatabaseError, InterfaceError
 
-from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import PostgresSettings
 from tailrace.errors import SourceError
 from tailrace.model.table import Column
@@ -62,11 +61,8 @@ def connect(settings: PostgresSettings) -> server.Connection:
         TransientSinkError: nobody answers.
         SinkError: the server refuses the user.
     """
-    scheme, host, port, database = settings.address
-    options = SourceOptions(
-        scheme, host, port, database, settings.user, (), password=settings.password, tls=settings.tls
-    )
-    doing = f"connecting to `{host}:{port}` as `{settings.user}` to write"
+    options = settings.server
+    doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` to write"
     try:
         connection = server.connect(options, purpose="writing")
         # what a dead task still holds is waited for a minute
@@ -93,7 +89,7 @@ class PostgresWriteSession:
         """See `Session.run`."""
         try:
             return [tuple(row) for row in self._connection.rows(sql)]
-        except (DatabaseError, InterfaceError, OSError) as error:
+        except (DatabaseError, InterfaceError, OSError, SourceError) as error:
             raise _failure(error) from error
 
     def columns(self, place: TableName) -> list[str]:
@@ -142,11 +138,8 @@ class PostgresWriteSession:
         writers = [self._dialect.writer(c) for c in columns]
         pieces = encode_table(rows, writers, lambda i, array: self._as_written(array, columns[i]))
         try:
-            # one of the connection's own calls would do, if it took the pieces
-            self._connection._core.execute_unnamed(  # noqa: SLF001
-                f"COPY {self._dialect.name(name)} ({listed}) FROM STDIN", stream=pieces
-            )
-        except (DatabaseError, InterfaceError, OSError) as error:
+            self._connection.copy_in(f"COPY {self._dialect.name(name)} ({listed}) FROM STDIN", pieces)
+        except (DatabaseError, InterfaceError, OSError, SourceError) as error:
             raise _failure(error) from error
 
     def merge(self, name: TableName, verb: RowOperation, place: TableName, shape: TargetSchema) -> None:

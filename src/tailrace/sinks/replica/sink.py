@@ -28,7 +28,6 @@ import json
 import logging
 import uuid
 from collections.abc import Iterable
-from importlib.util import find_spec
 
 from tailrace.config.sinks import (
     ExistingTables,
@@ -36,7 +35,8 @@ from tailrace.config.sinks import (
     PostgresSettings,
     ReplicaTransaction,
 )
-from tailrace.errors import ConfigError, StateError
+from tailrace.errors import StateError
+from tailrace.extras import require
 from tailrace.failpoints import failpoint
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.replica.dialect import Dialect, RefusalError, RowOperation, TableName, WriteSession
@@ -289,12 +289,7 @@ def open_dialect(settings: MySqlSettings | PostgresSettings, source: str) -> Dia
     """
     if isinstance(settings, MySqlSettings):
         return MySqlDialect.open(settings)
-    if find_spec("pg8000") is None:
-        raise ConfigError(
-            "pg8000 is not installed",
-            "a sink of type postgresql needs it",
-            "pip install 'tailrace[postgres]'",
-        )
+    require(settings.extra, f"sink `{settings.type}`")
     from tailrace.sinks.replica.postgres import PostgresDialect  # noqa: PLC0415 - an extra
 
     return PostgresDialect.open(settings, source)

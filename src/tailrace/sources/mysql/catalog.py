@@ -24,7 +24,9 @@ from pymysql.cursors import DictCursor
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import Kind
+from tailrace.sources import network
 from tailrace.sources.mysql.connection import is_mariadb, translate
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.native import column_type
 
 KeyKind = Literal["primary", "unique", "none"]
@@ -69,8 +71,9 @@ class CatalogTable:
     key_kind: KeyKind
 
 
+@network.sensible("the catalog")
 def tables(
-    connection: pymysql.Connection[Any],
+    connection: BoundedConnection,
     captures: Callable[[str], bool],
     zero_dates: Callable[[str], str | None] = lambda _: None,
 ) -> list[CatalogTable]:

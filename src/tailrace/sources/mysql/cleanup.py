@@ -5,6 +5,6 @@ from __future__ import annotations
 from tailrace.config.options import SourceOptions
 
 
-def drop(options: SourceOptions) -> list[str]:  # noqa: ARG001
+def drop(options: SourceOptions, *, unmarked: bool = False) -> list[str]:  # noqa: ARG001
     """A line for each thing removed: none was made."""
     return []

@@ -16,9 +16,9 @@ the statement, and with it keys).
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ import pymysql
 from pymysql.constants import CR
 from pymysql.constants import ER as _ER
 
-from tailrace.config.options import SourceOptions, TlsOptions
+from tailrace.config.options import SourceOptions
 from tailrace.errors import (
     SchemaMismatchError,
     ServerChangedError,
@@ -37,18 +37,25 @@ from tailrace.errors import (
     TransientSourceError,
 )
 from tailrace.sources import network
+from tailrace.sources.mysql.driver import BoundedConnection
 
 T = TypeVar("T")
+B = TypeVar("B", bound=BoundedConnection)
 
 #: What a MariaDB server's identity begins with, where MySQL has a uuid.
 MARIADB = "mariadb"
 
 #: What the capturing user needs. Named in hints.
-GRANTS = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
+GRANTS = (
+    "GRANT SELECT ON <database>.* TO <user>; GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO <user>"
+)
 
 #: A reader may rest for long between two packets: Spark decides when it reads on.
 _SESSION_TIMEOUT_S = 86_400
 
+#: A server's text is at most half as long.
+_LONGEST_TEXT = 1_000
+_PACKET_TOO_LARGE = 1153
 #: No room on the disk; for a table.
 _DISK_FULL = (1021, 1114)
 #: Passes, mostly without anybody mending anything. Numbers without a name in PyMySQL: 3169 session killed,
@@ -120,7 +127,7 @@ _TEXT_IS_SAFE = (
 )
 
 
-def connect(options: SourceOptions, *, purpose: str) -> pymysql.Connection[Any]:
+def connect(options: SourceOptions, *, purpose: str) -> BoundedConnection:
     """A new connection with the session every reader expects.
 
     Args:
@@ -133,69 +140,65 @@ def connect(options: SourceOptions, *, purpose: str) -> pymysql.Connection[Any]:
     Raises:
         TransientSourceError: nobody answers, or the server takes no more connections.
         SourceError: the server refuses the user, or TLS cannot be had as demanded.
-        ConfigError: the password or a TLS file is not where it should be.
+        DecodeError: what answers breaks the protocol.
+        ConfigError: the password, a key or a TLS file is not where it should be.
     """
     doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
-    context = tls_context(options.tls)
-    password = options.password.resolve()
+    return log_in(BoundedConnection(options, doing, _set_up, sql_mode=""))
+
+
+def log_in(connection: B) -> B:
+    """`connection`, signed on.
+
+    Raises:
+        TransientSourceError: nobody answers, or the server takes no more connections.
+        SourceError: the server refuses the user, TLS cannot be had as demanded, the server is none, or wants
+            the password in a form that is not safe.
+        DecodeError: the server breaks the protocol.
+    """
     try:
-        try:
-            connection = _open(options, password, context)
-        except pymysql.err.OperationalError as error:
-            if options.tls.mode != "preferred" or error.args[0] != CR.CR_SSL_CONNECTION_ERROR:
-                raise
-            connection = _open(options, password, None)
-        if options.tls.mode not in ("disabled", "preferred") and not is_encrypted(connection):
-            connection.close()
-            raise pymysql.err.OperationalError(CR.CR_SSL_CONNECTION_ERROR, "TLS is not supported")
-        _set_up(connection)
+        connection.connect()
     except (pymysql.err.MySQLError, OSError) as error:
-        raise translate(error, doing) from error
+        raise translate(error, connection.doing) from error
     return connection
 
 
-def is_encrypted(connection: pymysql.Connection[Any]) -> bool:
+def is_encrypted(connection: BoundedConnection) -> bool:
     """Whether the connection runs over TLS."""
-    return isinstance(raw_socket(connection), ssl.SSLSocket)
+    return connection.is_encrypted
 
 
-def raw_socket(connection: pymysql.Connection[Any]) -> socket.socket:
+def raw_socket(connection: BoundedConnection) -> socket.socket:
     """The connection's socket (TLS or plain), for those who speak the protocol on it themselves.
 
-    Between two commands nothing of the server's answer is left in PyMySQL's own read buffer, as the
-    server speaks only when asked: bytes may be read from the socket directly until the answer has ended.
+    Between two commands nothing of the server's answer is left in the driver's own read buffer, as the
+    server speaks only when asked: bytes may be read from the socket directly until the answer has ended. It
+    has no time limit.
 
     Raises:
         TransientSourceError: the connection is closed.
     """
-    found: socket.socket | None = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001
+    found: socket.socket | None = connection.socket
     if found is None:
         raise TransientSourceError("the connection to the server is closed")
+    found.settimeout(None)
     return found
 
 
-def _open(options: SourceOptions, password: str, context: ssl.SSLContext | None) -> pymysql.Connection[Any]:
-    return pymysql.connect(
-        host=options.host,
-        port=options.port,
-        user=options.user,
-        password=password.encode(),  # bytes: else PyMySQL encodes latin1
-        charset="utf8mb4",
-        sql_mode="",
-        autocommit=True,
-        connect_timeout=max(1, -(-options.connect_timeout_ms // 1000)),
-        program_name="tailrace",
-        ssl=context,
-        ssl_disabled=context is None,
-    )
+def wake(connection: BoundedConnection) -> None:
+    """End what another thread waits for on this connection."""
+    found: socket.socket | None = connection.socket
+    if found is not None:
+        with contextlib.suppress(OSError):  # it is closed already
+            found.shutdown(socket.SHUT_RDWR)
 
 
-def break_off(connection: pymysql.Connection[Any]) -> None:
+def break_off(connection: BoundedConnection) -> None:
     """Close a connection at once, whatever the server is sending."""
-    connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
+    connection.break_off()
 
 
-def reconnect(connection: pymysql.Connection[Any]) -> None:
+def reconnect(connection: BoundedConnection) -> None:
     """Break a connection off, whatever the server is sending, and make it anew.
 
     For a result that is not wanted to its end: the server notices and ends the statement.
@@ -204,21 +207,14 @@ def reconnect(connection: pymysql.Connection[Any]) -> None:
         TransientSourceError: the server cannot be reached any more; the connection stays closed.
         SourceError: the server refuses the user by now.
     """
+    connection.break_off()
     try:
-        break_off(connection)
         connection.connect()
-        _set_up(connection)
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, "connecting to the server again") from error
 
 
-def keep_alive(connection: pymysql.Connection[Any]) -> None:
-    """A server that vanished without a word is noticed after two minutes instead of two hours."""
-    network.keep_alive(raw_socket(connection))
-
-
-def _set_up(connection: pymysql.Connection[Any]) -> None:
-    keep_alive(connection)
+def _set_up(connection: BoundedConnection) -> None:
     # MariaDB calls it so, in seconds; MySQL in milliseconds
     limit = "max_statement_time" if is_mariadb(connection) else "max_execution_time"
     with connection.cursor() as cursor:
@@ -231,15 +227,9 @@ def _set_up(connection: pymysql.Connection[Any]) -> None:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
-def is_mariadb(connection: pymysql.Connection[Any]) -> bool:
+def is_mariadb(connection: BoundedConnection) -> bool:
     """Whether MariaDB is at the other end, by its greeting."""
-    return "mariadb" in str(connection.server_version).lower()  # type: ignore[attr-defined]
-
-
-def tls_context(tls: TlsOptions) -> ssl.SSLContext | None:
-    """What `tls` asks for, None for no TLS. Raises ConfigError if a file cannot be read."""
-    # PyMySQL does the same: certificates that MySQL makes for itself are not strict X.509
-    return network.tls_context(tls, strict_x509=False)
+    return "mariadb" in str(connection.server_version).lower()
 
 
 def translate(error: Exception, doing: str) -> TailraceError:
@@ -259,7 +249,7 @@ def translate(error: Exception, doing: str) -> TailraceError:
     if isinstance(cause, OSError):
         return network.socket_failure(cause, doing)
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    text = str(error.args[1]) if len(error.args) > 1 else ""
+    text = str(error.args[1])[:_LONGEST_TEXT] if len(error.args) > 1 else ""
     if isinstance(error, pymysql.err.InterfaceError):  # PyMySQL's word for a closed connection
         return TransientSourceError(f"{doing} failed: the connection is closed")
     detail = f"server error {number}" if number else type(error).__name__
@@ -273,18 +263,18 @@ def translate(error: Exception, doing: str) -> TailraceError:
         return SourceError(
             f"{doing} failed: the server refuses the user or the password",
             detail,
-            f"check user and password; the user needs: GRANT {GRANTS} ON *.* TO <user>",
+            f"check user and password; the user needs: {GRANTS}",
         )
     if number in _MISSING_PRIVILEGE:
-        return SourceError(
-            f"{doing} failed: a privilege is missing", detail, f"GRANT {_missing(text)} TO <user>"
-        )
+        return SourceError(f"{doing} failed: a privilege is missing", detail, _missing(text))
     if number == CR.CR_SSL_CONNECTION_ERROR:
         return SourceError(
             f"{doing} failed: the server offers no TLS",
             detail,
             "give the server a certificate, or set tlsMode to preferred or disabled",
         )
+    if number == _PACKET_TOO_LARGE:
+        return too_long(doing, detail)
     if number == _ER.HOST_IS_BLOCKED:
         return SourceError(
             f"{doing} failed: the server blocks this host",
@@ -292,6 +282,15 @@ def translate(error: Exception, doing: str) -> TailraceError:
             "TRUNCATE TABLE performance_schema.host_cache",
         )
     return SourceError(f"{doing} failed", detail)
+
+
+def too_long(doing: str, detail: str) -> SourceError:
+    """That a statement is longer than the server takes."""
+    return SourceError(
+        f"{doing} failed: the server takes no statement as long as this one",
+        detail,
+        "SET PERSIST max_allowed_packet = 67108864; -- MariaDB: SET GLOBAL, and in my.cnf",
+    )
 
 
 def _why_transient(number: int) -> str:
@@ -307,12 +306,12 @@ def _why_transient(number: int) -> str:
 
 
 def _missing(text: str) -> str:
-    """The privilege and its scope, from the server's text where it names one."""
+    """The statement that grants what is missing, from the server's text where that names it."""
     if needed := re.search(r"\(at least one of\) the (.+?) privilege", text):
-        return f"{needed[1].split(' OR ')[-1].split(',')[-1].strip()} ON *.*"
+        return f"GRANT {needed[1].split(' OR ')[-1].split(',')[-1].strip()} ON *.* TO <user>"
     if denied := re.match(r"([A-Z][A-Z ,]*?) command denied to user .* for (?:table|column) ", text):
-        return f"{denied[1]} ON *.*"
-    return f"{GRANTS} ON *.*"
+        return f"GRANT {denied[1]} ON <database>.* TO <user>"
+    return GRANTS
 
 
 def retrying(
@@ -334,7 +333,7 @@ def retrying(
     )
 
 
-class ReconnectingConnection(network.Reconnecting["pymysql.Connection[Any]"]):
+class ReconnectingConnection(network.Reconnecting[BoundedConnection]):
     """One connection, made when it is first needed and made anew when it was lost.
 
     Args:
@@ -381,7 +380,8 @@ def server_changed(options: SourceOptions, wanted: str, found: str) -> ServerCha
     )
 
 
-def server_facts(connection: pymysql.Connection[Any]) -> Server:
+@network.sensible("what it is")
+def server_facts(connection: BoundedConnection) -> Server:
     """What the server at the other end is.
 
     Raises:

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
@@ -22,6 +21,7 @@ from tailrace.sources.mysql.binlog.failover import Places
 from tailrace.sources.mysql.binlog.held import unpack_blocks
 from tailrace.sources.mysql.binlog.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, server_changed
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.snapshot import keys as key_sql
 from tailrace.sources.mysql.snapshot.select import select_pages
@@ -157,10 +157,10 @@ class MySqlSession:
         """Drop the connection."""
         self._asking.close()
 
-    def _run(self, operation: Callable[[pymysql.Connection[Any]], T], doing: str) -> T:
-        def on_the_same_server(connection: pymysql.Connection[Any]) -> T:
+    def _run(self, operation: Callable[[BoundedConnection], T], doing: str) -> T:
+        def on_the_same_server(connection: BoundedConnection) -> T:
             result = operation(connection)
-            thread = connection.thread_id()  # type: ignore[no-untyped-call]
+            thread = connection.thread_id()
             if thread != self._thread:  # made anew, by us or by who read from it
                 self._places.require_same(connection)
                 self._thread = thread
@@ -176,9 +176,9 @@ class _Reading:
         self._split = split
         self._table = split.table
         self._after = split.after
-        self._pages: tuple[pymysql.Connection[Any], Iterator[Page]] | None = None
+        self._pages: tuple[BoundedConnection, Iterator[Page]] | None = None
 
-    def next_page(self, connection: pymysql.Connection[Any]) -> Page:
+    def next_page(self, connection: BoundedConnection) -> Page:
         if self._pages is None or self._pages[0] is not connection:
             split = self._split
             pages = select_pages(connection, self._table, self._after, split.upto, split.page_rows)
@@ -200,7 +200,7 @@ class _Reading:
         self._table, self._pages = altered, None
 
 
-def _altered(connection: pymysql.Connection[Any], planned: TableSchema) -> TableSchema | None:
+def _altered(connection: BoundedConnection, planned: TableSchema) -> TableSchema | None:
     """What is left of `planned` in the catalog: its columns that still exist; None: the table does not."""
     zero_dates = {f"{planned.id}.{c.name}": c.type.zero_dates for c in planned.columns}
     found = catalog.tables(connection, lambda name: name == str(planned.id), zero_dates.get)

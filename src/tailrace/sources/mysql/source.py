@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import pymysql
-
 from tailrace.config.options import SourceOptions
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
@@ -21,6 +19,7 @@ from tailrace.sources.mysql.binlog.held import pack_blocks
 from tailrace.sources.mysql.binlog.starting import log_end_position, starting_position
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.snapshot import keys
 from tailrace.sources.mysql.wire.transactions import DdlStatement
@@ -125,7 +124,7 @@ class MySqlSource:
             self._planning.close()
             self._ending.close()
 
-    def _run(self, operation: Callable[[pymysql.Connection[Any]], T], doing: str) -> T:
+    def _run(self, operation: Callable[[BoundedConnection], T], doing: str) -> T:
         with self._lock:
             return self._planning.run(operation, doing)
 

@@ -22,6 +22,7 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.model.table import Column, TableId, TableSchema
+from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, translate
 from tailrace.sources.postgres.literal import identifier
 from tailrace.sources.postgres.replication import publication
@@ -120,6 +121,7 @@ def tables(
         raise translate(error, "reading the catalog") from error
 
 
+@network.sensible("the catalog")
 def captured(
     connection: Connection, options: SourceOptions, only: TableId | None = None
 ) -> list[CatalogTable]:
@@ -130,6 +132,7 @@ def captured(
     return tables(connection, captures, published, options.is_text)
 
 
+@network.sensible("types")
 def types(connection: Connection, captures: Callable[[str], bool]) -> PostgresTypes:
     """The types of the captured tables' columns. Raises pg8000's errors."""
     return _types(

@@ -1,8 +1,8 @@
 """Connections to PostgreSQL: TLS, session set-up, errors told apart, retries.
 
-pg8000 signs on (SCRAM) and asks; rows in bulk and the log are read from its socket directly. Every connection
-of Tailrace is made by `connect`: each reads under the same settings (`types.SESSION_SETTINGS`, without any
-time limit that a server set for impatient applications), be it an ordinary one or a walsender.
+pg8000 (see `driver`) signs on and asks; rows in bulk and the log are read from its socket directly. Every
+connection of Tailrace is made by `connect`: each reads under the same settings (`types.SESSION_SETTINGS`,
+without any time limit that a server set for impatient applications), be it an ordinary one or a walsender.
 
 Errors are told apart by SQLSTATE, never by text. `translate` is the one place that does so:
 
@@ -16,24 +16,28 @@ The server's text is shown only for states whose text is known to quote no value
 from __future__ import annotations
 
 import contextlib
+import re
+import select
 import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from pg8000.core import CoreConnection
 from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import (
+    DecodeError,
     SchemaMismatchError,
     SourceError,
     TailraceError,
     TransientSourceError,
 )
 from tailrace.sources import network
+from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, Deadline
+from tailrace.sources.postgres.driver import BoundedCore, no_server
 from tailrace.sources.postgres.types import SESSION_SETTINGS
 
 T = TypeVar("T")
@@ -47,6 +51,7 @@ _NO_LIMITS = (
     "-c default_transaction_isolation=read\\ committed"
 )
 
+_LONGEST_TEXT = 1_000
 #: Classes and states that pass without anybody mending anything.
 _TRANSIENT = ("08", "40", "57P", "53100", "53300", "57014", "55006", "55P03", "25P03", "72000")
 #: The table is not what it was.
@@ -64,28 +69,67 @@ class Connection:
     Args:
         core: pg8000's side of it.
         sock: its socket, TLS or plain.
+        timeout_s: how long an answer may take.
     """
 
-    def __init__(self, core: CoreConnection, sock: socket.socket) -> None:
+    def __init__(self, core: BoundedCore, sock: socket.socket, timeout_s: float) -> None:
         self._core = core
+        self._timeout_s = timeout_s
+        self._deadline = Deadline(timeout_s)
         self.socket = sock
         self.is_open = True
 
     def rows(self, sql: str, *values: Any) -> list[list[Any]]:
         """The rows of a statement with `$1`... for `values`; a walsender takes none.
 
-        Raises:
-            TailraceError: see `translate`. A connection that was lost is closed by then.
+        Raises pg8000's errors and ours. After all but the server's own refusal the connection is closed.
         """
+        if values:
+            return self._run(lambda: self._core.execute_unnamed(sql, values), self._timeout_s)
+        return self._run(lambda: self._core.execute_simple(sql), self._timeout_s)
+
+    def wait_for(self, sql: str) -> list[list[Any]]:
+        """As `rows`, of a statement that may wait for others for as long as they take. Raises the same."""
+        return self._run(lambda: self._core.execute_simple(sql), None)
+
+    def copy_in(self, sql: str, pieces: Iterable[memoryview]) -> None:
+        """Give `pieces` to a COPY ... FROM STDIN. Raises as `rows`."""
+        failures: list[BaseException] = []
+
+        def given() -> Iterator[memoryview]:
+            try:
+                yield from pieces
+            except BaseException as error:
+                failures.append(error)
+                raise
+
         try:
-            if values:
-                return self._core.execute_unnamed(sql, values).rows or []
-            return self._core.execute_simple(sql).rows or []
+            self._run(
+                lambda: self._core.execute_unnamed(sql, stream=given()), self._timeout_s, copies_in=True
+            )
+        except DecodeError:
+            if failures:  # ours, and not the server's
+                raise failures[0] from None
+            raise
+
+    def limit_whole(self, seconds: float) -> None:
+        """From now on all answers together must come within this time."""
+        self._core.whole = Deadline(seconds)
+
+    def _run(
+        self, run: Callable[[], Any], seconds: float | None, *, copies_in: bool = False
+    ) -> list[list[Any]]:
+        try:
+            rows: list[list[Any]] | None = self._core.execute(run, seconds, copies_in=copies_in).rows
         except DatabaseError:
             raise
-        except (InterfaceError, OSError):
+        except BaseException:
             self.break_off()
             raise
+        finally:
+            if self.is_open:
+                self.socket.settimeout(None)  # for those who read from it themselves
+        return rows or []
 
     def value(self, sql: str, *values: Any) -> Any:
         """The first column of the first row, None without a row."""
@@ -102,14 +146,20 @@ class Connection:
         Raises pg8000's errors.
         """
         body = sql.encode() + b"\0"
+        self._deadline = Deadline(self._timeout_s)
+        self.socket.settimeout(self._deadline.left())
         self.socket.sendall(b"Q" + _LENGTH.pack(len(body) + 4) + body)
         while True:
             kind, payload = self._message()
             if kind in b"HW":
+                self.socket.settimeout(None)
                 return
             if kind == b"E":
                 self.end_copy(b"")
                 raise DatabaseError(error_fields(payload))
+            if kind not in b"NSA":
+                self.break_off()
+                raise DecodeError("the server does not begin the stream", f"a message of type {kind!r}")
 
     def end_copy(self, rest: bytes) -> None:
         """Read the answer to its end, after which the connection is free for other use.
@@ -120,13 +170,20 @@ class Connection:
         Raises pg8000's errors: also what the server says of why it ended the stream.
         """
         failure: DatabaseError | None = None
+        left = LOGIN_BYTES
+        self._deadline = Deadline(self._timeout_s)
         while True:
             kind, payload = self._message(rest)
             rest = rest[5 + len(payload) :]
+            left -= 5 + len(payload)
             if kind == b"E":
                 failure = DatabaseError(error_fields(payload))
             if kind == b"Z":
+                self.socket.settimeout(None)
                 break
+            if kind not in b"cCENSA" or left < 0:
+                self.break_off()
+                raise DecodeError("the server does not end the stream", f"a message of type {kind!r}")
         if failure is not None:
             raise failure
 
@@ -135,13 +192,24 @@ class Connection:
         head = held[:5]
         head += self._exactly(5 - len(head))
         size = _LENGTH.unpack_from(head, 1)[0] - 4
+        if not 0 <= size <= LOGIN_PACKET:
+            self.break_off()
+            raise DecodeError(
+                "what the server sent is no message of its own",
+                f"type {head[:1]!r}, length {size + 4}, where a stream begins or ends",
+            )
         payload = held[5 : 5 + size]
         return head[:1], payload + self._exactly(size - len(payload))
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            piece = self.socket.recv(size - len(data))
+            try:
+                self.socket.settimeout(self._deadline.left())
+                piece = self.socket.recv(size - len(data))
+            except OSError:
+                self.break_off()
+                raise
             if not piece:
                 self.break_off()
                 raise InterfaceError("the server has closed the connection")
@@ -156,7 +224,11 @@ class Connection:
     @property
     def version(self) -> int:
         """The server's major version, e.g. 16."""
-        return int(self._core.parameter_statuses["server_version"].split(".")[0].split()[0])
+        found = self.parameter("server_version")
+        match = re.match(r"\d{1,4}", found)
+        if match is None:
+            raise SourceError("the server's version is not understood", f"server_version is {found[:100]!a}")
+        return int(match[0])
 
     def parameter(self, name: str) -> str:
         """A parameter that the server reported, "" if it did not."""
@@ -197,22 +269,22 @@ def connect(options: SourceOptions, *, purpose: str, replication: bool = False) 
 
     Raises:
         TransientSourceError: nobody answers, or the server takes no more connections.
-        SourceError: the server refuses the user, or TLS cannot be had as demanded.
+        SourceError: the server refuses the user, TLS cannot be had as demanded, the server is none, or wants
+            the password in a form that is not safe.
+        DecodeError: what answers breaks the protocol.
         ConfigError: the password or a TLS file is not where it should be.
     """
     doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
     context = network.tls_context(options.tls)
-    password = options.password.resolve()
+    deadline = Deadline(options.connect_timeout_ms / 1000)
     sock: socket.socket | None = None
     try:
-        sock = _open_socket(options, context, doing)
-        core = CoreConnection(
-            options.user,
-            database=options.database,
-            password=password,
-            sock=sock,
-            ssl_context=False,
-            application_name="tailrace",
+        sock = _open_socket(options, context, doing, deadline)
+        core = BoundedCore(
+            options,
+            doing,
+            sock,
+            deadline,
             replication="database" if replication else None,
             startup_params={**SESSION_SETTINGS, "options": _NO_LIMITS},
         )
@@ -221,19 +293,35 @@ def connect(options: SourceOptions, *, purpose: str, replication: bool = False) 
         if sock is not None:
             sock.close()
         raise translate(error, doing) from error
-    return Connection(core, sock)
+    except BaseException:
+        if sock is not None:
+            sock.close()
+        raise
+    return Connection(core, sock, options.query_timeout_ms / 1000)
 
 
-def _open_socket(options: SourceOptions, context: ssl.SSLContext | None, doing: str) -> socket.socket:
-    sock = socket.create_connection((options.host, options.port), options.connect_timeout_ms / 1000)
+def _open_socket(
+    options: SourceOptions, context: ssl.SSLContext | None, doing: str, deadline: Deadline
+) -> socket.socket:
+    sock = network.open_socket(options.host, options.port, deadline)
     try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         network.keep_alive(sock)
         if context is None:
             return sock
+        sock.settimeout(deadline.left())
         sock.sendall(_SSL_REQUEST)
-        if sock.recv(1) == b"S":
-            return context.wrap_socket(sock, server_hostname=options.host)
+        answer = sock.recv(1)
+        if answer == b"S":
+            if select.select([sock], [], [], 0)[0]:  # it would be taken for what came over TLS
+                raise no_server(doing, "bytes before the beginning of TLS")
+            sock.settimeout(deadline.left())
+            return network.begin_tls(sock, context, options.host, doing)
+        if not answer:
+            raise InterfaceError("the server closed the connection instead of beginning TLS")
+        if answer == b"E":
+            raise InterfaceError("the server refused the connection before TLS")
+        if answer != b"N":
+            raise no_server(doing, f"{answer!r} in answer to a request for TLS")
         if options.tls.mode == "preferred":
             return sock
         raise SourceError(
@@ -248,7 +336,7 @@ def _open_socket(options: SourceOptions, context: ssl.SSLContext | None, doing: 
 
 def error_fields(payload: bytes) -> dict[str, str]:
     """The fields of an ErrorResponse, as pg8000 has them."""
-    return {f[:1].decode(): f[1:].decode("utf-8", "replace") for f in payload.split(b"\0") if f}
+    return {f[:1].decode("latin1"): f[1:].decode("utf-8", "replace") for f in payload.split(b"\0") if f}
 
 
 def sqlstate(error: BaseException) -> str:
@@ -275,10 +363,7 @@ def translate(error: Exception, doing: str) -> TailraceError:
     if isinstance(error, OSError):
         return network.socket_failure(error, doing)
     if not isinstance(error, DatabaseError):
-        text = str(error)
-        if "uthentication method" in text or "password" in text:
-            return SourceError(f"{doing} failed: the server wants another authentication", text)
-        return TransientSourceError(f"{doing} failed: the connection was lost", text)
+        return TransientSourceError(f"{doing} failed: the connection was lost", str(error))
     return _of_server(error, doing)
 
 
@@ -287,7 +372,7 @@ def _of_server(error: DatabaseError, doing: str) -> TailraceError:
     said = error.args[0]
     detail = f"SQLSTATE {state}"
     if state.startswith(_TEXT_IS_SAFE):
-        detail += f": {said.get('M', '')}"
+        detail += f": {str(said.get('M', ''))[:_LONGEST_TEXT]}"
     if state.startswith(_TRANSIENT):
         return TransientSourceError(f"{doing} failed: {_why_transient(state)}", detail)
     if state in _CHANGED_SHAPE:

@@ -36,7 +36,6 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pymysql
@@ -51,7 +50,9 @@ from tailrace.errors import (
     TransientSourceError,
 )
 from tailrace.kernels.memory import SLACK
-from tailrace.sources.mysql.binlog.logfiles import position_lost
+from tailrace.sources import network
+from tailrace.sources.bounds import LOGIN_PACKET, Deadline
+from tailrace.sources.mysql.binlog.logfiles import log_name, position_lost
 from tailrace.sources.mysql.connection import (
     connect,
     is_mariadb,
@@ -60,7 +61,9 @@ from tailrace.sources.mysql.connection import (
     server_changed,
     server_facts,
     translate,
+    wake,
 )
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.kernels.packets import (
@@ -146,7 +149,7 @@ class DumpStream:
         self._blocking = blocking
         self._server = server
         self._mariadb = False
-        self._connection: pymysql.Connection[Any] | None = None
+        self._connection: BoundedConnection | None = None
         self._closed = threading.Event()
         self._walked = pos  # where the next event starts; before `pos` while walking up to it
         self._received = 0
@@ -206,10 +209,7 @@ class DumpStream:
         self._closed.set()
         connection = self._connection
         if connection is not None:
-            try:
-                raw_socket(connection).shutdown(socket.SHUT_RDWR)
-            except (OSError, TransientSourceError):
-                return  # it is closed already
+            wake(connection)
 
     def _doing(self) -> str:
         return f"reading the binary log from `{self.file}:{self.pos}`"
@@ -220,9 +220,8 @@ class DumpStream:
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None and connection.open:
-            raw_socket(connection).close()  # not a quit: the server is in the midst of a dump
-            connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
+        if connection is not None:
+            connection.break_off()  # not a quit: the server is in the midst of a dump
 
     def _open(self) -> None:
         """Connect and ask for the dump."""
@@ -242,13 +241,11 @@ class DumpStream:
                 "@replica_uuid = %s, @slave_uuid = %s, @mariadb_slave_capability = 4",
                 (period, period, str(name), str(name)),
             )
-        sock = raw_socket(connection)
-        sock.settimeout(_SILENCE_S)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        raw_socket(connection).setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         registration = struct.pack("<IBBBHII", server_id, 0, 0, 0, 0, 0, 0)
-        connection._execute_command(_COM_REGISTER_SLAVE, registration)  # type: ignore[attr-defined]  # noqa: SLF001
+        connection.command(_COM_REGISTER_SLAVE, registration)
         try:
-            connection._read_ok_packet()  # type: ignore[attr-defined]  # noqa: SLF001
+            connection.read_ok()
         except pymysql.err.MySQLError as error:
             if error.args[:1] and error.args[0] in _DENIED:
                 raise SourceError(
@@ -262,12 +259,13 @@ class DumpStream:
         if self._mariadb:  # every event, or offsets could not be summed
             flags |= _SEND_ANNOTATE_ROWS
         request = struct.pack("<IHI", self._walked, flags, server_id) + self.file.encode()
-        connection._execute_command(_COM_BINLOG_DUMP, request)  # type: ignore[attr-defined]  # noqa: SLF001
+        connection.command(_COM_BINLOG_DUMP, request)
 
     def _read(self) -> Iterator[EventBlock]:
         """Blocks of this connection until it ends."""
         assert self._connection is not None
         sock = raw_socket(self._connection)
+        sock.settimeout(_SILENCE_S)
         received = np.empty(_RECEIVE_BYTES + SLACK, np.uint8)
         window = received.data[:_RECEIVE_BYTES]
         state = np.zeros(4, np.int64)
@@ -301,6 +299,9 @@ class DumpStream:
                     raise TransientSourceError(f"{self._doing()} failed: the server ended the dump")
                 return
             if status == MALFORMED:
+                first = received[used + 4 : min(used + 200, waiting)].tobytes()
+                if first[:1] == b"\xfb":
+                    raise self._connection.asked_for_file(first)
                 raise DecodeError(f"{self._doing()} failed: not a packet of a dump")
             waiting -= used
             received[:waiting] = received[used : used + waiting].copy()
@@ -372,14 +373,21 @@ class DumpStream:
         # the first one has no checksum yet, later ones have one if the log has
         if zlib.crc32(event[:-4].tobytes()) == int.from_bytes(body[-4:], "little"):
             body = body[:-4]
-        file, pos = body[8:].decode("utf-8", "replace"), int.from_bytes(body[:8], "little")
+        try:
+            name = log_name(body[8:].decode())
+        except ValueError as error:
+            raise DecodeError(
+                f"the binary log `{self.file}` names no file that comes after it", f"at offset {self._walked}"
+            ) from error
+        file, pos = name, int.from_bytes(body[:8], "little")
         if file != self.file:
             self.file, self.pos, self._walked = file, pos, pos
 
     def _refused(self, packet: bytes) -> None:
         """Raise what an error packet means."""
         try:
-            pymysql.err.raise_mysql_exception(packet)
+            with network.sensible("the log"):
+                pymysql.err.raise_mysql_exception(packet)
         except pymysql.err.MySQLError as error:
             number, text = error.args[0], str(error.args[1])
             if number == _FATAL_READING_LOG:
@@ -416,13 +424,18 @@ def _receive(sock: socket.socket, window: memoryview) -> int:
 
 
 def _whole_packet(sock: socket.socket, begun: bytes) -> bytes:
-    """The payload of the packet that starts with `begun`."""
-    while len(begun) < 4 + int.from_bytes(begun[:3], "little"):
+    """The payload of the error packet that starts with `begun`."""
+    size = 4 + int.from_bytes(begun[:3], "little")
+    deadline = Deadline(_SILENCE_S)
+    if size > LOGIN_PACKET:
+        raise DecodeError("an error packet of a dump is longer than it may be", f"it has {size} bytes")
+    while len(begun) < size:
+        sock.settimeout(deadline.left())
         more = sock.recv(4096)
         if not more:
             raise ConnectionResetError("the server closed the connection")
         begun += more
-    return begun[4 : 4 + int.from_bytes(begun[:3], "little")]
+    return begun[4:size]
 
 
 def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -> Iterator[EventBlock]:

@@ -20,9 +20,6 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
-
-import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ServerChangedError, StateError, TailraceError
@@ -36,6 +33,7 @@ from tailrace.sources.mysql.connection import (
     server_changed,
     server_facts,
 )
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.xa.prepared import prepared_again
@@ -67,7 +65,7 @@ class Places:
         self._server = None
         self._found.clear()
 
-    def require_same(self, connection: pymysql.Connection[Any]) -> None:
+    def require_same(self, connection: BoundedConnection) -> None:
         """Remember the server of the first connection, and take no other.
 
         Raises:

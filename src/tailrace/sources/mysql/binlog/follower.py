@@ -20,10 +20,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import StateError, TailraceError
@@ -32,6 +30,7 @@ from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.held import HeldEvents, Place, RawEvents, number_of
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.connection import ReconnectingConnection
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.wire.kernels.boundaries import (
@@ -488,7 +487,7 @@ class BinlogFollower:
         self._changed.notify_all()
 
 
-def _ask(connection: pymysql.Connection[Any]) -> tuple[float, tuple[str, int], list[LogFile]]:
+def _ask(connection: BoundedConnection) -> tuple[float, tuple[str, int], list[LogFile]]:
     """When it was asked, where the log ends, and its files."""
     return time.monotonic(), end_of_log(connection), binary_logs(connection)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any
 
 import pymysql
 
 from tailrace.errors import PositionLostError, PreflightError, SourceError
+from tailrace.sources import network
 from tailrace.sources.mysql.connection import is_mariadb, server_facts, translate
+from tailrace.sources.mysql.driver import BoundedConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class LogFile:
     size: int
 
 
-def binary_logs(connection: pymysql.Connection[Any]) -> list[LogFile]:
+@network.sensible("its log files")
+def binary_logs(connection: BoundedConnection) -> list[LogFile]:
     """The files the server still has, oldest first.
 
     Raises:
@@ -34,12 +37,13 @@ def binary_logs(connection: pymysql.Connection[Any]) -> list[LogFile]:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SHOW BINARY LOGS")
-            return [LogFile(str(row[0]), int(row[1])) for row in cursor.fetchall()]
+            return [LogFile(log_name(row[0]), int(row[1])) for row in cursor.fetchall()]
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, "listing the binary log files") from error
 
 
-def end_of_log(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+@network.sensible("the log's end")
+def end_of_log(connection: BoundedConnection) -> tuple[str, int]:
     """File and offset of the log's end now, binlogged transactions that are not yet visible included.
 
     Raises:
@@ -55,7 +59,15 @@ def end_of_log(connection: pymysql.Connection[Any]) -> tuple[str, int]:
         raise translate(error, "asking for the end of the binary log") from error
     if row is None:
         raise no_log()
-    return str(row[0]), int(row[1])
+    return log_name(row[0]), int(row[1])
+
+
+def log_name(value: object) -> str:
+    """A log file's name, as the server says it. Raises ValueError: it is none."""
+    name = str(value)
+    if not re.fullmatch(r".+\.[0-9]{1,18}", name):
+        raise ValueError("no name of a log file")
+    return name
 
 
 def no_log() -> PreflightError:
@@ -65,7 +77,7 @@ def no_log() -> PreflightError:
     )
 
 
-def position_lost(connection: pymysql.Connection[Any], file: str, pos: int, found: str) -> SourceError:
+def position_lost(connection: BoundedConnection, file: str, pos: int, found: str) -> SourceError:
     """The error for a place the server does not serve, with what it has instead.
 
     Args:

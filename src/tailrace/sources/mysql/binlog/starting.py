@@ -12,10 +12,9 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError, StateError
@@ -24,6 +23,7 @@ from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.binlog.visibility import log_status, snapshot_position
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, server_facts
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.gtid import GtidSet, domain_source
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.wire import mariadb
@@ -97,7 +97,7 @@ def log_end_position(options: SourceOptions) -> MySqlPosition:
         TransientSourceError: the server stayed away.
     """
 
-    def ask(connection: pymysql.Connection[Any]) -> MySqlPosition | str:
+    def ask(connection: BoundedConnection) -> MySqlPosition | str:
         if is_mariadb(connection):
             file, pos = snapshot_position(connection)
             gtids = _value(connection, f"SELECT BINLOG_GTID_POS('{file}', {pos})")
@@ -113,7 +113,7 @@ def log_end_position(options: SourceOptions) -> MySqlPosition:
     return found if isinstance(found, MySqlPosition) else _scan(options, found, lambda _: None)
 
 
-def _ends_xa_transactions(connection: pymysql.Connection[Any]) -> bool:
+def _ends_xa_transactions(connection: BoundedConnection) -> bool:
     """Whether a MySQL was ever asked for XA COMMIT or XA ROLLBACK since it started.
 
     They are below the position that log_status tells an instant before they are among its GTIDs. Asked after
@@ -213,7 +213,7 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
     )
 
 
-def _asking(options: SourceOptions, ask: Callable[[pymysql.Connection[Any]], T]) -> T:
+def _asking(options: SourceOptions, ask: Callable[[BoundedConnection], T]) -> T:
     def operation() -> T:
         with closing(connect(options, purpose=_DOING)) as connection:
             return ask(connection)
@@ -221,7 +221,7 @@ def _asking(options: SourceOptions, ask: Callable[[pymysql.Connection[Any]], T])
     return retrying(options, operation, _DOING)
 
 
-def _value(connection: pymysql.Connection[Any], statement: str) -> str:
+def _value(connection: BoundedConnection, statement: str) -> str:
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return str(one(cursor)[0])

@@ -26,15 +26,16 @@ import json
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
 
 import pymysql
 from pymysql.constants import ER
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PreflightError, TransientSourceError
-from tailrace.sources.mysql.binlog.logfiles import end_of_log, no_log
+from tailrace.sources import network
+from tailrace.sources.mysql.binlog.logfiles import end_of_log, log_name, no_log
 from tailrace.sources.mysql.connection import is_mariadb, one, server_facts, translate
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.snapshot.literal import identifier
 
@@ -62,7 +63,7 @@ class Barrier(StrEnum):
     NONE = "none"
 
 
-def barrier_kind(connection: pymysql.Connection[Any], options: SourceOptions) -> Barrier:
+def barrier_kind(connection: BoundedConnection, options: SourceOptions) -> Barrier:
     """The best barrier this server and user have.
 
     Raises:
@@ -81,7 +82,7 @@ def barrier_kind(connection: pymysql.Connection[Any], options: SourceOptions) ->
 
 
 def wait_visible(
-    connection: pymysql.Connection[Any],
+    connection: BoundedConnection,
     options: SourceOptions,
     position: MySqlPosition,
     timeout_s: float,
@@ -118,7 +119,7 @@ def wait_visible(
         raise translate(error, f"waiting for `{position}` to become visible") from error
 
 
-def high_watermark(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+def high_watermark(connection: BoundedConnection) -> tuple[str, int]:
     """File and offset of the log's end, asked after a SELECT: all it saw lies below.
 
     Raises:
@@ -128,7 +129,8 @@ def high_watermark(connection: pymysql.Connection[Any]) -> tuple[str, int]:
     return end_of_log(connection)
 
 
-def log_status(connection: pymysql.Connection[Any]) -> tuple[str, int, str] | None:
+@network.sensible("the log's end")
+def log_status(connection: BoundedConnection) -> tuple[str, int, str] | None:
     """(file, offset, executed GTIDs) with nothing pending below them; None where it may not be read.
 
     Raises:
@@ -149,13 +151,14 @@ def log_status(connection: pymysql.Connection[Any]) -> tuple[str, int, str] | No
     if "binary_log_file" not in found:
         return None
     return (
-        str(found["binary_log_file"]),
+        log_name(found["binary_log_file"]),
         int(found["binary_log_position"]),
         str(found.get("gtid_executed", "")).replace("\n", ""),
     )
 
 
-def snapshot_position(connection: pymysql.Connection[Any]) -> tuple[str, int]:
+@network.sensible("the log's end")
+def snapshot_position(connection: BoundedConnection) -> tuple[str, int]:
     """File and offset of the log that a snapshot made now is as of. MariaDB only.
 
     Raises:
@@ -173,7 +176,7 @@ def snapshot_position(connection: pymysql.Connection[Any]) -> tuple[str, int]:
         raise translate(error, "asking which position of the log is visible") from error
     if not found.get("binlog_snapshot_file"):
         raise no_log()
-    return found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
+    return log_name(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"])
 
 
 def _late(position: MySqlPosition, timeout_s: float) -> TransientSourceError:
@@ -184,7 +187,8 @@ def _late(position: MySqlPosition, timeout_s: float) -> TransientSourceError:
     )
 
 
-def _wait_for_gtids(connection: pymysql.Connection[Any], position: MySqlPosition, timeout_s: float) -> None:
+@network.sensible("its GTIDs")
+def _wait_for_gtids(connection: BoundedConnection, position: MySqlPosition, timeout_s: float) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (position.gtids, timeout_s))
         if one(cursor)[0]:
@@ -217,7 +221,7 @@ def poll(is_done: Callable[[], bool], timeout_s: float) -> bool:
     return True
 
 
-def _write_heartbeat(connection: pymysql.Connection[Any], table: str) -> None:
+def _write_heartbeat(connection: BoundedConnection, table: str) -> None:
     name = ".".join(identifier(part) for part in table.split(".", 1))
     with connection.cursor() as cursor:
         # an update that changes nothing is not logged: then it is no barrier
@@ -229,7 +233,7 @@ def _write_heartbeat(connection: pymysql.Connection[Any], table: str) -> None:
             time.sleep(_SHORTEST_POLL_S)
 
 
-def _commits_in_order(connection: pymysql.Connection[Any]) -> bool:
+def _commits_in_order(connection: BoundedConnection) -> bool:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SHOW GLOBAL VARIABLES LIKE 'binlog_order_commits'")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Any
 
 import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PreflightError, TailraceError
 from tailrace.model.table import TableId
-from tailrace.sources import preflight
+from tailrace.sources import network, preflight
 from tailrace.sources.mysql.binlog.visibility import Barrier, barrier_kind
 from tailrace.sources.mysql.checks.probe import Probe
 from tailrace.sources.mysql.checks.table_checks import TableChecks
@@ -27,6 +26,7 @@ from tailrace.sources.mysql.connection import (
     server_facts,
     translate,
 )
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.xa.prepared import require_unused
 from tailrace.sources.preflight import Finding, Severity
@@ -78,8 +78,10 @@ def _findings(options: SourceOptions) -> list[Finding]:
             raise
         return [preflight.unreachable(options, error)]
     with connection:
+        connection.limit_whole(options.retry_timeout_ms / 1000)
         try:
-            return list(_Checks(options, connection).run())
+            with network.sensible("its set-up"):
+                return list(_Checks(options, connection).run())
         except (pymysql.err.MySQLError, OSError) as error:
             raise translate(error, "checking the server's set-up") from error
 
@@ -87,7 +89,7 @@ def _findings(options: SourceOptions) -> list[Finding]:
 class _Checks:
     """All checks over one connection."""
 
-    def __init__(self, options: SourceOptions, connection: pymysql.Connection[Any]) -> None:
+    def __init__(self, options: SourceOptions, connection: BoundedConnection) -> None:
         self._options = options
         self._connection = connection
         self._probe = Probe(connection)

@@ -9,6 +9,8 @@ import pymysql
 from pymysql.constants import ER
 from pymysql.cursors import DictCursor
 
+from tailrace.sources.mysql.driver import BoundedConnection
+
 _COM_REGISTER_SLAVE = 0x15
 #: Of the replica that is never one: the last there is.
 _SERVER_ID = 0xFFFFFFFF
@@ -38,7 +40,7 @@ class Probe:
         account: the user the server takes us for, as GRANT wants it.
     """
 
-    def __init__(self, connection: pymysql.Connection[Any]) -> None:
+    def __init__(self, connection: BoundedConnection) -> None:
         self._connection = connection
         self.variables = {
             str(row["Variable_name"]).lower(): str(row["Value"]) for row in self.rows("SHOW GLOBAL VARIABLES")
@@ -68,10 +70,10 @@ class Probe:
     def registration_refusal(self) -> str | None:
         """Why the server takes no replica of this user's; None if it does (until the connection ends)."""
         try:
-            self._connection._execute_command(  # type: ignore[attr-defined]  # noqa: SLF001
+            self._connection.command(
                 _COM_REGISTER_SLAVE, struct.pack("<IBBBHII", _SERVER_ID, 0, 0, 0, 0, 0, 0)
             )
-            self._connection._read_ok_packet()  # type: ignore[attr-defined]  # noqa: SLF001
+            self._connection.read_ok()
         except pymysql.err.MySQLError as error:
             if error.args and error.args[0] in _REFUSALS:
                 return _REFUSALS[error.args[0]]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
-
-import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.checks.probe import Probe
 from tailrace.sources.mysql.connection import MARIADB, Server
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
 from tailrace.sources.preflight import Finding, Severity
 
@@ -26,7 +24,7 @@ class TableChecks:
     def __init__(
         self,
         options: SourceOptions,
-        connection: pymysql.Connection[Any],
+        connection: BoundedConnection,
         probe: Probe,
         server: Server,
     ) -> None:
@@ -73,7 +71,7 @@ class TableChecks:
     def _pattern(self, pattern: str) -> Iterator[Finding]:
         if not any(re.fullmatch(pattern, name) for name in self._names):
             database = re.match(r"(\w+)\\?\.", pattern)
-            scope = f"{identifier(database[1])}.*" if database else "*.*"
+            scope = f"{identifier(database[1])}.*" if database else "<database>.*"
             yield Finding(
                 f"tables `{pattern}`",
                 "no table of that name, or none that this user may read",

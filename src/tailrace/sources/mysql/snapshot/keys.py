@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +30,9 @@ from tailrace.errors import SourceError
 from tailrace.model.split import Key
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, Kind
-from tailrace.sources.mysql.connection import translate
+from tailrace.sources import network
+from tailrace.sources.mysql.connection import one, too_long, translate
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import (
     MARIADB_TEXTS,
     arrow_scalar,
@@ -44,6 +45,8 @@ from tailrace.sources.mysql.snapshot.literal import (
 
 #: Keys, and bytes of them, that one question to the server holds.
 _KEYS_PER_QUERY, _BYTES_PER_QUERY = 2_000, 1 << 20
+#: Bytes of a statement beyond its text and the keys.
+_STATEMENT_ROOM = 64
 
 
 def key_columns(table: TableSchema) -> list[Column]:
@@ -105,9 +108,7 @@ def _compared(names: Sequence[str], values: Sequence[str], strict: str, last: st
 # ---- questions to the server ----
 
 
-def boundary(
-    connection: pymysql.Connection[Any], table: TableSchema, after: Key | None, rows: int
-) -> Key | None:
+def boundary(connection: BoundedConnection, table: TableSchema, after: Key | None, rows: int) -> Key | None:
     """The key `rows` rows behind `after` (None: the first row's start); None when fewer rows remain.
 
     Raises:
@@ -118,12 +119,13 @@ def boundary(
     return _one_key(connection, table, f"WHERE {where} {order_by(table)} LIMIT 1 OFFSET {rows - 1}")
 
 
-def max_key(connection: pymysql.Connection[Any], table: TableSchema) -> Key | None:
+def max_key(connection: BoundedConnection, table: TableSchema) -> Key | None:
     """The greatest key; None when the table is empty. Raises as `boundary`."""
     return _one_key(connection, table, f"{order_by(table, 'DESC')} LIMIT 1")
 
 
-def _one_key(connection: pymysql.Connection[Any], table: TableSchema, clauses: str) -> Key | None:
+@network.sensible("a key")
+def _one_key(connection: BoundedConnection, table: TableSchema, clauses: str) -> Key | None:
     columns = key_columns(table)
     names = [identifier(c.name) for c in columns]
     # printed outside, so that the index serves the order inside
@@ -169,14 +171,14 @@ def last_key(array: pa.StructArray, table: TableSchema) -> Key:
 
 
 def at_or_below(
-    connection: pymysql.Connection[Any], table: TableSchema, keys: pa.StructArray, cursor: Key
+    connection: BoundedConnection, table: TableSchema, keys: pa.StructArray, cursor: Key
 ) -> pa.BooleanArray:
     """For each row whether its key is at or below the cursor. See `within`."""
     return within(connection, table, keys, None, cursor)
 
 
 def within(
-    connection: pymysql.Connection[Any],
+    connection: BoundedConnection,
     table: TableSchema,
     keys: pa.StructArray,
     after: Key | None,
@@ -207,9 +209,7 @@ def within(
     return pa.array(inside)
 
 
-def _order(
-    connection: pymysql.Connection[Any], table: TableSchema, keys: pa.StructArray, bound: Key
-) -> np.ndarray:
+def _order(connection: BoundedConnection, table: TableSchema, keys: pa.StructArray, bound: Key) -> np.ndarray:
     """-1, 0 or 1 for each row: its key is below, at or above the bound."""
     columns = key_columns(table)
     _literals(table, columns, bound)  # checks the bound's form
@@ -245,8 +245,9 @@ def _order_of(values: pa.Array, bound: pa.Scalar) -> np.ndarray:
     return order
 
 
+@network.sensible("the order of keys")
 def _order_by_server(
-    connection: pymysql.Connection[Any],
+    connection: BoundedConnection,
     table: TableSchema,
     columns: Sequence[Column],
     arrays: Sequence[pa.Array],
@@ -275,7 +276,10 @@ def _order_by_server(
     found: list[int] = []
     try:
         with connection.cursor() as cursor:
-            for text in _documents(rows):
+            cursor.execute("SELECT @@max_allowed_packet")
+            # half of it: quotation marks and backslashes are escaped
+            room = (int(one(cursor)[0]) - len(sql.encode()) - _STATEMENT_ROOM) // 2
+            for text in _documents(rows, min(_BYTES_PER_QUERY, room)):
                 cursor.execute(sql, (text,))
                 found.extend(int(r[0]) for r in cursor.fetchall())
     except (pymysql.err.MySQLError, OSError) as error:
@@ -295,18 +299,25 @@ def _distinct(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
     return pa.array(first), place
 
 
-def _documents(rows: Sequence[Key]) -> list[str]:
-    """Keys as JSON arrays of bounded length; binary values as bare hex."""
+def _documents(rows: Sequence[Key], most_bytes: int) -> list[str]:
+    """Keys as JSON arrays of bounded length; binary values as bare hex.
+
+    Raises:
+        SourceError: one key is longer than the server takes.
+    """
     documents: list[str] = []
     batch: list[str] = []
     size = 0
     for row in rows:
         text = json.dumps([v["b"] if isinstance(v, dict) else v for v in row], ensure_ascii=False)
-        if batch and (len(batch) == _KEYS_PER_QUERY or size + len(text) > _BYTES_PER_QUERY):
+        length = len(text.encode()) + 2
+        if length > most_bytes and most_bytes < _BYTES_PER_QUERY:
+            raise too_long("comparing keys", f"a key needs a statement of {2 * length} bytes and more")
+        if batch and (len(batch) == _KEYS_PER_QUERY or size + length > most_bytes):
             documents.append(f"[{','.join(batch)}]")
             batch, size = [], 0
         batch.append(text)
-        size += len(text)
+        size += length
     if batch:
         documents.append(f"[{','.join(batch)}]")
     return documents

@@ -8,14 +8,13 @@ it, what the server still sends is not waited for, and the next pages ask for fe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
-import pymysql
 
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.keys import last_key, order_by, range_condition
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
 from tailrace.sources.mysql.snapshot.statement import Selection
@@ -25,7 +24,7 @@ PAGE_BYTES = 32 << 20
 
 
 def select_pages(
-    connection: pymysql.Connection[Any],
+    connection: BoundedConnection,
     table: TableSchema,
     after: Key | None,
     upto: Key | None,

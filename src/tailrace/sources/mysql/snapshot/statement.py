@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,9 @@ from tailrace.errors import DecodeError
 from tailrace.kernels.columns import ColumnBuffers
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableSchema
+from tailrace.sources.bounds import LOGIN_PACKET, LONGEST_ROW, Deadline
 from tailrace.sources.mysql.connection import break_off, raw_socket, reconnect, translate
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.wire.definition import column_definition, length_encoded, require_shape
 from tailrace.sources.mysql.wire.kernels.resultset import (
     END,
@@ -42,10 +44,13 @@ from tailrace.sources.mysql.wire.kernels.resultset import (
 
 #: Bytes asked of the socket at once: what the second-level cache holds.
 _RECEIVE_BYTES = 1 << 20
+_MOST_COLUMNS = 4096
 
 
 class PacketReader:
     """Reads packets from a socket through one growing buffer.
+
+    What comes before rows has a deadline and is small; rows have none, and may have LONGEST_ROW bytes.
 
     Args:
         sock: a blocking socket from which the answer to one command is read.
@@ -53,13 +58,20 @@ class PacketReader:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self._deadline: Deadline | None = None
         self._buffer = np.empty(_RECEIVE_BYTES + SLACK, np.uint8)
         self._start = self._fill = 0
         self.number = 1
 
-    def restart(self) -> None:
-        """Expect the answer to a new command."""
+    def restart(self, deadline: Deadline | None) -> None:
+        """Expect the answer to a new command, up to its rows until `deadline`."""
         self.number = 1
+        self._deadline = deadline
+
+    def expect_rows(self) -> None:
+        """What comes next are rows: they come when they come."""
+        self._deadline = None
+        self._sock.settimeout(None)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -86,25 +98,37 @@ class PacketReader:
             longer = np.empty(min(4 * left, LONGEST_PACKET + 4) + SLACK, np.uint8)
             longer[:left] = self._buffer[:left]
             self._buffer = longer
+        if self._deadline is not None:
+            self._sock.settimeout(self._deadline.left())
         got = self._sock.recv_into(self._buffer.data[left:-SLACK])
         if not got:
             raise ConnectionResetError("the server closed the connection")
         self._fill += got
 
-    def packet(self) -> np.ndarray:
+    def packet(self, most: int | None = None) -> np.ndarray:
         """The next packet's payload, its parts joined: uint8, SLACK bytes longer than the payload.
+
+        Args:
+            most: bytes that it may have; None: LONGEST_ROW.
 
         Raises:
             OSError: the connection is lost.
-            DecodeError: packets are not numbered in turn.
+            DecodeError: packets are not numbered in turn, or this one is too long.
         """
-        parts = []
+        parts: list[np.ndarray] = []
+        total, most = 0, most or LONGEST_ROW
         while True:
             self._need(4)
             header = int.from_bytes(self._buffer.data[self._start : self._start + 4], "little")
             if header >> 24 != self.number:
                 raise DecodeError("packets of a SELECT are not numbered in turn")
             length = header & LONGEST_PACKET
+            total += length
+            if total > most:
+                raise DecodeError(
+                    "a packet of a SELECT is longer than it may be",
+                    f"it has {total} bytes or more, allowed: {most}",
+                )
             self._start += 4
             self.number = (self.number + 1) & 255
             self._need(length)
@@ -142,7 +166,7 @@ class Selection(Iterator[pa.StructArray]):
 
     def __init__(
         self,
-        connection: pymysql.Connection[Any],
+        connection: BoundedConnection,
         sql: str,
         table: TableSchema,
         *,
@@ -195,13 +219,15 @@ class Selection(Iterator[pa.StructArray]):
     # ---- the two commands ----
 
     def _send(self, command: int, payload: bytes) -> None:
-        self._reader.restart()
+        self._reader.restart(Deadline(self._connection.options.query_timeout_ms / 1000))
         self._sock.sendall(struct.pack("<IB", len(payload) + 1, command) + payload)
 
     def _answer(self) -> bytes:
-        payload = self._reader.packet()[:-SLACK].tobytes()
+        payload = self._reader.packet(LOGIN_PACKET)[:-SLACK].tobytes()
         if payload[:1] == b"\xff":
             self._refused(payload)
+        if payload[:1] == b"\xfb":
+            raise self._connection.asked_for_file(payload)
         return payload
 
     def _refused(self, payload: bytes) -> NoReturn:
@@ -225,9 +251,12 @@ class Selection(Iterator[pa.StructArray]):
         no_cursor, once = b"\x00", b"\x01\x00\x00\x00"
         self._send(COMMAND.COM_STMT_EXECUTE, self._statement + no_cursor + once)
         count, _ = length_encoded(self._answer(), 0)
+        if count > _MOST_COLUMNS:
+            raise DecodeError("a SELECT has more columns than a server can give", f"found {count}")
         definitions = [column_definition(self._answer()) for _ in range(count)]
         self._answer()  # their end
         require_shape(self._table, definitions)
+        self._reader.expect_rows()
 
     def _release(self) -> None:
         """The server's answer has ended: it may forget the statement (which it does not answer)."""
@@ -244,6 +273,11 @@ class Selection(Iterator[pa.StructArray]):
         except (pymysql.err.MySQLError, OSError) as error:
             self._leave()
             raise translate(error, self._doing) from error
+        except (struct.error, ValueError, LookupError) as error:
+            self._leave()
+            raise DecodeError(
+                f"{self._doing} failed: a packet is malformed", f"packet {self._reader.number - 1 & 255}"
+            ) from error
         except BaseException:
             self._leave()
             raise

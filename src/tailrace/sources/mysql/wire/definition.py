@@ -71,7 +71,11 @@ def column_definition(packet: bytes) -> ColumnDefinition:
     if len(packet) < at + 13:
         raise DecodeError("a column definition of a SELECT ends too early")
     _, charset, longest, type_, flags, decimals = _FIXED.unpack_from(packet, at)
-    return ColumnDefinition(texts[4].decode(), type_, charset, longest, flags, decimals)
+    try:
+        name = texts[4].decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("a column of a SELECT has a name that is not UTF-8") from error
+    return ColumnDefinition(name, type_, charset, longest, flags, decimals)
 
 
 def length_encoded(packet: bytes, at: int) -> tuple[int, int]:

@@ -19,17 +19,18 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import pymysql
 from pymysql.constants import ER
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PositionLostError, PreflightError
+from tailrace.sources import network
 from tailrace.sources.mysql.binlog.dump import DumpStream, read_log
 from tailrace.sources.mysql.binlog.held import number_of
 from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, translate
+from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.mysql.wire.xa import XaMark, XaStep, xid_of
@@ -139,7 +140,8 @@ def _open_at(
     return (listed if among is None else listed & among) - first.keys(), ended
 
 
-def listed_xids(connection: pymysql.Connection[Any]) -> set[str]:
+@network.sensible("XA transactions")
+def listed_xids(connection: BoundedConnection) -> set[str]:
     """The xids that XA RECOVER lists: prepared, and not ended in the engine.
 
     Raises:
@@ -166,7 +168,7 @@ def listed_xids(connection: pymysql.Connection[Any]) -> set[str]:
     return found
 
 
-def require_unused(connection: pymysql.Connection[Any]) -> None:
+def require_unused(connection: BoundedConnection) -> None:
     """For a user who may not see prepared transactions: there must have been none since the server started.
 
     Raises:

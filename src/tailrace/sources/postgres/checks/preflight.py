@@ -8,7 +8,7 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import TailraceError
-from tailrace.sources import preflight
+from tailrace.sources import network, preflight
 from tailrace.sources.postgres.checks.table_checks import TableChecks
 from tailrace.sources.postgres.connection import Connection, connect, translate
 from tailrace.sources.postgres.literal import identifier, string
@@ -53,8 +53,10 @@ def _findings(options: SourceOptions) -> list[Finding]:
             raise
         return [preflight.unreachable(options, error)]
     with connection:
+        connection.limit_whole(options.retry_timeout_ms / 1000)
         try:
-            return list(_Checks(options, connection).run())
+            with network.sensible("its set-up"):
+                return list(_Checks(options, connection).run())
         except (DatabaseError, InterfaceError, OSError) as error:
             raise translate(error, "checking the server's set-up") from error
 

@@ -9,6 +9,7 @@ import numpy as np
 from tailrace.errors import DecodeError
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableId
+from tailrace.sources.bounds import LONGEST_ROW
 from tailrace.sources.postgres.replication.stream import ReplicationStream
 from tailrace.sources.postgres.wire.index import Indexed, LogIndex
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
@@ -51,6 +52,13 @@ class Incoming:
             TailraceError: the server has ended the stream, or sends what cannot be understood.
             OSError: the connection is lost.
         """
+        if self._end >= 5:
+            size = int.from_bytes(self._buffer[1:5].tobytes(), "big")
+            if size > LONGEST_ROW:
+                raise DecodeError(
+                    "a message of the replication stream is longer than it may be",
+                    f"at offset {self._base} of the stream: it has {size} bytes, allowed: {LONGEST_ROW}",
+                )
         if len(self._buffer) - SLACK - self._end < _RECEIVE:
             grown = np.zeros(2 * len(self._buffer), np.uint8)
             grown[: self._end] = self._buffer[: self._end]

@@ -20,11 +20,10 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.errors import SourceError
 from tailrace.model.table import TableId
+from tailrace.sources import network
+from tailrace.sources.postgres import mark
 from tailrace.sources.postgres.connection import Connection, sqlstate, translate
 from tailrace.sources.postgres.literal import identifier, string, table_name
-
-#: Marks a publication as ours.
-COMMENT = "made by tailrace"
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ def planned(name: str, version: int) -> Publication:
     return Publication(name, generated=version >= 18)
 
 
+@network.sensible("the publication")
 def read(connection: Connection, name: str) -> Publication | None:
     """The publication called `name`, None if there is none. Raises pg8000's errors."""
     version = connection.version
@@ -107,7 +107,7 @@ def ensure(connection: Connection, name: str, tables: Sequence[TableId]) -> list
             return []
         statement = creation(name, tables, connection.version)
         _execute(connection, statement)
-        connection.rows(f"COMMENT ON PUBLICATION {identifier(name)} IS {string(COMMENT)}")
+        mark.write(connection, name, mark.Mark())
         return list(tables)
     missing = [t for t in tables if t not in there.tables]
     if not missing or there.all_tables:
@@ -130,12 +130,12 @@ def addition(name: str, tables: Sequence[TableId]) -> str:
 
 
 def drop(connection: Connection, name: str) -> bool:
-    """Remove the publication if it is ours; whether it was. Raises TailraceError."""
-    comment = connection.value(
-        "SELECT pg_catalog.obj_description(oid, 'pg_publication') "
-        f"FROM pg_catalog.pg_publication WHERE pubname = {string(name)}"
-    )
-    if comment != COMMENT:
+    """Remove the publication if a stream made it and none has a slot; whether it was.
+
+    Raises TailraceError.
+    """
+    found = mark.read(connection, name)
+    if found is None or found.slots:
         return False
     _execute(connection, f"DROP PUBLICATION {identifier(name)}")
     return True
@@ -147,7 +147,7 @@ def _listed(tables: Sequence[TableId]) -> str:
 
 def _execute(connection: Connection, statement: str) -> None:
     try:
-        connection.rows(statement)
+        connection.wait_for(statement)  # for locks of the tables
     except DatabaseError as error:
         state = sqlstate(error)
         if state == "42710":  # another process did the same at the same time

@@ -18,6 +18,7 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError
+from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, connect, sqlstate
 from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
@@ -34,6 +35,7 @@ class Slot:
         name: its name.
         plugin: its output plugin, "" for a physical one.
         database: the database it is of.
+        temporary: whether it goes with its connection.
         active_pid: the process that reads it, None: nobody.
         restart: where decoding begins again; None once it is lost.
         confirmed: everything below is confirmed.
@@ -57,6 +59,7 @@ class Slot:
     end: int
     reason: str = ""
     failover: bool = False
+    temporary: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -64,6 +67,7 @@ class Slot:
         return self.wal_status == "lost" or bool(self.reason) or self.restart is None
 
 
+@network.sensible("the replication slot")
 def read(connection: Connection, name: str) -> Slot | None:
     """The slot called `name`, None if there is none. Raises pg8000's errors."""
     reason = "coalesce(invalidation_reason, '')" if connection.version >= 17 else "''"
@@ -73,12 +77,14 @@ def read(connection: Connection, name: str) -> Slot | None:
         "SELECT slot_name::text, coalesce(plugin, '')::text, coalesce(database, '')::text, active_pid,"
         " restart_lsn::text, confirmed_flush_lsn::text, coalesce(wal_status, '')::text, safe_wal_size::text,"
         f" coalesce(pg_wal_lsn_diff({end}, restart_lsn), 0)::text, ({end})::text, {reason}::text,"
-        f" {failover}"
+        f" {failover}, temporary"
         f" FROM pg_catalog.pg_replication_slots WHERE slot_name = {string(name)}"
     )
     if not found:
         return None
-    name, plugin, database, pid, restart, confirmed, status, left, held, end, why, survives = found[0]
+    name, plugin, database, pid, restart, confirmed, status, left, held, end, why, survives, temporary = (
+        found[0]
+    )
     return Slot(
         name,
         plugin,
@@ -92,6 +98,7 @@ def read(connection: Connection, name: str) -> Slot | None:
         parse_lsn(end),
         why,
         survives,
+        temporary,
     )
 
 
@@ -105,7 +112,7 @@ def create(connection: Connection, name: str) -> int:
     """
     failover = ", FAILOVER" if connection.version >= 17 and not in_recovery(connection) else ""
     how = f"(SNAPSHOT 'nothing'{failover})" if connection.version >= 15 else "NOEXPORT_SNAPSHOT"
-    row = connection.rows(f"CREATE_REPLICATION_SLOT {identifier(name)} LOGICAL {PLUGIN} {how}")[0]
+    row = connection.wait_for(f"CREATE_REPLICATION_SLOT {identifier(name)} LOGICAL {PLUGIN} {how}")[0]
     return parse_lsn(row[1])
 
 
@@ -119,7 +126,9 @@ def create_for_snapshot(connection: Connection) -> tuple[int, str]:
     """
     how = "(SNAPSHOT 'export')" if connection.version >= 15 else "EXPORT_SNAPSHOT"
     name = f"tailrace_snapshot_{uuid.uuid4().hex[:12]}"
-    row = connection.rows(f"CREATE_REPLICATION_SLOT {identifier(name)} TEMPORARY LOGICAL {PLUGIN} {how}")[0]
+    row = connection.wait_for(f"CREATE_REPLICATION_SLOT {identifier(name)} TEMPORARY LOGICAL {PLUGIN} {how}")[
+        0
+    ]
     return parse_lsn(row[1]), str(row[2])
 
 
@@ -131,7 +140,9 @@ def copy(connection: Connection, name: str) -> str:
     """
     copied = f"tailrace_copy_{uuid.uuid4().hex[:12]}"
     try:
-        connection.rows(f"SELECT pg_copy_logical_replication_slot({string(name)}, {string(copied)}, true)")
+        connection.wait_for(
+            f"SELECT pg_copy_logical_replication_slot({string(name)}, {string(copied)}, true)"
+        )
     except DatabaseError as error:
         if sqlstate(error) in ("42704", "55000", "0A000"):
             raise lost(name, str(error.args[0].get("M", ""))) from error
@@ -212,13 +223,26 @@ def require_from(
 
 def require_ours(slot: Slot, options: SourceOptions) -> None:
     """Raises ConfigError if `slot` cannot serve the stream."""
-    if slot.plugin != PLUGIN or slot.database != options.database:
+    if not is_of_a_stream(slot, options):
         raise ConfigError(
             f"replication slot `{slot.name}` cannot be used",
-            f"found plugin `{slot.plugin or 'none'}` of database `{slot.database}`, needed {PLUGIN} of "
+            f"found {described(slot)}, needed a logical one with plugin {PLUGIN} of database "
             f"`{options.database}`",
             "set the option slotName to another name",
         )
+
+
+def is_of_a_stream(slot: Slot, options: SourceOptions) -> bool:
+    """Whether it is of the kind that streams of that database read."""
+    return slot.plugin == PLUGIN and slot.database == options.database
+
+
+def described(slot: Slot) -> str:
+    """What kind of slot it is."""
+    if not slot.plugin:
+        return "a physical one"
+    kind = "a temporary" if slot.temporary else "a logical"
+    return f"{kind} one with plugin `{slot.plugin}` of database `{slot.database}`"
 
 
 def lost(name: str, why: str) -> PositionLostError:
@@ -232,9 +256,11 @@ def lost(name: str, why: str) -> PositionLostError:
     )
 
 
-def drop(connection: Connection, name: str) -> bool:
-    """Remove the slot; whether it was there. Raises pg8000's errors."""
-    if read(connection, name) is None:
-        return False
-    connection.rows(f"SELECT pg_drop_replication_slot({string(name)})")
-    return True
+def drop(connection: Connection, name: str) -> None:
+    """Remove the slot. Raises pg8000's errors."""
+    connection.rows(dropping(name))
+
+
+def dropping(name: str) -> str:
+    """The statement that removes a slot."""
+    return f"SELECT pg_drop_replication_slot({string(name)})"

@@ -13,6 +13,8 @@ from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
+from tailrace.sources import network
+from tailrace.sources.postgres import mark
 from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.replication import slot, timeline
@@ -31,7 +33,7 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
     """
     wanted = options.starting_position
     if wanted != "snapshot":
-        made = retrying(options, lambda: _slot(options), "making the replication slot")
+        made = retrying(options, _Slot(options).begin, "making the replication slot")
     if wanted in ("initial", "snapshot"):
         first = snapshots.next(_FIRST_SNAPSHOT_S)
         if first is None:
@@ -67,6 +69,7 @@ def _log_end(options: SourceOptions) -> PostgresPosition:
         return timeline.read(connection, options).position(end)
 
 
+@network.sensible("the log's end")
 def barrier(connection: Connection) -> int:
     """An LSN above every commit that anybody was told of; the log is on disk up to it.
 
@@ -92,14 +95,41 @@ def system_identifier(options: SourceOptions) -> str:
     return retrying(options, ask, doing)
 
 
-def _slot(options: SourceOptions) -> PostgresPosition:
-    """Where the stream's slot begins; it is made if it is not there."""
-    with connect(options, purpose="making the replication slot", replication=True) as connection:
-        history = timeline.read(connection, options)
-        there = slot.read(connection, options.slot)
-        if there is None:
-            return history.position(slot.create(connection, options.slot))
-        slot.require_ours(there, options)
-        if there.is_lost or there.confirmed is None:
-            raise slot.lost(options.slot, "the server has invalidated it")
-        return history.position(there.confirmed)
+class _Slot:
+    """The slot of a new stream.
+
+    Args:
+        options: name it.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._tried = False
+
+    def begin(self) -> PostgresPosition:
+        """Where it begins; it is made if it is not there."""
+        options = self._options
+        with connect(options, purpose="making the replication slot", replication=True) as connection:
+            history = timeline.read(connection, options)
+            there = slot.read(connection, options.slot)
+            if there is None:
+                mark.add(connection, options.publication, options.slot, history.server)
+                self._tried = True
+                return history.position(slot.create(connection, options.slot))
+            slot.require_ours(there, options)
+            if options.starting_position in ("initial", "latest") and not self._tried:
+                self._require_mark(mark.read(connection, options.publication), history.server)
+            if there.is_lost or there.confirmed is None:
+                raise slot.lost(options.slot, "the server has invalidated it")
+            return history.position(there.confirmed)
+
+    def _require_mark(self, found: mark.Mark | None, system: str) -> None:
+        """A stream that crashed before its first batch has left its slot; another one has its readers."""
+        name = self._options.slot
+        if found is None or not found.names(name, system):
+            raise ConfigError(
+                f"replication slot `{name}` is there already, and this stream did not make it",
+                "it bears no mark of a stream: who reads it would lose what this stream reads",
+                f"{slot.dropping(name)}; -- if nobody needs it; or set slotName to another name; or, to read "
+                "a slot that was made for this stream, set startingPosition to earliest",
+            )

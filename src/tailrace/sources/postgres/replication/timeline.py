@@ -22,6 +22,7 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PositionLostError, SourceError, TransientSourceError
+from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, sqlstate
 from tailrace.sources.postgres.literal import string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
@@ -127,6 +128,7 @@ class History:
         return f"the server's log has other timelines, the last from {lsn_text(begin)} on"
 
 
+@network.sensible("what it is")
 def read(connection: Connection, options: SourceOptions) -> History:
     """The history of the server that answers on a walsender's connection.
 

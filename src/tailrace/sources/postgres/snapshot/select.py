@@ -70,7 +70,7 @@ def hold_still(connection: Connection, table: TableSchema) -> None:
         TransientSourceError: the table was rewritten since the snapshot was made; the batch has to be read
             again under a new one.
     """
-    connection.rows(f"LOCK TABLE {table_name(table.id)} IN ACCESS SHARE MODE")
+    connection.wait_for(f"LOCK TABLE {table_name(table.id)} IN ACCESS SHARE MODE")
     name = f"{string(table_name(table.id))}::regclass"
     rewritten = connection.value(
         "SELECT count(*)::int4 FROM pg_catalog.pg_class c WHERE c.relkind = 'r' "

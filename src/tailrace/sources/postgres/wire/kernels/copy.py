@@ -26,6 +26,7 @@ from tailrace.kernels.columns import WORDS, ColumnBuffers
 from tailrace.kernels.memory import SLACK, be32, entry, inline, ld8, ld64, st64
 from tailrace.kernels.tables import TABLES
 from tailrace.model.table import TableSchema
+from tailrace.sources.bounds import LONGEST_ROW
 from tailrace.sources.postgres.types import has_binary
 from tailrace.sources.postgres.wire.kernels.moments import signed32
 from tailrace.sources.postgres.wire.kernels.numeric import be16
@@ -188,11 +189,20 @@ class CopyReader:
         self._buffers = self._new_buffers()
 
     def room(self) -> memoryview:
-        """Memory to receive into."""
+        """Memory to receive into.
+
+        Raises:
+            DecodeError: a message does not end within LONGEST_ROW bytes.
+        """
         size = len(self._memory) - SLACK
         if size - self._end < self._receive:
             held = self._end - self._start
             memory = self._memory
+            if held > LONGEST_ROW:
+                raise DecodeError(
+                    f'a row that COPY gave of table "{self._plan.schema.id}" is longer than it may be',
+                    f"more than {LONGEST_ROW} bytes",
+                )
             if size - held < self._receive:
                 memory = np.zeros(2 * size + self._receive + SLACK, np.uint8)
             memory[:held] = self._memory[self._start : self._end].copy()

@@ -1,0 +1,44 @@
+"""Optional packages: which extra brings them, and the error where they are missing or do not load."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tailrace.errors import ConfigError
+
+#: Extra of `pyproject.toml` -> what is imported of the packages that it brings.
+EXTRAS = {
+    "delta": ("pyroaring",),
+    "dev": ("tailrace_dev",),
+    "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"),
+    "kafka": ("confluent_kafka.admin",),
+    "postgres": ("pg8000.core",),
+}
+
+
+def require(extra: str | None, user: str) -> None:
+    """Import the packages of an extra.
+
+    Args:
+        extra: its name, one of EXTRAS; None: nothing beyond the base installation.
+        user: what needs them, e.g. "sink `delta`".
+
+    Raises:
+        ConfigError: one is not installed, or cannot be imported; names the extra.
+    """
+    for module in EXTRAS[extra] if extra else ():
+        package = module.partition(".")[0]
+        install = f"pip install 'tailrace[{extra}]'"
+        try:
+            import_module(module)
+        except ImportError as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == package:
+                raise ConfigError(
+                    f"{user} needs the extra `{extra}`", f"package `{package}` is not installed", install
+                ) from None
+            missing = isinstance(error, ModuleNotFoundError)
+            raise ConfigError(
+                f"{user} needs package `{package}`, which cannot be imported",
+                f"{type(error).__name__}: {error}",
+                install if missing else f"install it again: pip install --force-reinstall {package}",
+            ) from error

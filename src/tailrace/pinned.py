@@ -1,0 +1,42 @@
+"""What is downloaded from Maven repositories is what Tailrace was made with, whichever mirror gave it out.
+
+`pinned.sha256`, which `make lock` writes, has a line for each file: `<SHA-256>  <collection>/<file>`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailrace.errors import ConfigError
+
+LIST = Path(__file__).with_name("pinned.sha256")
+
+
+def lines(collection: str, files: Sequence[Path]) -> list[str]:
+    """The lines of `files` in the list."""
+    return [f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {collection}/{f.name}" for f in files]
+
+
+def verify(collection: str, files: Sequence[Path]) -> None:
+    """Compare downloaded files with the list.
+
+    Args:
+        collection: names them, with their version.
+        files: all of the collection.
+
+    Raises:
+        ConfigError: another content, one too many or too few.
+    """
+    listed = LIST.read_text(encoding="utf-8").splitlines()
+    wanted = {line for line in listed if line.partition("  ")[2].startswith(f"{collection}/")}
+    differing = sorted(
+        {line.partition("  ")[2] for line in wanted.symmetric_difference(lines(collection, files))}
+    )
+    if differing:
+        raise ConfigError(
+            f"the files of {collection} are not those that Tailrace was made with",
+            f"another SHA-256, or one too many or too few: {', '.join(differing)}",
+            "find out what the repository or its mirror gives out, then try again: they are downloaded anew",
+        )

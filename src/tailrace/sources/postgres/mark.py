@@ -1,0 +1,115 @@
+"""The mark on what streams have made on a server: the comment of their publication.
+
+    made by tailrace                                                      the publication
+    made by tailrace {"v": 1, "system": "7384…", "slots": ["shop"]}       and these replication slots
+
+PostgreSQL has no comments on slots. A slot is marked before it is made, so there is none without its mark,
+however a stream ends. The mark names the cluster, as a dump takes comments along to others.
+
+A publication that somebody else made keeps its comment. Slots beside it have no mark, nor have those of
+versions of Tailrace that made none: such a slot is removed only where that is demanded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pg8000.exceptions import DatabaseError
+
+from tailrace.sources import network
+from tailrace.sources.postgres.connection import Connection, sqlstate
+from tailrace.sources.postgres.literal import identifier, string
+
+#: Begins the comment of every publication of ours, and is all of it without slots.
+COMMENT = "made by tailrace"
+_VERSION = 1
+#: Held while the comment is changed.
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('tailrace'))"
+_MISSING_PRIVILEGE = "42501"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a publication's comment says.
+
+    Args:
+        system: the cluster's system identifier, "" if it names no slots.
+        slots: the names of slots of that cluster.
+    """
+
+    system: str = ""
+    slots: tuple[str, ...] = ()
+
+    @property
+    def comment(self) -> str:
+        """It as a comment."""
+        if not self.slots:
+            return COMMENT
+        return f"{COMMENT} {json.dumps({'v': _VERSION, 'system': self.system, 'slots': self.slots})}"
+
+    def names(self, slot: str, system: str) -> bool:
+        """Whether `slot` of the cluster `system` is marked."""
+        return self.system == system and slot in self.slots
+
+
+@network.sensible("the publication's comment")
+def read(connection: Connection, publication: str) -> Mark | None:
+    """The mark on a publication; None: it is not there, or is somebody else's. Raises pg8000's errors."""
+    comment = connection.value(
+        "SELECT pg_catalog.obj_description(oid, 'pg_publication') "
+        f"FROM pg_catalog.pg_publication WHERE pubname = {string(publication)}"
+    )
+    if not isinstance(comment, str) or not comment.startswith(COMMENT):
+        return None
+    rest = comment.removeprefix(COMMENT)
+    if not rest:
+        return Mark()
+    try:
+        value = json.loads(rest)
+        if value["v"] != _VERSION:
+            return None
+        return Mark(str(value["system"]), tuple(map(str, value["slots"])))
+    except (ValueError, TypeError, KeyError):  # somebody else's words
+        return None
+
+
+def add(connection: Connection, publication: str, slot: str, system: str) -> bool:
+    """Mark a slot as a stream's; whether that could be done. Raises pg8000's errors."""
+
+    def with_slot(mark: Mark) -> Mark:
+        others = mark.slots if mark.system == system else ()
+        return Mark(system, tuple(sorted({*others, slot})))
+
+    return _change(connection, publication, with_slot)
+
+
+def remove(connection: Connection, publication: str, slot: str) -> None:
+    """Take a slot's mark away. Raises pg8000's errors."""
+
+    def without_slot(mark: Mark) -> Mark:
+        return replace(mark, slots=tuple(name for name in mark.slots if name != slot))
+
+    _change(connection, publication, without_slot)
+
+
+def write(connection: Connection, publication: str, mark: Mark) -> None:
+    """Give a publication its mark. Raises pg8000's errors."""
+    connection.rows(f"COMMENT ON PUBLICATION {identifier(publication)} IS {string(mark.comment)}")
+
+
+def _change(connection: Connection, publication: str, change: Callable[[Mark], Mark]) -> bool:
+    connection.rows("BEGIN")
+    try:
+        connection.wait_for(_LOCK)
+        before = read(connection, publication)
+        if before is not None:
+            write(connection, publication, change(before))
+        connection.rows("COMMIT")
+    except DatabaseError as error:
+        connection.rows("ROLLBACK")
+        if sqlstate(error) != _MISSING_PRIVILEGE:  # another user's stream made it
+            raise
+        return False
+    return before is not None

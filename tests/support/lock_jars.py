@@ -1,0 +1,20 @@
+"""`make lock`: download what is pinned by `tailrace.pinned` into an empty cache, and write its list anew."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from tailrace import pinned
+from tailrace.spark import session
+from tailrace.spark.jars import cached_jars
+from tailrace_dev.servers import apicurio, kafka
+
+with tempfile.TemporaryDirectory() as cache:
+    os.environ["TAILRACE_CACHE"] = cache
+    lines = []
+    for name, *packages in (session.DELTA_JARS, kafka.JARS):
+        lines += pinned.lines(name, cached_jars(name, *packages, pinned=False))
+    lines += pinned.lines(apicurio.COLLECTION, [apicurio.archive(Path(cache) / "apicurio")])
+pinned.LIST.write_text("\n".join(lines) + "\n", encoding="utf-8")
