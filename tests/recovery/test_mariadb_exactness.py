@@ -36,7 +36,7 @@ def test_every_batch_is_exact_with_keys_that_only_the_catalog_knows(mariadb, mar
 
 
 def test_every_batch_is_exact_with_row_images_without_duplicates(mariadb, mariadb_database):
-    """With few writers: such rows are read some fifty times slower (docs/guarantees)."""
+    """With few writers: such rows are read some fifty times slower (docs/explanation/guarantees.md)."""
     few = partial(Writers, count=2, pause_s=0.02)
     with global_variable(mariadb, "binlog_row_image", "FULL_NODUP"):
         assert wrong_batches(BusyTable(mariadb, mariadb_database, SUBJECTS[2], few)) == 0

@@ -1,4 +1,4 @@
-"""Pipelines run as users with the privileges that README and docs/pipeline.md name, and no others."""
+"""Pipelines run as users with the privileges that docs/guides name, and no others."""
 
 from __future__ import annotations
 

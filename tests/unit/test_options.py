@@ -13,7 +13,7 @@ from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
 
 GIVEN = {"url": "mysql://h", "user": "u", "tables": "a.b"}
-PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
 
 
 def test_only_url_user_and_tables_are_needed():
@@ -104,7 +104,8 @@ def test_documentation_lists_every_option_as_it_is_declared():
     lines = [
         '# Options of `format("tailrace")`',
         "",
-        "Names are read in any case; a pipeline file's `source:` has the same, in camelCase or kebab-case.",
+        "Option names are case-insensitive. The section `source` of a [pipeline file](pipeline.md) has the",
+        "same options, in kebab-case or camelCase.",
         "",
         "| option | allowed | default | |",
         "|---|---|---|---|",

@@ -1,7 +1,7 @@
 """Spark's classes as a JVM has loaded them, in a file: the next JVM maps it instead of loading them anew.
 
-That is a third of what a JVM costs until its first batch (docs/performance.md). The JVM looks itself at
-whether the file is of its own version and class path, and does without it if not.
+That is a third of what a JVM costs until its first batch (docs/explanation/performance.md). The JVM looks
+itself at whether the file is of its own version and class path, and does without it if not.
 
 `python -m tailrace.spark.class_archive` makes the file.
 

@@ -5,8 +5,8 @@
     change file ────task───▶ the rows that are a key's last, but for deletes, into a new data file
 
 All of it is one commit, as a MERGE's would be. No row passes through the JVM and no data file is written
-anew, where MERGE joins table and changes three times (docs/performance.md). Files whose bounds of the key's
-first column, an integer, leave all changed keys out are not looked at.
+anew, where MERGE joins table and changes three times (docs/explanation/performance-history.md). Files whose
+bounds of the key's first column, an integer, leave all changed keys out are not looked at.
 """
 
 from __future__ import annotations

@@ -1,0 +1,193 @@
+"""Every example runs as it stands: the files of `examples/`, copied, with only addresses replaced.
+
+The examples name the usual ports (3306, 5432, 9092). The tests' servers have others, so exactly these
+addresses are replaced. Paths in the examples are relative: each runs in a directory of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from tailrace_dev.servers import KafkaServer, MySqlServer, PostgresServer
+from tests.support.topics import messages
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: `auto_cdc` has tests of its own (`test_auto_cdc.py`).
+FOLDERS = {"mysql_to_delta", "mysql_to_kafka", "postgres_to_iceberg", "database_to_database", "spark_code"}
+
+ORDERS = [(10, 1, "engine", "99.50"), (11, 2, "compiler", "12.00"), (12, 2, "bug", None)]
+CUSTOMERS = [(1, "Ada"), (2, "Grace")]
+
+
+class Example:
+    """A copy of an example's folder, with the addresses of the tests' servers."""
+
+    def __init__(self, name: str, directory: Path, addresses: dict[str, str], **environment: str) -> None:
+        self.directory = directory / name
+        shutil.copytree(EXAMPLES / name, self.directory)
+        for file in self.directory.glob("*.yaml"):
+            text = file.read_text()
+            for written, real in addresses.items():
+                assert written in text, f"{file.name} does not say `{written}`"
+                text = text.replace(written, real)
+            file.write_text(text)
+        root = Path(__file__).parents[2]
+        inherited = {
+            k: v for k, v in os.environ.items() if k not in ("PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE")
+        }
+        # These JVMs live for seconds: the second compiler would never pay.
+        self._environment = {
+            **inherited,
+            "PYTHONPATH": str(root / "src"),
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **environment,
+        }
+
+    def run(self, *command: str) -> str:
+        """Run a Python command in the example's directory; returns what it printed."""
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=self.directory,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def mysql_shop(mysql: MySqlServer) -> Iterator[MySqlServer]:
+    """The database that the examples capture, made by their own file."""
+    statements = (EXAMPLES / "mysql_to_delta" / "shop.sql").read_text().split(";")
+    mysql.execute(*(s for s in statements if s.strip()))
+    yield mysql
+    mysql.execute("DROP DATABASE shop")
+
+
+@pytest.fixture
+def postgres_shop(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    postgres.execute("CREATE DATABASE shop")
+    yield postgres
+    postgres.drop_database("shop")
+
+
+def query(server: PostgresServer, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements in the database `shop`; the last one's rows."""
+    with closing(server.connect(database="shop")) as connection, closing(connection.cursor()) as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+
+def lake_rows(directory: Path) -> list[dict[str, Any]]:
+    """The rows of a Delta table that has only been appended to."""
+    return sorted(ds.dataset(directory, format="parquet").to_table().to_pylist(), key=lambda row: row["id"])
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    assert {p.name for p in EXAMPLES.iterdir() if p.is_dir()} == FOLDERS | {"auto_cdc"}
+
+
+def test_mysql_to_delta(mysql_shop: MySqlServer, tmp_path: Path) -> None:
+    example = Example(
+        "mysql_to_delta",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}"},
+        MYSQL_PASSWORD=mysql_shop.password,
+        MASK_SALT="pepper",
+    )
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    orders = lake_rows(example.directory / "lake" / "orders")
+    assert [(r["id"], r["customer_id"], r["item"], r["price"] and str(r["price"])) for r in orders] == ORDERS
+    customers = lake_rows(example.directory / "lake" / "customers")
+    assert [(r["id"], r["name"]) for r in customers] == CUSTOMERS
+    assert [r["country_code"] for r in customers] == ["GB", "US"]
+    assert not any("@" in r["email"] for r in customers)
+
+
+def test_mysql_to_kafka(mysql_shop: MySqlServer, kafka: KafkaServer, tmp_path: Path) -> None:
+    example = Example(
+        "mysql_to_kafka",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "127.0.0.1:9092": kafka.bootstrap},
+        MYSQL_PASSWORD=mysql_shop.password,
+    )
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    found = messages(kafka, "app.shop.orders", "app.shop.customers")
+    values = [json.loads(m.value) for m in found]
+    orders = sorted(
+        (v["after"]["id"], v["after"]["item"]) for v in values if v["source"]["table"] == "orders"
+    )
+    assert orders == [(id_, item) for id_, _, item, _ in ORDERS]
+    assert {v["op"] for v in values} == {"r"}
+    assert sorted(json.loads(m.key)["id"] for m in found if m.topic == "app.shop.customers") == [1, 2]
+
+
+def test_postgres_to_iceberg(postgres_shop: PostgresServer, tmp_path: Path) -> None:
+    statements = (EXAMPLES / "postgres_to_iceberg" / "shop.sql").read_text().split(";")
+    query(postgres_shop, *(s for s in statements if s.strip()))
+    example = Example(
+        "postgres_to_iceberg",
+        tmp_path,
+        {"port: 5432": f"port: {postgres_shop.port}"},
+        PGPASSWORD=postgres_shop.password,
+    )
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    # As its README reads the tables.
+    printed = example.run(
+        "-c",
+        "import json\n"
+        "from pyiceberg.catalog import load_catalog\n"
+        "catalog = load_catalog('tailrace', type='sql', uri='sqlite:///lake/_tailrace/iceberg.db')\n"
+        "rows = catalog.load_table('public.orders').scan().to_arrow().to_pylist()\n"
+        "print(json.dumps(sorted(rows, key=lambda r: r['id']), default=str))",
+    )
+    orders = json.loads(printed)
+    assert [(r["id"], r["items"], r["price"]) for r in orders] == [
+        (10, ["engine", "card"], "99.50"),
+        (11, [], None),
+    ]
+    assert "slot" in example.run("-m", "tailrace", "drop", "pipeline.yaml")
+
+
+def test_database_to_database(mysql_shop: MySqlServer, postgres_shop: PostgresServer, tmp_path: Path) -> None:
+    example = Example(
+        "database_to_database",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "127.0.0.1:5432": f"127.0.0.1:{postgres_shop.port}"},
+        MYSQL_PASSWORD=mysql_shop.password,
+        PGPASSWORD=postgres_shop.password,
+    )
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    assert query(postgres_shop, "SELECT id, customer_id, item, price::text FROM orders ORDER BY id") == ORDERS
+    assert query(postgres_shop, "SELECT id, name FROM customers ORDER BY id") == CUSTOMERS
+
+
+def test_spark_code(mysql_shop: MySqlServer, tmp_path: Path) -> None:
+    example = Example(
+        "spark_code",
+        tmp_path,
+        {},
+        SHOP_URL=mysql_shop.url,
+        SHOP_USER=mysql_shop.user,
+        SHOP_PASSWORD=mysql_shop.password,
+        PYSPARK_PYTHON=sys.executable,
+    )
+    printed = example.run("orders.py")
+    rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in printed.splitlines() if "|r " in line]
+    assert sorted(rows) == [["10", "engine", "99.50", "r"], ["11", "compiler", "12.00", "r"]]
