@@ -17,7 +17,8 @@ from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.topics import Topics
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.encodings.avro import AvroEncoding
-from tailrace_dev.servers.jars import jars, java
+from tailrace.java import java
+from tailrace_dev.servers.jars import jars
 from tests.unit.formats.changes import batch, change
 from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
 

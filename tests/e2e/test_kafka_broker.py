@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings
 from tailrace.errors import SinkError, TransientSinkError
+from tailrace.java import java
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.kafka import cluster
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.kafka.writer import _PATIENCE_S
 from tailrace.sinks.route import Router
 from tailrace_dev.servers import KafkaServer, start_kafka
-from tailrace_dev.servers.jars import java
 from tailrace_dev.servers.kafka import class_path
 from tailrace_dev.servers.server import free_port
 from tests.support.cells import cell_batch

@@ -4,7 +4,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.spark.java import archive_options, java
+from tailrace.java import java
+from tailrace.spark.archive import archive_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import PositionLostError, TransientSourceError
 from tailrace.sources import registry
 from tailrace.sources.postgres.checks import preflight
-from tailrace.sources.postgres.mark import Mark
+from tailrace.sources.postgres.replication.mark import Mark
 from tailrace.sources.preflight import Severity
 from tests.recovery.test_kill import replayed
 from tests.support.engine import Engine, Held, whole_log

@@ -22,7 +22,7 @@ from tailrace.cache import cache_dir, locked
 from tailrace.cli import cli
 from tailrace.errors import ConfigError
 from tailrace.extras import EXTRAS, require
-from tailrace.spark.java import require_java
+from tailrace.java import require_java
 
 _SOURCES = Path(tailrace.__file__).parents[1]
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.errors import ConfigError
-from tailrace.spark.java import archive_path
+from tailrace.spark.archive import archive_path
 from tailrace.spark.jvm import map_in_arrow
 
 #: Longest time that making the file may take, seconds.

@@ -19,8 +19,8 @@ import pyspark
 
 from tailrace.cache import cache_dir
 from tailrace.errors import ConfigError
+from tailrace.java import require_java
 from tailrace.pinned import verify
-from tailrace.spark.java import require_java
 
 
 def cached_jars(

@@ -22,9 +22,10 @@ from pyspark.sql import SparkSession
 from tailrace.cache import temporary_dir
 from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError
+from tailrace.java import require_java
 from tailrace.spark import launch
+from tailrace.spark.archive import archive_options
 from tailrace.spark.jars import cached_jars
-from tailrace.spark.java import archive_options, require_java
 
 #: Delta for Spark 4.2: the newest version whose jar is published; the Python package may be newer.
 DELTA_VERSION = "4.4.0"

@@ -1,19 +1,15 @@
 """Schema registries: Apicurio Registry, which speaks Confluent's REST interface below `/apis/ccompat/v7`.
 
-The program is an archive (classifier `all`) of Maven Central, fetched by the Ivy that Spark brings, as
-Spark's own resolver takes jars only. It needs Java 21, Spark does not: one is looked for where
-`java` is found and where Linux systems keep several, else Debian's package is unpacked. Schemas are kept in
-memory: a registry that is stopped or killed has forgotten them. It listens on the loopback interface, without
+The program is an archive (classifier `all`) on Maven Central, downloaded by the Ivy that comes with Spark:
+Spark's own resolver handles jars only. It needs Java 21, which Spark does not: the `java` that Spark runs,
+the one on PATH and those below /usr/lib/jvm are tried, else Debian's package is unpacked. Schemas are kept in
+memory: a registry that is stopped or killed loses them. It listens on the loopback interface, without
 passwords: every user of the machine can read and register schemas.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import re
 import shutil
-import subprocess
 import tarfile
 import urllib.error
 import urllib.request
@@ -22,21 +18,22 @@ from pathlib import Path
 
 from tailrace.cache import cache_dir, locked
 from tailrace.errors import TailraceError
+from tailrace.java import java, java_version, require_java
 from tailrace.pinned import verify
 from tailrace_dev.servers import account, debian
-from tailrace_dev.servers.jars import java
+from tailrace_dev.servers.jars import spark_jar
 from tailrace_dev.servers.launch import launch
 from tailrace_dev.servers.program import Program, matches, run
 from tailrace_dev.servers.server import DevServer
 
 _VERSION = "3.3.3"
-#: Names the archive among what is pinned.
+#: The archive's name in the list of pinned files.
 COLLECTION = f"apicurio-{_VERSION}"
 _JAVA_VERSION = 21
 _PACKAGES = ("openjdk-21-jre-headless",)
 _JVMS = Path("/usr/lib/jvm")
 
-#: What a registry runs with unless the caller says otherwise: Quarkus' and Apicurio's properties.
+#: Default settings of a registry: Quarkus' and Apicurio's properties.
 DEFAULTS = {
     "quarkus.http.host": "127.0.0.1",
     "quarkus.management.host": "127.0.0.1",
@@ -57,7 +54,7 @@ _IVY_FILE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/mave
 
 
 class RegistryServer(DevServer):
-    """A schema registry of one's own, without passwords: for test data."""
+    """A schema registry without passwords, for test data."""
 
     product = "registry"
     scheme = "http"
@@ -65,7 +62,7 @@ class RegistryServer(DevServer):
 
     @property
     def url(self) -> str:
-        """The registry as the option `schema.registry.url` wants it."""
+        """The registry's address, as the sink's option for the schema registry expects it."""
         return f"{super().url}/apis/ccompat/v7"
 
     def _probe(self) -> str | None:
@@ -83,27 +80,29 @@ def start_registry(
     *,
     detached: bool = False,
 ) -> RegistryServer:
-    """Starts a new, empty schema registry.
+    """Start a new, empty schema registry.
 
     Args:
-        version: leading part of the version wanted, e.g. `3.3`; None: the one there is.
+        version: leading part of the requested version, e.g. `3.3`; None: the only one.
         port: TCP port on 127.0.0.1; None: a free one.
-        options: properties over DEFAULTS, e.g. `{"apicurio.ccompat.legacy-id-mode.enabled": "true"}`.
-        detached: whether it outlives this process.
+        options: properties that override DEFAULTS: `{"apicurio.ccompat.legacy-id-mode.enabled": "true"}`.
+        detached: whether the registry outlives this process.
 
     Returns:
-        The running registry. As a context manager it is removed at the end of the block.
+        The running registry. As a context manager it removes itself at the end of the block.
 
     Raises:
-        TailraceError: no such registry can be had here, or it does not start.
+        TailraceError: this version is not available, or the registry does not start.
     """
     if not matches(_VERSION, version):
         raise TailraceError(
-            f"no Apicurio Registry {version} can be had", f"there is {_VERSION}", "leave --version out"
+            f"Apicurio Registry {version} is not available",
+            f"the only version is {_VERSION}",
+            "omit --version",
         )
     home = _home()
     java_command, name = _java()
-    # Classes parsed once: without it a start takes three times as long.
+    # An archive of parsed classes: without it a start takes three times as long.
     classes = account.writable_directory(cache_dir("apicurio"))
     shared = f"-XX:SharedArchiveFile={classes}/{_VERSION}-{name}.jsa"
     command = [*java_command, *_JVM, "-XX:+AutoCreateSharedArchive", shared]
@@ -127,7 +126,7 @@ def start_registry(
 
 
 def _home() -> Path:
-    """The unpacked program, fetched at first use."""
+    """The unpacked program, downloaded at first use."""
     home = cache_dir("apicurio") / _VERSION
     with locked(COLLECTION):
         if not home.exists():
@@ -144,49 +143,48 @@ def _home() -> Path:
 
 
 def archive(directory: Path) -> Path:
-    """The program's archive, downloaded into a new directory; nothing is known of its content yet.
+    """Download the program's archive into a new directory; its content is not verified yet.
 
     Raises:
-        TailraceError: it could not be had.
+        TailraceError: it could not be downloaded.
     """
     directory.mkdir()
     module = directory / "ivy.xml"
     module.write_text(_IVY_FILE.format(version=_VERSION), encoding="utf-8")
-    ivy = [java(), "-cp", str(_ivy()), "org.apache.ivy.Main", "-warn", "-ivy", str(module)]
+    ivy = [
+        require_java(),
+        "-cp",
+        str(spark_jar("ivy-*.jar", "Ivy")),
+        "org.apache.ivy.Main",
+        "-warn",
+        "-ivy",
+        str(module),
+    ]
     pattern = f"{directory}/[artifact]-[revision].[ext]"
-    what = f"Apicurio Registry {_VERSION} could not be fetched"
-    run([*ivy, "-cache", str(directory / "cache"), "-retrieve", pattern], what)
+    failure = f"Apicurio Registry {_VERSION} could not be downloaded"
+    run([*ivy, "-cache", str(directory / "cache"), "-retrieve", pattern], failure)
     target = directory / f"apicurio-registry-app-{_VERSION}.tar.gz"
     if not target.exists():
         raise TailraceError(
-            what,
+            failure,
             "Ivy found no such archive",
-            "give this machine a way to Maven Central, or use a registry that runs elsewhere",
+            "give this machine access to Maven Central, or use a registry that runs elsewhere",
         )
     return target
-
-
-def _ivy() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        for jar in Path(place).glob("jars/ivy-*.jar"):
-            return jar
-    raise TailraceError("no Ivy found", "it comes with pyspark", "pip install pyspark")
 
 
 def _java() -> tuple[list[str], str]:
     """The command of a Java that is new enough, and a name for its version."""
     seen = []
     for program in _javas():
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
-        found = re.search(r'version "((\d+)[^"]*)"', said)
-        if found and int(found[2]) >= _JAVA_VERSION:
-            return [program], found[1]
-        seen.append(f"`{program}` is {found[1] if found else 'no Java'}")
+        version = java_version(program)
+        if version is not None and version[0] >= _JAVA_VERSION:
+            return [program], version[1]
+        seen.append(f"`{program}` is {version[1] if version else 'no Java'}")
     if debian.available():
         root = debian.unpack("sid", _PACKAGES)
         if root is not None:
-            _mend_links(root.path)
+            _fix_links(root.path)
             for path in sorted(root.path.glob("usr/lib/jvm/*/bin/java")):
                 return root.command(str(path.relative_to(root.path))), root.version
         seen.append(f"Debian's sid has no {_PACKAGES[0]}")
@@ -197,8 +195,8 @@ def _java() -> tuple[list[str], str]:
     )
 
 
-def _mend_links(root: Path) -> None:
-    """Have the links below a private root's Java that lead to the machine's /etc lead to the root's own."""
+def _fix_links(root: Path) -> None:
+    """Redirect links below a private root's Java from the machine's /etc to the root's own."""
     for link in root.glob("usr/lib/jvm/*/**/*"):
         target = root / str(link.readlink()).lstrip("/") if link.is_symlink() else link
         if not link.exists() and target.exists():
@@ -207,9 +205,8 @@ def _mend_links(root: Path) -> None:
 
 
 def _javas() -> Iterator[str]:
-    home = os.environ.get("JAVA_HOME")
-    for path in (f"{home}/bin" if home else None, None):
-        found = shutil.which("java", path=path)
-        if found is not None:
-            yield found
+    """Programs called `java` on this machine: Spark's, the one on PATH, and those below `_JVMS`."""
+    for program in (shutil.which(java()), shutil.which("java")):
+        if program is not None:
+            yield program
     yield from map(str, sorted(_JVMS.glob("*/bin/java")))

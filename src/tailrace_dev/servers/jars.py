@@ -1,10 +1,8 @@
-"""Servers that are Java programs: their jars from the cache that Spark's resolver fills."""
+"""The jars of servers that are Java programs, from the cache that Spark's resolver fills."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,32 +13,20 @@ from tailrace_dev.servers.account import reachable
 from tailrace_dev.servers.program import run
 
 
-def java() -> str:
-    """The `java` that Spark would take.
-
-    Raises:
-        TailraceError: there is none.
-    """
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin" if home else None)
-    if found is None:
-        raise TailraceError(
-            "no Java found", "this server is a Java program", "install Java 17 or set JAVA_HOME"
-        )
-    return found
-
-
 def jars(name: str, packages: Sequence[str]) -> list[Path]:
-    """The jars of some packages and of all they depend on, fetched at first use, where servers can read them.
+    """The jars of some packages with their dependencies, downloaded at first use.
 
     Args:
         name: directory in the cache, with the version.
         packages: `group:artifact:version` each.
 
+    Returns:
+        Their paths, where a server's user can read them.
+
     Raises:
         TailraceError: they are not in the cache and could not be downloaded.
     """
-    # Its own process: development servers import nothing of Spark.
+    # In a process of its own: development servers import nothing of Spark.
     with locked(f"jars-{name}"):
         printed = run(
             [sys.executable, "-m", "tailrace.spark.jars", name, *packages],
@@ -51,9 +37,27 @@ def jars(name: str, packages: Sequence[str]) -> list[Path]:
 
 
 def scala_library() -> Path:
-    """Scala's library, which Spark brings itself and its resolver therefore leaves out."""
+    """Scala's library, which Spark's resolver leaves out because Spark contains it.
+
+    Raises:
+        TailraceError: it is missing.
+    """
+    jar = spark_jar("scala-library-2.13.*.jar", "Scala library")
+    return reachable(jar, jar.name)
+
+
+def spark_jar(pattern: str, content: str) -> Path:
+    """A jar of the installed Spark.
+
+    Args:
+        pattern: its file name, a glob.
+        content: what it holds, for the error.
+
+    Raises:
+        TailraceError: it is missing.
+    """
     spec = importlib.util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        for jar in Path(place).glob("jars/scala-library-2.13.*.jar"):
-            return reachable(jar, jar.name)
-    raise TailraceError("no Scala library found", "it comes with pyspark", "pip install pyspark")
+    for directory in (spec.submodule_search_locations or []) if spec else []:
+        for jar in Path(directory, "jars").glob(pattern):
+            return jar
+    raise TailraceError(f"no {content} found", "it comes with pyspark", "pip install pyspark")

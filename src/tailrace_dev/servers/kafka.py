@@ -15,7 +15,8 @@ import uuid
 from collections.abc import Mapping
 
 from tailrace.errors import TailraceError
-from tailrace_dev.servers.jars import jars, java, scala_library
+from tailrace.java import require_java
+from tailrace_dev.servers.jars import jars, scala_library
 from tailrace_dev.servers.launch import launch
 from tailrace_dev.servers.program import Program, matches, run
 from tailrace_dev.servers.server import DevServer, ServerState, free_port
@@ -95,7 +96,7 @@ def start_kafka(
     """
     if not matches(_VERSION, version):
         raise TailraceError(f"no Kafka {version} can be had", f"there is {_VERSION}", "leave --version out")
-    command = [java(), *_JVM, "-cp", class_path()]
+    command = [require_java(), *_JVM, "-cp", class_path()]
 
     def prepare(server: KafkaServer) -> list[str]:
         server.data.mkdir(mode=0o700)

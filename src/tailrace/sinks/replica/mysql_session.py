@@ -41,7 +41,7 @@ from tailrace.sinks.replica.encode import encode_table
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.replica.written import as_bytes, as_json
 from tailrace.sources.mysql.connection import is_mariadb, log_in, translate
-from tailrace.sources.mysql.driver import BoundedConnection
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 
 #: Strict, but for dates that are none, which the source may have, and for 0 in columns that count up.
 _SET_UP = (

@@ -38,7 +38,7 @@ from tailrace.errors import (
 )
 from tailrace.printable import shortened
 from tailrace.sources import network
-from tailrace.sources.mysql.driver import BoundedConnection
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BoundedConnection)

@@ -21,8 +21,8 @@ from tailrace.sources.mysql.binlog.failover import Places
 from tailrace.sources.mysql.binlog.held import unpack_blocks
 from tailrace.sources.mysql.binlog.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, server_changed
-from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys as key_sql
 from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.wire.decoder import EventDecoder

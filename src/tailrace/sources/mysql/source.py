@@ -19,8 +19,8 @@ from tailrace.sources.mysql.binlog.held import pack_blocks
 from tailrace.sources.mysql.binlog.starting import log_end_position, starting_position
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection
-from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
 from tailrace.sources.mysql.wire.transactions import DdlStatement
 from tailrace.sources.mysql.wire.xa import XaMark

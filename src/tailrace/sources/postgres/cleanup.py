@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
-from tailrace.sources.postgres import mark
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection
-from tailrace.sources.postgres.replication import publication, slot
+from tailrace.sources.postgres.replication import mark, publication, slot
 from tailrace.sources.postgres.replication.starting import system_identifier
 
 #: A slot that is read is not removed; a process that has just ended lets go of it within this time.

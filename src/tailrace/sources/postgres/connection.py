@@ -38,7 +38,7 @@ from tailrace.errors import (
 from tailrace.printable import shortened
 from tailrace.sources import network
 from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, Deadline
-from tailrace.sources.postgres.driver import BoundedCore, no_server
+from tailrace.sources.postgres.protocol.driver import BoundedCore, no_server
 from tailrace.sources.postgres.types import SESSION_SETTINGS
 
 T = TypeVar("T")

@@ -63,8 +63,8 @@ from tailrace.sources.mysql.connection import (
     translate,
     wake,
 )
-from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.kernels.packets import (
     ARTIFICIAL,

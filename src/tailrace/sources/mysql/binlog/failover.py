@@ -33,9 +33,9 @@ from tailrace.sources.mysql.connection import (
     server_changed,
     server_facts,
 )
-from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.xa.prepared import prepared_again
 
 #: Positions found anew that are remembered: the ends of a batch, and of the one before.

@@ -10,7 +10,7 @@ import pymysql
 from tailrace.errors import PositionLostError, PreflightError, SourceError
 from tailrace.sources import network
 from tailrace.sources.mysql.connection import is_mariadb, server_facts, translate
-from tailrace.sources.mysql.driver import BoundedConnection
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 
 
 @dataclass(frozen=True, slots=True)

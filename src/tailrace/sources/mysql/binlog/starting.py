@@ -23,9 +23,9 @@ from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.binlog.visibility import log_status, snapshot_position
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, server_facts
-from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.gtid import GtidSet, domain_source
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.kernels.boundaries import (

@@ -35,8 +35,8 @@ from tailrace.errors import PreflightError, TransientSourceError
 from tailrace.sources import network
 from tailrace.sources.mysql.binlog.logfiles import end_of_log, log_name, no_log
 from tailrace.sources.mysql.connection import is_mariadb, one, server_facts, translate
-from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import identifier
 
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.002, 0.1

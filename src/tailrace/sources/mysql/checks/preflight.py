@@ -26,7 +26,7 @@ from tailrace.sources.mysql.connection import (
     server_facts,
     translate,
 )
-from tailrace.sources.mysql.driver import BoundedConnection
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.xa.prepared import require_unused
 from tailrace.sources.preflight import Finding, Severity

@@ -9,7 +9,7 @@ import pymysql
 from pymysql.constants import ER
 from pymysql.cursors import DictCursor
 
-from tailrace.sources.mysql.driver import BoundedConnection
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 
 _COM_REGISTER_SLAVE = 0x15
 #: Of the replica that is never one: the last there is.

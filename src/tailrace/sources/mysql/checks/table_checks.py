@@ -11,7 +11,7 @@ from tailrace.printable import printable
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.checks.probe import Probe
 from tailrace.sources.mysql.connection import MARIADB, Server
-from tailrace.sources.mysql.driver import BoundedConnection
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
 from tailrace.sources.preflight import Finding, Severity
 

@@ -33,7 +33,7 @@ from tailrace.model.types import MAX_DECIMAL_DIGITS, Kind
 from tailrace.printable import printable
 from tailrace.sources import network
 from tailrace.sources.mysql.connection import one, too_long, translate
-from tailrace.sources.mysql.driver import BoundedConnection
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import (
     MARIADB_TEXTS,
     arrow_scalar,

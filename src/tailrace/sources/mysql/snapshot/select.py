@@ -14,7 +14,7 @@ import pyarrow as pa
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
-from tailrace.sources.mysql.driver import BoundedConnection
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.keys import last_key, order_by, range_condition
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
 from tailrace.sources.mysql.snapshot.statement import Selection

@@ -31,7 +31,7 @@ from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableSchema
 from tailrace.sources.bounds import LOGIN_PACKET, LONGEST_ROW, Deadline
 from tailrace.sources.mysql.connection import break_off, raw_socket, reconnect, translate
-from tailrace.sources.mysql.driver import BoundedConnection
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.wire.definition import column_definition, length_encoded, require_shape
 from tailrace.sources.mysql.wire.kernels.resultset import (
     END,

@@ -30,8 +30,8 @@ from tailrace.sources.mysql.binlog.dump import DumpStream, read_log
 from tailrace.sources.mysql.binlog.held import number_of
 from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, translate
-from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
+from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.mysql.wire.xa import XaMark, XaStep, xid_of
 

@@ -21,9 +21,9 @@ from pg8000.exceptions import DatabaseError
 from tailrace.errors import SourceError
 from tailrace.model.table import TableId
 from tailrace.sources import network
-from tailrace.sources.postgres import mark
 from tailrace.sources.postgres.connection import Connection, sqlstate, translate
 from tailrace.sources.postgres.literal import identifier, string, table_name
+from tailrace.sources.postgres.replication import mark
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from dataclasses import replace
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
 from tailrace.sources import network
-from tailrace.sources.postgres import mark
 from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
-from tailrace.sources.postgres.replication import slot, timeline
+from tailrace.sources.postgres.replication import mark, slot, timeline
 from tailrace.sources.postgres.snapshot.snapshots import Snapshots
 
 #: How long the first snapshot may take: transactions that write have to end first.

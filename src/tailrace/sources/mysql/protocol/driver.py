@@ -28,7 +28,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, DecodeError, SourceError, TailraceError
 from tailrace.sources import network
 from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, ROW_COST, VALUE_COST, Deadline
-from tailrace.sources.mysql.login import METHODS, first_answer
+from tailrace.sources.mysql.protocol.login import METHODS, first_answer
 
 _RECEIVE_BYTES = 64 << 10
 _utf8: Any = charset_by_name("utf8mb4")

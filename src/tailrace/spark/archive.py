@@ -1,0 +1,28 @@
+"""The archive of Spark's classes that a JVM can map instead of loading them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pyspark
+
+from tailrace.cache import cache_dir
+from tailrace.java import java
+
+
+def archive_options() -> list[str]:
+    """Options of a JVM that loads Spark's classes from the archive; none where it has not been made."""
+    path = archive_path()
+    return (
+        [f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if path.exists() else []
+    )
+
+
+def archive_path() -> Path:
+    """The archive of this JVM and this Spark: `spark.class_archive` makes it."""
+    program = Path(java()).resolve()
+    release = program.parent.parent / "release"
+    version = release.read_text(encoding="utf-8") if release.exists() else ""
+    of = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__])
+    return cache_dir("classes") / f"{hashlib.sha256(of.encode()).hexdigest()[:16]}.jsa"
