@@ -57,7 +57,7 @@ def test_server_set_up_for_capture_has_no_finding(mysql: MySqlServer, database: 
         ),
     ],
 )
-def test_wrong_setting_is_found_with_the_statement_that_mends_it(
+def test_wrong_setting_is_found_with_the_statement_that_fixes_it(
     mysql: MySqlServer, database: str, *, name: str, bad: str, severity: Severity, remedy: str
 ) -> None:
     with global_variable(mysql, name, bad):
@@ -108,7 +108,7 @@ def test_partial_json_values_need_whole_rows(
     assert {f.check: f.severity for f in findings}["binlog_row_value_options"] == severity
 
 
-def test_every_missing_privilege_is_named_with_its_grant_and_the_grants_mend_it(
+def test_every_missing_privilege_is_named_with_its_grant_and_the_grants_fix_it(
     mysql: MySqlServer, database: str, user: str
 ) -> None:
     # A table that a user has any privilege for is in its catalog, readable or not.
@@ -180,7 +180,25 @@ def test_table_without_a_key_may_be_captured_where_no_snapshot_is_taken(
 def test_tables_that_match_nothing_are_refused(mysql: MySqlServer, database: str) -> None:
     finding = _finding(check(_options(mysql, rf"{database}\.nothing")), rf"tables `{database}\.nothing`")
     assert finding.severity is Severity.ERROR
-    assert finding.remedy == f"GRANT SELECT ON `{database}`.* TO 'root'@'localhost';"
+    escaped = database.replace("_", r"\_")
+    assert finding.remedy == f"GRANT SELECT ON `{escaped}`.* TO 'root'@'localhost';"
+
+
+def test_grant_that_a_hint_names_is_for_that_database_only(
+    mysql: MySqlServer, database: str, user: str
+) -> None:
+    other = database.replace("_", "x")
+    assert other != database
+    finding = _finding(check(_options(mysql, rf"{database}\.t", user=user)), rf"tables `{database}\.t`")
+    mysql.execute(f"CREATE DATABASE `{other}`", finding.remedy.rstrip(";"))
+    try:
+        with mysql.connect(user=user) as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW DATABASES")
+            visible = {name for (name,) in cursor.fetchall()}
+    finally:
+        mysql.execute(f"DROP DATABASE `{other}`")
+    assert database in visible
+    assert other not in visible
 
 
 def test_one_pattern_of_several_that_matches_nothing_is_a_warning(mysql: MySqlServer, database: str) -> None:

@@ -12,7 +12,7 @@ from tailrace.config.options import SourceOptions, parse_options
 from tailrace.errors import SchemaMismatchError, SourceError, TransientSourceError
 from tailrace.model.table import TableSchema
 from tailrace.sources.mysql.catalog import CatalogTable, tables
-from tailrace.sources.mysql.connection import connect, is_encrypted, reconnect, retrying, server_facts
+from tailrace.sources.mysql.connection import connect, reconnect, retrying, server_facts
 from tailrace.sources.mysql.snapshot.keys import at_or_below, boundary, key_values, max_key, within
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
 from tailrace.sources.mysql.snapshot.select import select_pages, select_statement
@@ -55,7 +55,7 @@ def made(mysql: MySqlServer, database: str, connection: Connection) -> Callable[
 @pytest.mark.parametrize("mode", ["disabled", "preferred", "required"])
 def test_session_is_the_same_under_every_tls_mode(mysql: MySqlServer, mode: str) -> None:
     connection = connect(options(mysql, tlsMode=mode), purpose="a test")
-    assert is_encrypted(connection) == (mode != "disabled")
+    assert connection.is_encrypted == (mode != "disabled")
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT @@time_zone, @@sql_mode, @@autocommit, @@character_set_results, "
@@ -73,7 +73,7 @@ def test_session_is_the_same_under_every_tls_mode(mysql: MySqlServer, mode: str)
 def test_certificate_is_checked_when_asked_for(mysql: MySqlServer) -> None:
     authority = str(mysql.data / "ca.pem")
     connection = connect(options(mysql, tlsMode="verify-ca", tlsCa=authority), purpose="a test")
-    assert is_encrypted(connection)
+    assert connection.is_encrypted
     connection.close()
     # the certificate that MySQL makes for itself names no host
     with pytest.raises(SourceError, match="certificate is not trusted"):
@@ -85,7 +85,7 @@ def test_certificate_is_checked_when_asked_for(mysql: MySqlServer) -> None:
 def test_server_without_tls_is_read_in_the_clear_only_if_that_is_allowed() -> None:
     with start_mysql(options={"tls_version": ""}) as server:
         connection = connect(options(server, tlsMode="preferred"), purpose="a test")
-        assert not is_encrypted(connection)
+        assert not connection.is_encrypted
         connection.close()
         for mode in ("required", "verify-ca"):
             with pytest.raises(SourceError, match="offers no TLS") as caught:

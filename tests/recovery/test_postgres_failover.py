@@ -372,7 +372,7 @@ def test_check_tells_what_a_failover_would_take(primary):
     primary.execute(f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')", database="shop")
     with Switch(primary) as address, standby_of(primary):
         options = options_at(address)
-        assert warned(options) == ["made without FAILOVER: standbys do not copy it"]
+        assert warned(options) == ["created without FAILOVER: standbys do not copy it"]
         primary.execute(f"SELECT pg_drop_replication_slot('{SLOT}')")
         finding = found(options)
         assert finding.found.startswith("without standby:")
@@ -380,7 +380,7 @@ def test_check_tells_what_a_failover_would_take(primary):
         assert (found(options).found, found(options).severity) == ("standby", Severity.OK)
         alter_system(primary, synchronized_standby_slots="standby, gone")
         finding = found(options)
-        assert finding.found == "standby, gone, of which nothing follows by gone"
+        assert finding.found == "standby, gone, of which no standby uses gone"
         mend(primary, finding)
         assert found(options).severity is Severity.OK
 

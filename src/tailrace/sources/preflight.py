@@ -6,14 +6,19 @@ finding, so that all of them can be fixed at once.
 
 from __future__ import annotations
 
+import ipaddress
 import textwrap
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PreflightError, TailraceError
 from tailrace.printable import printable, printable_lines
+from tailrace.sources import network
 
 _MARKS = {"ok": "ok  ", "warning": "warn", "error": "FAIL"}
 
@@ -45,7 +50,109 @@ class Finding:
     severity: Severity = Severity.OK
 
 
-def unreachable(options: SourceOptions, error: TailraceError) -> Finding:
+class Connection(AbstractContextManager[Any], Protocol):
+    """A connection to a server of any kind."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the connection runs over TLS."""
+
+    def limit_whole(self, seconds: float) -> None:
+        """Limit the time of all further answers together."""
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Preflight(ABC, Generic[C]):
+    """Every check of a server, over one connection. A database's own class makes the checks.
+
+    Args:
+        options: the server and the tables.
+        connection: an open one; stays the caller's.
+    """
+
+    #: The database's name, for messages.
+    product: ClassVar[str]
+    #: What the database's driver raises, OSError included.
+    driver_errors: ClassVar[tuple[type[Exception], ...]]
+
+    def __init__(self, options: SourceOptions, connection: C) -> None:
+        self._options = options
+        self._connection = connection
+
+    @classmethod
+    def check(cls, options: SourceOptions) -> list[Finding]:
+        """The outcome of every check, in the order in which to fix them.
+
+        A server that cannot be reached is itself a finding, and the only one.
+        """
+        try:
+            return cls._findings(options)
+        except TailraceError as error:
+            return [_unreachable(options, error)]
+
+    @classmethod
+    def require(cls, options: SourceOptions) -> None:
+        """Refuse capture when a precondition is not met.
+
+        Raises:
+            PreflightError: names every precondition that is not met, with the SQL that fixes it.
+            TransientSourceError: the server cannot be reached.
+        """
+        findings = cls._findings(options)
+        # MariaDB is checked as MySQL: the server's finding names the product
+        product = next((f.found.split()[0] for f in findings if f.check == "server"), cls.product)
+        require(findings, f"{product} server `{options.host}:{options.port}`")
+
+    @classmethod
+    def _findings(cls, options: SourceOptions) -> list[Finding]:
+        try:
+            connection = cls.connect(options, purpose="checking its set-up")
+        except TailraceError as error:
+            if error.retryable:
+                raise
+            return [_unreachable(options, error)]
+        with connection:
+            connection.limit_whole(options.retry_timeout_ms / 1000)
+            try:
+                with network.sensible("its set-up"):
+                    return list(cls(options, connection).run())
+            except cls.driver_errors as error:
+                raise cls.translate(error, "checking the server's set-up") from error
+
+    @staticmethod
+    @abstractmethod
+    def connect(options: SourceOptions, *, purpose: str) -> C:
+        """Connect to the server. Raises TailraceError."""
+
+    @staticmethod
+    @abstractmethod
+    def translate(error: Exception, doing: str) -> TailraceError:
+        """The error of ours that corresponds to one of the driver's."""
+
+    @abstractmethod
+    def run(self) -> Iterator[Finding]:
+        """Every finding, in the order in which to fix them."""
+
+    def _encryption(self, user: str, remedy: str) -> Finding:
+        """Whether rows cross the network in clear text.
+
+        Args:
+            user: the name of the capturing user.
+            remedy: how to get TLS from a server of this kind.
+        """
+        check = f"connection to {self._options.host}:{self._options.port}"
+        if self._connection.is_encrypted:
+            return Finding(check, f"{user}, over TLS", "")
+        found = f"{user}, not encrypted"
+        if self._options.tls.mode == "disabled" or _is_local(self._options.host):
+            return Finding(check, found, "")
+        needed = "TLS, or rows cross the network in clear text"
+        return Finding(check, found, needed, remedy, Severity.WARNING)
+
+
+def _unreachable(options: SourceOptions, error: TailraceError) -> Finding:
     """The only finding when the server cannot be connected to."""
     return Finding(
         f"connection to {options.host}:{options.port}",
@@ -88,6 +195,13 @@ def require(findings: Sequence[Finding], server: str) -> None:
         if remedies
         else None,
     )
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _rendered(finding: Finding) -> str:

@@ -162,11 +162,6 @@ def log_in(connection: B) -> B:
     return connection
 
 
-def is_encrypted(connection: BoundedConnection) -> bool:
-    """Whether the connection runs over TLS."""
-    return connection.is_encrypted
-
-
 def raw_socket(connection: BoundedConnection) -> socket.socket:
     """The connection's socket (TLS or plain), for those who speak the protocol on it themselves.
 

@@ -1,20 +1,18 @@
-"""Everything a MySQL or MariaDB server must have for capture, checked at once, with the SQL that mends it.
+"""Everything that capture needs of a MySQL or MariaDB server, checked at once, with the SQL that fixes it.
 
-Privileges are found by trying: grants come through roles, wildcards and partial revokes, and the server
-alone knows what they amount to. Every statement tried is harmless.
+Privileges are checked by trying them: grants come through roles, wildcards and partial revokes, and only the
+server knows their sum. Every statement tried is harmless.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 import pymysql
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import PreflightError, TailraceError
+from tailrace.errors import PreflightError
 from tailrace.model.table import TableId
-from tailrace.sources import network, preflight
 from tailrace.sources.mysql.binlog.visibility import Barrier, barrier_kind
 from tailrace.sources.mysql.checks.probe import Probe
 from tailrace.sources.mysql.checks.table_checks import TableChecks
@@ -22,19 +20,18 @@ from tailrace.sources.mysql.connection import (
     MARIADB,
     Server,
     connect,
-    is_encrypted,
     server_facts,
     translate,
 )
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.xa.prepared import require_unused
-from tailrace.sources.preflight import Finding, Severity
+from tailrace.sources.preflight import Finding, Preflight, Severity
 
-#: The oldest version: where binlog_row_metadata came with (MariaDB: 10.5, which has ended).
+#: The oldest version: the first with binlog_row_metadata (MariaDB: 10.5, which is out of support).
 _OLDEST = {"mysql": (8, 0, 1), MARIADB: (10, 6, 0)}
 _PRODUCTS = {"mysql": ("MySQL", "8.0"), MARIADB: ("MariaDB", "10.6")}
-#: Row images that hold the whole row before a change, and so say what the row after it is.
+#: Row images with the whole row before a change, from which the row after it follows.
 _WHOLE_BEFORE = frozenset({"FULL", "FULL_NODUP"})
 #: Starting positions with a snapshot.
 _WITH_SNAPSHOT = frozenset({"initial", "snapshot"})
@@ -47,51 +44,16 @@ SET PERSIST gtid_mode = ON_PERMISSIVE;
 SET PERSIST gtid_mode = ON;"""
 
 
-def require(options: SourceOptions) -> None:
-    """Refuses capture when a precondition is not met.
+class MySqlPreflight(Preflight[BoundedConnection]):
+    """The checks of a MySQL or MariaDB server."""
 
-    Raises:
-        PreflightError: names every precondition that is not met, with the SQL that mends it.
-        TransientSourceError: the server cannot be reached.
-    """
-    findings = _findings(options)
-    product = next((f.found.split()[0] for f in findings if f.check == "server"), "MySQL")
-    preflight.require(findings, f"{product} server `{options.host}:{options.port}`")
-
-
-def check(options: SourceOptions) -> list[Finding]:
-    """The outcome of every check, in an order in which one mends them.
-
-    A server that cannot be reached is itself a finding, and the only one.
-    """
-    try:
-        return _findings(options)
-    except TailraceError as error:
-        return [preflight.unreachable(options, error)]
-
-
-def _findings(options: SourceOptions) -> list[Finding]:
-    try:
-        connection = connect(options, purpose="checking its set-up")
-    except TailraceError as error:
-        if error.retryable:
-            raise
-        return [preflight.unreachable(options, error)]
-    with connection:
-        connection.limit_whole(options.retry_timeout_ms / 1000)
-        try:
-            with network.sensible("its set-up"):
-                return list(_Checks(options, connection).run())
-        except (pymysql.err.MySQLError, OSError) as error:
-            raise translate(error, "checking the server's set-up") from error
-
-
-class _Checks:
-    """All checks over one connection."""
+    product = "MySQL"
+    driver_errors = (pymysql.err.MySQLError, OSError)
+    connect = staticmethod(connect)
+    translate = staticmethod(translate)
 
     def __init__(self, options: SourceOptions, connection: BoundedConnection) -> None:
-        self._options = options
-        self._connection = connection
+        super().__init__(options, connection)
         self._probe = Probe(connection)
         self._variables = self._probe.variables
         self._account = self._probe.account
@@ -99,8 +61,9 @@ class _Checks:
         self._mariadb = self._server.flavor == MARIADB
 
     def run(self) -> Iterator[Finding]:
-        """Every finding, in an order in which one mends them."""
-        yield self._connected()
+        """Every finding, in the order in which to fix them."""
+        remedy = "give the server a certificate (ssl_cert, ssl_key), then set tlsMode to required"
+        yield self._encryption(self._account, remedy)
         server = self._server
         yield self._version(server)
         yield from self._settings()
@@ -111,20 +74,6 @@ class _Checks:
         yield from self._server_id()
         yield from TableChecks(self._options, self._connection, self._probe, server).run()
 
-    def _connected(self) -> Finding:
-        where = f"connection to {self._options.host}:{self._options.port}"
-        if is_encrypted(self._connection):
-            return Finding(where, f"{self._account}, over TLS", "")
-        if self._options.tls.mode == "disabled" or _is_local(self._options.host):
-            return Finding(where, f"{self._account}, not encrypted", "")
-        return Finding(
-            where,
-            f"{self._account}, not encrypted",
-            "TLS, or rows cross the network in clear",
-            "give the server a certificate (ssl_cert, ssl_key), then set tlsMode to required",
-            Severity.WARNING,
-        )
-
     def _version(self, server: Server) -> Finding:
         version = ".".join(map(str, server.version))
         product, oldest = _PRODUCTS[server.flavor]
@@ -132,13 +81,13 @@ class _Checks:
         return Finding("server", f"{product} {version}", f"{product} {oldest} or later", "", severity)
 
     def _set(self, name: str, value: str) -> str:
-        """The statement that sets a global variable for good."""
+        """The statement that sets a global variable permanently."""
         if self._mariadb:  # it has no SET PERSIST
             return f"SET GLOBAL {name} = {value}; -- and in the server's configuration file: {name} = {value}"
         return f"SET PERSIST {name} = {value};"
 
     def _settings(self) -> Iterator[Finding]:
-        """Global variables that have one right value."""
+        """Global variables with one correct value."""
         yield self._setting(
             "log_bin", "ON", "in the server's configuration file: log_bin = binlog, then restart it"
         )
@@ -151,15 +100,15 @@ class _Checks:
                 yield Finding(
                     "binlog_storage_engine",
                     engine,
-                    "a log in files of its own (12.3 and later can keep it in a storage engine)",
-                    "in the server's configuration file: leave binlog_storage_engine out, then restart it",
+                    "a log in separate files (12.3 and later can keep it in a storage engine)",
+                    "in the server's configuration file: remove binlog_storage_engine, then restart it",
                     Severity.ERROR,
                 )
             return
         yield self._value_options()
 
     def _row_image(self) -> Finding:
-        """Whole row images: what exactly-once snapshots go back by, and what upsert targets need."""
+        """Whole row images, which exactly-once snapshots rewind by and upsert targets need."""
         name = "binlog_row_image"
         found = self._variables.get(name, "FULL").upper()
         if found == "FULL":
@@ -168,13 +117,13 @@ class _Checks:
             needed = "FULL, or the log is read far slower: an Arrow batch ends where other columns change"
             return Finding(name, found, needed, self._set(name, "FULL"), Severity.WARNING)
         if self._options.exactly_once and self._options.starting_position in _WITH_SNAPSHOT:
-            needed = "FULL: an exactly-once snapshot puts rows back by the rows before each change"
+            needed = "FULL: an exactly-once snapshot reconstructs rows from the images before each change"
             return Finding(name, found, needed, self._set(name, "FULL"), Severity.ERROR)
-        needed = "FULL, or columns that a change leaves out are unknown: upsert targets stop at them"
+        needed = "FULL, or columns that a change omits are unknown: upsert targets stop there"
         return Finding(name, found, needed, self._set(name, "FULL"), Severity.WARNING)
 
     def _value_options(self) -> Finding:
-        """Differences of JSON values need the value before, which only whole images have."""
+        """A partial JSON update is applied to the earlier value, which only whole images have."""
         name = "binlog_row_value_options"
         found = self._variables.get(name, "")
         whole = self._variables.get("binlog_row_image", "FULL").upper() in _WHOLE_BEFORE
@@ -200,22 +149,22 @@ class _Checks:
             yield Finding(
                 "binlog_expire_logs_seconds",
                 str(seconds),
-                f"at least {_DAY_S}, or a stream that stands still for longer cannot go on",
+                f"at least {_DAY_S}, or a stream that is stopped for longer cannot continue",
                 self._set("binlog_expire_logs_seconds", str(7 * _DAY_S)),
                 Severity.WARNING,
             )
 
     def _visibility(self) -> Finding:
-        """How a SELECT can be made to see all that is in the log up to a position."""
+        """How to make sure that a SELECT sees everything in the log up to a position."""
         name = "exactly-once snapshots"
         if not self._options.exactly_once:
-            return Finding(name, "not asked for (delivery is at-least-once)", "")
+            return Finding(name, "not requested (delivery is at-least-once)", "")
         mode = self._variables.get("gtid_mode", "OFF")
         match barrier_kind(self._connection, self._options):
             case Barrier.GTID:
                 return Finding(name, f"gtid_mode is {mode}", "")
             case Barrier.SNAPSHOT:
-                return Finding(name, "binlog_snapshot_position is known", "")
+                return Finding(name, "binlog_snapshot_position is available", "")
             case Barrier.LOG_STATUS:
                 return Finding(name, f"gtid_mode is {mode}, performance_schema.log_status may be read", "")
             case Barrier.HEARTBEAT:
@@ -224,7 +173,7 @@ class _Checks:
             return Finding(
                 name,
                 f"gtid_mode is {mode}, binlog_order_commits is OFF",
-                "commits in the log's order, or a heartbeat says nothing about those before it",
+                "commits in the log's order, or a heartbeat does not show that earlier ones are visible",
                 "SET PERSIST binlog_order_commits = ON;",
                 Severity.ERROR,
             )
@@ -232,14 +181,14 @@ class _Checks:
             name,
             f"gtid_mode is {mode}, and performance_schema.log_status may not be read",
             "GTIDs, or the privileges to read log_status, or the option heartbeatTable: "
-            "what is in the log may not be visible yet",
+            "changes in the log may not be visible yet",
             f"{_ENABLE_GTIDS}\n-- or\nGRANT BACKUP_ADMIN ON *.* TO {self._account};\n"
             f"GRANT SELECT ON performance_schema.log_status TO {self._account};",
             Severity.ERROR,
         )
 
     def _prepared(self) -> Iterator[Finding]:
-        """Whether the user may see XA transactions that wait for their end, where there are any."""
+        """Whether the user may see prepared XA transactions, where they are used."""
         try:
             require_unused(self._connection)
             return
@@ -250,15 +199,15 @@ class _Checks:
         except pymysql.err.MySQLError:
             yield Finding(
                 "XA transactions",
-                "they are used, and the user may not see which are prepared",
-                "XA_RECOVER_ADMIN when a stream begins: what is prepared then may be committed later",
+                "used, and the user may not see which ones are prepared",
+                "XA_RECOVER_ADMIN when a stream starts: a transaction prepared then may be committed later",
                 f"{refusal.hint};",
                 Severity.WARNING,
             )
 
     def _heartbeat(self, name: str, mode: str) -> Finding:
         table = table_name(TableId.parse(str(self._options.heartbeat_table)))
-        # Asks for what a heartbeat needs, and writes nothing.
+        # needs the same privileges as a heartbeat, and writes nothing
         refusal = self._probe.refusal(
             f"INSERT INTO {table} (id, ts) SELECT 1, NOW(6) FROM DUAL WHERE FALSE"
             " ON DUPLICATE KEY UPDATE ts = NOW(6)"
@@ -280,7 +229,7 @@ class _Checks:
         if not denied:
             yield from self._log_filters(server)
             yield from self._replica(server)
-        if self._mariadb:  # SHOW REPLICA HOSTS wants more there than reading the log does
+        if self._mariadb:  # there SHOW REPLICA HOSTS needs more privileges than reading the log
             refused = self._probe.registration_refusal()
         else:
             refused = self._probe.refusal(
@@ -297,7 +246,7 @@ class _Checks:
         )
 
     def _log_filters(self, server: Server) -> Iterator[Finding]:
-        """Databases that the server leaves out of its log: what happens to them is never seen."""
+        """Databases that the server omits from its log: their changes are never captured."""
         for status in self._probe.rows(server.log_status_sql):
             only, never = str(status["Binlog_Do_DB"] or ""), str(status["Binlog_Ignore_DB"] or "")
             if only or never:
@@ -305,7 +254,7 @@ class _Checks:
                     "databases in the log",
                     f"binlog-do-db = {only}" if only else f"binlog-ignore-db = {never}",
                     "no filter, or changes of captured tables may be missing",
-                    "take the filter out of the server's configuration file, then restart it",
+                    "remove the filter from the server's configuration file, then restart it",
                     Severity.WARNING,
                 )
 
@@ -316,38 +265,34 @@ class _Checks:
         writes = self._variables.get(name, self._variables.get("log_slave_updates", "ON"))
         if writes.upper() == "ON":
             return
-        # MariaDB tells only those who have REPLICA MONITOR, which nothing else here needs
-        told = not self._mariadb or not self._probe.refusal(status)
-        if not told or self._probe.rows(status):
+        # MariaDB requires REPLICA MONITOR for it, which capture does not need
+        is_known = not self._mariadb or not self._probe.refusal(status)
+        if not is_known or self._probe.rows(status):
             yield Finding(
                 name,
                 writes,
-                "ON, as this server is a replica" if told else "ON, if this server is a replica",
+                "ON, as this server is a replica" if is_known else "ON, if this server is a replica",
                 f"in the server's configuration file: {name} = ON, then restart it",
-                Severity.ERROR if told else Severity.WARNING,
+                Severity.ERROR if is_known else Severity.WARNING,
             )
 
     def _server_id(self) -> Iterator[Finding]:
         own = int(self._variables.get("server_id", 0))
         if own == 0:
             yield Finding("server_id", "0", "a number > 0", self._set("server_id", "1"), Severity.ERROR)
-        wanted = self._options.server_id
-        if wanted is None:
+        chosen = self._options.server_id
+        if chosen is None:
             return
-        if wanted == own:
+        if chosen == own:
             yield Finding(
                 "option serverId",
-                f"{wanted}, the server's own",
-                "a number that no server of this replication has",
-                "leave the option serverId out, or give another number",
+                f"{chosen}, the server's own",
+                "a number that no server of this replication topology has",
+                "omit the option serverId, or set it to another number",
                 Severity.ERROR,
             )
         else:
-            yield Finding("option serverId", str(wanted), "")
+            yield Finding("option serverId", str(chosen), "")
 
 
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+check, require = MySqlPreflight.check, MySqlPreflight.require

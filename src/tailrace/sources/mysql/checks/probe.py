@@ -1,4 +1,4 @@
-"""Asking a server for its settings, and what its user may do."""
+"""Queries a server for its settings, and for what its user may do."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from pymysql.cursors import DictCursor
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 
 _COM_REGISTER_SLAVE = 0x15
-#: Of the replica that is never one: the last there is.
+#: The largest server id, for a replica that never reads.
 _SERVER_ID = 0xFFFFFFFF
-#: Refusals that say something of the user or of the server's set-up.
+#: Refusals that are about the user or the server's set-up.
 _REFUSALS = {
     ER.DBACCESS_DENIED_ERROR: "access to the database is denied",
     ER.TABLEACCESS_DENIED_ERROR: "access to the table is denied",
     ER.COLUMNACCESS_DENIED_ERROR: "access to a column is denied",
     ER.ACCESS_DENIED_ERROR: "a privilege is missing",
     ER.SPECIFIC_ACCESS_DENIED_ERROR: "a privilege is missing",
-    ER.BAD_DB_ERROR: "there is no such database",
-    ER.NO_SUCH_TABLE: "there is no such table",
-    ER.BAD_FIELD_ERROR: "it has other columns",
+    ER.BAD_DB_ERROR: "the database does not exist",
+    ER.NO_SUCH_TABLE: "the table does not exist",
+    ER.BAD_FIELD_ERROR: "the table has other columns",
     ER.OPTION_PREVENTS_STATEMENT: "the server is read-only",
-    ER.NO_BINARY_LOGGING: "there is no binary log",
+    ER.NO_BINARY_LOGGING: "the server has no binary log",
 }
 
 
 class Probe:
-    """A server as one of its users sees it.
+    """A server as seen by one of its users.
 
     Args:
         connection: an open one; stays the caller's.
 
     Attributes:
         variables: global variables, their names in lower case.
-        account: the user the server takes us for, as GRANT wants it.
+        account: the user that the server has authenticated, in the form that GRANT expects.
     """
 
     def __init__(self, connection: BoundedConnection) -> None:
@@ -55,7 +55,7 @@ class Probe:
             return list(cursor.fetchall())
 
     def refusal(self, statement: str) -> str | None:
-        """Why the server refuses `statement` to this user; None if it does not.
+        """The reason why the server refuses `statement` to this user; None if it does not.
 
         Raises PyMySQL's errors for failures of another kind.
         """
@@ -68,7 +68,10 @@ class Probe:
         return None
 
     def registration_refusal(self) -> str | None:
-        """Why the server takes no replica of this user's; None if it does (until the connection ends)."""
+        """The reason why the server refuses to register a replica for this user; None if it does not.
+
+        A registration lasts as long as the connection.
+        """
         try:
             self._connection.command(
                 _COM_REGISTER_SLAVE, struct.pack("<IBBBHII", _SERVER_ID, 0, 0, 0, 0, 0, 0)

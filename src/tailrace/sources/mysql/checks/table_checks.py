@@ -1,4 +1,4 @@
-"""Preconditions of captured tables: readable, of known types, with a key, every change in the log."""
+"""Preconditions of captured tables: readable, supported types, a key, every change in the log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
 from tailrace.sources.preflight import Finding, Severity
 
-#: From this version on the rows that a foreign key's CASCADE changes are in the log.
+#: The first version that logs the rows that a foreign key's CASCADE changes.
 _CASCADES_LOGGED = (9, 6, 0)
+
+
+def whole_database(name: str) -> str:
+    """All tables of a database, as GRANT expects them: `_` and `%`, which are wildcards there, escaped."""
+    escaped = re.sub("[_%]", r"\\\g<0>", name)
+    return f"{identifier(escaped)}.*"
 
 
 class TableChecks:
@@ -56,9 +62,9 @@ class TableChecks:
         try:
             return catalog.tables(self._connection, self._options.captures, self._options.zero_dates.of), []
         except SchemaMismatchError:
-            # The first is known: look at each for itself, to name all of them.
+            # Only the first one was named: check each table by itself to name all of them.
             found: list[catalog.CatalogTable] = []
-            refused = []
+            refused: list[Finding] = []
             for name in self._names:
                 try:
                     found += catalog.tables(self._connection, name.__eq__, self._options.zero_dates.of)
@@ -72,23 +78,23 @@ class TableChecks:
     def _pattern(self, pattern: str) -> Iterator[Finding]:
         if not any(re.fullmatch(pattern, name, re.DOTALL) for name in self._names):
             database = re.match(r"(\w+)\\?\.", pattern)
-            scope = f"{identifier(database[1])}.*" if database else "<database>.*"
+            scope = whole_database(database[1]) if database else "<database>.*"
             yield Finding(
                 f"tables `{pattern}`",
-                "no table of that name, or none that this user may read",
+                "no matching table, or none that this user may read",
                 "at least one table",
                 f"GRANT SELECT ON {scope} TO {self._probe.account};",
-                # More tables may come later, but one that matches nothing at all is most likely a slip.
+                # Tables may be created later, but options that match none at all are probably a mistake.
                 Severity.ERROR if len(self._options.tables) == 1 or not self._names else Severity.WARNING,
             )
 
     def _table(self, table: catalog.CatalogTable, cascading: set[str]) -> Iterator[Finding]:
         id_ = table.schema.id
         check, shown = f"table {id_}", printable(table_name(id_))
-        fine = True
+        is_fine = True
         refusal = self._probe.refusal(f"SELECT * FROM {table_name(id_)} LIMIT 0")
         if refusal:
-            fine = False
+            is_fine = False
             yield Finding(
                 check,
                 refusal,
@@ -97,18 +103,18 @@ class TableChecks:
                 Severity.ERROR,
             )
         if table.key_kind == "none":
-            fine = False
+            is_fine = False
             snapshot = self._options.starting_position in ("initial", "snapshot")
             yield Finding(
                 check,
                 "no key",
                 "a primary key, or a UNIQUE index over whole NOT NULL columns"
-                + ("" if snapshot else ": without one its rows cannot be merged"),
+                + ("" if snapshot else ": without it rows cannot be merged"),
                 f"ALTER TABLE {shown} ADD COLUMN id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY;",
                 Severity.ERROR if snapshot else Severity.WARNING,
             )
         if table.engine.lower() != "innodb":
-            fine = False
+            is_fine = False
             yield Finding(
                 check,
                 f"storage engine {table.engine}",
@@ -117,7 +123,7 @@ class TableChecks:
                 Severity.WARNING,
             )
         if str(id_) in cascading:
-            fine = False
+            is_fine = False
             yield Finding(
                 check,
                 "a foreign key with CASCADE or SET NULL, whose changes are not in this server's log",
@@ -127,11 +133,11 @@ class TableChecks:
                 "",
                 Severity.WARNING,
             )
-        if fine:
+        if is_fine:
             yield Finding(check, f"key {', '.join(table.schema.key)}", "")
 
     def _cascading(self) -> set[str]:
-        """Tables whose rows change with those of another one, without a trace in the log."""
+        """Tables whose rows change with those of another table without an event in the log."""
         native = self._probe.variables.get("innodb_native_foreign_keys", "OFF")
         mysql = self._server.flavor != MARIADB
         if mysql and self._server.version >= _CASCADES_LOGGED and native.upper() == "OFF":

@@ -1,4 +1,4 @@
-"""Everything a PostgreSQL server must have for capture, checked at once, with the SQL that mends it."""
+"""Everything that capture needs of a PostgreSQL server, checked at once, with the SQL that fixes it."""
 
 from __future__ import annotations
 
@@ -8,65 +8,31 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import TailraceError
-from tailrace.sources import network, preflight
 from tailrace.sources.postgres.checks.table_checks import TableChecks
 from tailrace.sources.postgres.connection import Connection, connect, translate
 from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.replication import slot
-from tailrace.sources.preflight import Finding, Severity
+from tailrace.sources.preflight import Finding, Preflight, Severity
 
-#: The oldest version: binary values in pgoutput came with it.
+#: The oldest version: the first with binary values in pgoutput.
 _OLDEST = 14
-#: Slots and walsenders for the stream, a snapshot's slot, and a task that reads a large transaction.
+#: Slots and walsenders: the stream's, a snapshot's, and that of a task that reads a large transaction.
 _NEEDED_AT_ONCE = 3
-#: A transaction that has written and is older than this is worth a word, seconds.
+#: A writing transaction older than this, in seconds, is reported.
 _LONG_S = 60
 _RESTART = "; -- then restart the server"
 
 
-def require(options: SourceOptions) -> None:
-    """Refuses capture when a precondition is not met.
+class PostgresPreflight(Preflight[Connection]):
+    """The checks of a PostgreSQL server."""
 
-    Raises:
-        PreflightError: names every precondition that is not met, with the SQL that mends it.
-        TransientSourceError: the server cannot be reached.
-    """
-    preflight.require(_findings(options), f"PostgreSQL server `{options.host}:{options.port}`")
-
-
-def check(options: SourceOptions) -> list[Finding]:
-    """The outcome of every check, in an order in which one mends them.
-
-    A server that cannot be reached is itself a finding, and the only one.
-    """
-    try:
-        return _findings(options)
-    except TailraceError as error:
-        return [preflight.unreachable(options, error)]
-
-
-def _findings(options: SourceOptions) -> list[Finding]:
-    try:
-        connection = connect(options, purpose="checking its set-up")
-    except TailraceError as error:
-        if error.retryable:
-            raise
-        return [preflight.unreachable(options, error)]
-    with connection:
-        connection.limit_whole(options.retry_timeout_ms / 1000)
-        try:
-            with network.sensible("its set-up"):
-                return list(_Checks(options, connection).run())
-        except (DatabaseError, InterfaceError, OSError) as error:
-            raise translate(error, "checking the server's set-up") from error
-
-
-class _Checks:
-    """All checks over one connection."""
+    product = "PostgreSQL"
+    driver_errors = (DatabaseError, InterfaceError, OSError)
+    connect = staticmethod(connect)
+    translate = staticmethod(translate)
 
     def __init__(self, options: SourceOptions, connection: Connection) -> None:
-        self._options = options
-        self._connection = connection
+        super().__init__(options, connection)
         self._settings = dict(connection.rows("SELECT name::text, setting::text FROM pg_catalog.pg_settings"))
         self._user, self._is_super, self._may_replicate = connection.rows(
             "SELECT rolname::text, rolsuper, rolsuper OR rolreplication FROM pg_catalog.pg_roles "
@@ -76,32 +42,21 @@ class _Checks:
         self._needs_slot = options.starting_position != "snapshot"
 
     def run(self) -> Iterator[Finding]:
-        """Every finding, in an order in which one mends them."""
-        yield self._connected()
+        """Every finding, in the order in which to fix them."""
+        remedy = (
+            "ALTER SYSTEM SET ssl = on; -- with ssl_cert_file and ssl_key_file; then set tlsMode to required"
+        )
+        yield self._encryption(self._user, remedy)
         yield self._version()
         yield self._wal_level()
         yield from self._room()
         yield self._replication()
         if self._needs_slot:
-            yield from self._of_slot()
+            yield from self._replication_slot()
             yield from self._retention()
             yield from self._standbys()
         yield from self._long_transactions()
         yield from TableChecks(self._options, self._connection, self._user, self._is_super).run()
-
-    def _connected(self) -> Finding:
-        where = f"connection to {self._options.host}:{self._options.port}"
-        if self._connection.is_encrypted:
-            return Finding(where, f"{self._user}, over TLS", "")
-        if self._options.tls.mode == "disabled" or self._options.host in ("localhost", "127.0.0.1", "::1"):
-            return Finding(where, f"{self._user}, not encrypted", "")
-        return Finding(
-            where,
-            f"{self._user}, not encrypted",
-            "TLS, or rows cross the network in clear",
-            "ALTER SYSTEM SET ssl = on; -- with ssl_cert_file and ssl_key_file; then set tlsMode to required",
-            Severity.WARNING,
-        )
 
     def _version(self) -> Finding:
         severity = Severity.OK if self._connection.version >= _OLDEST else Severity.ERROR
@@ -135,14 +90,13 @@ class _Checks:
             yield Finding(
                 name,
                 found,
-                f"{needed} free: the stream's, a snapshot's, and that of a task which reads a large "
-                "transaction",
+                f"{needed} free: for the stream, a snapshot, and a task that reads a large transaction",
                 f"ALTER SYSTEM SET {name} = {most + 10}{_RESTART}",
                 Severity.ERROR if free < min(needed, 2) else Severity.WARNING,
             )
 
     def _replication(self) -> Finding:
-        """The attribute, or what a provider has in its place: a walsender must answer."""
+        """The attribute, or a provider's replacement for it: a replication connection must work."""
         name = "privilege REPLICATION"
         try:
             connect(self._options, purpose="checking its set-up", replication=True).close()
@@ -152,7 +106,7 @@ class _Checks:
             return Finding(
                 name,
                 "not granted" if not self._may_replicate else (error.detail or error.message),
-                "granted, and pg_hba.conf lets this host in",
+                "granted, and a pg_hba.conf that admits this host",
                 f"ALTER ROLE {identifier(self._user)} REPLICATION; -- on Amazon RDS: GRANT "
                 "rds_replication TO "
                 f"{identifier(self._user)};",
@@ -160,43 +114,43 @@ class _Checks:
             )
         return Finding(name, "granted", "")
 
-    def _of_slot(self) -> Iterator[Finding]:
+    def _replication_slot(self) -> Iterator[Finding]:
         name = f"replication slot {self._options.slot}"
-        there = self._slot
-        if there is None:
-            yield Finding(name, "not there: the stream makes it", "")
-        elif there.plugin != slot.PLUGIN or there.database != self._options.database:
+        found = self._slot
+        if found is None:
+            yield Finding(name, "does not exist: the stream creates it", "")
+        elif found.plugin != slot.PLUGIN or found.database != self._options.database:
             yield Finding(
                 name,
-                f"plugin {there.plugin or 'none'}, database {there.database or 'none'}",
+                f"plugin {found.plugin or 'none'}, database {found.database or 'none'}",
                 f"plugin {slot.PLUGIN}, database {self._options.database}",
                 "set the option slotName to another name",
                 Severity.ERROR,
             )
-        elif there.is_lost:
+        elif found.is_lost:
             yield Finding(
                 name,
-                f"invalidated by the server ({there.reason or there.wal_status})",
-                "a slot that holds the log; a stream that was at it cannot go on",
-                f"SELECT pg_drop_replication_slot({string(there.name)});",
+                f"invalidated by the server ({found.reason or found.wal_status})",
+                "a slot that holds the log; a stream that used it cannot continue",
+                f"SELECT pg_drop_replication_slot({string(found.name)});",
                 Severity.ERROR,
             )
         else:
-            used = f"read by process {there.active_pid}, " if there.active_pid else ""
-            yield Finding(name, f"{used}holds {there.held_bytes} bytes of WAL", "")
+            used = f"read by process {found.active_pid}, " if found.active_pid else ""
+            yield Finding(name, f"{used}holds {found.held_bytes} bytes of WAL", "")
 
     def _retention(self) -> Iterator[Finding]:
         name = "max_slot_wal_keep_size"
         megabytes = int(self._settings.get(name, "-1"))
         if megabytes < 0:
-            yield Finding(name, "no limit: WAL is kept while the stream stands still", "")
+            yield Finding(name, "no limit: WAL is kept while the stream is stopped", "")
         elif megabytes >= 1024:
             yield Finding(name, f"{megabytes} MB", "")
         else:
             yield Finding(
                 name,
                 f"{megabytes} MB",
-                "at least 1024 MB, or a stream that stands still for a while cannot go on",
+                "at least 1024 MB, or a stream that is stopped for a while cannot continue",
                 f"ALTER SYSTEM SET {name} = '10GB'; SELECT pg_reload_conf();",
                 Severity.WARNING,
             )
@@ -205,18 +159,18 @@ class _Checks:
             yield Finding(
                 "idle_replication_slot_timeout",
                 f"{idle} s",
-                "0, or a stream that stands still for longer cannot go on",
+                "0, or a stream that is stopped for longer cannot continue",
                 "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();",
                 Severity.WARNING,
             )
 
     def _standbys(self) -> Iterator[Finding]:
-        """What lets the stream go on after a failover, where there is a standby that could take over."""
+        """Whether the stream can continue after a failover, where there is a standby that could take over."""
         if self._connection.version < 17 or slot.in_recovery(self._connection):
             return
         name = "synchronized_standby_slots"
         named = [n.strip(' "') for n in self._settings[name].split(",") if n.strip()]
-        # only standbys with hot_standby_feedback, which copying slots takes, give their physical slot an xmin
+        # only standbys with hot_standby_feedback, which copying slots needs, give their physical slot an xmin
         physical = self._connection.rows(
             "SELECT slot_name::text, active, xmin IS NOT NULL OR catalog_xmin IS NOT NULL "
             "FROM pg_catalog.pg_replication_slots WHERE slot_type = 'physical'"
@@ -227,18 +181,18 @@ class _Checks:
         if standbys and self._slot is not None and not survives:
             yield Finding(
                 f"replication slot {self._options.slot}",
-                "made without FAILOVER: standbys do not copy it",
-                "a slot that a promoted standby has too, or the stream ends there",
-                f"ALTER_REPLICATION_SLOT {identifier(self._slot.name)} (FAILOVER true); -- by a replication "
-                "connection: psql 'dbname=... replication=database'",
+                "created without FAILOVER: standbys do not copy it",
+                "a slot that a promoted standby also has, or the stream ends at a failover",
+                f"ALTER_REPLICATION_SLOT {identifier(self._slot.name)} (FAILOVER true); -- over a "
+                "replication connection: psql 'dbname=... replication=database'",
                 Severity.WARNING,
             )
         absent = [n for n in named if n not in used]
         if absent and survives:
             yield Finding(
                 name,
-                f"{', '.join(named)}, of which nothing follows by {', '.join(absent)}",
-                "slots that a standby follows by: until it does, the server gives the stream nothing",
+                f"{', '.join(named)}, of which no standby uses {', '.join(absent)}",
+                "slots in use by a standby: until then the server sends the stream nothing",
                 f"ALTER SYSTEM SET {name} = {string(', '.join(n for n in named if n in used))}; "
                 "SELECT pg_reload_conf(); -- or start the standby",
                 Severity.WARNING,
@@ -249,8 +203,8 @@ class _Checks:
             listed = string(", ".join([*named, *lacking]))
             yield Finding(
                 name,
-                f"without {', '.join(lacking)}: the stream may be ahead of a standby that follows by it",
-                "the slot of each standby that may take over, or the stream ends if it does",
+                f"without {', '.join(lacking)}: the stream may be ahead of the standby that uses it",
+                "the slot of each standby that may take over, or the stream ends when one does",
                 f"ALTER SYSTEM SET {name} = {listed}; SELECT pg_reload_conf();",
                 Severity.WARNING,
             )
@@ -258,7 +212,7 @@ class _Checks:
             yield Finding(name, ", ".join(named), "")
 
     def _long_transactions(self) -> Iterator[Finding]:
-        """Slots and snapshots wait for those that write."""
+        """Creating slots and snapshots waits for writing transactions."""
         oldest = self._connection.value(
             "SELECT max(extract(epoch FROM now() - xact_start))::int8 FROM pg_catalog.pg_stat_activity "
             "WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()"
@@ -272,9 +226,12 @@ class _Checks:
         yield Finding(
             "transactions that write",
             ", ".join(found),
-            "short ones: a new stream, and each snapshot, waits for all that were there before it",
+            "short ones: a new stream, and each snapshot, waits for all earlier ones",
             "SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY "
             "xact_start; "
             "SELECT gid, prepared FROM pg_prepared_xacts;",
             Severity.WARNING,
         )
+
+
+check, require = PostgresPreflight.check, PostgresPreflight.require

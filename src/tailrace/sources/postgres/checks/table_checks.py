@@ -56,12 +56,12 @@ class TableChecks:
         facts = {row[0]: row[1:] for row in self._connection.rows(_FACTS_QUERY, [t.oid for t in tables])}
         for table in tables:
             readable, _, hidden = facts[table.oid]
-            yield from self._of_table(table, readable, hidden)
+            yield from self._table(table, readable, hidden)
         if self._options.starting_position != "snapshot":
-            yield from self._of_publication(tables, {t.schema.id for t in tables if facts[t.oid][1]})
+            yield from self._publication_findings(tables, {t.schema.id for t in tables if facts[t.oid][1]})
         yield from self._replays(tables)
 
-    def _of_table(self, table: CatalogTable, readable: bool, hidden: bool) -> Iterator[Finding]:
+    def _table(self, table: CatalogTable, readable: bool, hidden: bool) -> Iterator[Finding]:
         name, quoted = f"table {table.schema.id}", table.schema.id.sql
         user = identifier(self._user)
         findings: list[Finding] = []
@@ -88,8 +88,8 @@ class TableChecks:
                 Finding(
                     name,
                     f"generated columns {listed}",
-                    "none: the log does not carry them, so they are left out "
-                    "(stored ones are in it with PostgreSQL 18)",
+                    "none: the log does not contain them, so they are omitted "
+                    "(stored ones are in the log from PostgreSQL 18 on)",
                     "",
                     Severity.WARNING,
                 )
@@ -100,7 +100,7 @@ class TableChecks:
         yield from findings
 
     def _identity(self, table: CatalogTable) -> Iterator[Finding]:
-        """Updates and deletes of a published table without a replica identity fail, for all its writers."""
+        """In a published table without a replica identity updates and deletes fail, for all writers."""
         if "n" not in table.identity and (table.schema.key or table.has_whole_images):
             return
         if self._options.starting_position == "snapshot":
@@ -108,54 +108,55 @@ class TableChecks:
         yield Finding(
             f"table {table.schema.id}",
             f"replica identity {_identity(table)}, key {', '.join(table.schema.key) or 'none'}",
-            "a primary key or REPLICA IDENTITY FULL: once it is published its updates and deletes fail "
-            "without",
+            "a primary key or REPLICA IDENTITY FULL: without it, updates and deletes of a published "
+            "table fail",
             f"ALTER TABLE {table.schema.id.sql} REPLICA IDENTITY FULL;"
             + (" -- and of each partition" if len(table.identity) > 1 else ""),
             Severity.ERROR,
         )
 
-    def _of_publication(self, tables: list[CatalogTable], owned: set[TableId]) -> Iterator[Finding]:
+    def _publication_findings(self, tables: list[CatalogTable], owned: set[TableId]) -> Iterator[Finding]:
         name = f"publication {self._options.publication}"
-        wanted = [t.schema.id for t in tables]
-        there = self._publication
-        if there is None:
-            statement = publication.creation(self._options.publication, wanted, self._connection.version)
+        captured = [t.schema.id for t in tables]
+        existing = self._publication
+        if existing is None:
+            statement = publication.creation(self._options.publication, captured, self._connection.version)
             allowed = self._connection.value(
                 "SELECT has_database_privilege(current_database(), 'CREATE') OR "
                 "(SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user)"
             )
-            yield self._ownership(name, "not there", statement, bool(allowed) and owned.issuperset(wanted))
+            may = bool(allowed) and owned.issuperset(captured)
+            yield self._ownership(name, "does not exist", statement, may)
             return
-        missing = {"insert", "update", "delete"} - there.actions
+        missing = {"insert", "update", "delete"} - existing.actions
         if missing:
             yield Finding(
                 name,
                 f"without {', '.join(sorted(missing))}",
                 "all kinds of changes",
-                f"ALTER PUBLICATION {identifier(there.name)} SET (publish = 'insert, update, delete, "
+                f"ALTER PUBLICATION {identifier(existing.name)} SET (publish = 'insert, update, delete, "
                 "truncate');",
                 Severity.ERROR,
             )
-        filtered = [t for t in wanted if t in there.filtered]
+        filtered = [t for t in captured if t in existing.filtered]
         if filtered:
             listed = ", ".join(f"`{t}`" for t in filtered)
             yield Finding(
                 name,
                 f"a WHERE on {listed}",
-                "all rows: a snapshot reads all, and rows would come and go with their changes",
-                f"ALTER PUBLICATION {identifier(there.name)} SET TABLE ...; -- without WHERE",
+                "all rows: a snapshot reads all of them, and the log would contain changes of some only",
+                f"ALTER PUBLICATION {identifier(existing.name)} SET TABLE ...; -- without WHERE",
                 Severity.ERROR,
             )
-        lacking = [t for t in wanted if t not in there.tables and not there.all_tables]
+        lacking = [t for t in captured if t not in existing.tables and not existing.all_tables]
         if not lacking:
-            yield Finding(name, f"has all {len(wanted)} captured tables", "")
+            yield Finding(name, f"has all {len(captured)} captured tables", "")
             return
-        statement = publication.addition(there.name, lacking)
+        statement = publication.addition(existing.name, lacking)
         owner = self._connection.value(
             "SELECT pg_has_role(pubowner, 'USAGE') FROM pg_catalog.pg_publication "
             "WHERE oid = (SELECT oid FROM pg_catalog.pg_publication WHERE pubname = $1)",
-            there.name,
+            existing.name,
         )
         yield self._ownership(
             name, f"lacks {len(lacking)} tables", statement, bool(owner) and owned.issuperset(lacking)
@@ -163,17 +164,17 @@ class TableChecks:
 
     def _ownership(self, name: str, found: str, statement: str, may: bool) -> Finding:
         if self._is_super or may:
-            return Finding(name, f"{found}: the stream sees to it", "")
+            return Finding(name, f"{found}: the stream fixes this", "")
         return Finding(
             name,
-            f"{found}, and user {self._user} owns neither it nor all of the tables",
+            f"{found}, and user {self._user} owns neither the publication nor all of the tables",
             "a publication of all captured tables",
             f"{statement}; -- as the tables' owner",
             Severity.ERROR,
         )
 
     def _replays(self, tables: list[CatalogTable]) -> Iterator[Finding]:
-        """What a crash within a snapshot means for tables whose log has no whole rows."""
+        """The effect of a crash during a snapshot on tables without whole row images in the log."""
         if self._options.starting_position != "initial" or not self._options.exactly_once:
             return
         partly = [t.schema.id for t in tables if not t.has_whole_images]
@@ -184,9 +185,9 @@ class TableChecks:
         yield Finding(
             "replays of snapshot batches",
             f"not identical for {len(partly)} tables ({listed})",
-            "REPLICA IDENTITY FULL, if append-only targets must hold no newer row twice after a crash, or "
-            "upsert targets get large values that updates leave alone: the log lacks them",
-            "ALTER TABLE ... REPLICA IDENTITY FULL; -- of those tables",
+            "REPLICA IDENTITY FULL, if append-only targets must not hold a newer row twice after a crash, or "
+            "upsert targets need large values that updates leave unchanged: the log omits them",
+            "ALTER TABLE ... REPLICA IDENTITY FULL; -- for these tables",
             Severity.WARNING,
         )
 
