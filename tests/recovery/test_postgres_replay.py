@@ -168,7 +168,7 @@ def test_stream_stops_when_its_slot_does_not_hold_what_it_needs(postgres, postgr
             f"SELECT pg_create_logical_replication_slot('{options.slot}', 'pgoutput')",
             database=postgres_database,
         )
-    said = "does not exist" if what == "dropped" else "it was made anew"
+    said = "does not exist" if what == "dropped" else "it was created anew"
     with Engine(options) as engine:
         engine.offset = batch[1]
         engine.plan.hold()

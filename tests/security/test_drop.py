@@ -85,9 +85,9 @@ def test_drop_leaves_a_slot_of_another_database(postgres, options):
 
 def test_drop_leaves_a_slot_made_by_hand(options, run):
     run(made_by_hand(options))
-    assert_slot_stays(options, run, "made by hand")
+    assert_slot_stays(options, run, "created by hand")
     run("CREATE PUBLICATION tailrace FOR TABLE t")
-    assert_slot_stays(options, run, "made by hand")
+    assert_slot_stays(options, run, "created by hand")
 
 
 def test_drop_leaves_a_slot_made_by_hand_beside_a_publication_of_a_stream(options, run):
@@ -97,7 +97,7 @@ def test_drop_leaves_a_slot_made_by_hand_beside_a_publication_of_a_stream(option
     begin(options)
     other = options_for_slot(options, "by_hand")
     run(made_by_hand(other))
-    with pytest.raises(ConfigError, match="`by_hand` bears no mark"):
+    with pytest.raises(ConfigError, match="`by_hand` has no mark"):
         registry.drop(other)
 
 
@@ -130,7 +130,7 @@ def test_mark_of_another_cluster_does_not_count(options, run):
     ((comment,),) = run("SELECT obj_description(oid, 'pg_publication') FROM pg_publication")
     system = run("SELECT system_identifier::text FROM pg_control_system()")[0][0]
     run(f"COMMENT ON PUBLICATION tailrace IS '{comment.replace(system, '1')}'")
-    assert_slot_stays(options, run, "made by hand")
+    assert_slot_stays(options, run, "created by hand")
 
 
 def test_publication_made_by_hand_stays(options, run):
@@ -156,7 +156,7 @@ def test_new_stream_does_not_take_over_a_slot_made_by_hand(postgres, postgres_da
     before = run(query)
     with (
         Engine(options) as engine,
-        pytest.raises(ConfigError, match="this stream did not make it") as refused,
+        pytest.raises(ConfigError, match="this stream did not create it") as refused,
     ):
         engine.next()
     assert "pg_drop_replication_slot" in refused.value.hint

@@ -348,7 +348,7 @@ def test_bytes_before_tls_do_not_count_as_sent_over_it() -> None:
         line.listen()
 
     error, server = refused(script)
-    assert "before the beginning of TLS" in str(error.detail)
+    assert "before the start of TLS" in str(error.detail)
     assert b"reader" not in server.heard
 
 

@@ -153,14 +153,14 @@ class Line:
     """A connection that, as PyMySQL's, must not be closed twice."""
 
     def __init__(self) -> None:
-        self.open = True
+        self.is_open = True
 
     def close(self) -> None:
-        assert self.open
-        self.open = False
+        assert self.is_open
+        self.is_open = False
 
 
-def test_lasting_connection_is_kept_until_it_is_lost() -> None:
+def test_connection_is_kept_until_it_is_lost() -> None:
     made: list[Line] = []
 
     def connect() -> Line:
@@ -173,14 +173,14 @@ def test_lasting_connection_is_kept_until_it_is_lost() -> None:
             raise ConnectionResetError
         return len(made)
 
-    lasting = Reconnecting(options(), connect, lambda line: line.open, retrying)
-    assert lasting.run(lambda line: line, "asking") is lasting.run(lambda line: line, "asking")
-    assert lasting.run(lost, "reading") == 3
+    connection = Reconnecting(options(), connect, retrying)
+    assert connection.run(lambda line: line, "asking") is connection.run(lambda line: line, "asking")
+    assert connection.run(lost, "reading") == 3
     made[-1].close()
-    assert lasting.run(lambda line: line, "asking") is made[3]
-    lasting.close()
-    lasting.close()
-    assert not any(line.open for line in made)
+    assert connection.run(lambda line: line, "asking") is made[3]
+    connection.close()
+    connection.close()
+    assert not any(line.is_open for line in made)
 
 
 @pytest.mark.parametrize(

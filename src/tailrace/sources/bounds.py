@@ -1,39 +1,39 @@
-"""What the other side of a connection may take of us: time and memory.
+"""Limits on the time and memory that the other side of a connection can cost.
 
-Whoever answers at an address may be broken, hostile, or no database at all. So:
+The program that answers at an address may be broken, hostile, or no database at all. So:
 
-* A log-in has one deadline (`connectTimeoutMs`) for all of it: the look-up of the name, TLS, every byte. So
-  has the answer to a question (`queryTimeoutMs`). One byte a second moves neither.
-* Sizes that a server announces are checked before memory is taken. In a log-in they are small. An answer to a
-  question may take `maxAnswerBytes`, counted as the memory that its rows take here and not as bytes on the
-  wire, since a byte of a result becomes an object.
-* Rows in bulk and the log are read by code of ours that holds one row or event at a time: LONGEST_ROW bounds
-  it. They have no deadline, as a server may search for long before it finds a row.
+* A log-in has one deadline (`connectTimeoutMs`) for everything: the look-up of the name, TLS, every byte. So
+  does the answer to a query (`queryTimeoutMs`). A byte a second extends neither.
+* Sizes that a server announces are checked before memory is allocated. In a log-in they are small. An answer
+  to a query may take `maxAnswerBytes`, counted as the memory of its rows here and not as bytes on the wire,
+  since a byte of a result becomes an object.
+* Rows in bulk and the log are read by our own code, which holds one row or event at a time: LONGEST_ROW
+  limits it. They have no deadline, as a server may search for a long time before it finds a row.
 """
 
 from __future__ import annotations
 
 import time
 
-#: Most bytes of a row, an event or a message: the most that `max_allowed_packet` can be, and PostgreSQL's
-#: limit of an allocation; with room for what the protocol puts around it.
+#: Largest row, event or message in bytes: the maximum of `max_allowed_packet`, and PostgreSQL's limit of an
+#: allocation; plus room for the protocol's framing.
 LONGEST_ROW = (1 << 30) + (16 << 20)
-#: Most bytes of one packet or message of a log-in, and of all of them.
+#: Largest packet or message of a log-in in bytes, and of all of them together.
 LOGIN_PACKET, LOGIN_BYTES = 64 << 10, 1 << 20
-#: What a packet or row of an answer takes here beyond its bytes, and each of its values.
+#: Memory of a packet or row of an answer beyond its bytes, and of each of its values.
 ROW_COST, VALUE_COST = 256, 64
 
 
 class Deadline:
-    """A point in time that does not move.
+    """A fixed point in time.
 
     Args:
-        seconds: how far ahead it is.
-        whole: another one that holds as well.
+        seconds: the time until then.
+        whole: another deadline, which also applies.
 
     Attributes:
-        seconds: how far ahead it was.
-        at: the point, in `time.monotonic`'s seconds.
+        seconds: the time until then at the beginning.
+        at: the point, in seconds of `time.monotonic`.
     """
 
     def __init__(self, seconds: float, whole: Deadline | None = None) -> None:
@@ -43,10 +43,10 @@ class Deadline:
             self.seconds, self.at = whole.seconds, whole.at
 
     def left(self) -> float:
-        """Seconds that are left, more than 0.
+        """The seconds left, more than 0.
 
         Raises:
-            TimeoutError: none are.
+            TimeoutError: no time is left.
         """
         left = self.at - time.monotonic()
         if left <= 0:

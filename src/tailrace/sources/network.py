@@ -1,4 +1,4 @@
-"""What connections to every database share: TLS, keep-alive, what a socket's failure means, retries."""
+"""Connections to any database: TLS, keep-alive, the errors of sockets, retries."""
 
 from __future__ import annotations
 
@@ -21,33 +21,30 @@ from tailrace.sources.bounds import Deadline
 T = TypeVar("T")
 
 
-class Closing(Protocol):
-    """A connection, whatever it speaks."""
+class Closable(Protocol):
+    """A connection of any protocol."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection can be used."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
 
 
-class Retrying(Protocol):
-    """A database's own `retrying`."""
+C = TypeVar("C", bound=Closable)
 
-    def __call__(self, options: SourceOptions, operation: Callable[[], T], doing: str) -> T:
-        """What `operation` returns, tried again for `options.retry_timeout_ms`."""
-
-
-C = TypeVar("C", bound=Closing)
-
-#: What TLS calls a connection that was lost.
+#: Errors of TLS for a lost connection.
 _TLS_LOST = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSLWantReadError)
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 
 
 def tls_context(tls: TlsOptions, *, strict_x509: bool = True) -> ssl.SSLContext | None:
-    """What `tls` asks for, None for no TLS.
+    """The TLS settings of a connection; None without TLS.
 
     Args:
         tls: the mode and the files.
-        strict_x509: False takes certificates that break rules of RFC 5280 too, where Python would check them.
+        strict_x509: False also accepts certificates that violate RFC 5280, where Python would check them.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -59,7 +56,7 @@ def tls_context(tls: TlsOptions, *, strict_x509: bool = True) -> ssl.SSLContext 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if tls.ca:
             context.load_verify_locations(tls.ca)
-        elif verified:  # reading the system's authorities takes longer than the rest of a connection
+        elif verified:  # reading the system's authorities takes longer than everything else of a connection
             context.load_default_certs()
         if not strict_x509:
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -71,16 +68,16 @@ def tls_context(tls: TlsOptions, *, strict_x509: bool = True) -> ssl.SSLContext 
         raise ConfigError(
             "the TLS files cannot be read",
             f"tlsCa `{tls.ca}`, tlsCert `{tls.cert}`, tlsKey `{tls.key}`: {error.strerror or error}",
-            "give PEM files that every executor can read",
+            "name PEM files that every executor can read",
         ) from error
     return context
 
 
 def open_socket(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """A connection to the first of the host's addresses that answers.
+    """Connect to the first of the host's addresses that answers.
 
     Raises:
-        OSError: none does, the name is unknown, or the time is over.
+        OSError: none answers, the name is unknown, or the time is over.
     """
     failure: OSError | None = None
     for family, kind, protocol, _, address in _addresses(host, port, deadline):
@@ -98,7 +95,7 @@ def open_socket(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def _addresses(host: str, port: int, deadline: Deadline) -> list[Any]:
-    """What `getaddrinfo` finds in time; the system's own limit may be minutes."""
+    """The results of `getaddrinfo`, by a deadline; the system's own limit may be minutes."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -110,12 +107,12 @@ def _addresses(host: str, port: int, deadline: Deadline) -> list[Any]:
     def look_up() -> None:
         try:
             found.put(list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
-        except UnicodeError:  # of the encoding for host names
+        except UnicodeError:  # from the encoding of host names
             found.put(socket.gaierror(socket.EAI_NONAME, "not a host name"))
         except OSError as error:
             found.put(error)
 
-    # nothing ends a look-up: its thread is left behind
+    # a look-up cannot be cancelled: its thread is abandoned
     threading.Thread(target=look_up, name="tailrace-look-up", daemon=True).start()
     try:
         result = found.get(timeout=deadline.left())
@@ -127,17 +124,17 @@ def _addresses(host: str, port: int, deadline: Deadline) -> list[Any]:
 
 
 def begin_tls(sock: socket.socket, context: ssl.SSLContext, host: str, doing: str) -> ssl.SSLSocket:
-    """TLS over a connected socket, within its timeout.
+    """Start TLS over a connected socket, within its timeout.
 
     Args:
-        sock: connected; it is part of what is returned.
-        context: what is demanded.
+        sock: connected; the returned socket wraps it.
+        context: the TLS settings.
         host: the server's name.
         doing: what is being done, for errors.
 
     Raises:
-        SourceError: the two sides cannot agree. Plain text is never tried instead: whoever stands between
-            could bring that about.
+        SourceError: the two sides have no TLS version or cipher in common. Plain text is never tried instead:
+            a man in the middle could force that.
         OSError: the connection is lost, or the certificate is not trusted.
     """
     try:
@@ -148,27 +145,27 @@ def begin_tls(sock: socket.socket, context: ssl.SSLContext, host: str, doing: st
         raise SourceError(
             f"{doing} failed: no TLS connection is possible",
             error.reason or str(error),
-            "let server and client have a version of TLS in common; tlsMode disabled does without",
+            "enable a TLS version that both server and client support, or set tlsMode to disabled",
         ) from error
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """A peer that vanished without a word is noticed after two minutes, whether or not it is sent anything.
+    """Detect an unresponsive peer after two minutes, whether or not anything is sent to it.
 
-    Left alone, a system waits for two hours, or for a quarter of one for what it has sent to be acknowledged.
+    The system's default is two hours, or a quarter of an hour for sent data to be acknowledged.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     settings = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 120_000}
     for name, value in settings.items():
-        if hasattr(socket, name):  # not on every system
+        if hasattr(socket, name):  # not every system has all of them
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def socket_failure(error: OSError, doing: str) -> SourceError:
-    """The error of ours that a socket's error means; to be raised by the caller.
+    """The error of ours for a socket's error; the caller raises it.
 
     Args:
-        error: the system's, or that of TLS.
+        error: the system's, or one of TLS.
         doing: what was being done, as in "reading table `a`.`b`".
 
     Returns:
@@ -178,114 +175,130 @@ def socket_failure(error: OSError, doing: str) -> SourceError:
         return SourceError(
             f"{doing} failed: the server's certificate is not trusted",
             error.verify_message,
-            "set tlsCa to the authority that signed it, or tlsMode to what the server can prove",
+            "set tlsCa to the authority that signed it, or choose a tlsMode that checks less",
         )
     if isinstance(error, TimeoutError):
         return TransientSourceError(
             f"{doing} failed: no answer in time",
             str(error),
-            "check that a database of this kind listens at this host and port, and that it is not overloaded",
+            "check that a database of this kind listens at this host and port and is not overloaded",
         )
     unknown = isinstance(error, socket.gaierror)
     return TransientSourceError(
         f"{doing} failed: {'the host is unknown' if unknown else 'no connection'}",
         str(error.strerror or error),
-        "check that the server runs and that host and port can be reached from here",
+        "check that the server runs and that its host and port can be reached from here",
     )
 
 
 @contextmanager
 def sensible(asked: str) -> Iterator[None]:
-    """What a server's answer lacks, or has in another form than it always has, as a DecodeError.
+    """Raise a DecodeError where a server's answer lacks something or has an unexpected form.
 
     Args:
-        asked: what was asked for, as in "the catalog".
+        asked: the subject of the query, as in "the catalog".
 
     Raises:
-        DecodeError: from the error that taking the answer apart gave.
+        DecodeError: from the error that parsing the answer raised.
     """
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error) as error:
         raise DecodeError(
-            f"the server's answer about {asked} is not of the form that it always has",
-            f"{type(error).__name__} while it was taken apart",
+            f"the server's answer about {asked} has an unexpected form",
+            f"{type(error).__name__} while parsing it",
             "check what answers at this host and port; from a server of this kind it is a bug of Tailrace: "
-            "the log file has the trace",
+            "the traceback is in the log file",
         ) from error
 
 
-def retrying(
-    operation: Callable[[], T],
-    timeout_ms: int,
-    translated: Callable[[Exception], TailraceError],
-    driver_errors: tuple[type[Exception], ...],
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> T:
-    """What `operation` returns, tried again while it fails in a way that passes.
+#: Reasons of transient errors, for messages.
+LOST = "the connection was lost"
+NO_ROOM = "the server accepts no more connections"
+NO_DISK = "the server's disk is full"
+INTERRUPTED = "the server did not complete the statement"
 
-    Waits 0.1 s, 0.2 s, ... up to 10 s between tries, each shortened by up to half at random so that the
-    tasks of a cluster do not return all at once.
+
+class Retrying:
+    """Retries of what fails transiently: a database's own rules over one loop.
 
     Args:
-        operation: makes its own connection; it is called anew for every try.
-        timeout_ms: bounds the time from the first try to the last.
-        translated: the error of ours that a failure of `operation` means.
-        driver_errors: what the database's driver raises, beside OSError.
-        sleep: waits so many seconds.
-        clock: seconds of a clock that never goes back.
-
-    Raises:
-        TransientSourceError: it still fails when the time is over; the last error.
-        TailraceError: any other failure, at once.
-    """
-    expected: tuple[type[Exception], ...] = (TailraceError, OSError, *driver_errors)
-    deadline = clock() + timeout_ms / 1000
-    delay = _FIRST_DELAY_S
-    while True:
-        try:
-            return operation()
-        except expected as error:
-            failure = translated(error)
-            pause = delay * random.uniform(0.5, 1)  # noqa: S311
-            if not failure.retryable or clock() + pause > deadline:
-                if failure is error:
-                    raise
-                raise failure from error
-        sleep(pause)
-        delay = min(2 * delay, _LONGEST_DELAY_S)
-
-
-class Reconnecting(Generic[C]):
-    """One connection, made when it is first needed and made anew when it was lost.
-
-    Args:
-        options: how long is tried.
-        connect: makes one.
-        is_open: whether one can still be used.
-        retrying: the database's.
+        translate: the error of ours for one of the driver, given what was being done.
+        driver_errors: what the database's driver raises, besides OSError.
     """
 
     def __init__(
         self,
-        options: SourceOptions,
-        connect: Callable[[], C],
-        is_open: Callable[[C], bool],
-        retrying: Retrying,
+        translate: Callable[[Exception, str], TailraceError],
+        driver_errors: tuple[type[Exception], ...],
     ) -> None:
+        self._translate = translate
+        self._expected: tuple[type[Exception], ...] = (TailraceError, OSError, *driver_errors)
+
+    def __call__(
+        self,
+        options: SourceOptions,
+        operation: Callable[[], T],
+        doing: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> T:
+        """Call `operation` until it succeeds, for `options.retry_timeout_ms` at most.
+
+        Waits 0.1 s, 0.2 s, ... up to 10 s between tries, each shortened by up to half at random so that the
+        tasks of a cluster do not return all at once.
+
+        Args:
+            options: how long to retry, from the first try to the last.
+            operation: makes its own connection, anew in every try.
+            doing: what is being done, for errors.
+            sleep: waits so many seconds.
+            clock: seconds of a monotonic clock.
+
+        Returns:
+            The result of `operation`.
+
+        Raises:
+            TransientSourceError: it still fails when the time is over; the last error.
+            TailraceError: any other failure, at once.
+        """
+        deadline = clock() + options.retry_timeout_ms / 1000
+        delay = _FIRST_DELAY_S
+        while True:
+            try:
+                return operation()
+            except self._expected as error:
+                failure = self._translate(error, doing)
+                pause = delay * random.uniform(0.5, 1)  # noqa: S311
+                if not failure.retryable or clock() + pause > deadline:
+                    if failure is error:
+                        raise
+                    raise failure from error
+            sleep(pause)
+            delay = min(2 * delay, _LONGEST_DELAY_S)
+
+
+class Reconnecting(Generic[C]):
+    """One connection, opened at first use and reopened when it was lost.
+
+    Args:
+        options: how long to retry.
+        connect: opens a connection.
+        retrying: the database's rules.
+    """
+
+    def __init__(self, options: SourceOptions, connect: Callable[[], C], retrying: Retrying) -> None:
         self._options = options
         self._connect = connect
-        self._is_open = is_open
         self._retrying = retrying
         self._connection: C | None = None
 
     def run(self, operation: Callable[[C], T], doing: str) -> T:
-        """What `operation` returns, tried again as `retrying` does."""
+        """The result of `operation`, retried as `Retrying` does."""
 
         def attempt() -> T:
-            if self._connection is None or not self._is_open(self._connection):
+            if self._connection is None or not self._connection.is_open:
                 self._connection = self._connect()
             try:
                 return operation(self._connection)
@@ -296,7 +309,7 @@ class Reconnecting(Generic[C]):
         return self._retrying(self._options, attempt, doing)
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection, if there is one."""
         connection, self._connection = self._connection, None
-        if connection is not None and self._is_open(connection):
+        if connection is not None and connection.is_open:
             connection.close()

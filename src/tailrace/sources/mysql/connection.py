@@ -1,10 +1,10 @@
-"""Connections to MySQL and MariaDB: TLS, session set-up, errors told apart, retries, what server it is.
+"""Connections to MySQL and MariaDB: session set-up, classes of errors, retries, facts about the server.
 
-Every connection of Tailrace is made by `connect`: each reads under the same session: UTC, an empty
-SQL mode, utf8mb4, autocommit (a SELECT is its own snapshot), never READ UNCOMMITTED, and no time limit
-that a server set for impatient applications.
+`connect` makes every connection of Tailrace, all with the same session settings: UTC, an empty SQL mode,
+utf8mb4, autocommit (a SELECT is its own snapshot), never READ UNCOMMITTED, and none of the time limits that a
+server sets for interactive applications.
 
-Errors are told apart by number, never by text. `translate` is the one place that does so:
+Errors are classified by number, never by text, and only in `translate`:
 
     lost, refused, shutting down, too many connections, deadlock   TransientSourceError
     no such table, database or column                              SchemaMismatchError
@@ -19,8 +19,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -40,60 +38,59 @@ from tailrace.printable import shortened
 from tailrace.sources import network
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 
-T = TypeVar("T")
 B = TypeVar("B", bound=BoundedConnection)
 
-#: What a MariaDB server's identity begins with, where MySQL has a uuid.
+#: Begins a MariaDB server's identity; MySQL has a uuid.
 MARIADB = "mariadb"
 
-#: What the capturing user needs. Named in hints.
+#: The capturing user's privileges, for hints.
 GRANTS = (
     "GRANT SELECT ON <database>.* TO <user>; GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO <user>"
 )
 
-#: A reader may rest for long between two packets: Spark decides when it reads on.
+#: A reader may pause for long between two packets: Spark decides when it continues.
 _SESSION_TIMEOUT_S = 86_400
 
 _PACKET_TOO_LARGE = 1153
-#: No room on the disk; for a table.
-_DISK_FULL = (1021, 1114)
-#: Passes, mostly without anybody mending anything. Numbers without a name in PyMySQL: 3169 session killed,
-#: 4031 idle for too long, 1927 MariaDB's "connection was killed", 3024 and 1969 (MariaDB) time limit.
-_TRANSIENT = frozenset(
-    {
-        CR.CR_CONNECTION_ERROR,
-        CR.CR_CONN_HOST_ERROR,
-        CR.CR_UNKNOWN_HOST,
-        CR.CR_SERVER_GONE_ERROR,
-        CR.CR_SERVER_LOST,
-        CR.CR_SERVER_HANDSHAKE_ERR,
-        2055,  # lost connection, with the system's error
-        _ER.CON_COUNT_ERROR,
-        _ER.SERVER_SHUTDOWN,
-        _ER.NORMAL_SHUTDOWN,
-        _ER.TOO_MANY_USER_CONNECTIONS,
-        _ER.USER_LIMIT_REACHED,
-        _ER.ABORTING_CONNECTION,
-        _ER.NEW_ABORTING_CONNECTION,
-        _ER.NET_READ_ERROR,
-        _ER.NET_READ_INTERRUPTED,
-        _ER.NET_ERROR_ON_WRITE,
-        _ER.NET_WRITE_INTERRUPTED,
-        _ER.LOCK_WAIT_TIMEOUT,
-        _ER.LOCK_DEADLOCK,
-        _ER.QUERY_INTERRUPTED,
-        *_DISK_FULL,
-        1412,  # table definition has changed, please retry transaction
-        1615,  # prepared statement needs to be re-prepared
-        1927,
-        1969,
-        3024,
-        3169,
-        4031,
-    }
-)
-#: The table is not what it was: a DDL came between.
-_CHANGED_SHAPE = frozenset({_ER.NO_SUCH_TABLE, _ER.BAD_DB_ERROR, _ER.BAD_FIELD_ERROR})
+_SHUTDOWN = "the server is shutting down"
+#: Transient errors and their reasons. Numbers without a name in PyMySQL: 2055 lost connection, with the
+#: system's error; 1412 table definition has changed; 1615 prepared statement needs to be re-prepared; 3169
+#: session killed; 4031 idle for too long; 1927 MariaDB's "connection was killed"; 3024 and 1969 (MariaDB)
+#: time limit.
+_TRANSIENT = {
+    CR.CR_CONNECTION_ERROR: network.LOST,
+    CR.CR_CONN_HOST_ERROR: network.LOST,
+    CR.CR_UNKNOWN_HOST: network.LOST,
+    CR.CR_SERVER_GONE_ERROR: network.LOST,
+    CR.CR_SERVER_LOST: network.LOST,
+    CR.CR_SERVER_HANDSHAKE_ERR: network.LOST,
+    2055: network.LOST,
+    _ER.ABORTING_CONNECTION: network.LOST,
+    _ER.NEW_ABORTING_CONNECTION: network.LOST,
+    _ER.NET_READ_ERROR: network.LOST,
+    _ER.NET_READ_INTERRUPTED: network.LOST,
+    _ER.NET_ERROR_ON_WRITE: network.LOST,
+    _ER.NET_WRITE_INTERRUPTED: network.LOST,
+    _ER.QUERY_INTERRUPTED: network.LOST,
+    1927: network.LOST,
+    3169: network.LOST,
+    4031: network.LOST,
+    _ER.CON_COUNT_ERROR: network.NO_ROOM,
+    _ER.TOO_MANY_USER_CONNECTIONS: network.NO_ROOM,
+    _ER.USER_LIMIT_REACHED: network.NO_ROOM,
+    _ER.SERVER_SHUTDOWN: _SHUTDOWN,
+    _ER.NORMAL_SHUTDOWN: _SHUTDOWN,
+    _ER.LOCK_WAIT_TIMEOUT: network.INTERRUPTED,
+    _ER.LOCK_DEADLOCK: network.INTERRUPTED,
+    1412: network.INTERRUPTED,
+    1615: network.INTERRUPTED,
+    3024: network.INTERRUPTED,
+    1969: network.INTERRUPTED,
+    1021: network.NO_DISK,
+    1114: network.NO_DISK,  # for a table
+}
+#: The table's definition changed: a DDL intervened.
+_CHANGED_TABLE = frozenset({_ER.NO_SUCH_TABLE, _ER.BAD_DB_ERROR, _ER.BAD_FIELD_ERROR})
 _DENIED = frozenset({_ER.ACCESS_DENIED_ERROR, 1698})
 _MISSING_PRIVILEGE = frozenset(
     {
@@ -103,7 +100,7 @@ _MISSING_PRIVILEGE = frozenset(
         _ER.SPECIFIC_ACCESS_DENIED_ERROR,
     }
 )
-#: Definite errors that name an object or a setting, and no value.
+#: Definite errors whose text names an object or a setting, and no value.
 _TEXT_IS_SAFE = (
     frozenset(
         {
@@ -119,41 +116,41 @@ _TEXT_IS_SAFE = (
             CR.CR_AUTH_PLUGIN_CANNOT_LOAD,
         }
     )
-    | _TRANSIENT
-    | _CHANGED_SHAPE
+    | _TRANSIENT.keys()
+    | _CHANGED_TABLE
     | _DENIED
     | _MISSING_PRIVILEGE
 )
 
 
 def connect(options: SourceOptions, *, purpose: str) -> BoundedConnection:
-    """A new connection with the session every reader expects.
+    """Open a connection with the session settings that every reader expects.
 
     Args:
         options: server, user and TLS; a password given as a reference is resolved here.
-        purpose: what it is for, as in "reading the catalog": named in errors.
+        purpose: what the connection is for, as in "reading the catalog"; named in errors.
 
     Returns:
         An open connection in autocommit mode, its cursors buffered, its rows tuples.
 
     Raises:
-        TransientSourceError: nobody answers, or the server takes no more connections.
-        SourceError: the server refuses the user, or TLS cannot be had as demanded.
-        DecodeError: what answers breaks the protocol.
-        ConfigError: the password, a key or a TLS file is not where it should be.
+        TransientSourceError: there is no answer, or the server accepts no more connections.
+        SourceError: the server refuses the user, or TLS is not available as required.
+        DecodeError: the server violates the protocol.
+        ConfigError: the password, a key or a TLS file cannot be read.
     """
     doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
     return log_in(BoundedConnection(options, doing, _set_up, sql_mode=""))
 
 
 def log_in(connection: B) -> B:
-    """`connection`, signed on.
+    """Connect and log in; returns `connection`.
 
     Raises:
-        TransientSourceError: nobody answers, or the server takes no more connections.
-        SourceError: the server refuses the user, TLS cannot be had as demanded, the server is none, or wants
-            the password in a form that is not safe.
-        DecodeError: the server breaks the protocol.
+        TransientSourceError: there is no answer, or the server accepts no more connections.
+        SourceError: the server refuses the user, TLS is not available as required, the other side is no such
+            server, or it requests the password in an unsafe form.
+        DecodeError: the server violates the protocol.
     """
     try:
         connection.connect()
@@ -163,11 +160,10 @@ def log_in(connection: B) -> B:
 
 
 def raw_socket(connection: BoundedConnection) -> socket.socket:
-    """The connection's socket (TLS or plain), for those who speak the protocol on it themselves.
+    """The connection's socket (TLS or plain), for callers that speak the protocol on it themselves.
 
-    Between two commands nothing of the server's answer is left in the driver's own read buffer, as the
-    server speaks only when asked: bytes may be read from the socket directly until the answer has ended. It
-    has no time limit.
+    Between two commands the driver's own read buffer is empty, as the server sends only answers: bytes may be
+    read from the socket directly until the answer has ended. The socket has no time limit.
 
     Raises:
         TransientSourceError: the connection is closed.
@@ -180,26 +176,26 @@ def raw_socket(connection: BoundedConnection) -> socket.socket:
 
 
 def wake(connection: BoundedConnection) -> None:
-    """End what another thread waits for on this connection."""
+    """Interrupt another thread that waits on this connection."""
     found: socket.socket | None = connection.socket
     if found is not None:
-        with contextlib.suppress(OSError):  # it is closed already
+        with contextlib.suppress(OSError):  # already closed
             found.shutdown(socket.SHUT_RDWR)
 
 
 def break_off(connection: BoundedConnection) -> None:
-    """Close a connection at once, whatever the server is sending."""
+    """Close a connection at once, even while the server is sending."""
     connection.break_off()
 
 
 def reconnect(connection: BoundedConnection) -> None:
-    """Break a connection off, whatever the server is sending, and make it anew.
+    """Close a connection at once, even while the server is sending, and open it again.
 
-    For a result that is not wanted to its end: the server notices and ends the statement.
+    For a result that is not read to its end: the server notices and ends the statement.
 
     Raises:
-        TransientSourceError: the server cannot be reached any more; the connection stays closed.
-        SourceError: the server refuses the user by now.
+        TransientSourceError: the server can no longer be reached; the connection stays closed.
+        SourceError: the server now refuses the user.
     """
     connection.break_off()
     try:
@@ -209,7 +205,7 @@ def reconnect(connection: BoundedConnection) -> None:
 
 
 def _set_up(connection: BoundedConnection) -> None:
-    # MariaDB calls it so, in seconds; MySQL in milliseconds
+    # in seconds in MariaDB, in milliseconds in MySQL
     limit = "max_statement_time" if is_mariadb(connection) else "max_execution_time"
     with connection.cursor() as cursor:
         cursor.execute(
@@ -217,25 +213,25 @@ def _set_up(connection: BoundedConnection) -> None:
             f"net_write_timeout = {_SESSION_TIMEOUT_S}, net_read_timeout = {_SESSION_TIMEOUT_S}, "
             f"wait_timeout = {_SESSION_TIMEOUT_S}, {limit} = 0"
         )
-        # the variable of it has another name in MariaDB before 11.1
+        # a statement, as the variable has another name in MariaDB before 11.1
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
 def is_mariadb(connection: BoundedConnection) -> bool:
-    """Whether MariaDB is at the other end, by its greeting."""
+    """Whether the server is MariaDB, by its greeting."""
     return "mariadb" in str(connection.server_version).lower()
 
 
 def translate(error: Exception, doing: str) -> TailraceError:
-    """The error of ours that `error` means.
+    """The error of ours that corresponds to `error`.
 
     Args:
-        error: from PyMySQL or from a socket; one of ours is given back as it is.
+        error: from PyMySQL or from a socket; one of ours is returned as it is.
         doing: what was being done, as in "reading table `a`.`b`".
 
     Returns:
-        TransientSourceError when another try may succeed, SchemaMismatchError when a DDL took the table
-        or a column away, else SourceError; to be raised by the caller.
+        TransientSourceError when another try may succeed, SchemaMismatchError when a DDL removed the table
+        or a column, else SourceError; the caller raises it.
     """
     if isinstance(error, TailraceError):
         return error
@@ -244,15 +240,15 @@ def translate(error: Exception, doing: str) -> TailraceError:
         return network.socket_failure(cause, doing)
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = shortened(str(error.args[1])) if len(error.args) > 1 else ""
-    if isinstance(error, pymysql.err.InterfaceError):  # PyMySQL's word for a closed connection
+    if isinstance(error, pymysql.err.InterfaceError):  # PyMySQL's error for a closed connection
         return TransientSourceError(f"{doing} failed: the connection is closed")
     detail = f"server error {number}" if number else type(error).__name__
     if number in _TEXT_IS_SAFE and text:
         detail += f": {text}"
     if number in _TRANSIENT:
-        return TransientSourceError(f"{doing} failed: {_why_transient(number)}", detail)
-    if number in _CHANGED_SHAPE:
-        return SchemaMismatchError(f"{doing} failed: the table is not what it was", detail)
+        return TransientSourceError(f"{doing} failed: {_TRANSIENT[number]}", detail)
+    if number in _CHANGED_TABLE:
+        return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail)
     if number in _DENIED:
         return SourceError(
             f"{doing} failed: the server refuses the user or the password",
@@ -279,28 +275,16 @@ def translate(error: Exception, doing: str) -> TailraceError:
 
 
 def too_long(doing: str, detail: str) -> SourceError:
-    """That a statement is longer than the server takes."""
+    """The error for a statement that is longer than the server accepts."""
     return SourceError(
-        f"{doing} failed: the server takes no statement as long as this one",
+        f"{doing} failed: the statement is longer than the server accepts",
         detail,
         "SET PERSIST max_allowed_packet = 67108864; -- MariaDB: SET GLOBAL, and in my.cnf",
     )
 
 
-def _why_transient(number: int) -> str:
-    if number in (_ER.CON_COUNT_ERROR, _ER.TOO_MANY_USER_CONNECTIONS, _ER.USER_LIMIT_REACHED):
-        return "the server takes no more connections"
-    if number in (_ER.SERVER_SHUTDOWN, _ER.NORMAL_SHUTDOWN):
-        return "the server is shutting down"
-    if number in (_ER.LOCK_WAIT_TIMEOUT, _ER.LOCK_DEADLOCK, 1412, 1615, 3024, 1969):
-        return "the statement did not get through"
-    if number in _DISK_FULL:
-        return "the server's disk is full"
-    return "the connection was lost"
-
-
 def _missing(text: str) -> str:
-    """The statement that grants what is missing, from the server's text where that names it."""
+    """The statement that grants the missing privilege, from the server's text where that names it."""
     if needed := re.search(r"\(at least one of\) the ([A-Z_, ]+?) privilege", text):
         return f"GRANT {needed[1].split(' OR ')[-1].split(',')[-1].strip()} ON *.* TO <user>"
     if denied := re.match(r"([A-Z][A-Z ,]*?) command denied to user .* for (?:table|column) ", text):
@@ -308,48 +292,32 @@ def _missing(text: str) -> str:
     return GRANTS
 
 
-def retrying(
-    options: SourceOptions,
-    operation: Callable[[], T],
-    doing: str,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> T:
-    """What `operation` returns, tried again for `options.retry_timeout_ms`: see `network.retrying`."""
-    return network.retrying(
-        operation,
-        options.retry_timeout_ms,
-        lambda error: translate(error, doing),
-        (pymysql.err.MySQLError,),
-        sleep=sleep,
-        clock=clock,
-    )
+retrying = network.Retrying(translate, (pymysql.err.MySQLError,))
 
 
 class ReconnectingConnection(network.Reconnecting[BoundedConnection]):
-    """One connection, made when it is first needed and made anew when it was lost.
+    """One connection, opened at first use and reopened when it was lost.
 
     Args:
         options: the server.
-        purpose: what it is for.
+        purpose: what the connection is for.
     """
 
     def __init__(self, options: SourceOptions, purpose: str) -> None:
-        super().__init__(options, lambda: connect(options, purpose=purpose), lambda c: c.open, retrying)
+        super().__init__(options, lambda: connect(options, purpose=purpose), retrying)
 
 
 @dataclass(frozen=True)
 class Server:
-    """What the server is.
+    """Facts about a server.
 
     Args:
         version: e.g. (9, 7, 4).
         flavor: "mysql" or "mariadb".
-        server_uuid: MySQL's. MariaDB has none: "mariadb:", its server_id, by which replicas know servers
-            apart, and `server_uid`, a hash of its machine and port.
-        gtid_mode: whether every transaction has a MySQL GTID (MariaDB's GTIDs are another thing: False).
-        log_status_sql: the statement that tells the end of the binary log: columns File, Position...
+        server_uuid: MySQL's. MariaDB has none, so: "mariadb:", its server_id, by which replicas distinguish
+            servers, and `server_uid`, a hash of its machine and port.
+        gtid_mode: whether every transaction has a MySQL GTID (MariaDB's GTIDs are different: False).
+        log_status_sql: the statement that shows the end of the binary log: columns File, Position...
     """
 
     version: tuple[int, int, int]
@@ -360,27 +328,27 @@ class Server:
 
     @property
     def executed_gtids_sql(self) -> str:
-        """The statement that tells every GTID the server has in its log, purged ones included."""
+        """The statement that returns every GTID of the server's log, purged ones included."""
         name = "gtid_binlog_pos" if self.flavor == MARIADB else "gtid_executed"
         return f"SELECT @@global.{name}"
 
 
-def server_changed(options: SourceOptions, wanted: str, found: str) -> ServerChangedError:
-    """What to raise when the server `found` answers where `wanted` did (both `server_uuid`)."""
+def server_changed(options: SourceOptions, expected: str, found: str) -> ServerChangedError:
+    """The error to raise when the server `found` answers instead of `expected` (both `server_uuid`)."""
     return ServerChangedError(
         f"another server answers at `{options.host}:{options.port}`",
-        f"the position belongs to the server `{wanted}`, found `{found}`",
-        "try again: the stream goes on by GTID",
+        f"the position belongs to the server `{expected}`, found `{found}`",
+        "try again: the stream continues by GTID",
     )
 
 
 @network.sensible("what it is")
 def server_facts(connection: BoundedConnection) -> Server:
-    """What the server at the other end is.
+    """Query the facts about a server.
 
     Raises:
         TransientSourceError: the connection is lost.
-        SourceError: the server says no version.
+        SourceError: the server's version is not understood.
     """
     try:
         with connection.cursor() as cursor:
@@ -396,7 +364,7 @@ def server_facts(connection: BoundedConnection) -> Server:
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, "asking the server what it is") from error
     version = parse_version(text)
-    renamed = flavor == "mysql" and version >= (8, 2, 0)  # the old name is gone in 8.4
+    renamed = flavor == "mysql" and version >= (8, 2, 0)  # 8.4 removed the old name
     return Server(
         version,
         flavor,
@@ -407,26 +375,26 @@ def server_facts(connection: BoundedConnection) -> Server:
 
 
 def _mariadb_identity(cursor: Any) -> str:
-    """What tells a MariaDB server from others that have answered, or may answer, at its address."""
+    """What distinguishes a MariaDB server from others that have answered, or may answer, at its address."""
     cursor.execute(
         "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_id', 'server_uid', 'hostname', 'port')"
     )
     found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
-    # server_uid came with 10.6.19
+    # server_uid exists since 10.6.19
     machine = found.get("server_uid") or f"{found['hostname']}:{found['port']}"
     return f"{MARIADB}:{found['server_id']}:{machine}"
 
 
 def one(cursor: Any) -> tuple[Any, ...]:
-    """The next row of a cursor whose statement always gives one. Raises SourceError if it did not."""
+    """The next row of a cursor whose statement always returns one. Raises SourceError if it did not."""
     row: tuple[Any, ...] | None = cursor.fetchone()
     if row is None:
-        raise SourceError("the server gave no row where it always gives one")
+        raise SourceError("the server returned no row for a statement that always returns one")
     return row
 
 
 def parse_version(text: str) -> tuple[int, int, int]:
-    """(major, minor, patch) of what VERSION() says, e.g. `8.4.3`, `5.5.5-10.6.12-MariaDB-log`."""
+    """(major, minor, patch) of the result of VERSION(), e.g. `8.4.3`, `5.5.5-10.6.12-MariaDB-log`."""
     match = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
     if match is None:
         raise SourceError("the server's version is not understood", f"VERSION() is `{text}`")

@@ -1,10 +1,11 @@
-"""Connections to PostgreSQL: TLS, session set-up, errors told apart, retries.
+"""Connections to PostgreSQL: TLS, session set-up, classes of errors, retries.
 
-pg8000 (see `driver`) signs on and asks; rows in bulk and the log are read from its socket directly. Every
-connection of Tailrace is made by `connect`: each reads under the same settings (`types.SESSION_SETTINGS`,
-without any time limit that a server set for impatient applications), be it an ordinary one or a walsender.
+pg8000 (see `protocol.driver`) logs in and runs queries; rows in bulk and the log are read from its socket
+directly. `connect` makes every connection of Tailrace, replication connections included, all with the same
+settings (`types.SESSION_SETTINGS`) and none of the time limits that a server sets for interactive
+applications.
 
-Errors are told apart by SQLSTATE, never by text. `translate` is the one place that does so:
+Errors are classified by SQLSTATE, never by text, and only in `translate`:
 
     lost, refused, shutting down, too many connections, slot in use   TransientSourceError
     no such table or column                                           SchemaMismatchError
@@ -21,9 +22,8 @@ import select
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from pg8000.exceptions import DatabaseError, InterfaceError
 
@@ -41,9 +41,7 @@ from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, Deadline
 from tailrace.sources.postgres.protocol.driver import BoundedCore, no_server
 from tailrace.sources.postgres.types import SESSION_SETTINGS
 
-T = TypeVar("T")
-
-#: Message number that asks for TLS before anything else. Source: PostgreSQL manual, "Message Formats".
+#: The message that requests TLS, before all others. Source: PostgreSQL manual, "Message Formats".
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 _LENGTH = struct.Struct("!i")
 _NO_LIMITS = (
@@ -52,24 +50,39 @@ _NO_LIMITS = (
     "-c default_transaction_isolation=read\\ committed"
 )
 
-#: Classes and states that pass without anybody mending anything.
-_TRANSIENT = ("08", "40", "57P", "53100", "53300", "57014", "55006", "55P03", "25P03", "72000")
-#: The table is not what it was.
-_CHANGED_SHAPE = frozenset({"42P01", "42703", "3F000"})
+_SHUTDOWN = "the server is shutting down or starting"
+#: Classes and states of transient errors, with the reason; the first that fits counts.
+_TRANSIENT = {
+    "53300": network.NO_ROOM,
+    "53100": network.NO_DISK,
+    "55006": "another process uses it",
+    "57P01": _SHUTDOWN,
+    "57P02": _SHUTDOWN,
+    "57P03": _SHUTDOWN,
+    "40": network.INTERRUPTED,
+    "55P03": network.INTERRUPTED,
+    "57014": network.INTERRUPTED,
+    "08": network.LOST,
+    "57P": network.LOST,
+    "25P03": network.LOST,
+    "72000": network.LOST,
+}
+#: The table's definition changed.
+_CHANGED_TABLE = frozenset({"42P01", "42703", "3F000"})
 _DENIED = frozenset({"28000", "28P01"})
 _MISSING_PRIVILEGE = "42501"
-#: Classes and states of definite errors that name an object or a setting, and no value.
-_TEXT_IS_SAFE = (*_TRANSIENT, *_CHANGED_SHAPE, *_DENIED, _MISSING_PRIVILEGE)
+#: Classes and states whose text names an object or a setting, and no value.
+_TEXT_IS_SAFE = (*_TRANSIENT, *_CHANGED_TABLE, *_DENIED, _MISSING_PRIVILEGE)
 _TEXT_IS_SAFE += ("3D000", "42704", "42710", "42P17", "53", "54", "55", "58", "0A000", "22023", "42601")
 
 
 class Connection:
-    """A signed-on session; used by one thread at a time.
+    """A logged-in session; used by one thread at a time.
 
     Args:
-        core: pg8000's side of it.
+        core: pg8000's connection.
         sock: its socket, TLS or plain.
-        timeout_s: how long an answer may take.
+        timeout_s: the time limit of an answer.
     """
 
     def __init__(self, core: BoundedCore, sock: socket.socket, timeout_s: float) -> None:
@@ -80,23 +93,23 @@ class Connection:
         self.is_open = True
 
     def rows(self, sql: str, *values: Any) -> list[list[Any]]:
-        """The rows of a statement with `$1`... for `values`; a walsender takes none.
+        """The rows of a statement with `$1`... for `values`; a replication connection accepts no values.
 
-        Raises pg8000's errors and ours. After all but the server's own refusal the connection is closed.
+        Raises pg8000's errors and ours. After any error but the server's own the connection is closed.
         """
         if values:
             return self._run(lambda: self._core.execute_unnamed(sql, values), self._timeout_s)
         return self._run(lambda: self._core.execute_simple(sql), self._timeout_s)
 
     def wait_for(self, sql: str) -> list[list[Any]]:
-        """As `rows`, of a statement that may wait for others for as long as they take. Raises the same."""
+        """As `rows`, without a time limit: for a statement that waits for locks. Raises the same."""
         return self._run(lambda: self._core.execute_simple(sql), None)
 
     def copy_in(self, sql: str, pieces: Iterable[memoryview]) -> None:
-        """Give `pieces` to a COPY ... FROM STDIN. Raises as `rows`."""
+        """Send `pieces` to a COPY ... FROM STDIN. Raises as `rows`."""
         failures: list[BaseException] = []
 
-        def given() -> Iterator[memoryview]:
+        def recorded() -> Iterator[memoryview]:
             try:
                 yield from pieces
             except BaseException as error:
@@ -105,15 +118,15 @@ class Connection:
 
         try:
             self._run(
-                lambda: self._core.execute_unnamed(sql, stream=given()), self._timeout_s, copies_in=True
+                lambda: self._core.execute_unnamed(sql, stream=recorded()), self._timeout_s, copies_in=True
             )
         except DecodeError:
-            if failures:  # ours, and not the server's
+            if failures:  # the error of `pieces`, not the server's
                 raise failures[0] from None
             raise
 
     def limit_whole(self, seconds: float) -> None:
-        """From now on all answers together must come within this time."""
+        """Limit the time of all further answers together."""
         self._core.whole = Deadline(seconds)
 
     def _run(
@@ -128,7 +141,7 @@ class Connection:
             raise
         finally:
             if self.is_open:
-                self.socket.settimeout(None)  # for those who read from it themselves
+                self.socket.settimeout(None)  # for callers that read from it themselves
         return rows or []
 
     def value(self, sql: str, *values: Any) -> Any:
@@ -137,11 +150,11 @@ class Connection:
         return found[0][0] if found else None
 
     def take_as_text(self, oid: int) -> None:
-        """Give values of a type as the text that the server sends."""
+        """Return values of a type as the text that the server sends."""
         self._core.register_in_adapter(oid, str)
 
     def begin_copy(self, sql: str) -> None:
-        """Send a statement or command whose answer is a stream of bytes, which the caller reads off `socket`.
+        """Send a statement or command whose answer is a stream of bytes; the caller reads it from `socket`.
 
         Raises pg8000's errors.
         """
@@ -159,15 +172,15 @@ class Connection:
                 raise DatabaseError(error_fields(payload))
             if kind not in b"NSA":
                 self.break_off()
-                raise DecodeError("the server does not begin the stream", f"a message of type {kind!r}")
+                raise DecodeError("the server does not start the stream", f"a message of type {kind!r}")
 
     def end_copy(self, rest: bytes) -> None:
-        """Read the answer to its end, after which the connection is free for other use.
+        """Read the answer to its end; the connection is then free for other use.
 
         Args:
-            rest: what was received already, from the message on that ended the stream.
+            rest: the bytes already received, beginning with the message that ended the stream.
 
-        Raises pg8000's errors: also what the server says of why it ended the stream.
+        Raises pg8000's errors, including the server's reason for ending the stream.
         """
         failure: DatabaseError | None = None
         left = LOGIN_BYTES
@@ -188,14 +201,14 @@ class Connection:
             raise failure
 
     def _message(self, held: bytes = b"") -> tuple[bytes, bytes]:
-        """Type and payload of the next message, of which `held` is the beginning or more."""
+        """Type and payload of the next message; `held`: bytes already received, its beginning or more."""
         head = held[:5]
         head += self._exactly(5 - len(head))
         size = _LENGTH.unpack_from(head, 1)[0] - 4
         if not 0 <= size <= LOGIN_PACKET:
             self.break_off()
             raise DecodeError(
-                "what the server sent is no message of its own",
+                "the server sent something that is not a message",
                 f"type {head[:1]!r}, length {size + 4}, where a stream begins or ends",
             )
         payload = held[5 : 5 + size]
@@ -218,7 +231,7 @@ class Connection:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether it runs over TLS."""
+        """Whether the connection runs over TLS."""
         return isinstance(self.socket, ssl.SSLSocket)
 
     @property
@@ -235,7 +248,7 @@ class Connection:
         return str(self._core.parameter_statuses.get(name, ""))
 
     def close(self) -> None:
-        """Say goodbye, if that is still possible."""
+        """Close the connection, in order if that is still possible."""
         if self.is_open:
             self.is_open = False
             try:
@@ -244,10 +257,10 @@ class Connection:
                 self.socket.close()
 
     def break_off(self) -> None:
-        """End it at once, whatever the server is sending; wakes up who reads from it."""
+        """Close the connection at once, even while the server is sending; interrupts its reader."""
         if self.is_open:
             self.is_open = False
-            with contextlib.suppress(OSError):  # it may be lost already
+            with contextlib.suppress(OSError):  # it may already be lost
                 self.socket.shutdown(socket.SHUT_RDWR)
             self.socket.close()
 
@@ -259,20 +272,20 @@ class Connection:
 
 
 def connect(options: SourceOptions, *, purpose: str, replication: bool = False) -> Connection:
-    """A new connection with the session every reader expects.
+    """Open a connection with the session settings that every reader expects.
 
     Args:
         options: server, database, user and TLS; a password given as a reference is resolved here.
-        purpose: what it is for, as in "reading the catalog": named in errors.
-        replication: whether a walsender is to answer; it takes replication commands, and SQL without
-            parameters.
+        purpose: what the connection is for, as in "reading the catalog"; named in errors.
+        replication: whether to open a replication connection, which accepts replication commands, and SQL
+            without parameters.
 
     Raises:
-        TransientSourceError: nobody answers, or the server takes no more connections.
-        SourceError: the server refuses the user, TLS cannot be had as demanded, the server is none, or wants
-            the password in a form that is not safe.
-        DecodeError: what answers breaks the protocol.
-        ConfigError: the password or a TLS file is not where it should be.
+        TransientSourceError: there is no answer, or the server accepts no more connections.
+        SourceError: the server refuses the user, TLS is not available as required, the other side is not
+            PostgreSQL, or it requests the password in an unsafe form.
+        DecodeError: the server violates the protocol.
+        ConfigError: the password or a TLS file cannot be read.
     """
     doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
     context = network.tls_context(options.tls)
@@ -312,16 +325,16 @@ def _open_socket(
         sock.sendall(_SSL_REQUEST)
         answer = sock.recv(1)
         if answer == b"S":
-            if select.select([sock], [], [], 0)[0]:  # it would be taken for what came over TLS
-                raise no_server(doing, "bytes before the beginning of TLS")
+            if select.select([sock], [], [], 0)[0]:  # they would pass for bytes received over TLS
+                raise no_server(doing, "bytes before the start of TLS")
             sock.settimeout(deadline.left())
             return network.begin_tls(sock, context, options.host, doing)
         if not answer:
-            raise InterfaceError("the server closed the connection instead of beginning TLS")
+            raise InterfaceError("the server closed the connection instead of starting TLS")
         if answer == b"E":
             raise InterfaceError("the server refused the connection before TLS")
         if answer != b"N":
-            raise no_server(doing, f"{answer!r} in answer to a request for TLS")
+            raise no_server(doing, f"it answered {answer!r} to a request for TLS")
         if options.tls.mode == "preferred":
             return sock
         raise SourceError(
@@ -335,57 +348,57 @@ def _open_socket(
 
 
 def error_fields(payload: bytes) -> dict[str, str]:
-    """The fields of an ErrorResponse, as pg8000 has them."""
+    """The fields of an ErrorResponse, in pg8000's form."""
     return {f[:1].decode("latin1"): f[1:].decode("utf-8", "replace") for f in payload.split(b"\0") if f}
 
 
 def sqlstate(error: BaseException) -> str:
-    """The SQLSTATE of pg8000's error, "" for others; of one of ours that of its cause."""
+    """The SQLSTATE of an error of pg8000, or of the cause of one of ours; "" for others."""
     if isinstance(error, TailraceError) and error.__cause__ is not None:
         return sqlstate(error.__cause__)
-    said = error.args[0] if isinstance(error, DatabaseError) and error.args else None
-    return str(said.get("C", "")) if isinstance(said, dict) else ""
+    fields = error.args[0] if isinstance(error, DatabaseError) and error.args else None
+    return str(fields.get("C", "")) if isinstance(fields, dict) else ""
 
 
 def translate(error: Exception, doing: str) -> TailraceError:
-    """The error of ours that `error` means.
+    """The error of ours that corresponds to `error`.
 
     Args:
-        error: from pg8000 or from a socket; one of ours is given back as it is.
+        error: from pg8000 or from a socket; one of ours is returned as it is.
         doing: what was being done, as in "reading the table".
 
     Returns:
-        TransientSourceError when another try may succeed, SchemaMismatchError when a DDL took the table
-        or a column away, else SourceError; to be raised by the caller.
+        TransientSourceError when another try may succeed, SchemaMismatchError when a DDL removed the table
+        or a column, else SourceError; the caller raises it.
     """
     if isinstance(error, TailraceError):
         return error
     if isinstance(error, OSError):
         return network.socket_failure(error, doing)
     if not isinstance(error, DatabaseError):
-        return TransientSourceError(f"{doing} failed: the connection was lost", shortened(str(error)))
-    return _of_server(error, doing)
+        return TransientSourceError(f"{doing} failed: {network.LOST}", shortened(str(error)))
+    return _server_error(error, doing)
 
 
-def _of_server(error: DatabaseError, doing: str) -> TailraceError:
+def _server_error(error: DatabaseError, doing: str) -> TailraceError:
     state = sqlstate(error)
-    said = error.args[0]
     detail = f"SQLSTATE {state}"
     if state.startswith(_TEXT_IS_SAFE):
-        detail += f": {shortened(str(said.get('M', '')))}"
-    if state.startswith(_TRANSIENT):
-        return TransientSourceError(f"{doing} failed: {_why_transient(state)}", detail)
-    if state in _CHANGED_SHAPE:
-        return SchemaMismatchError(f"{doing} failed: the table is not what it was", detail)
+        detail += f": {shortened(str(error.args[0].get('M', '')))}"
+    for begin, reason in _TRANSIENT.items():
+        if state.startswith(begin):
+            return TransientSourceError(f"{doing} failed: {reason}", detail)
+    if state in _CHANGED_TABLE:
+        return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail)
     if state in _DENIED:
         return SourceError(
             f"{doing} failed: the server refuses the user, the password or the host",
             detail,
-            "check user and password, and that pg_hba.conf lets this host in",
+            "check user and password, and that pg_hba.conf admits this host",
         )
     if state == _MISSING_PRIVILEGE:
         return SourceError(
-            f"{doing} failed: a privilege is missing", detail, "`tailrace check` tells the statement to run"
+            f"{doing} failed: a privilege is missing", detail, "`tailrace check` shows the statement to run"
         )
     if state == "3D000":
         return SourceError(f"{doing} failed", detail, "name the database in url: postgresql://HOST/DATABASE")
@@ -398,44 +411,16 @@ def _of_server(error: DatabaseError, doing: str) -> TailraceError:
     return SourceError(f"{doing} failed", detail)
 
 
-def _why_transient(state: str) -> str:
-    if state == "53300":
-        return "the server takes no more connections"
-    if state == "53100":
-        return "the server's disk is full"
-    if state == "55006":
-        return "somebody else uses it"
-    if state.startswith(("57P01", "57P02", "57P03")):
-        return "the server is shutting down or starting"
-    if state.startswith(("40", "55", "57014")):
-        return "the statement did not get through"
-    return "the connection was lost"
-
-
-def retrying(
-    options: SourceOptions,
-    operation: Callable[[], T],
-    doing: str,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-) -> T:
-    """What `operation` returns, tried again for `options.retry_timeout_ms`: see `network.retrying`."""
-    return network.retrying(
-        operation,
-        options.retry_timeout_ms,
-        lambda error: translate(error, doing),
-        (DatabaseError, InterfaceError),
-        sleep=sleep,
-    )
+retrying = network.Retrying(translate, (DatabaseError, InterfaceError))
 
 
 class ReconnectingConnection(network.Reconnecting[Connection]):
-    """One connection, made when it is first needed and made anew when it was lost.
+    """One connection, opened at first use and reopened when it was lost.
 
     Args:
         options: the server.
-        purpose: what it is for.
+        purpose: what the connection is for.
     """
 
     def __init__(self, options: SourceOptions, purpose: str) -> None:
-        super().__init__(options, lambda: connect(options, purpose=purpose), lambda c: c.is_open, retrying)
+        super().__init__(options, lambda: connect(options, purpose=purpose), retrying)

@@ -1,13 +1,13 @@
-"""PyMySQL, bounded: the one place that touches what it keeps to itself.
+"""PyMySQL with limits: the only module that uses its private members.
 
-PyMySQL trusts the server: it reads whatever length is announced, waits for each byte anew, sends any file and
-the password in any form that it is asked for. `BoundedConnection` replaces how bytes and packets are read
-(`_read_bytes` below `_read_packet`), which everything of PyMySQL goes through, and how passwords are answered
-(`login`). So:
+PyMySQL trusts the server: it reads whatever length is announced, waits anew for each byte, and sends any file
+and the password in any form that the server requests. `BoundedConnection` replaces the functions that read
+bytes and packets (`_read_bytes` below `_read_packet`), which all of PyMySQL uses, and the answers to requests
+for the password (`login`). So:
 
-* a log-in has one deadline, an answer has one, and both a limit of memory (`sources.bounds`);
-* a request for a local file is answered nowhere, but for the stream that `offering` names;
-* whatever PyMySQL makes of malformed packets (IndexError, struct.error, AssertionError ...) is a DecodeError.
+* a log-in and an answer each have one deadline, and a limit on memory (`sources.bounds`);
+* requests for a local file are refused, except for the stream that `offering` names;
+* what PyMySQL raises for malformed packets (IndexError, struct.error, ...) becomes a DecodeError.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _LOCAL_INFILE = 0xFB
 _PROTOCOL = 10
 
 
-#: PyMySQL's stubs leave out most of what is used here.
+#: PyMySQL's stubs omit most of what is used here.
 _Connection: Any = Connection
 
 
 class BoundedConnection(_Connection):  # type: ignore[misc]
-    """A connection that takes no more than `options` allow, whatever the server does.
+    """A connection that uses no more time and memory than `options` allow, whatever the server does.
 
     Args:
-        options: server, user, TLS, rules of the password, limits.
+        options: server, user, TLS, rules for the password, limits.
         doing: what is being done, for errors.
-        set_up: statements that are part of every log-in, sent by a function.
+        set_up: sends the statements that are part of every log-in.
         loads: whether LOAD DATA LOCAL may be used, by `offering`.
-        given: of PyMySQL.
+        given: further arguments of PyMySQL.
 
     Raises:
-        ConfigError: the password or a TLS file is not where it should be.
+        ConfigError: the password or a TLS file cannot be read.
     """
 
     _sock: Any
@@ -78,7 +78,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
         self._is_first = False
         if "\0" in options.user:
             raise ConfigError("the user's name holds a NUL character")
-        # certificates that MySQL makes for itself are not strict X.509
+        # certificates that MySQL generates itself are not strict X.509
         self._context = network.tls_context(options.tls, strict_x509=False)
         super().__init__(
             host=options.host,
@@ -88,18 +88,23 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
             charset="utf8mb4",
             autocommit=True,
             program_name="tailrace",
-            ssl_disabled=True,  # it is done here
+            ssl_disabled=True,  # `_request_authentication` starts it
             client_flag=CLIENT.LOCAL_FILES if loads else 0,
             defer_connect=True,
             **given,
         )
 
-    # ---- what others use ----
+    # ---- public ----
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether it runs over TLS."""
+        """Whether the connection runs over TLS."""
         return isinstance(self._sock, ssl.SSLSocket)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection can be used."""
+        return bool(self.open)
 
     @property
     def socket(self) -> Any:
@@ -107,7 +112,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
         return self._sock
 
     def limit_whole(self, seconds: float) -> None:
-        """From now on all answers together must come within this time."""
+        """Limit the time of all further answers together."""
         self._whole = Deadline(seconds)
 
     def command(self, number: int, data: bytes) -> None:
@@ -119,31 +124,31 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
         return self._read_packet()
 
     def read_ok(self) -> None:
-        """Read an answer that says no more than that all is well. Raises the server's error."""
+        """Read an answer that only reports success. Raises the server's error."""
         self._read_ok_packet()
 
     def exchange(self, data: bytes) -> Any:
-        """Send a packet of the log-in; the packet that answers it."""
+        """Send a packet of the log-in; returns the server's answer."""
         self.write_packet(data)
         return self._read_packet()
 
     def break_off(self) -> None:
-        """Close it at once, whatever the server is sending."""
+        """Close the connection at once, even while the server is sending."""
         self._force_close()
 
     def asked_for_file(self, payload: bytes) -> SourceError:
-        """What it means that the server sends `payload`, a request for a file, where none was offered."""
+        """The error for a request for a file, `payload`, where none was offered."""
         return SourceError(
             f"the server at `{self.options.host}:{self.options.port}` asked for a file of this machine,"
             " which was not sent",
             f"a request of LOAD DATA LOCAL for {ascii(payload[1:200])[1:]}, where none was offered: the"
-            " server is hostile, or somebody stands between",
-            "find out what answers there; tlsMode verify-identity with tlsCa lets nobody stand between",
+            " server is hostile, or there is a man in the middle",
+            "find out what answers there; tlsMode verify-identity with tlsCa excludes a man in the middle",
         )
 
     @contextmanager
     def offering(self, name: bytes) -> Iterator[None]:
-        """Within it the server may ask for the local file `name`, which the caller then sends."""
+        """Allow the server to request the local file `name`, which the caller then sends."""
         self._offered = name
         try:
             yield
@@ -153,7 +158,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
     # ---- log-in ----
 
     def connect(self, sock: Any = None) -> None:
-        """Connect, sign on and set the session up; also anew.
+        """Connect, log in and set the session up; also again.
 
         Raises PyMySQL's errors and ours.
         """
@@ -179,17 +184,17 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
             raise self._no_server(f"its greeting has version {self.protocol_version}")
 
     def _request_authentication(self) -> None:
-        """Begin TLS and sign on. Not PyMySQL's, which gives the password to whoever asks."""
+        """Start TLS and log in. Replaces PyMySQL's, which sends the password on any request."""
         offers_tls = bool(self.server_capabilities & CLIENT.SSL)
         if self._context is not None and not offers_tls and self.options.tls.mode != "preferred":
             raise pymysql.err.OperationalError(CR.CR_SSL_CONNECTION_ERROR, "TLS is not supported")
-        # without TLS, `login`'s rules hold; TLS that fails is an error
+        # without TLS, `login`'s rules apply; a failure of TLS is an error
         context = self._context if offers_tls else None
         flags = self.client_flag | (CLIENT.SSL if context else 0)
         head = struct.pack("<IIB23x", flags, MAX_PACKET_LEN, _utf8.id)
         if context is not None:
-            if self._ahead:  # it would be taken for what came over TLS
-                raise self._no_server("bytes before the beginning of TLS")
+            if self._ahead:  # they would pass for bytes received over TLS
+                raise self._no_server("bytes before the start of TLS")
             self.write_packet(head)
             self._sock = network.begin_tls(self._sock, context, self.options.host, self.doing)
         method = self._auth_plugin_name
@@ -211,13 +216,13 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
                         CR.CR_AUTH_PLUGIN_CANNOT_LOAD, f"the method {method!a} is not supported"
                     )
             elif not packet.is_extra_auth_data() or method not in METHODS:
-                raise DecodeError(f"{self.doing} failed: the server breaks the protocol of the log-in")
+                raise DecodeError(f"{self.doing} failed: the server violates the protocol of the log-in")
             packet = METHODS[method](self).authenticate(packet)
 
     def _no_server(self, found: str) -> SourceError:
         self._force_close()
         return SourceError(
-            f"{self.doing} failed: what answers there is no MySQL or MariaDB server",
+            f"{self.doing} failed: there is no MySQL or MariaDB server at this address",
             found,
             "check host and port",
         )
@@ -266,14 +271,14 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
             if not self._logged_in and size > LOGIN_PACKET:
                 raise self._no_server(f"a packet of {size} bytes in the log-in")
             if number != self._next_seq_id:
-                if number == 0 and self._logged_in:  # of a MariaDB that shuts down
+                if number == 0 and self._logged_in:  # from a MariaDB server that shuts down
                     self._force_close()
                     raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "Lost connection to MySQL server")
                 if not self._logged_in:
                     raise self._no_server(f"a packet with number {number}, expected {self._next_seq_id}")
                 self._force_close()
                 raise DecodeError(
-                    "the server's packets are not numbered in turn",
+                    "the server's packets are out of sequence",
                     f"found {number}, expected {self._next_seq_id}",
                 )
             self._next_seq_id = (number + 1) & 255
@@ -294,9 +299,9 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
                 raise self._no_server(f"more than {LOGIN_BYTES} bytes in the log-in")
             self._force_close()
             raise SourceError(
-                "the server's answer to a question is too large",
+                "the server's answer to a query is too large",
                 f"it takes more than {self.options.max_answer_bytes} bytes of memory",
-                "if the server is to be trusted, set maxAnswerBytes higher",
+                "if you trust the server, increase maxAnswerBytes",
             )
 
     def _read_bytes(self, num_bytes: int) -> bytes:
@@ -313,7 +318,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
             if not piece:
                 self._force_close()
                 raise pymysql.err.OperationalError(
-                    CR.CR_SERVER_LOST, "the server closed the connection amid an answer"
+                    CR.CR_SERVER_LOST, "the server closed the connection during an answer"
                 )
             ahead += piece
         data = bytes(ahead[:num_bytes])
@@ -322,7 +327,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
 
     def _write_bytes(self, data: Any) -> None:
         if self._sock is None:
-            raise pymysql.err.InterfaceError(0, "")  # PyMySQL's word for a closed connection
+            raise pymysql.err.InterfaceError(0, "")  # PyMySQL's error for a closed connection
         try:
             self._sock.settimeout(self._deadline.left())
             self._sock.sendall(data)
@@ -332,7 +337,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
 
     def _lost(self, error: OSError) -> pymysql.err.OperationalError:
         failure = pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"lost connection ({error})")
-        if isinstance(error, TimeoutError):  # as PyMySQL does it where it cannot connect
+        if isinstance(error, TimeoutError):  # as PyMySQL does where it cannot connect
             failure.original_exception = TimeoutError(self._late())  # type: ignore[attr-defined]
         return failure
 
@@ -345,19 +350,19 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
 
     @contextmanager
     def _understood(self, what: str) -> Iterator[None]:
-        """What is malformed as a DecodeError."""
+        """Turn errors about malformed packets into a DecodeError."""
         try:
             yield
         except (pymysql.err.MySQLError, OSError, TailraceError) as error:
             broken = isinstance(error, pymysql.err.MySQLError) and not (
                 error.args and isinstance(error.args[0], int)
             )
-            if broken:  # PyMySQL's words for what it does not expect
+            if broken:  # PyMySQL's error for anything unexpected
                 self._force_close()
-                raise DecodeError(f"{self._subject(what)} breaks the protocol", str(error)) from error
+                raise DecodeError(f"{self._subject(what)} violates the protocol", str(error)) from error
             raise
         except Exception as error:
             self._force_close()
             raise DecodeError(
-                f"{self._subject(what)} is malformed", f"{type(error).__name__} while it was read"
+                f"{self._subject(what)} is malformed", f"{type(error).__name__} while reading it"
             ) from error

@@ -1,15 +1,15 @@
-"""Answers to a server that asks for the password, as far as the password stays safe.
+"""Answers to a server's requests for the password that keep the password safe.
 
     mysql_native_password, caching_sha2_password (short form), client_ed25519   a scramble or signature of the
                                                         server's challenge: answered on any connection
     caching_sha2_password (full form), sha256_password  the password: over TLS as it is; else encrypted by the
-                                                        server's key, if it is pinned or may be asked for
-    mysql_clear_password, dialog                        the password: over TLS, or where that is allowed
-    mysql_old_password                                  never: its scramble gives the password away
+                                                        server's key, if it is pinned or may be retrieved
+    mysql_clear_password, dialog                        the password: over TLS, or where allowed
+    mysql_old_password                                  never: its scramble reveals the password
 
-The server chooses the method, and may change it in the midst (an "auth switch"). So may whoever stands
-between, unless TLS checks the certificate. A challenge must have its 20 bytes: a scramble of less would serve
-to look the password up in a table made beforehand.
+The server chooses the method, and may change it halfway (an "auth switch"). So can a man in the middle,
+unless TLS verifies the certificate. A challenge must have all its 20 bytes: the scramble of a shorter one
+would allow looking the password up in a precomputed table.
 
 Source: MySQL source documentation, "Authentication Methods".
 """
@@ -37,7 +37,7 @@ _TLS_FIRST = "use TLS: give the server a certificate and set tlsMode to required
 
 
 class Peer(Protocol):
-    """The connection, as PyMySQL's methods need it."""
+    """The connection, as the methods need it."""
 
     password: bytes
     salt: bytes
@@ -46,10 +46,10 @@ class Peer(Protocol):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether it runs over TLS."""
+        """Whether the connection runs over TLS."""
 
     def exchange(self, data: bytes) -> Any:
-        """Send a packet of the log-in; the packet that answers it."""
+        """Send a packet of the log-in; returns the server's answer."""
 
     def next_packet(self) -> Any:
         """The next packet."""
@@ -68,13 +68,16 @@ class _Method:
         self._peer: Peer = peer
 
     def authenticate(self, packet: Any) -> Any:
-        """Answer the server's request; the packet that comes after.
+        """Answer the server's request.
 
         Args:
-            packet: the request to change to this method, read up to the challenge, or what comes amid it.
+            packet: the request to switch to this method, read up to the challenge, or a later one of it.
+
+        Returns:
+            The server's next packet.
 
         Raises:
-            SourceError: the answer would give the password away.
+            SourceError: the answer would reveal the password.
             DecodeError: the request is malformed.
         """
         raise NotImplementedError
@@ -94,16 +97,16 @@ class _Method:
 
 
 def require_challenge(peer: Peer, found: bytes, size: int = CHALLENGE_BYTES) -> bytes:
-    """The challenge that the server sent, without the NUL behind it.
+    """The challenge that the server sent, without the NUL after it.
 
     Raises:
-        DecodeError: it is too short to be one, and there is a password to protect.
+        DecodeError: it has the wrong length, and there is a password to protect.
     """
     challenge = found[:size]
     if peer.password and (len(challenge) < size or len(found) > size + 1):
         raise DecodeError(
-            f"{peer.doing} failed: the server's challenge is none",
-            f"it has {len(found)} bytes, needed are {size}; the password was not used",
+            f"{peer.doing} failed: the server's challenge is malformed",
+            f"it has {len(found)} bytes instead of {size}; the password was not used",
         )
     return challenge
 
@@ -133,7 +136,7 @@ class _Signed(_Method):
 
 
 class _Sha256(_Method):
-    """The password itself; over TLS, or encrypted for whoever has the server's key."""
+    """The password itself: over TLS, or encrypted by the server's public key."""
 
     name = "sha256_password"
     _ask_for_key = b"\x01"
@@ -143,11 +146,11 @@ class _Sha256(_Method):
         if packet.is_auth_switch_request():
             peer.salt = self._challenge(packet)
             return self._full(None)
-        # asked for in the first answer already, as this is the server's default method
+        # the server's default method: the first answer has already requested the key
         return self._full(packet.get_all_data()[1:])
 
     def _full(self, offered: bytes | None) -> Any:
-        """Send the password; `offered` is a key that the server has sent already."""
+        """Send the password; `offered`: a key that the server has already sent."""
         peer = self._peer
         if not peer.password or peer.is_encrypted:
             return peer.exchange(peer.password + b"\0")
@@ -156,7 +159,7 @@ class _Sha256(_Method):
             return peer.exchange(_encrypted(peer, _pinned_key(pinned)))
         if not peer.options.allow_public_key_retrieval:
             raise self._refused(
-                "wants the password, encrypted by a key of its own that nothing vouches for",
+                "requests the password, encrypted by a key of its own that is not verified",
                 "set serverPublicKeyFile to a copy of its key (public_key.pem in its data directory)",
                 "set allowPublicKeyRetrieval to true, which trusts whoever answers",
             )
@@ -168,7 +171,7 @@ class _Sha256(_Method):
         try:
             key = serialization.load_pem_public_key(offered)
         except (ValueError, TypeError) as error:
-            raise DecodeError(f"{peer.doing} failed: the key that the server sent is none") from error
+            raise DecodeError(f"{peer.doing} failed: the key that the server sent is malformed") from error
         return peer.exchange(_encrypted(peer, key))
 
 
@@ -194,14 +197,14 @@ class _CachingSha2(_Sha256):
 class _Clear(_Method):
     name = "mysql_clear_password"
 
-    def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - it holds nothing
+    def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - it is empty
         self._require_allowed()
         return self._peer.exchange(self._peer.password + b"\0")
 
     def _require_allowed(self) -> None:
         peer = self._peer
         if peer.password and not peer.is_encrypted and not peer.options.allow_cleartext_password:
-            raise self._refused("wants the password in clear text", "set allowCleartextPassword to true")
+            raise self._refused("requests the password in clear text", "set allowCleartextPassword to true")
 
 
 class _Dialog(_Clear):
@@ -214,12 +217,12 @@ class _Dialog(_Clear):
         prompt: bytes = packet.read_all()
         for _ in range(_MOST_PROMPTS):
             if prompt[1:] != b"Password: ":
-                raise DecodeError(f"{self._peer.doing} failed: the server asks for more than a password")
+                raise DecodeError(f"{self._peer.doing} failed: the server requests more than a password")
             packet = self._peer.exchange(self._peer.password + b"\0")
             if packet.is_ok_packet() or prompt[0] & 1:
                 return packet
             prompt = packet.get_all_data()
-        raise DecodeError(f"{self._peer.doing} failed: the server asks for the password without end")
+        raise DecodeError(f"{self._peer.doing} failed: the server requests the password too often")
 
 
 class _Old(_Method):
@@ -227,14 +230,18 @@ class _Old(_Method):
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - it is never answered
         raise SourceError(
-            f"{self._peer.doing} failed: the server wants `{self.name}`",
-            "its scramble gives the password away; it was not sent",
+            f"{self._peer.doing} failed: the server requests `{self.name}`",
+            "its scramble reveals the password; it was not sent",
             "ALTER USER ... IDENTIFIED WITH mysql_native_password or a later method",
         )
 
 
 def first_answer(peer: Peer, method: str) -> bytes:
-    """What the first packet of ours holds of the password, if `method` is what the greeting names.
+    """The part of the first packet that depends on the password.
+
+    Args:
+        peer: the connection.
+        method: the method that the greeting names.
 
     Raises:
         DecodeError: the greeting has no challenge.
@@ -262,16 +269,16 @@ def _pinned_key(path: str) -> Any:
     except OSError as error:
         raise ConfigError(f"serverPublicKeyFile `{path}` cannot be read", error.strerror) from None
     except (ValueError, TypeError):
-        raise ConfigError(f"serverPublicKeyFile `{path}` is no public key", "needed: RSA, as PEM") from None
+        raise ConfigError(f"serverPublicKeyFile `{path}` is not a public key", "needed: RSA, PEM") from None
 
 
 def _encrypted(peer: Peer, key: Any) -> bytes:
     if not isinstance(key, rsa.RSAPublicKey):
-        raise DecodeError(f"{peer.doing} failed: the server's public key is not of RSA")
+        raise DecodeError(f"{peer.doing} failed: the server's public key is not an RSA key")
     plain = peer.password + b"\0"
-    # the server undoes the same XOR
+    # the server reverses this XOR
     mixed = bytes(b ^ peer.salt[i % CHALLENGE_BYTES] for i, b in enumerate(plain))
-    # what the protocol asks for: SHA-1 within OAEP is no weakness
+    # the protocol's: SHA-1 within OAEP is no weakness
     oaep = padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)  # noqa: S303
     try:
         return key.encrypt(mixed, oaep)

@@ -1,14 +1,14 @@
-"""pg8000, bounded: the one place that touches what it keeps to itself.
+"""pg8000 with limits: the only module that uses its private members.
 
-pg8000 trusts the server: it reads whatever length is announced, waits for each byte anew, looks a message's
-letter up in a dictionary, sends the password in any form that it is asked for, and does not mind a server
-that ends SCRAM before it has proved that it knows the password. `BoundedCore` gives it a `Messages` in place
-of a file to read from, which knows where one message ends and the next begins, and answers requests for the
-password itself:
+pg8000 trusts the server: it reads whatever length is announced, waits anew for each byte, looks up a
+message's letter in a dictionary, sends the password in any form that the server requests, and accepts a
+server that ends SCRAM before it has proved that it knows the password. `BoundedCore` replaces the file that
+pg8000 reads from by `Messages`, which knows where one message ends and the next begins, and answers requests
+for the password itself:
 
     SCRAM     on any connection; over TLS bound to the certificate. The server's proof is required.
     MD5       on any connection, as a scramble of the server's challenge
-    cleartext over TLS, or where that is allowed
+    cleartext over TLS, or where allowed
 
 Source: PostgreSQL manual, "Message Flow", "Message Formats", "SASL Authentication".
 """
@@ -34,14 +34,14 @@ from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, ROW_COST, VALUE_C
 _HEAD = struct.Struct("!ci")
 _INT = struct.Struct("!i")
 _RECEIVE_BYTES = 64 << 10
-#: Types of messages in a log-in, in answers, and in those to COPY ... FROM STDIN.
+#: Types of messages in a log-in, in answers, and in answers to COPY ... FROM STDIN.
 _OF_LOGIN = b"RSKZEN"
 _OF_ANSWERS = b"NSZTEIDC123sntA"
 _OF_COPY_IN = _OF_ANSWERS + b"G"
 
 
 class Messages:
-    """What pg8000 reads from and writes to: whole messages, within limits.
+    """The file that pg8000 reads from and writes to: whole messages, within limits.
 
     Args:
         sock: TLS or plain.
@@ -50,10 +50,10 @@ class Messages:
         deadline: of the log-in.
 
     Attributes:
-        deadline: of what is read and written now; None: there is none.
-        room: bytes that it may still take.
-        kinds: types of messages that may come.
-        columns: of the rows that come.
+        deadline: of the current exchange; None: there is none.
+        room: bytes of memory that the answer may still use.
+        kinds: types of messages that are allowed now.
+        columns: number of columns of the current rows.
     """
 
     def __init__(self, sock: socket.socket, options: SourceOptions, doing: str, deadline: Deadline) -> None:
@@ -70,16 +70,16 @@ class Messages:
         self.room = LOGIN_BYTES
         self.columns = 0
 
-    def makefile(self, mode: str) -> Messages:  # noqa: ARG002 - as a socket has it
-        """Itself, as pg8000 asks a socket for a file."""
+    def makefile(self, mode: str) -> Messages:  # noqa: ARG002 - a socket's signature
+        """This object: pg8000 asks a socket for a file."""
         return self
 
     def read(self, size: int) -> bytes:
         """The next message's head or its payload, in turn.
 
         Raises:
-            DecodeError: what comes is no message.
-            SourceError: it is larger than allowed, or no PostgreSQL answers.
+            DecodeError: the server sent something that is not a message.
+            SourceError: the message is larger than allowed, or the other side is not PostgreSQL.
             OSError: the connection is lost, or the time is over.
         """
         try:
@@ -88,7 +88,7 @@ class Messages:
                 self._payload = self._require_head(head)
                 return head
             if size != self._payload:
-                raise DecodeError("the messages of the server are out of step")
+                raise DecodeError("the server's messages are out of sequence")
             self._payload = None
             return self._take(size)
         except BaseException:
@@ -104,15 +104,15 @@ class Messages:
             if kind not in self.kinds or not 0 <= size <= LOGIN_PACKET:
                 raise no_server(self._doing, f"{found} in the log-in")
         elif kind not in self.kinds or size < 0:
-            raise DecodeError("what the server sent is no message of an answer", f"found {found}")
+            raise DecodeError("the server sent a message that is not part of an answer", f"found {found}")
         self.room -= size + ROW_COST + VALUE_COST * self.columns
         if self.room < 0:
             if not self.logged_in:
                 raise no_server(self._doing, f"more than {LOGIN_BYTES} bytes in the log-in")
             raise SourceError(
-                "the server's answer to a question is too large",
+                "the server's answer to a query is too large",
                 f"it takes more than {self._options.max_answer_bytes} bytes of memory",
-                "if the server is to be trusted, set maxAnswerBytes higher",
+                "if you trust the server, increase maxAnswerBytes",
             )
         return size
 
@@ -124,7 +124,7 @@ class Messages:
                 piece = self._sock.recv(max(_RECEIVE_BYTES, min(size - len(ahead), 1 << 20)))
             except TimeoutError:
                 assert self.deadline is not None
-                self.deadline.left()  # says so in its words
+                self.deadline.left()  # raises with the deadline's message
                 raise
             if not piece:
                 raise InterfaceError("the server has closed the connection")
@@ -134,11 +134,11 @@ class Messages:
         return data
 
     def write(self, data: bytes | bytearray) -> None:
-        """Have `data` sent by the next `flush`."""
+        """Queue `data` for the next `flush`."""
         self._out += data
 
     def flush(self) -> None:
-        """Send what was written; nothing on a connection that has failed."""
+        """Send the queued bytes; none on a connection that has failed."""
         data, self._out = self._out, bytearray()
         if data and not self._failed:
             self._sock.settimeout(None if self.deadline is None else self.deadline.left())
@@ -150,16 +150,16 @@ class Messages:
 
 
 class BoundedCore(CoreConnection):  # type: ignore[misc]
-    """pg8000's connection that takes no more than `options` allow, whatever the server does.
+    """pg8000's connection, which uses no more time and memory than `options` allow, whatever the server does.
 
     Args:
-        options: server, user, rules of the password, limits.
+        options: server, user, rules for the password, limits.
         doing: what is being done, for errors.
         sock: connected, TLS or plain.
         deadline: of the log-in.
-        given: of pg8000.
+        given: further arguments of pg8000.
 
-    Raises pg8000's errors, OSError and ours, as everything here does.
+    Raises pg8000's errors, OSError and ours, as do its methods.
     """
 
     def __init__(
@@ -184,12 +184,15 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
         self.messages.logged_in = True
 
     def execute(self, run: Callable[[], Any], seconds: float | None, *, copies_in: bool = False) -> Any:
-        """What `run` returns, a call of this object's `execute_...`.
+        """Call one of this object's `execute_...` methods within the limits.
 
         Args:
-            run: the call.
-            seconds: how long it may take; None: as long as it likes.
+            run: makes the call.
+            seconds: its time limit; None: no limit.
             copies_in: whether it is a COPY ... FROM STDIN.
+
+        Returns:
+            The result of `run`.
         """
         limit = seconds if seconds is not None or self.whole is None else self.whole.seconds
         self.messages.deadline = None if limit is None else Deadline(limit, self.whole)
@@ -201,20 +204,20 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
 
     @contextmanager
     def _understood(self, what: str) -> Iterator[None]:
-        """What is malformed as a DecodeError."""
+        """Turn errors about malformed messages into a DecodeError."""
         try:
             yield
         except (DatabaseError, InterfaceError, OSError, TailraceError):
             raise
         except Exception as error:
-            raise DecodeError(f"{what} is malformed", f"{type(error).__name__} while it was read") from error
+            raise DecodeError(f"{what} is malformed", f"{type(error).__name__} while reading it") from error
 
     def handle_ROW_DESCRIPTION(self, data: bytes, context: Any) -> None:  # noqa: N802, D102
         super().handle_ROW_DESCRIPTION(data, context)
         self.messages.columns = len(context.columns)
 
     def handle_NOTICE_RESPONSE(self, data: bytes, context: Any) -> None:  # noqa: ARG002, N802, D102
-        return  # nobody reads them
+        return  # notices are not used
 
     def handle_NOTIFICATION_RESPONSE(self, data: bytes, context: Any) -> None:  # noqa: ARG002, N802, D102
         return
@@ -227,14 +230,14 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
         password = self._options.password.resolve()
         try:
             match code:
-                case 0:  # all is well
+                case 0:  # success
                     self._require_proof()
                 case 3:  # cleartext
                     self._require_encrypted(password)
                     self._answer(password.encode() + b"\0")
                 case 5:  # MD5
                     if len(data) != 8:
-                        raise DecodeError(f"{self._doing} failed: the server's challenge is none")
+                        raise DecodeError(f"{self._doing} failed: the server's challenge is malformed")
                     self._answer(_md5(password, self._options.user, data[4:]) + b"\0")
                 case 10:  # SASL, its continuation and its end
                     self._begin_scram(data, password)
@@ -246,16 +249,16 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
                     self._is_proved = True
                 case _:
                     raise SourceError(
-                        f"{self._doing} failed: the server wants an authentication that is not supported",
-                        f"number {code} of the protocol",
-                        "let pg_hba.conf ask this user for scram-sha-256",
+                        f"{self._doing} failed: the server requests an unsupported authentication method",
+                        f"method {code} of the protocol",
+                        "configure scram-sha-256 for this user in pg_hba.conf",
                     )
         except scramp.ScramException as error:
             raise DecodeError(f"{self._doing} failed: SCRAM failed", str(error)) from error
 
     def _begin_scram(self, data: bytes, password: str) -> None:
         if self._scram is not None:
-            raise DecodeError(f"{self._doing} failed: the server begins SCRAM twice")
+            raise DecodeError(f"{self._doing} failed: the server starts SCRAM twice")
         mechanisms = [m.decode("ascii") for m in data[4:].split(b"\0") if m]
         binding = ("tls-server-end-point", self._tls) if isinstance(self._tls, ssl.SSLSocket) else None
         self._scram = scramp.ScramClient(mechanisms, self._options.user, password, channel_binding=binding)
@@ -266,19 +269,20 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
         if self._scram is not None and not self._is_proved:
             raise SourceError(
                 f"{self._doing} failed: the server did not prove that it knows the password",
-                "it ended SCRAM before its own signature: the server is hostile, or somebody stands between",
-                "find out what answers there; tlsMode verify-identity with tlsCa lets nobody stand between",
+                "it ended SCRAM without its own signature: it is hostile, or there is a man in the middle",
+                "find out what answers there; tlsMode verify-identity with tlsCa excludes a man in the"
+                " middle",
             )
 
     def _require_encrypted(self, password: str) -> None:
         encrypted = isinstance(self._tls, ssl.SSLSocket)
         if password and not encrypted and not self._options.allow_cleartext_password:
             raise SourceError(
-                f"{self._doing} failed: the server wants the password in clear text, over a connection"
+                f"{self._doing} failed: the server requests the password in clear text, over a connection"
                 " without TLS",
                 "authentication method `password`; the password was not sent",
                 "use TLS: give the server a certificate (ssl = on) and set tlsMode to required or, safer,"
-                " verify-ca; or let pg_hba.conf ask for scram-sha-256; or set allowCleartextPassword to true",
+                " verify-ca; or set scram-sha-256 in pg_hba.conf; or set allowCleartextPassword to true",
             )
 
     def _answer(self, data: bytes) -> None:
@@ -287,12 +291,12 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
 
 
 def no_server(doing: str, found: str) -> SourceError:
-    """That something else than PostgreSQL answers."""
+    """The error for a program that is not PostgreSQL."""
     return SourceError(
-        f"{doing} failed: what answers there is no PostgreSQL server", found, "check host and port"
+        f"{doing} failed: there is no PostgreSQL server at this address", found, "check host and port"
     )
 
 
 def _md5(password: str, user: str, challenge: bytes) -> bytes:
-    inner = md5(password.encode() + user.encode()).hexdigest()  # noqa: S324 - as the protocol has it
+    inner = md5(password.encode() + user.encode()).hexdigest()  # noqa: S324 - the protocol's
     return b"md5" + md5(inner.encode() + challenge).hexdigest().encode()  # noqa: S324

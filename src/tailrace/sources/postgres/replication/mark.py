@@ -1,13 +1,13 @@
-"""The mark on what streams have made on a server: the comment of their publication.
+"""The mark on objects that streams created on a server: the comment of their publication.
 
     made by tailrace                                                      the publication
     made by tailrace {"v": 1, "system": "7384…", "slots": ["shop"]}       and these replication slots
 
-PostgreSQL has no comments on slots. A slot is marked before it is made, so there is none without its mark,
-however a stream ends. The mark names the cluster, as a dump takes comments along to others.
+PostgreSQL has no comments on slots. A slot is marked before it is created, so none is left unmarked, however
+a stream ends. The mark names the cluster, as a dump copies comments to others.
 
-A publication that somebody else made keeps its comment. Slots beside it have no mark, nor have those of
-versions of Tailrace that made none: such a slot is removed only where that is demanded.
+A publication that somebody else created keeps its comment. Slots used with it have no mark, nor do slots of
+early versions of Tailrace, which set none: such a slot is removed only on explicit request.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, sqlstate
 from tailrace.sources.postgres.literal import identifier, string
 
-#: Begins the comment of every publication of ours, and is all of it without slots.
+#: Begins the comment of every publication of ours; without slots, the whole comment.
 COMMENT = "made by tailrace"
 _VERSION = 1
-#: Held while the comment is changed.
+#: Held while changing the comment.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tailrace'))"
 _MISSING_PRIVILEGE = "42501"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What a publication's comment says.
+    """The content of a publication's comment.
 
     Args:
         system: the cluster's system identifier, "" if it names no slots.
@@ -44,7 +44,7 @@ class Mark:
 
     @property
     def comment(self) -> str:
-        """It as a comment."""
+        """The mark as a comment."""
         if not self.slots:
             return COMMENT
         return f"{COMMENT} {json.dumps({'v': _VERSION, 'system': self.system, 'slots': self.slots})}"
@@ -56,7 +56,7 @@ class Mark:
 
 @network.sensible("the publication's comment")
 def read(connection: Connection, publication: str) -> Mark | None:
-    """The mark on a publication; None: it is not there, or is somebody else's. Raises pg8000's errors."""
+    """The mark on a publication; None: no such publication, or not a stream's. Raises pg8000's errors."""
     comment = connection.value(
         "SELECT pg_catalog.obj_description(oid, 'pg_publication') "
         f"FROM pg_catalog.pg_publication WHERE pubname = {string(publication)}"
@@ -71,12 +71,12 @@ def read(connection: Connection, publication: str) -> Mark | None:
         if value["v"] != _VERSION:
             return None
         return Mark(str(value["system"]), tuple(map(str, value["slots"])))
-    except (ValueError, TypeError, KeyError):  # somebody else's words
+    except (ValueError, TypeError, KeyError):  # somebody else's comment
         return None
 
 
 def add(connection: Connection, publication: str, slot: str, system: str) -> bool:
-    """Mark a slot as a stream's; whether that could be done. Raises pg8000's errors."""
+    """Mark a slot as a stream's; returns whether that succeeded. Raises pg8000's errors."""
 
     def with_slot(mark: Mark) -> Mark:
         others = mark.slots if mark.system == system else ()
@@ -86,7 +86,7 @@ def add(connection: Connection, publication: str, slot: str, system: str) -> boo
 
 
 def remove(connection: Connection, publication: str, slot: str) -> None:
-    """Take a slot's mark away. Raises pg8000's errors."""
+    """Remove a slot's mark. Raises pg8000's errors."""
 
     def without_slot(mark: Mark) -> Mark:
         return replace(mark, slots=tuple(name for name in mark.slots if name != slot))
@@ -95,7 +95,7 @@ def remove(connection: Connection, publication: str, slot: str) -> None:
 
 
 def write(connection: Connection, publication: str, mark: Mark) -> None:
-    """Give a publication its mark. Raises pg8000's errors."""
+    """Write a publication's mark. Raises pg8000's errors."""
     connection.rows(f"COMMENT ON PUBLICATION {identifier(publication)} IS {string(mark.comment)}")
 
 
@@ -109,7 +109,7 @@ def _change(connection: Connection, publication: str, change: Callable[[Mark], M
         connection.rows("COMMIT")
     except DatabaseError as error:
         connection.rows("ROLLBACK")
-        if sqlstate(error) != _MISSING_PRIVILEGE:  # another user's stream made it
+        if sqlstate(error) != _MISSING_PRIVILEGE:  # another user's stream created it
             raise
         return False
     return before is not None

@@ -1,12 +1,11 @@
-"""The publication: which tables' changes the log carries, made and widened by the pipeline.
+"""The publication: the tables whose changes are in the log. The pipeline creates and extends it.
 
 PostgreSQL decides by the publication *as it was when a change was written*: a table is in the log from the
-moment it was added. A transaction that was under way then is in the log by halves, so a table's snapshot
-must be
-as of a position at which all those have ended. A slot's consistent point is such a position, if its making
-began after the table was added (`snapshots`).
+moment it was added. A transaction that was running then is in the log in part, so a table's snapshot must be
+as of a position at which all such transactions have ended. A slot's consistent point is such a position, if
+its creation began after the table was added (`snapshots`).
 
-A publication that exists is respected: tables are added to it, its settings are left alone.
+An existing publication keeps its settings; only tables are added to it.
 
 Source: PostgreSQL manual, "CREATE PUBLICATION", "pg_publication".
 """
@@ -28,16 +27,16 @@ from tailrace.sources.postgres.replication import mark
 
 @dataclass(frozen=True)
 class Publication:
-    """A publication as it is.
+    """The state of a publication.
 
     Args:
         name: its name.
         all_tables: whether it is FOR ALL TABLES.
-        via_root: whether changes of partitions are those of the partitioned table.
+        via_root: whether changes of partitions are published as those of the partitioned table.
         generated: whether stored generated columns are in it.
-        actions: those of insert, update, delete, truncate that are in it.
+        actions: the published ones of insert, update, delete, truncate.
         tables: every table in it, partitioned ones by the root if `via_root`.
-        columns: by table the numbers of the columns in it, where they are listed.
+        columns: by table the numbers of the published columns, where they are listed.
         filtered: tables with a WHERE.
     """
 
@@ -52,7 +51,7 @@ class Publication:
 
 
 def planned(name: str, version: int) -> Publication:
-    """The publication that `ensure` would make."""
+    """The publication that `ensure` would create."""
     return Publication(name, generated=version >= 18)
 
 
@@ -95,29 +94,29 @@ def read(connection: Connection, name: str) -> Publication | None:
 
 
 def ensure(connection: Connection, name: str, tables: Sequence[TableId]) -> list[TableId]:
-    """Make the publication, or add to it those of `tables` that it lacks; which they were.
+    """Create the publication, or add the missing ones of `tables` to it; returns the added tables.
 
     Raises:
-        SourceError: the user may not.
+        SourceError: the user lacks the privilege.
         TailraceError: see `translate`.
     """
-    there = read(connection, name)
-    if there is None:
+    existing = read(connection, name)
+    if existing is None:
         if not tables:
             return []
         statement = creation(name, tables, connection.version)
         _execute(connection, statement)
         mark.write(connection, name, mark.Mark())
         return list(tables)
-    missing = [t for t in tables if t not in there.tables]
-    if not missing or there.all_tables:
+    missing = [t for t in tables if t not in existing.tables]
+    if not missing or existing.all_tables:
         return []
     _execute(connection, addition(name, missing))
     return missing
 
 
 def creation(name: str, tables: Sequence[TableId], version: int) -> str:
-    """The statement that makes the publication."""
+    """The statement that creates the publication."""
     settings = "publish_via_partition_root = true"
     if version >= 18:
         settings += ", publish_generated_columns = stored"
@@ -125,12 +124,12 @@ def creation(name: str, tables: Sequence[TableId], version: int) -> str:
 
 
 def addition(name: str, tables: Sequence[TableId]) -> str:
-    """The statement that adds tables to it."""
+    """The statement that adds tables to the publication."""
     return f"ALTER PUBLICATION {identifier(name)} ADD TABLE {_listed(tables)}"
 
 
 def drop(connection: Connection, name: str) -> bool:
-    """Remove the publication if a stream made it and none has a slot; whether it was.
+    """Remove the publication if a stream created it and no stream has a slot; returns whether it was removed.
 
     Raises TailraceError.
     """
@@ -147,15 +146,15 @@ def _listed(tables: Sequence[TableId]) -> str:
 
 def _execute(connection: Connection, statement: str) -> None:
     try:
-        connection.wait_for(statement)  # for locks of the tables
+        connection.wait_for(statement)  # waits for locks on the tables
     except DatabaseError as error:
         state = sqlstate(error)
-        if state == "42710":  # another process did the same at the same time
+        if state == "42710":  # another process has just done the same
             return
         if state != "42501":
             raise translate(error, "changing the publication") from error
         raise SourceError(
-            "the publication cannot be made or widened by this user",
+            "this user cannot create or extend the publication",
             f"user `{connection.value('SELECT current_user::text')}` owns neither the publication nor all of "
             "the tables",
             f"as the owner of the tables: {statement};",

@@ -1,9 +1,9 @@
-"""Replication slots: made, copied, looked at, dropped.
+"""Replication slots: create, copy, query, drop.
 
     the stream's slot    holds the log from the last batch that is in the sink
-    a copy of it         temporary; a task reads a range of the log by it, beside the driver and others
-    a copy that is kept  temporary; holds the log for readers beside the stream (verify), who copy it in turn
-    a snapshot's slot    temporary; its consistent point is where an exported snapshot stands (`snapshots`)
+    a copy               temporary; a task reads a range of the log from it, next to the driver
+    a kept copy          temporary; holds the log for readers outside the stream (verify), which copy it
+    a snapshot's slot    temporary; its consistent point is the position of an exported snapshot (`snapshots`)
 
 Source: PostgreSQL manual, "Streaming Replication Protocol", "Replication Management Functions",
 "pg_replication_slots".
@@ -29,15 +29,15 @@ PLUGIN = "pgoutput"
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot as it is.
+    """The state of a slot.
 
     Args:
         name: its name.
         plugin: its output plugin, "" for a physical one.
-        database: the database it is of.
-        temporary: whether it goes with its connection.
-        active_pid: the process that reads it, None: nobody.
-        restart: where decoding begins again; None once it is lost.
+        database: its database.
+        temporary: whether it ends with its connection.
+        active_pid: the process that reads it; None: no process.
+        restart: where decoding starts; None once it is lost.
         confirmed: everything below is confirmed.
         wal_status: reserved, extended, unreserved or lost.
         left_bytes: WAL that may be written before it is lost; None: no limit.
@@ -63,7 +63,7 @@ class Slot:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the server has thrown away what it should hold."""
+        """Whether the server has removed WAL that the slot should hold."""
         return self.wal_status == "lost" or bool(self.reason) or self.restart is None
 
 
@@ -103,9 +103,9 @@ def read(connection: Connection, name: str) -> Slot | None:
 
 
 def create(connection: Connection, name: str) -> int:
-    """Make the stream's slot on a walsender's connection; where it begins.
+    """Create the stream's slot over a replication connection; returns its start.
 
-    Waits for all transactions that write now. With 17 and later it survives a failover to a standby that
+    Waits for all current writing transactions. From 17 on the slot survives a failover to a standby that
     synchronizes slots.
 
     Raises pg8000's errors.
@@ -117,10 +117,10 @@ def create(connection: Connection, name: str) -> int:
 
 
 def create_for_snapshot(connection: Connection) -> tuple[int, str]:
-    """Make a temporary slot that exports a snapshot; its consistent point and the snapshot's name.
+    """Create a temporary slot that exports a snapshot; returns its consistent point and the snapshot's name.
 
-    The snapshot can be imported until the connection is used again or ends. Waits for all transactions that
-    write now.
+    The snapshot can be imported until the connection is used again or ends. Waits for all current writing
+    transactions.
 
     Raises pg8000's errors.
     """
@@ -133,10 +133,10 @@ def create_for_snapshot(connection: Connection) -> tuple[int, str]:
 
 
 def copy(connection: Connection, name: str) -> str:
-    """Make a temporary copy of a slot that this walsender's connection may read; its name.
+    """Create a temporary copy of a slot, for this replication connection to read; returns its name.
 
     Raises:
-        PositionLostError: there is no such slot (any more).
+        PositionLostError: the slot does not exist, or no longer.
     """
     copied = f"tailrace_copy_{uuid.uuid4().hex[:12]}"
     try:
@@ -152,7 +152,7 @@ def copy(connection: Connection, name: str) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """A temporary copy of the stream's slot that nobody reads, for others to copy.
+    """A temporary copy of the stream's slot that is not read, for others to copy.
 
     Args:
         name: its name.
@@ -164,10 +164,10 @@ class Kept:
 
 
 def keep(options: SourceOptions) -> Kept:
-    """A copy of the stream's slot, from where that begins now.
+    """Copy the stream's slot, from its present start.
 
     Raises:
-        PositionLostError: there is no such slot (any more).
+        PositionLostError: the slot does not exist, or no longer.
     """
     connection = connect(options, purpose="keeping the log")
     try:
@@ -189,34 +189,33 @@ def require_from(
 
     Args:
         connection: to the server.
-        options: name the slot.
-        start: where the stream is.
-        history: the server's.
+        options: with the slot's name.
+        start: the stream's position.
+        history: the server's timelines.
 
     Raises:
-        PositionLostError: it does not.
+        PositionLostError: it does not hold the log.
         ConfigError: a slot of another kind has its name.
     """
     name = options.slot
     slot = read(connection, name)
     if slot is None:
-        why = "it does not exist (any more)"
+        why = "it does not exist, or no longer"
         if history.goes_beyond(start):
             why += (
-                ": the server has been promoted, and a standby has the slot only if it has copied it "
-                "before (PostgreSQL 17 and later, sync_replication_slots = on)"
+                ": the server has been promoted, and a standby has the slot only if it copied it "
+                "earlier (PostgreSQL 17 and later, sync_replication_slots = on)"
             )
         raise lost(name, why)
     require_ours(slot, options)
     if slot.is_lost:
-        why = slot.reason or "more WAL was written than max_slot_wal_keep_size lets it hold"
+        why = slot.reason or "it would have held more WAL than max_slot_wal_keep_size allows"
         raise lost(name, f"the server has invalidated it: {why}")
     if slot.confirmed is not None and slot.confirmed > start.lsn:
         raise lost(
             name,
-            f"it begins at {lsn_text(slot.confirmed)}, the stream is at {start}: it was made anew, or "
-            "something "
-            "else has read from it",
+            f"it begins at {lsn_text(slot.confirmed)}, the stream is at {start}: it was created anew, or "
+            "another process has read from it",
         )
     return slot
 
@@ -233,12 +232,12 @@ def require_ours(slot: Slot, options: SourceOptions) -> None:
 
 
 def is_of_a_stream(slot: Slot, options: SourceOptions) -> bool:
-    """Whether it is of the kind that streams of that database read."""
+    """Whether it is of the kind that streams of this database read."""
     return slot.plugin == PLUGIN and slot.database == options.database
 
 
 def described(slot: Slot) -> str:
-    """What kind of slot it is."""
+    """The slot's kind, for messages."""
     if not slot.plugin:
         return "a physical one"
     kind = "a temporary" if slot.temporary else "a logical"
@@ -246,13 +245,12 @@ def described(slot: Slot) -> str:
 
 
 def lost(name: str, why: str) -> PositionLostError:
-    """What to raise when the slot does not hold what the stream needs."""
+    """The error to raise when the slot does not hold the log that the stream needs."""
     return PositionLostError(
-        f"replication slot `{name}` no longer holds the log that the stream has to go on from",
+        f"replication slot `{name}` no longer holds the log at the stream's position",
         why,
-        f"tailrace drop (or SELECT pg_drop_replication_slot('{name}'), if it is there), then begin a new "
-        "stream "
-        "with a new checkpoint",
+        f"tailrace drop (or SELECT pg_drop_replication_slot('{name}'), if it exists), then start a new "
+        "stream with a new checkpoint",
     )
 
 

@@ -1,10 +1,10 @@
-"""Where a new stream starts, by the option `startingPosition`; the slot is made here.
+"""The start of a new stream, by the option `startingPosition`, and the creation of its slot.
 
-initial    at an exported snapshot, which the first batch reads under
+initial    at an exported snapshot, which the first batch reads
 snapshot   the same, without a slot: no log is read
 latest     at the end of the log
-earliest   where the slot begins: a slot that was made beforehand
-lsn:X/Y    there, if the slot holds it
+earliest   at the start of the slot, which was created beforehand
+lsn:X/Y    at this position, if the slot holds it
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.replication import mark, slot, timeline
 from tailrace.sources.postgres.snapshot.snapshots import Snapshots
 
-#: How long the first snapshot may take: transactions that write have to end first.
+#: Time limit of the first snapshot, which waits for writing transactions.
 _FIRST_SNAPSHOT_S = 3600.0
 
 
 def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresPosition:
-    """Where a new stream starts.
+    """The position at which a new stream starts.
 
     Raises:
-        ConfigError: the slot does not hold the place, or cannot serve the stream.
-        TailraceError: the server refuses, or stayed away.
+        ConfigError: the slot does not hold the position, or cannot serve the stream.
+        TailraceError: the server refuses, or cannot be reached.
     """
-    wanted = options.starting_position
-    if wanted != "snapshot":
+    start = options.starting_position
+    if start != "snapshot":
         made = retrying(options, _Slot(options).begin, "making the replication slot")
-    if wanted in ("initial", "snapshot"):
+    if start in ("initial", "snapshot"):
         first = snapshots.next(_FIRST_SNAPSHOT_S)
         if first is None:
             raise ConfigError(
-                "no snapshot could be made within an hour",
-                "a snapshot waits for all transactions that write",
+                "no snapshot could be taken within an hour",
+                "a snapshot waits for all writing transactions",
                 "end the oldest ones: SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY "
                 "xact_start",
             )
         return snapshots.use(first).position
-    if wanted == "latest":
+    if start == "latest":
         return log_end_position(options)
-    if wanted == "earliest":
+    if start == "earliest":
         return made
-    at = parse_lsn(wanted.partition(":")[2])
+    at = parse_lsn(start.partition(":")[2])
     if at < made.lsn:
         raise ConfigError(
-            f"startingPosition `{wanted}` is not in the log",
+            f"startingPosition `{start}` is not in the log",
             f"replication slot `{options.slot}` begins at {made}",
             f"set it to lsn:{made} or later",
         )
@@ -58,7 +58,7 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
 
 
 def log_end_position(options: SourceOptions) -> PostgresPosition:
-    """The log's end now: all that has been committed lies below, and it will be written out."""
+    """The present end of the log: above every commit, and certain to be flushed."""
     return retrying(options, lambda: _log_end(options), "asking for the log's end")
 
 
@@ -70,11 +70,10 @@ def _log_end(options: SourceOptions) -> PostgresPosition:
 
 @network.sensible("the log's end")
 def barrier(connection: Connection) -> int:
-    """An LSN above every commit that anybody was told of; the log is on disk up to it.
+    """An LSN above every acknowledged commit; the log is on disk up to it.
 
-    A commit under `synchronous_commit = off` may be in memory still, and nothing may ever write out what
-    follows
-    it: a message of our own, committed, does both.
+    A commit under `synchronous_commit = off` may still be in memory, and possibly nothing flushes
+    it: committing a message of our own puts an end behind it and flushes both.
     """
     if slot.in_recovery(connection):
         return parse_lsn(connection.value("SELECT pg_last_wal_replay_lsn()::text"))
@@ -84,7 +83,7 @@ def barrier(connection: Connection) -> int:
 
 
 def system_identifier(options: SourceOptions) -> str:
-    """What the server's cluster and all its standbys have in common."""
+    """The identifier that a cluster shares with all its standbys."""
     doing = "asking for the system identifier"
 
     def ask() -> str:
@@ -98,7 +97,7 @@ class _Slot:
     """The slot of a new stream.
 
     Args:
-        options: name it.
+        options: with its name.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -106,29 +105,29 @@ class _Slot:
         self._tried = False
 
     def begin(self) -> PostgresPosition:
-        """Where it begins; it is made if it is not there."""
+        """The slot's start. Creates the slot if it does not exist."""
         options = self._options
         with connect(options, purpose="making the replication slot", replication=True) as connection:
             history = timeline.read(connection, options)
-            there = slot.read(connection, options.slot)
-            if there is None:
+            existing = slot.read(connection, options.slot)
+            if existing is None:
                 mark.add(connection, options.publication, options.slot, history.server)
                 self._tried = True
                 return history.position(slot.create(connection, options.slot))
-            slot.require_ours(there, options)
+            slot.require_ours(existing, options)
             if options.starting_position in ("initial", "latest") and not self._tried:
                 self._require_mark(mark.read(connection, options.publication), history.server)
-            if there.is_lost or there.confirmed is None:
+            if existing.is_lost or existing.confirmed is None:
                 raise slot.lost(options.slot, "the server has invalidated it")
-            return history.position(there.confirmed)
+            return history.position(existing.confirmed)
 
     def _require_mark(self, found: mark.Mark | None, system: str) -> None:
-        """A stream that crashed before its first batch has left its slot; another one has its readers."""
+        """Refuse a slot without a mark. A stream that crashed before its first batch left a marked one."""
         name = self._options.slot
         if found is None or not found.names(name, system):
             raise ConfigError(
-                f"replication slot `{name}` is there already, and this stream did not make it",
-                "it bears no mark of a stream: who reads it would lose what this stream reads",
+                f"replication slot `{name}` already exists, and this stream did not create it",
+                "it has no mark of a stream: its reader would lose what this stream reads",
                 f"{slot.dropping(name)}; -- if nobody needs it; or set slotName to another name; or, to read "
-                "a slot that was made for this stream, set startingPosition to earliest",
+                "a slot that was created for this stream, set startingPosition to earliest",
             )
