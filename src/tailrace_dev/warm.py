@@ -1,7 +1,7 @@
-"""Set-up's last step: what a first run would otherwise wait for is done now (`python -m tailrace_dev.warm`).
+"""The last step of the set-up, so that a first run need not wait (`python -m tailrace_dev.warm`).
 
-Kernels are compiled into Numba's cache, Delta's jars and the development server are fetched, Spark's
-classes are kept as its JVM has loaded them.
+Compiles kernels into Numba's cache, downloads Delta's jars and the development server, and archives Spark's
+classes as its JVM loads them.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from importlib import import_module
 import tailrace
 from tailrace.errors import TailraceError
 
-#: Packages of this name hold kernels, which are compiled when their modules are imported.
+#: Packages of this name contain kernels, which are compiled when their modules are imported.
 _KERNELS = "kernels"
 
 
 def main() -> int:
-    """Warms everything.
+    """Fill all caches.
 
     Returns:
-        Exit code: 0, also where only the development server cannot be had, as one may use another, or Spark's
-        classes cannot be kept.
+        Exit code: 0, also where only the development server is not available, as another one may be used, or
+        Spark's classes cannot be archived.
     """
     try:
         _step("kernels compiled", load_kernels)
-        _step("Delta's jars fetched", _jars)
+        _step("Delta's jars downloaded", _jars)
     except TailraceError as error:
         _say(str(error))
         return 1
@@ -37,9 +37,9 @@ def main() -> int:
     except TailraceError as error:
         _say(str(error))
     try:
-        _step("MySQL development server fetched", _server)
+        _step("MySQL development server downloaded", _server)
     except TailraceError as error:
-        _say(f"tests and demo will not find a server of their own: {error}")
+        _say(f"tests and the demo will have no server of their own: {error}")
     return 0
 
 
@@ -50,7 +50,7 @@ def _step(done: str, work: Callable[[], None]) -> None:
 
 
 def load_kernels() -> None:
-    """Import every module with kernels: that compiles their entries into Numba's cache, or loads them."""
+    """Import every module with kernels: this compiles their entries into Numba's cache, or loads them."""
     for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
         if _KERNELS in module.name.split("."):
             import_module(module.name)

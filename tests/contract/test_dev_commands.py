@@ -94,8 +94,8 @@ def test_wrong_use_is_explained(arguments: list[str], message: str) -> None:
     assert message in result.output
 
 
-def test_version_that_cannot_be_had_is_refused_with_what_was_seen() -> None:
-    with pytest.raises(TailraceError, match=r"no MySQL server 3\.23 can be had") as caught:
+def test_unavailable_version_is_refused_with_what_was_found() -> None:
+    with pytest.raises(TailraceError, match=r"no MySQL server 3\.23 is available") as caught:
         start_mysql("3.23")
     assert caught.value.detail
     assert caught.value.hint

@@ -78,7 +78,7 @@ def test_error_for_a_missing_server_says_what_was_seen_and_what_to_do() -> None:
     error = unavailable(
         "MySQL", "mysqld", "5.7", ["`mysqld` is not on PATH", "Debian's sid has another version"]
     )
-    assert error.message == "no MySQL server 5.7 can be had on this machine"
+    assert error.message == "no MySQL server 5.7 is available on this machine"
     assert error.detail == "`mysqld` is not on PATH; Debian's sid has another version"
     assert error.hint is not None
     assert error.hint.startswith("install one so that `mysqld` is on PATH")
@@ -140,5 +140,5 @@ def test_error_of_a_server_that_ends_names_its_log(tmp_path: Path, monkeypatch: 
 
 def test_port_that_is_taken_by_a_server_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = _state(tmp_path, monkeypatch, None, [])
-    with pytest.raises(TailraceError, match="is there already"):
+    with pytest.raises(TailraceError, match="already exists"):
         registry.claim("sleeper", state.port)

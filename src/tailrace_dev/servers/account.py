@@ -1,12 +1,12 @@
-"""The user that servers run as when Tailrace is run by root, and the files that this user can reach.
+"""The user that servers run as when root starts them, and the files that this user can reach.
 
-Whoever can sign in to a server as its administrator has the files of the user that runs it. So none runs as
-root: a server of root's runs as `nobody`, who can enter neither root's home nor root's cache.
+A server's administrator can access the files of the user that runs the server. So no server runs as root:
+those that root starts run as `nobody`, who can enter neither root's home nor root's cache.
 
     <temporary files>/tailrace-data-*/    one server's data: the user's own, mode 0700
     /var/cache/tailrace/                  programs, root's: linked or copied from the cache
 
-Whoever is not root runs servers as himself, with everything in the cache.
+Other users run servers as themselves, with everything in the cache.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Account = tuple[int, int]
 
 _NAME = "nobody"
 _PROGRAMS = Path("/var/cache/tailrace")
-#: Begins the names of directories that hold nothing but one server's data.
+#: Begins the names of directories that hold only one server's data.
 PRIVATE_PREFIX = "tailrace-data-"
-#: What a server gets of our environment; the rest may hold secrets, and its processes' show it to its user.
+#: Environment variables that a server gets; others may hold secrets, which the server's user could read.
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 
 
 def unprivileged() -> Account | None:
-    """The account to run servers as; None: our own, which is not root.
+    """The account to run servers as; None: the current user, who is not root.
 
     Raises:
         TailraceError: this machine has no such user.
@@ -57,12 +57,12 @@ def environment() -> dict[str, str]:
 
 
 def private_directory() -> Path:
-    """A new directory that every account can reach and none but ours can enter, until it is given away."""
+    """A new directory that every account can reach and only ours can enter, until another one owns it."""
     return Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX))
 
 
 def give(path: Path, account: Account | None) -> None:
-    """Give `path` and all below it to `account`; only what nobody but root could write to before."""
+    """Make `account` the owner of `path` and all below it; only for what root alone could write to before."""
     if account is None:
         return
     for directory, names, files in os.walk(path):
@@ -72,7 +72,7 @@ def give(path: Path, account: Account | None) -> None:
 
 
 def append(path: Path, text: str, account: Account | None) -> None:
-    """Append to a file of a directory that is `account`'s, as that user: it cannot lead us elsewhere."""
+    """Append to a file in a directory of `account`, as that user: links in it grant no other access."""
     user, group = account or (None, None)
     subprocess.run(
         ["/bin/sh", "-c", 'umask 077; cat >> "$1"', "sh", str(path)],
@@ -93,10 +93,10 @@ def reachable(path: Path, name: str) -> Path:
         name: names the content, with its version.
 
     Returns:
-        `path`, or for root a copy of it in a directory of root's that everybody can read.
+        `path`, or for root a copy in a directory of root's that everyone can read.
 
     Raises:
-        TailraceError: there is no safe place for the copy.
+        TailraceError: there is no safe directory for the copy.
     """
     if unprivileged() is None:
         return path
@@ -116,14 +116,14 @@ def reachable(path: Path, name: str) -> Path:
 
 
 def writable_directory(path: Path) -> Path:
-    """Where servers keep something from one to the next: `path`, or for root a directory of their user's."""
+    """A directory that servers share: `path`, or for root one that the servers' user owns."""
     account = unprivileged()
     if account is None:
         return path
     directory = _programs() / path.name
-    with_none = not directory.exists()
+    is_new = not directory.exists()
     directory.mkdir(mode=0o700, exist_ok=True)
-    if with_none:
+    if is_new:
         os.chown(directory, *account)
     return directory
 
@@ -136,24 +136,24 @@ def _programs() -> Path:
         pass
     except OSError as error:
         raise TailraceError(
-            f"directory `{_PROGRAMS}` cannot be made",
-            f"{error.strerror}; servers of root run as `{_NAME}`, who reads their programs from it",
+            f"directory `{_PROGRAMS}` cannot be created",
+            f"{error.strerror}; root's servers run as `{_NAME}`, who reads their programs from it",
             "start the server as another user",
         ) from None
     found = _PROGRAMS.lstat()
     if found.st_uid != 0 or found.st_mode & 0o022 or not stat.S_ISDIR(found.st_mode):
         raise TailraceError(
             f"directory `{_PROGRAMS}` is not safe",
-            "programs are run from it, and others than root can write to it",
+            "programs are run from it, and users other than root can write to it",
             f"remove {_PROGRAMS}",
         )
     return _PROGRAMS
 
 
 def _copy(path: Path, target: Path, final: Path) -> None:
-    """Copy `path`, by hard links where possible, to `target`, which becomes `final`; everybody may read it.
+    """Copy `path` to `target`, by hard links where possible, readable for everyone; `target` becomes `final`.
 
-    Absolute symbolic links into `path` lead into `final` instead.
+    Absolute symbolic links into `path` point into `final` instead.
     """
     if path.is_file():
         _link(str(path), str(target))
@@ -164,9 +164,9 @@ def _copy(path: Path, target: Path, final: Path) -> None:
     for found in target.rglob("*"):
         if not found.is_symlink():
             _open_up(found)
-        elif (leads_to := found.readlink()).is_relative_to(path):
+        elif (aim := found.readlink()).is_relative_to(path):
             found.unlink()
-            found.symlink_to(final / leads_to.relative_to(path))
+            found.symlink_to(final / aim.relative_to(path))
 
 
 def _open_up(path: Path) -> None:

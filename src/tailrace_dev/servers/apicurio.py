@@ -22,7 +22,7 @@ from tailrace.java import java, java_version, require_java
 from tailrace.pinned import verify
 from tailrace_dev.servers import account, debian
 from tailrace_dev.servers.jars import spark_jar
-from tailrace_dev.servers.launch import launch
+from tailrace_dev.servers.launch import Starter
 from tailrace_dev.servers.program import Program, matches, run
 from tailrace_dev.servers.server import DevServer
 
@@ -73,27 +73,7 @@ class RegistryServer(DevServer):
             return str(error)
 
 
-def start_registry(
-    version: str | None = None,
-    port: int | None = None,
-    options: Mapping[str, str] | None = None,
-    *,
-    detached: bool = False,
-) -> RegistryServer:
-    """Start a new, empty schema registry.
-
-    Args:
-        version: leading part of the requested version, e.g. `3.3`; None: the only one.
-        port: TCP port on 127.0.0.1; None: a free one.
-        options: properties that override DEFAULTS: `{"apicurio.ccompat.legacy-id-mode.enabled": "true"}`.
-        detached: whether the registry outlives this process.
-
-    Returns:
-        The running registry. As a context manager it removes itself at the end of the block.
-
-    Raises:
-        TailraceError: this version is not available, or the registry does not start.
-    """
+def _program(version: str | None) -> Program:
     if not matches(_VERSION, version):
         raise TailraceError(
             f"Apicurio Registry {version} is not available",
@@ -101,28 +81,28 @@ def start_registry(
             "omit --version",
         )
     home = _home()
-    java_command, name = _java()
+    command, name = _java()
     # An archive of parsed classes: without it a start takes three times as long.
     classes = account.writable_directory(cache_dir("apicurio"))
     shared = f"-XX:SharedArchiveFile={classes}/{_VERSION}-{name}.jsa"
-    command = [*java_command, *_JVM, "-XX:+AutoCreateSharedArchive", shared]
+    return Program([*command, *_JVM, "-XX:+AutoCreateSharedArchive", shared], _VERSION, home)
 
-    def prepare(server: RegistryServer) -> list[str]:
-        server.data.mkdir(mode=0o700)
-        server.hand_over()
-        settings = {
-            **DEFAULTS,
-            **(options or {}),
-            "quarkus.http.port": str(server.port),
-            "java.io.tmpdir": str(server.data),
-        }
-        return [
-            *(f"-D{key}={value}" for key, value in settings.items()),
-            "-jar",
-            str(home / "quarkus-run.jar"),
-        ]
 
-    return launch(RegistryServer, Program(command, _VERSION), port, detached=detached, prepare=prepare)
+def _prepare(server: RegistryServer, program: Program, options: Mapping[str, str]) -> list[str]:
+    assert program.share is not None
+    server.data.mkdir(mode=0o700)
+    server.hand_over()
+    settings = {
+        **DEFAULTS,
+        **options,
+        "quarkus.http.port": str(server.port),
+        "java.io.tmpdir": str(server.data),
+    }
+    arguments = [f"-D{key}={value}" for key, value in settings.items()]
+    return [*arguments, "-jar", str(program.share / "quarkus-run.jar")]
+
+
+start_registry = Starter(RegistryServer, _program, _prepare)
 
 
 def _home() -> Path:

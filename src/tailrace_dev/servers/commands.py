@@ -38,7 +38,7 @@ def dev() -> None:
 
 @dev.command()
 @click.argument("product", type=click.Choice(list(_START)))
-@click.option("--version", help="Leading part of the version, e.g. 9.7; default: what can be had.")
+@click.option("--version", help="Leading part of the version, e.g. 9.7; default: any available one.")
 @click.option("--port", type=click.IntRange(1, 65535), help="TCP port on 127.0.0.1; default: a free one.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Server setting; repeatable.")
 def start(product: str, version: str | None, port: int | None, options: tuple[str, ...]) -> None:
@@ -55,20 +55,20 @@ def start(product: str, version: str | None, port: int | None, options: tuple[st
         click.echo(f"user: {server.user}")
         click.echo(f"password: {_password(server)}")
     else:
-        click.echo("no password: every user of this machine can use it, on the loopback interface")
+        click.echo("no password: every user of this machine can use it, over the loopback interface")
     click.echo(f"log {server.log}")
-    click.echo(f"stop it and delete its data: tailrace dev stop {server.name}")
+    click.echo(f"to stop it and delete its data: tailrace dev stop {server.name}")
 
 
 @dev.command()
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="All that `tailrace dev start` started.")
+@click.option("--all", "everything", is_flag=True, help="Every server that `tailrace dev start` started.")
 def stop(name: str | None, everything: bool) -> None:
     """Stop a server and delete its data."""
     if everything == (name is not None):
         raise click.UsageError("give either a NAME (see `tailrace dev list`) or --all")
     registry.remove_orphans()
-    # A server that belongs to a process (a test, a demo) is stopped by its name only.
+    # a server that belongs to a process (a test, a demo) is stopped only by its name
     states = [s for s in registry.states() if (s.owner is None if everything else s.name == name)]
     if name is not None and not states:
         known = ", ".join(s.name for s in registry.states()) or "none"
@@ -97,5 +97,5 @@ def list_() -> None:
 
 
 def _password(server: DevServer) -> str:
-    """The administrator's password as a pipeline file refers to it."""
+    """The administrator's password as a reference in a pipeline file."""
     return f"${{file:{server.password_file}}}"

@@ -1,10 +1,10 @@
-"""Debian packages without root: apt-get with a state of its own, unpacked into a private root.
+"""Debian packages without root: apt-get with its own state, unpacked into a private root directory.
 
-apt-get runs with every directory it writes to moved into the cache, and with an empty list of installed
-packages, so it fetches a package and all it needs down to libc. `dpkg -x` unpacks them side by side, and
-programs run through that root's own dynamic loader: nothing of the machine's system is used or changed.
+All directories that apt-get writes to are in the cache, and its list of installed packages is empty, so it
+downloads a package with all dependencies down to libc. `dpkg -x` unpacks them into one directory, and
+programs run by that root's own dynamic loader: nothing of the machine's system is used or changed.
 
-Mirror, key and any proxy are those of the machine's own apt configuration; only the suite differs.
+Mirror, key and any proxy are those of the machine's apt configuration; only the suite differs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.errors import TailraceError
 from tailrace_dev.servers.account import reachable
 from tailrace_dev.servers.program import matches, run
 
-#: Whatever the machine's own configuration lets pass: no package without the archive's signature.
+#: Whatever the machine's own configuration allows: no package without the archive's signature.
 SIGNED = frozenset(
     {
         "APT::Get::AllowUnauthenticated=false",
@@ -39,14 +39,14 @@ class PackageRoot:
 
     Args:
         path: the private root directory.
-        version: upstream version of the package asked for, e.g. `9.7.4`.
+        version: upstream version of the requested package, e.g. `9.7.4`.
     """
 
     path: Path
     version: str
 
     def command(self, program: str) -> list[str]:
-        """The start of a command line that runs `program`, a path under the root like `usr/sbin/mysqld`."""
+        """The beginning of a command line that runs `program`, a path below the root: `usr/sbin/mysqld`."""
         loader = next(iter(sorted(self.path.glob("**/ld-linux*.so.[0-9]"))), None)
         if loader is None:
             raise TailraceError(f"no dynamic loader under `{self.path}`", hint="delete it and try again")
@@ -63,23 +63,23 @@ class PackageRoot:
 
 
 def available() -> bool:
-    """Whether this machine can fetch Debian packages."""
+    """Whether this machine can download Debian packages."""
     return bool(shutil.which("apt-get") and shutil.which("dpkg") and _archive())
 
 
 def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) -> PackageRoot | None:
-    """Packages of a suite with everything they need, unpacked once and then found in the cache.
+    """Packages of a suite with their dependencies, unpacked into the cache at first use.
 
     Args:
         suite: e.g. `sid`.
         packages: names; the first one's version is the version of the whole.
-        version: leading part of the upstream version that is wanted, e.g. `10.11`; None: any.
+        version: leading part of the requested upstream version, e.g. `10.11`; None: any.
 
     Returns:
-        The root, where servers can read it; None when the suite has another version.
+        The root, readable for servers; None when the suite has another version.
 
     Raises:
-        TailraceError: apt-get failed; with the end of what it said.
+        TailraceError: apt-get failed; with the end of its output.
     """
     root = cache_dir("debian", suite) / packages[0]
     stamp = root / ".version"
@@ -118,8 +118,8 @@ class _Apt:
         archive = _archive()
         if archive is None:
             raise TailraceError(
-                "this machine's apt configuration names no mirror of its own release",
-                f"looked through sources.list and sources.list.d of {_APT}",
+                "this machine's apt configuration has no mirror of its own release",
+                f"searched sources.list and sources.list.d in {_APT}",
                 "install the server yourself so that it is on PATH",
             )
         stanza = f"Types: deb\nURIs: {archive.uri}\nSuites: {suite}\nComponents: main\n"
@@ -149,7 +149,7 @@ class _Apt:
         self._call("apt-get", "update")
 
     def version(self, package: str) -> str | None:
-        """Upstream version that the suite has of `package`."""
+        """The suite's upstream version of `package`."""
         candidate = re.search(
             r"^ +Candidate: (?:\d+:)?(\d+(?:\.\d+)+)", self._call("apt-cache", "policy", package), re.M
         )
@@ -166,7 +166,7 @@ class _Apt:
         options = [part for option in self._options for part in ("-o", option)]
         return run(
             [program, *options, *arguments],
-            f"Debian's packages of {self._suite} could not be fetched",
+            f"Debian's packages of {self._suite} could not be downloaded",
             {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
         )
 
@@ -196,7 +196,7 @@ def _archive() -> _Entry | None:
     for file in sorted(directory.glob("*.sources")):
         entries += _stanzas(file.read_text(encoding="utf-8"))
     for entry in entries:
-        # Other vendors' repositories use Debian's names of suites too, but have keys of their own.
+        # Other vendors' repositories also use Debian's names of suites, but have keys of their own.
         ours = not entry.signed_by or Path(entry.signed_by).name.startswith("debian-archive")
         if ours and "main" in entry.components and suites & set(entry.suites):
             return entry

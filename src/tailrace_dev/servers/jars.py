@@ -30,7 +30,7 @@ def jars(name: str, packages: Sequence[str]) -> list[Path]:
     with locked(f"jars-{name}"):
         printed = run(
             [sys.executable, "-m", "tailrace.spark.jars", name, *packages],
-            f"the jars of {', '.join(packages)} could not be fetched",
+            f"the jars of {', '.join(packages)} could not be downloaded",
         )
         found = [Path(line) for line in printed.splitlines()]
         return [reachable(found[0].parent, f"jars-{name}") / jar.name for jar in found]

@@ -2,7 +2,7 @@
 
 Broker and controller are one process. Both listen on the loopback interface, without passwords: every user of
 the machine can read and write the topics, so they are for test data. A broker that is killed and started
-again has the messages it had: what was written stands in the page cache.
+again still has its messages: they are in the page cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from tailrace.errors import TailraceError
 from tailrace.java import require_java
 from tailrace_dev.servers.jars import jars, scala_library
-from tailrace_dev.servers.launch import launch
+from tailrace_dev.servers.launch import Starter
 from tailrace_dev.servers.program import Program, matches, run
 from tailrace_dev.servers.server import DevServer, ServerState, free_port
 
@@ -25,7 +25,7 @@ _VERSION = "4.1.1"
 #: The broker's jars: their directory in the cache, and packages.
 JARS = (f"kafka-{_VERSION}", (f"org.apache.kafka:kafka_2.13:{_VERSION}", "org.slf4j:slf4j-simple:1.7.36"))
 
-#: What a broker runs with unless the caller says otherwise.
+#: Default settings of a broker.
 DEFAULTS = {
     "num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -35,7 +35,7 @@ DEFAULTS = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # A consumer need not wait for others to come.
+    # A consumer does not wait for others to join.
     "group.initial.rebalance.delay.ms": "0",
     "controlled.shutdown.enable": "false",
 }
@@ -45,12 +45,12 @@ _JVM = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )
-#: Key of the request that asks which versions of requests a broker speaks (Kafka protocol, "Api Keys").
+#: Key of the request for the versions of requests that a broker supports (Kafka protocol, "Api Keys").
 _API_VERSIONS = 18
 
 
 class KafkaServer(DevServer):
-    """A broker of one's own, without passwords: for test data."""
+    """A broker without passwords, for test data."""
 
     product = "kafka"
     scheme = "kafka"
@@ -58,7 +58,7 @@ class KafkaServer(DevServer):
 
     @property
     def bootstrap(self) -> str:
-        """The broker as clients' `bootstrap.servers` wants it."""
+        """The broker's address in the form of clients' `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
 
     def _probe(self) -> str | None:
@@ -73,68 +73,52 @@ class KafkaServer(DevServer):
         return None if len(answer) == 4 else "it closed the connection"
 
 
-def start_kafka(
-    version: str | None = None,
-    port: int | None = None,
-    options: Mapping[str, str] | None = None,
-    *,
-    detached: bool = False,
-) -> KafkaServer:
-    """Starts a new, empty Kafka broker.
-
-    Args:
-        version: leading part of the version wanted, e.g. `4.1`; None: the one there is.
-        port: TCP port on 127.0.0.1; None: a free one.
-        options: broker settings over DEFAULTS, e.g. `{"message.max.bytes": "20000"}`.
-        detached: whether it outlives this process.
-
-    Returns:
-        The running broker. As a context manager it is removed at the end of the block.
-
-    Raises:
-        TailraceError: no such broker can be had here, or it does not start.
-    """
+def _program(version: str | None) -> Program:
     if not matches(_VERSION, version):
-        raise TailraceError(f"no Kafka {version} can be had", f"there is {_VERSION}", "leave --version out")
-    command = [require_java(), *_JVM, "-cp", class_path()]
-
-    def prepare(server: KafkaServer) -> list[str]:
-        server.data.mkdir(mode=0o700)
-        settings = server.data / "server.properties"
-        lines = {**_placement(server.state), **DEFAULTS, **(options or {})}
-        settings.write_text("".join(f"{k}={v}\n" for k, v in lines.items()), encoding="utf-8")
-        server.hand_over()
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        run(
-            [
-                *command,
-                "-XX:TieredStopAtLevel=1",
-                "kafka.tools.StorageTool",
-                "format",
-                f"--cluster-id={cluster}",
-                f"--config={settings}",
-            ],
-            f"Kafka {_VERSION} could not make its data directory",
-            run_as=server.state.run_as,
-            directory=server.data,
+        raise TailraceError(
+            f"Kafka {version} is not available", f"the only version is {_VERSION}", "omit --version"
         )
-        return ["kafka.Kafka", str(settings)]
+    return Program([require_java(), *_JVM, "-cp", class_path()], _VERSION)
 
-    return launch(KafkaServer, Program(command, _VERSION), port, detached=detached, prepare=prepare)
+
+def _prepare(server: KafkaServer, program: Program, options: Mapping[str, str]) -> list[str]:
+    server.data.mkdir(mode=0o700)
+    settings = server.data / "server.properties"
+    lines = {**_placement(server.state), **DEFAULTS, **options}
+    settings.write_text("".join(f"{k}={v}\n" for k, v in lines.items()), encoding="utf-8")
+    server.hand_over()
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    run(
+        [
+            *program.command,
+            "-XX:TieredStopAtLevel=1",
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster}",
+            f"--config={settings}",
+        ],
+        f"Kafka {_VERSION} could not create its data directory",
+        run_as=server.state.run_as,
+        directory=server.data,
+    )
+    return ["kafka.Kafka", str(settings)]
+
+
+start_kafka = Starter(KafkaServer, _program, _prepare)
 
 
 def class_path() -> str:
-    """Where `java` finds the broker, and Kafka's own tools.
+    """The class path of the broker and of Kafka's own tools.
 
     Raises:
-        TailraceError: the jars could not be had.
+        TailraceError: the jars could not be downloaded.
     """
     found = [*jars(*JARS), scala_library()]
     return os.pathsep.join(str(jar) for jar in found)
 
 
 def _placement(state: ServerState) -> dict[str, str]:
-    """Settings that say where a broker's data and ports are."""
+    """The settings of a broker's data directory and ports."""
     controller = f"127.0.0.1:{free_port()}"
     broker = f"127.0.0.1:{state.port}"
     return {

@@ -1,4 +1,4 @@
-"""How a new server comes to be: name and port claimed, data made, process started."""
+"""Starts new servers: claims name and port, creates the data, starts the process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from tailrace.cache import cache_dir, locked
 from tailrace.private import write_private
@@ -16,6 +16,59 @@ from tailrace_dev.servers.program import Program
 from tailrace_dev.servers.server import DevServer, ServerState
 
 S = TypeVar("S", bound=DevServer)
+
+
+class Starter(Generic[S]):
+    """Starts new, empty servers of one product.
+
+    Args:
+        server: the server's class.
+        program: finds a program that runs here, given the leading part of the requested version. Raises
+            TailraceError.
+        prepare: creates the server's data directory, hands it over, and returns the arguments to run with;
+            given the server, the program and the caller's options.
+    """
+
+    def __init__(
+        self,
+        server: type[S],
+        program: Callable[[str | None], Program],
+        prepare: Callable[[S, Program, Mapping[str, str]], list[str]],
+    ) -> None:
+        self._server = server
+        self._program = program
+        self._prepare = prepare
+
+    def __call__(
+        self,
+        version: str | None = None,
+        port: int | None = None,
+        options: Mapping[str, str] | None = None,
+        *,
+        detached: bool = False,
+    ) -> S:
+        """Start a new, empty server.
+
+        Args:
+            version: leading part of the requested version, e.g. `9.7`; None: any available one.
+            port: TCP port on 127.0.0.1; None: a free one.
+            options: server settings that override the product's DEFAULTS, e.g. `{"server_id": "7"}`.
+            detached: whether the server outlives this process.
+
+        Returns:
+            The running server. As a context manager it removes itself at the end of the block.
+
+        Raises:
+            TailraceError: no such server is available here, or it does not start.
+        """
+        program = self._program(version)
+        return launch(
+            self._server,
+            program,
+            port,
+            detached=detached,
+            prepare=lambda server: self._prepare(server, program, options or {}),
+        )
 
 
 def launch(
@@ -27,16 +80,15 @@ def launch(
     prepare: Callable[[S], list[str]],
     password: str | None = None,
 ) -> S:
-    """Starts a new server.
+    """Start a new server.
 
     Args:
         server: its class.
-        program: what runs it.
+        program: runs it.
         port: TCP port, None for a free one.
-        detached: whether it outlives this process.
-        prepare: makes the server's data directory (not there yet), hands it over, and returns the arguments
-            to run with.
-        password: the administrator's; None: a random one, if the server knows users.
+        detached: whether the server outlives this process.
+        prepare: creates the server's data directory, hands it over, and returns the arguments to run with.
+        password: the administrator's; None: a random one, if the product has users.
 
     Returns:
         The running server.
@@ -74,11 +126,11 @@ def launch(
 
 
 def copy_template(key: str, make: Callable[[Path], None], server: DevServer) -> None:
-    """Makes a server's data a copy of an initialised data directory, which is made at first use.
+    """Copy an initialised data directory, created at first use, to a server's.
 
     Args:
-        key: names the template: product, version and all that its content depends on.
-        make: fills the empty directory it is given, as the user that runs the server.
+        key: the template's name: product, version and everything else that its content depends on.
+        make: fills an empty directory, as the user that runs the server.
         server: the server.
     """
     template = cache_dir("templates") / key
@@ -105,5 +157,5 @@ def as_arguments(options: Mapping[str, str]) -> list[str]:
 
 
 def with_defaults(defaults: Mapping[str, str], options: Mapping[str, str] | None) -> dict[str, str]:
-    """`defaults` with `options` over them; names may be written with dashes."""
+    """`defaults` overridden by `options`, whose names may contain dashes."""
     return {**defaults, **{name.replace("-", "_"): value for name, value in (options or {}).items()}}

@@ -1,7 +1,7 @@
 """MariaDB servers: `mariadbd` from PATH, else Debian's packages.
 
-The data directory is made as `mariadb-install-db` makes it, by feeding the server's own scripts to
-`mariadbd --bootstrap`; the script itself is not used, as it wants a system installation.
+The data directory is created as `mariadb-install-db` does, by feeding the server's own scripts to
+`mariadbd --bootstrap`; the program itself is not used, as it requires a system installation.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 from tailrace.errors import TailraceError
 from tailrace_dev.servers import debian
 from tailrace_dev.servers.account import Account
-from tailrace_dev.servers.launch import copy_template, launch, with_defaults
+from tailrace_dev.servers.launch import Starter, copy_template, with_defaults
 from tailrace_dev.servers.mysql import MySqlProtocolServer
 from tailrace_dev.servers.program import Program, run, unavailable, version_on_path
 
-#: Suites that packages come from; the first is preferred, the others have older versions.
+#: Debian's suites; the first is preferred, the others have older versions.
 _SUITES = ("sid", "bookworm")
 
-#: What a server runs with unless the caller says otherwise.
+#: Default settings of a server.
 DEFAULTS = {
     "bind_address": "127.0.0.1",
     "server_id": "1",
@@ -38,48 +38,22 @@ DEFAULTS = {
     "innodb_buffer_pool_dump_at_shutdown": "OFF",
 }
 
-#: Scripts that make the system tables, in order; older versions begin their names with `mysql_`.
+#: Scripts that create the system tables, in order; in older versions their names begin with `mysql_`.
 _SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
 
 
 class MariaDbServer(MySqlProtocolServer):
-    """A MariaDB server of one's own; its administrator is `root`."""
+    """A MariaDB server; its administrator is `root`."""
 
     product = "mariadb"
     scheme = "mariadb"
 
 
-def start_mariadb(
-    version: str | None = None,
-    port: int | None = None,
-    options: Mapping[str, str] | None = None,
-    *,
-    detached: bool = False,
-) -> MariaDbServer:
-    """Starts a new, empty MariaDB server.
-
-    Args:
-        version: leading part of the version wanted, e.g. `10.11`; None: whichever can be had.
-        port: TCP port on 127.0.0.1; None: a free one.
-        options: server variables over DEFAULTS.
-        detached: whether it outlives this process.
-
-    Returns:
-        The running server. As a context manager it is removed at the end of the block.
-
-    Raises:
-        TailraceError: no such server can be had here, or it does not start.
-    """
-    program = mariadb_program(version)
-    settings = with_defaults(DEFAULTS, options)
-
-    def prepare(server: MariaDbServer) -> list[str]:
-        run_as = server.state.run_as
-        key = f"mariadb-{program.version}-one-root"
-        copy_template(key, lambda new: _initialise(program, new, run_as), server)
-        return server.prepare(settings)
-
-    return launch(MariaDbServer, program, port, detached=detached, prepare=prepare)
+def _prepare(server: MariaDbServer, program: Program, options: Mapping[str, str]) -> list[str]:
+    run_as = server.state.run_as
+    key = f"mariadb-{program.version}-one-root"
+    copy_template(key, lambda new: _initialise(program, new, run_as), server)
+    return server.prepare(with_defaults(DEFAULTS, options))
 
 
 def _initialise(program: Program, data: Path, run_as: Account | None) -> None:
@@ -87,7 +61,7 @@ def _initialise(program: Program, data: Path, run_as: Account | None) -> None:
     script = [
         "CREATE DATABASE mysql;",
         "USE mysql;",
-        # root is to sign in by a password and not by the operating system's user.
+        # root logs in by a password and not by the operating system's user.
         "SET @auth_root_socket = NULL;",
         "SET @skip_auth_anonymous = 1;",
     ]
@@ -102,16 +76,16 @@ def _initialise(program: Program, data: Path, run_as: Account | None) -> None:
         )
         if file is None:
             raise TailraceError(
-                f"MariaDB {program.version} is not whole",
+                f"MariaDB {program.version} is incomplete",
                 f"no `{name}` in {program.share}",
                 "install the package that holds `mariadb-install-db`",
             )
         script.append(file.read_text(encoding="utf-8"))
-    # the scripts make others for this host's names, which would have no password
+    # the scripts create others for this host's names, which would have no password
     script.append("DELETE FROM mysql.global_priv WHERE user = 'root' AND host <> 'localhost';")
     run(
         [*program.command, "--bootstrap", f"--datadir={data}", "--innodb-log-file-size=8M"],
-        f"MariaDB {program.version} could not make its data directory",
+        f"MariaDB {program.version} could not create its data directory",
         text="\n".join(script),
         run_as=run_as,
         directory=data.parent,
@@ -119,10 +93,10 @@ def _initialise(program: Program, data: Path, run_as: Account | None) -> None:
 
 
 def mariadb_program(version: str | None) -> Program:
-    """A mariadbd that can be run here.
+    """A mariadbd that runs here.
 
     Raises:
-        TailraceError: none can be had.
+        TailraceError: none is available.
     """
     seen: list[str] = []
     found = version_on_path("mariadbd", r"Ver (\d+\.\d+\.\d+)\S*MariaDB", version, seen)
@@ -152,3 +126,6 @@ def mariadb_program(version: str | None) -> Program:
 def _share(usr: Path) -> Path:
     mariadb = usr / "share" / "mariadb"
     return mariadb if (mariadb / "mariadb_system_tables.sql").exists() else usr / "share" / "mysql"
+
+
+start_mariadb = Starter(MariaDbServer, mariadb_program, _prepare)

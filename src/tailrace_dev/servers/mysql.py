@@ -1,9 +1,9 @@
 """MySQL servers: `mysqld` from PATH, else Debian's packages.
 
-Set up for capture (row images and metadata FULL, GTIDs on) and for a quick start: a data directory
-is initialised once per version and copied for each server, which then gives itself a new uuid, and root a
-password of its own. With that password one can read and write files in one empty directory only, and as the
-user that runs the server: see `account`.
+Set up for capture (row images and metadata FULL, GTIDs on) and for a quick start: a data directory is
+initialised once per version and copied for each server, which then generates a new uuid and sets a random
+password for root. With this password one can read and write files only in one empty directory, and only as
+the user that runs the server: see `account`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pymysql.connections import Connection
 from tailrace.private import write_private
 from tailrace_dev.servers import debian
 from tailrace_dev.servers.account import Account
-from tailrace_dev.servers.launch import as_arguments, copy_template, launch, with_defaults
+from tailrace_dev.servers.launch import Starter, as_arguments, copy_template, with_defaults
 from tailrace_dev.servers.program import Program, run, unavailable, version_on_path
 from tailrace_dev.servers.server import DevServer
 
-#: Where packages come from, by suite; the first is preferred.
+#: Debian's packages by suite; the first suite is preferred.
 _PACKAGES = {"sid": ("mysql-server-core", "mysql-client-core")}
 
-#: What a server runs with unless the caller says otherwise.
+#: Default settings of a server.
 DEFAULTS = {
     "bind_address": "127.0.0.1",
     "mysqlx": "OFF",
@@ -38,7 +38,7 @@ DEFAULTS = {
     "gtid_mode": "ON",
     "enforce_gtid_consistency": "ON",
     "local_infile": "ON",
-    # Quick, and still safe against SIGKILL: all is written at commit, only not forced to the disk.
+    # Fast, and still safe against SIGKILL: commits are written, but not forced to the disk.
     "sync_binlog": "0",
     "innodb_flush_log_at_trx_commit": "2",
     "innodb_buffer_pool_size": "268435456",
@@ -47,7 +47,7 @@ DEFAULTS = {
     "innodb_buffer_pool_dump_at_shutdown": "OFF",
 }
 
-#: Options that only initialisation may set: each set of them has its own template.
+#: Options that only initialisation can set: each combination has its own template.
 _AT_INITIALISE = ("lower_case_table_names", "innodb_page_size", "innodb_data_file_path")
 
 
@@ -58,7 +58,7 @@ class MySqlProtocolServer(DevServer):
     user = "root"
 
     def connect(self, **options: Any) -> Connection[Any]:
-        """A connection of root with autocommit; `options` go to `pymysql.connect` and win."""
+        """A connection of root with autocommit; `options` override the arguments of `pymysql.connect`."""
         return pymysql.connect(
             **{
                 "host": self.host,
@@ -72,7 +72,7 @@ class MySqlProtocolServer(DevServer):
         )
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Runs statements one after the other as root; returns the last one's rows."""
+        """Run statements one after the other as root; returns the last one's rows."""
         rows: list[tuple[Any, ...]] = []
         with self.connect() as connection, connection.cursor() as cursor:
             for statement in statements:
@@ -81,13 +81,13 @@ class MySqlProtocolServer(DevServer):
         return rows
 
     def start(self) -> Self:
-        """See `DevServer.start`; a new server's root has its password before anybody can connect."""
+        """See `DevServer.start`; a new server's root has its password before it accepts connections."""
         super().start()
         self._first_statements.unlink(missing_ok=True)
         return self
 
     def prepare(self, settings: Mapping[str, str]) -> list[str]:
-        """What a new server needs beside its data directory, which is there; the arguments to run it with."""
+        """Create a new server's files, next to its data directory; returns the arguments to run with."""
         files = self.private / "files"
         files.mkdir(mode=0o700)
         write_private(
@@ -100,7 +100,7 @@ class MySqlProtocolServer(DevServer):
             *as_arguments({"secure_file_priv": str(files), **settings}),
             f"--datadir={self.data}",
             f"--port={self.port}",
-            # Relative to the data directory: the whole path may be longer than a socket's can be.
+            # Relative to the data directory: the full path may be longer than the limit for sockets.
             "--socket=server.sock",
             "--pid-file=server.pid",
         ]
@@ -122,61 +122,37 @@ class MySqlProtocolServer(DevServer):
 
 
 class MySqlServer(MySqlProtocolServer):
-    """A MySQL server of one's own; its administrator is `root`."""
+    """A MySQL server; its administrator is `root`."""
 
     product = "mysql"
 
 
-def start_mysql(
-    version: str | None = None,
-    port: int | None = None,
-    options: Mapping[str, str] | None = None,
-    *,
-    detached: bool = False,
-) -> MySqlServer:
-    """Starts a new, empty MySQL server.
-
-    Args:
-        version: leading part of the version wanted, e.g. `9.7`; None: whichever can be had.
-        port: TCP port on 127.0.0.1; None: a free one.
-        options: server variables over DEFAULTS, e.g. `{"binlog_row_image": "MINIMAL"}`.
-        detached: whether it outlives this process.
-
-    Returns:
-        The running server. As a context manager it is removed at the end of the block.
-
-    Raises:
-        TailraceError: no such server can be had here, or it does not start.
-    """
-    program = mysql_program(version)
+def _prepare(server: MySqlServer, program: Program, options: Mapping[str, str]) -> list[str]:
     settings = with_defaults(DEFAULTS, options)
     initial = {name: value for name, value in settings.items() if name in _AT_INITIALISE}
+    names = ["mysql", program.version, *(f"{k}={v}" for k, v in sorted(initial.items()))]
+    key = re.sub(r"[^\w.=-]", "_", "-".join(names))
+    copy_template(key, lambda new: _initialise(program, new, initial, server.state.run_as), server)
+    return server.prepare(settings)
 
-    def initialise(data: Path, run_as: Account | None) -> None:
-        small = {**initial, "innodb_redo_log_capacity": "8388608", "log_bin": "binlog"}
-        run(
-            [*program.command, "--initialize-insecure", f"--datadir={data}", *as_arguments(small)],
-            f"MySQL {program.version} could not make its data directory",
-            run_as=run_as,
-        )
-        # Every copy makes its own uuid; its log begins anew.
-        for leftover in [data / "auto.cnf", *data.glob("binlog.*")]:
-            leftover.unlink(missing_ok=True)
 
-    def prepare(server: MySqlServer) -> list[str]:
-        names = ["mysql", program.version, *(f"{k}={v}" for k, v in sorted(initial.items()))]
-        key = re.sub(r"[^\w.=-]", "_", "-".join(names))
-        copy_template(key, lambda new: initialise(new, server.state.run_as), server)
-        return server.prepare(settings)
-
-    return launch(MySqlServer, program, port, detached=detached, prepare=prepare)
+def _initialise(program: Program, data: Path, settings: Mapping[str, str], run_as: Account | None) -> None:
+    small = {**settings, "innodb_redo_log_capacity": "8388608", "log_bin": "binlog"}
+    run(
+        [*program.command, "--initialize-insecure", f"--datadir={data}", *as_arguments(small)],
+        f"MySQL {program.version} could not create its data directory",
+        run_as=run_as,
+    )
+    # Every copy generates its own uuid and begins a new log.
+    for leftover in [data / "auto.cnf", *data.glob("binlog.*")]:
+        leftover.unlink(missing_ok=True)
 
 
 def mysql_program(version: str | None) -> Program:
-    """A mysqld that can be run here.
+    """A mysqld that runs here.
 
     Raises:
-        TailraceError: none can be had.
+        TailraceError: none is available.
     """
     seen: list[str] = []
     found = version_on_path("mysqld", r"Ver (\d+\.\d+\.\d+)(?!\S*MariaDB)", version, seen)
@@ -199,3 +175,6 @@ def mysql_program(version: str | None) -> Program:
             return Program(command, root.version)
         seen.append(f"Debian's {suite} has another version")
     raise unavailable("MySQL", "mysqld", version, seen)
+
+
+start_mysql = Starter(MySqlServer, mysql_program, _prepare)

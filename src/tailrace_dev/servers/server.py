@@ -1,12 +1,12 @@
-"""A server of a test, a demo or a developer: one process with its own data, port and log.
+"""A server for a test, a demo or a developer: one process with its own data, port and log.
 
     start() ──► running ──stop()/kill()──► stopped ──start()──► running (same data, same port)
                                               └─remove()─► gone
 
-Its state stands in `run/<name>/server.json` of the cache, so that other processes find it (`tailrace dev
-list`, `stop`), and beside it in `password` the password of its administrator: nobody else can read them. A
-server started from Python belongs to its process: should that die without stopping it,
-the next one that starts or lists servers removes it. A detached one (`tailrace dev start`) stays.
+Its state is in `run/<name>/server.json` of the cache, so that other processes find it (`tailrace dev list`,
+`stop`), and the password of its administrator in `password` next to it; only the current user can read them.
+A server started from Python belongs to its process: if that dies without stopping it, the next process that
+starts or lists servers removes it. A detached one (`tailrace dev start`) stays.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ STATE_VERSION = 1
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 
-#: Servers that this process started, by process id: only their parent can see that they are gone for good.
+#: Servers that this process started, by process id: only their parent can see that they have ended.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass
 class ServerState:
-    """What another process needs to know of a server; stored as JSON.
+    """The facts about a server that other processes need; stored as JSON.
 
     Args:
         name: unique among the servers of this cache.
@@ -50,8 +50,8 @@ class ServerState:
         command: command line that runs it.
         data: its data directory.
         pid: the server's process, None while it is stopped.
-        owner: process that it dies with, None for a detached one.
-        run_as: user and group id to run it as; None: as ourselves.
+        owner: process that it ends with, None for a detached one.
+        run_as: user and group id to run it as; None: the current user.
         environment: variables added to our own.
     """
 
@@ -73,10 +73,10 @@ class DevServer(ABC):
 
     product: ClassVar[str]
     scheme: ClassVar[str]
-    #: Its administrator; "" where it knows no users.
+    #: Its administrator; "" for products without users.
     user: ClassVar[str]
     host: ClassVar[str] = "127.0.0.1"
-    #: Asks the server to end in order.
+    #: Requests an orderly shutdown.
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def __init__(self, state: ServerState) -> None:
@@ -109,17 +109,17 @@ class DevServer(ABC):
 
     @property
     def private(self) -> Path:
-        """The directory of the data directory and of what else belongs to the user that runs the server."""
+        """The directory of the data directory and of other files of the user that runs the server."""
         return self.data.parent
 
     @property
     def password_file(self) -> Path:
-        """Where the administrator's password is kept, for this user only; not there without one."""
+        """The file with the administrator's password, for this user only; missing without one."""
         return self.directory / "password"
 
     @property
     def password(self) -> str:
-        """The administrator's password; "" for servers without, as those that Tailrace 1.0 started."""
+        """The administrator's password; "" for servers without one, such as those of Tailrace 1.0."""
         if not self.password_file.exists():
             return ""
         return self.password_file.read_text(encoding="utf-8")
@@ -131,27 +131,27 @@ class DevServer(ABC):
 
     @property
     def url(self) -> str:
-        """The server as Tailrace's option `url` wants it."""
+        """The server's address in the form of Tailrace's option `url`."""
         return f"{self.scheme}://{self.host}:{self.port}"
 
     @property
     def running(self) -> bool:
-        """Whether the server's process is there."""
+        """Whether the server's process exists."""
         return is_running(self.state)
 
     def _command(self) -> list[str]:
-        """The command line that the server is started with now."""
+        """The command line for the next start."""
         return self.state.command
 
     @abstractmethod
     def _probe(self) -> str | None:
-        """None when the server takes connections, else why not."""
+        """None when the server accepts connections, else the reason why not."""
 
     def start(self) -> Self:
-        """Starts the server on its data and port and waits until it takes connections.
+        """Start the server on its data and port and wait until it accepts connections.
 
         Raises:
-            TailraceError: it ended, or took longer than START_TIMEOUT_S; with its log's last lines.
+            TailraceError: it ended, or took longer than START_TIMEOUT_S; with the last lines of its log.
         """
         if self.running:
             return self
@@ -192,35 +192,35 @@ class DevServer(ABC):
             self._failed("ended while it started")
         if reason is not None:
             self.kill()
-            self._failed(f"takes no connections after {START_TIMEOUT_S} s: {reason}")
+            self._failed(f"accepts no connections after {START_TIMEOUT_S} s: {reason}")
         return self
 
     def stop(self) -> None:
-        """Ends the server in order; its data stays."""
+        """Stop the server in order; its data stays."""
         self._end(self.stop_signal)
 
     def kill(self) -> None:
-        """Ends the server by SIGKILL: a crash."""
+        """End the server by SIGKILL: a crash."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Ends the server in order and starts it again."""
+        """Stop the server in order and start it again."""
         self.stop()
         self.start()
 
     def remove(self) -> None:
-        """Ends the server and deletes all that it left."""
+        """End the server and delete all its files."""
         if self.running:
             self.kill()
         delete_files(self.state)
 
     def save(self) -> None:
-        """Writes the state where other processes of this user find it."""
+        """Write the state to the file that other processes of this user read."""
         make_private_directory(self.directory)
         write_private(self.directory / "server.json", json.dumps(asdict(self.state), indent=1))
 
     def hand_over(self) -> None:
-        """Give the private directory, made by now, to the user that runs the server; once, before it does."""
+        """Make the server's user the owner of the private directory; once, before the first start."""
         account.give(self.private, self.state.run_as)
 
     def __enter__(self) -> Self:
@@ -255,7 +255,7 @@ class DevServer(ABC):
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on."""
+    """A TCP port of 127.0.0.1 without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -263,7 +263,7 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Waits until `condition` holds, looking 20 times a second; False when it did not in time."""
+    """Wait until `condition` holds, checked 20 times a second; False when it did not in time."""
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:
@@ -273,7 +273,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def is_running(state: ServerState) -> bool:
-    """Whether the server's process is there, and is no later process with its number."""
+    """Whether the server's process exists, and is not a later one with the same number."""
     if state.pid is None:
         return False
     child = _children.get(state.pid)
@@ -283,7 +283,7 @@ def is_running(state: ServerState) -> bool:
     if Path("/proc/self").exists():
         try:
             command = (process / "cmdline").read_bytes()
-            # A process that is ending has no command line any more, but may still hold its files.
+            # A process that is ending no longer has a command line, but may still hold its files.
             ending = not command and (process / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
         except OSError:
             return False
@@ -295,7 +295,7 @@ def is_running(state: ServerState) -> bool:
 
 
 def delete_files(state: ServerState) -> None:
-    """Deletes data, log and state of a server that has ended."""
+    """Delete the data, log and state of a server that has ended."""
     data = Path(state.data)
     shutil.rmtree(data, ignore_errors=True)
     if data.parent.name.startswith(account.PRIVATE_PREFIX):
@@ -304,7 +304,7 @@ def delete_files(state: ServerState) -> None:
 
 
 def terminate(state: ServerState) -> None:
-    """Ends the process of a server by SIGKILL and waits until it is gone."""
+    """End the process of a server by SIGKILL and wait until it has ended."""
     if state.pid is not None and is_running(state):
         os.kill(state.pid, signal.SIGKILL)
         wait_until(lambda: not is_running(state), STOP_TIMEOUT_S)

@@ -67,7 +67,7 @@ def _require_ours(existing: slot.Slot, options: SourceOptions, is_marked: bool) 
     if not is_marked:
         raise ConfigError(
             f"replication slot `{existing.name}` has no mark of a stream and was not removed",
-            "it was created by hand, by an early version of Tailrace, or for a publication that somebody "
+            "it was created by hand, by an earlier version of Tailrace, or for a publication that somebody "
             "else created",
             f"tailrace drop --unmarked PIPELINE.YAML, or {by_hand}",
         )
