@@ -100,6 +100,13 @@ class Pair:
         ):
             given = {"user": user, "source": self.source, "target": self.target}
             self.execute(database, *(s.format(**given) for s in statements[self.server.product]))
+        if self.server.product == "mysql" and self._has_seen_xa():
+            self.execute(self.source, f"GRANT XA_RECOVER_ADMIN ON *.* TO {self.capturer}")
+
+    def _has_seen_xa(self) -> bool:
+        """Whether another test has used XA transactions on this server, which needs one more privilege."""
+        ((_, count),) = self.server.execute("SHOW GLOBAL STATUS LIKE 'Com_xa_start'")
+        return int(count) > 0
 
     def pipeline(self, path: Path) -> Pipeline:
         """From one to the other."""

@@ -1,1 +1,1 @@
-"""A busy shop on a real MySQL or PostgreSQL, into Delta tables, killed on the way, proved equal."""
+"""A busy shop on a real MySQL or PostgreSQL, replicated into Delta tables, killed on the way, verified."""

@@ -22,20 +22,20 @@ from tailrace_dev.demo.products import PRODUCTS
     show_default=True,
     help="The shop's database.",
 )
-@click.option("--keep", is_flag=True, help="Leave server and the pipeline running, and say how to stop them.")
+@click.option("--keep", is_flag=True, help="Leave server and pipeline running, and print how to stop them.")
 @click.option(
     "--rows",
     type=click.IntRange(min=10_000),
     default=1_000_000,
     show_default=True,
-    help="Rows of the shop, about.",
+    help="Approximate number of rows in the shop.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
     default=10,
     show_default=True,
-    help="How long changes flow after the snapshot.",
+    help="How long to write changes after the snapshot.",
 )
 @click.option(
     "--dir",
@@ -43,10 +43,10 @@ from tailrace_dev.demo.products import PRODUCTS
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("tailrace-demo"),
     show_default=True,
-    help="Where pipeline file, tables and logs go; an earlier demo's is overwritten.",
+    help="Directory for the pipeline file, tables and logs; that of an earlier demo is overwritten.",
 )
 def demo(product: str, keep: bool, rows: int, seconds: float, directory: Path) -> None:
-    """Replicate a busy database into Delta tables, get killed on the way, and prove both equal.
+    """Replicate a busy database into Delta tables, survive a kill on the way, and verify that both are equal.
 
     Exit code 1 if they are not.
     """
@@ -62,9 +62,7 @@ def demo(product: str, keep: bool, rows: int, seconds: float, directory: Path) -
     try:
         equal = Demo(product, directory, rows, seconds, keep, Screen(console)).run()
     except KeyboardInterrupt:
-        console.print(
-            f"Stopped: nothing of the demo runs any more. What it wrote is in {directory.absolute()}"
-        )
+        console.print(f"Stopped: no process of the demo is running. Its files are in {directory.absolute()}")
         raise
     if not equal:
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""The demo's directory: what it writes there, for the user to read and run again.
+"""The demo's directory: its files, for the user to read and run again.
 
 pipeline.yaml  password  *.log  writers.json  tables/<database>.<table>  tables/_tailrace/checkpoint
 """
@@ -18,7 +18,7 @@ _MARKER = "# Written by `tailrace demo`."
 
 _PIPELINE = """\
 {marker} Run it again: tailrace run {file}
-# (as long as the demo's server runs: tailrace demo --keep)
+# (while the demo's server runs: tailrace demo --keep)
 source:
   {source}
   hostname: {host}
@@ -61,7 +61,7 @@ class DemoDirectory:
 
     @property
     def checkpoint(self) -> Path:
-        """Spark's checkpoint, where a pipeline has it by default."""
+        """Spark's checkpoint, in a pipeline's default directory."""
         return self.tables / "_tailrace" / "checkpoint"
 
     @property
@@ -71,40 +71,40 @@ class DemoDirectory:
 
     @property
     def password(self) -> Path:
-        """The password of the pipeline's user, readable by nobody else."""
+        """The password of the pipeline's user; only the current user can read it."""
         return self.root / "password"
 
     @property
     def stats(self) -> Path:
-        """What the writers have done."""
+        """The writers' statistics."""
         return self.root / "writers.json"
 
     def prepare(self) -> None:
-        """Make it an empty directory; one of an earlier demo is emptied.
+        """Create the directory, or empty that of an earlier demo.
 
         Raises:
-            TailraceError: it holds something else.
+            TailraceError: it contains other files.
         """
         if self.root.exists() and any(self.root.iterdir()):
             if not self.pipeline.exists() or not self.pipeline.read_text("utf-8").startswith(_MARKER):
                 raise TailraceError(
                     f"directory `{self.root}` is not empty",
-                    "it holds files that no demo wrote",
-                    "name another one: tailrace demo --dir PATH",
+                    "it contains files that no demo wrote",
+                    "choose another one: tailrace demo --dir PATH",
                 )
             shutil.rmtree(self.root)
         self.root.mkdir(parents=True, exist_ok=True)
         self.pipeline.write_text(f"{_MARKER}\n", encoding="utf-8")
 
     def make_password(self) -> str:
-        """A new password, kept in its file."""
+        """Generate a password and write it to its file."""
         password = secrets.token_urlsafe(16)
         self.password.touch(mode=0o600)
         self.password.write_text(password, encoding="utf-8")
         return password
 
     def write_pipeline(self, source: Sequence[str], host: str, port: int, chunk_rows: int) -> None:
-        """Write the pipeline file; `source`: the lines that say what the server is."""
+        """Write the pipeline file; `source`: the lines about the kind of server."""
         text = _PIPELINE.format(
             marker=_MARKER,
             file=self.pipeline,

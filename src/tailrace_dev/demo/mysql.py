@@ -54,7 +54,7 @@ _CREATE = (
     )""",
 )
 
-#: Numbers 0..999999, made without a table of them.
+#: Numbers 0..999999, generated without a table.
 _NUMBERS = """
     WITH d (i) AS (VALUES ROW(0), ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6), ROW(7), ROW(8), ROW(9)),
     n AS (SELECT a.i + 10 * b.i + 100 * c.i + 1000 * e.i + 10000 * f.i + 100000 * g.i + %(first)s AS i
@@ -106,7 +106,7 @@ class MySqlShop:
         return start_mysql(detached=detached)
 
     def create(self, server: MySqlServer) -> None:
-        """Make the empty shop on it."""
+        """Create the empty shop on a server."""
         server.execute(f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}", *_CREATE)
 
     def fill(self, server: MySqlServer, table: str, sizes: Sizes) -> None:
@@ -117,7 +117,7 @@ class MySqlShop:
         )
 
     def admit(self, server: MySqlServer, password: str) -> None:
-        """Make the user `tailrace`."""
+        """Create the user `tailrace`."""
         server.execute(
             f"CREATE USER tailrace IDENTIFIED BY '{password}'",
             f"GRANT INSERT, UPDATE, DELETE ON {DATABASE}.* TO tailrace",  # for the writers
@@ -139,9 +139,9 @@ class MySqlShop:
         )
 
     def insert_id(self, cursor: Any) -> int:
-        """The last AUTO_INCREMENT value given."""
+        """The last assigned AUTO_INCREMENT value."""
         return int(cursor.lastrowid)
 
     def code(self, error: Exception) -> int | str:
-        """The server's, or the client's own."""
+        """The error's number, the server's or the client's."""
         return int(error.args[0])

@@ -105,14 +105,14 @@ class PostgresShop:
         return start_postgres(detached=detached)
 
     def create(self, server: PostgresServer) -> None:
-        """Make the empty shop on it."""
+        """Create the empty shop on a server."""
         server.execute(f"CREATE DATABASE {DATABASE}")
         server.execute(
             f"CREATE SCHEMA {DATABASE}",
             f"ALTER DATABASE {DATABASE} SET search_path = {DATABASE}",
             f"SET search_path = {DATABASE}",
             *_CREATE,
-            # what verification under load needs: rows are put back to the batch's end by what they were
+            # verification under load needs it: old images reconstruct rows as of the batch's end
             *(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in TABLES),
             database=DATABASE,
         )
@@ -125,7 +125,7 @@ class PostgresShop:
         server.execute(*filling, f"ANALYZE {table}", database=DATABASE)
 
     def admit(self, server: PostgresServer, password: str) -> None:
-        """Make the user `tailrace`: who publishes tables owns them, or asks their owner to."""
+        """Create the user `tailrace`, as owner of the tables: only their owner can publish them."""
         server.execute(
             f"CREATE ROLE tailrace LOGIN REPLICATION PASSWORD '{password}'",
             f"GRANT CREATE ON DATABASE {DATABASE} TO tailrace",
@@ -142,11 +142,11 @@ class PostgresShop:
         )
 
     def insert_id(self, cursor: Any) -> int:
-        """The last value that a sequence gave to this session."""
+        """The last sequence value of this session."""
         cursor.execute("SELECT lastval()")
         return int(cursor.fetchone()[0])
 
     def code(self, error: Exception) -> int | str:
-        """The SQLSTATE, "" if the server did not say it."""
-        said = error.args[0] if error.args else None
-        return str(said["C"]) if isinstance(said, dict) else ""
+        """The SQLSTATE, "" for errors that are not the server's."""
+        fields = error.args[0] if error.args else None
+        return str(fields["C"]) if isinstance(fields, dict) else ""

@@ -1,4 +1,4 @@
-"""Processes that the demo starts: pipeline, writers, verifications. Ended by their id, never by name."""
+"""The demo's processes: pipeline, writers, verifications. They are ended by id, never by name."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pathlib import Path
 from tailrace.errors import TailraceError
 from tailrace_dev.servers.server import wait_until
 
-#: How long a process may take to end when asked to, seconds.
+#: How long a process may take to end on a signal, in seconds.
 STOP_TIMEOUT_S = 30.0
 
 
 class Process:
-    """A Python process of ours and all that it starts.
+    """A Python process of ours with all its child processes.
 
-    It has a session of its own: a Ctrl-C in the terminal does not reach it, the demo decides what does.
+    It has its own session: Ctrl-C in the terminal does not reach it, only the demo's signals do.
 
     Args:
-        arguments: what follows the interpreter.
-        output: file that its output is added to.
+        arguments: the interpreter's arguments.
+        output: file to append its output to.
     """
 
     def __init__(self, arguments: Sequence[str], output: Path) -> None:
         self.output = output
-        # Set, every Python worker of Spark would compile all its modules anew.
+        # with this variable every Python worker of Spark would compile all its modules anew
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         with output.open("ab") as file:
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
@@ -50,18 +50,18 @@ class Process:
         """None while it runs."""
         return self._process.poll()
 
-    def require_running(self, what: str) -> None:
-        """Raise TailraceError with the end of its output if it has ended."""
+    def require_running(self, title: str) -> None:
+        """Raise TailraceError, with the end of its output, if the process has ended."""
         if self.exit_code is not None:
             lines = self.output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             raise TailraceError(
-                f"{what} ended with exit code {self.exit_code}",
+                f"{title} ended with exit code {self.exit_code}",
                 "its output ends with:\n" + "\n".join(lines[-12:]),
                 f"see {self.output}",
             )
 
     def stop(self, number: signal.Signals) -> bool:
-        """Ask it to end, make it end if it does not; whether it ended in order."""
+        """Send a signal; kill the process if it does not end in time. Returns whether it ended in order."""
         if self.exit_code is None:
             self._process.send_signal(number)
             if not wait_until(lambda: self.exit_code is not None, STOP_TIMEOUT_S):
@@ -69,7 +69,7 @@ class Process:
         return self.exit_code == 0
 
     def kill(self) -> int:
-        """SIGKILL it and every process below it, all at once; how many those were."""
+        """SIGKILL the process and all its descendants at once; returns how many processes those were."""
         below = descendants(self.pid)
         for pid in (self.pid, *below):
             try:
@@ -81,7 +81,7 @@ class Process:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that `pid` has started, and those that they have, parents first."""
+    """The child processes of `pid` and all theirs, parents first."""
     children: dict[int, list[int]] = {}
     for child, parent in _parents():
         children.setdefault(parent, []).append(child)
@@ -106,6 +106,6 @@ def _parents() -> list[tuple[int, int]]:
             try:
                 stat = (directory / "stat").read_text(encoding="utf-8", errors="replace")
             except OSError:
-                continue  # ended meanwhile
+                continue  # ended in the meantime
             found.append((int(directory.name), int(stat.rpartition(")")[2].split()[1])))
     return found

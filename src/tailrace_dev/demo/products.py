@@ -1,4 +1,4 @@
-"""The products that the demo's shop can run on, by name."""
+"""The database products of the demo's shop, by name."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The demo on one page: a busy server into Delta tables, killed on the way, proved equal.
+"""The demo on one page: a busy server into Delta tables, killed on the way, verified as equal.
 
     server ─▶ shop filled ─▶ writers ─▶ pipeline ─▶ SIGKILL in a snapshot batch ─▶ pipeline again
           ─▶ snapshot done ─▶ a while of changes ─▶ verify under load ─▶ writers stop ─▶ caught up ─▶ verify
 
-Server, writers and pipeline are processes of their own, and the pipeline is the `tailrace run` that a user
-would type. Whatever ends the demo, a Ctrl-C too, ends all of them, unless they are to be kept.
+Server, writers and pipeline are separate processes, and the pipeline is the `tailrace run` that a user would
+type. All of them end with the demo, also on Ctrl-C, unless it is to keep them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tailrace_dev.demo.shop import DATABASE, TABLES, Sizes
 from tailrace_dev.demo.stream import StreamFiles
 from tailrace_dev.servers import DevServer
 
-#: How long any step may take, seconds.
+#: Time limit of a step, in seconds.
 STEP_TIMEOUT_S = 600.0
-#: Transactions a second that the writers aim at.
+#: The writers' target rate, in transactions per second.
 RATE = 60
-#: A batch runs for so long before it is killed, unless it has written a file before.
+#: How long a batch runs before it is killed, unless it has already written a file.
 _KILL_AFTER_S = 1.5
 
 
@@ -46,12 +46,12 @@ class Demo:
     """One run.
 
     Args:
-        product: what the source is, one of `products.PRODUCTS`.
-        directory: where everything it writes goes.
-        rows: rows of the shop, about.
-        seconds: how long changes flow after the snapshot.
-        keep: whether server and pipeline go on afterwards.
-        screen: where it tells what it does.
+        product: the source, one of `products.PRODUCTS`.
+        directory: for all its files.
+        rows: approximate number of rows in the shop.
+        seconds: how long to write changes after the snapshot.
+        keep: whether server and pipeline keep running afterwards.
+        screen: shows its progress.
     """
 
     product: str
@@ -62,21 +62,21 @@ class Demo:
     screen: Screen
 
     def __post_init__(self) -> None:
-        self.place = DemoDirectory(self.directory.absolute())
+        self.home = DemoDirectory(self.directory.absolute())
         self.shop = shop(self.product)
         self.sizes = Sizes.of(self.rows)
-        self.files = StreamFiles(self.place.checkpoint, self.place.tables)
+        self.files = StreamFiles(self.home.checkpoint, self.home.tables)
         self.killed: list[tuple[int, int]] = []
         self.lag_from = 0
 
     def run(self) -> bool:
-        """Run it; whether source and target were equal both times.
+        """Run the demo; returns whether source and target were equal both times.
 
         Raises:
-            TailraceError: something could not be started, or did not come to its end in time.
+            TailraceError: a process could not be started, or a step did not end in time.
         """
         started = time.monotonic()
-        self.place.prepare()
+        self.home.prepare()
         with ExitStack() as stack:
             server = self._server(stack)
             self._fill(server)
@@ -103,36 +103,36 @@ class Demo:
 
     def _server(self, stack: ExitStack) -> DevServer:
         with self.screen.step(f"starting {self.shop.title} (the first time, it is downloaded)") as step:
-            # Detached or not, it is removed unless it is to be kept.
+            # detached or not, it is removed unless the demo is to keep it
             server = self.shop.start(detached=self.keep)
             stack.callback(server.remove)
-            step.says = f"{self.shop.title} {server.version} runs at {server.url}"
+            step.text = f"{self.shop.title} {server.version} runs at {server.url}"
         return server
 
     def _fill(self, server: DevServer) -> None:
-        wanted = sum(self.sizes.rows.values())
-        with self.screen.step(f"filling a shop of {len(TABLES)} tables with {wanted:,} rows") as step:
+        total = sum(self.sizes.rows.values())
+        with self.screen.step(f"filling a shop of {len(TABLES)} tables with {total:,} rows") as step:
             self.shop.create(server)
             with ThreadPoolExecutor(2, "fill") as pool:
                 try:
                     for job in [pool.submit(self.shop.fill, server, table, self.sizes) for table in TABLES]:
                         job.result()
                 except BaseException:
-                    server.kill()  # or the pool would wait for the statements under way
+                    server.kill()  # or the pool would wait for the running statements
                     raise
-            step.says = f"shop filled: {', '.join(f'{n:,} {t}' for t, n in self.sizes.rows.items())}"
+            step.text = f"shop filled: {', '.join(f'{n:,} {t}' for t, n in self.sizes.rows.items())}"
 
     def _write_pipeline(self, server: DevServer) -> None:
-        self.shop.admit(server, self.place.make_password())
-        # Some five batches, so that there is one to be killed in, whatever the machine.
+        self.shop.admit(server, self.home.make_password())
+        # about five batches on any machine, so that there is one to kill
         chunk_rows = max(1000, self.rows // (4 * (os.cpu_count() or 1)))
-        self.place.write_pipeline(self.shop.source, server.host, server.port, chunk_rows)
+        self.home.write_pipeline(self.shop.source, server.host, server.port, chunk_rows)
 
     def _writers(self, server: DevServer) -> Process:
         numbers = (self.sizes.orders, self.sizes.customers, self.sizes.products, RATE)
         arguments = ["-m", "tailrace_dev.demo.writers", self.product, server.host, str(server.port)]
-        arguments += ["tailrace", str(self.place.password), *map(str, numbers), str(self.place.stats)]
-        writers = Process(arguments, self.place.root / "writers.log")
+        arguments += ["tailrace", str(self.home.password), *map(str, numbers), str(self.home.stats)]
+        writers = Process(arguments, self.home.root / "writers.log")
         self.screen.note(f"writers started: {RATE} transactions a second, process {writers.pid}")
         return writers
 
@@ -147,25 +147,25 @@ class Demo:
             processes = pipeline.kill()
             self.killed.append((batch, processes))
             self.files.committed()
-            step.says = (
-                f"pipeline started, and killed in the middle of batch {batch} of the snapshot"
-                f" (SIGKILL to all its {processes} processes, about {read:,} rows in)"
+            step.text = (
+                f"pipeline started, and killed during batch {batch} of the snapshot"
+                f" (SIGKILL to all its {processes} processes, after about {read:,} rows)"
             )
-        with self.screen.step("starting the pipeline again") as step:
+        with self.screen.step("restarting the pipeline") as step:
             pipeline = self._start_pipeline(stack)
             self._wait(step, pipeline, lambda: self._has_committed(batch))
-            step.says = f"pipeline started again: batch {batch} done, exactly as it was planned"
+            step.text = f"pipeline restarted: batch {batch} done, exactly as planned"
         return pipeline
 
     def _start_pipeline(self, stack: ExitStack) -> Process:
-        log_file = str(self.place.root / "spark.log")
-        arguments = ["-m", "tailrace", "run", str(self.place.pipeline), "--log-file", log_file]
-        pipeline = Process(arguments, self.place.root / "pipeline.log")
+        log_file = str(self.home.root / "spark.log")
+        arguments = ["-m", "tailrace", "run", str(self.home.pipeline), "--log-file", log_file]
+        pipeline = Process(arguments, self.home.root / "pipeline.log")
         stack.callback(pipeline.stop, signal.SIGINT)
         return pipeline
 
     def _batch_to_kill(self) -> tuple[int, StreamOffset] | None:
-        """A snapshot batch under way that is not the first."""
+        """A running snapshot batch that is not the first."""
         running = self.files.running_batch()
         return running if running is not None and running[0] >= 2 else None
 
@@ -183,23 +183,23 @@ class Demo:
             self._wait(step, pipeline, done)
             self.lag_from = max(self.files.batches) + 1
             rate, rows = self._snapshot_rate()
-            step.says = f"snapshot done: {rows:,} rows, {rate:,.0f} rows/s, changes merged on the way"
+            step.text = f"snapshot done: {rows:,} rows, {rate:,.0f} rows/s, changes merged on the way"
 
     def _let_changes_flow(self, pipeline: Process) -> None:
         with self.screen.step("changes flow") as step:
             until = time.monotonic() + self.seconds
             self._wait(step, pipeline, lambda: time.monotonic() >= until)
-            step.says = f"changes flowed for {self.seconds:.0f} s: {self._lag_text()}"
+            step.text = f"changes flowed for {self.seconds:.0f} s: {self._lag_text()}"
 
     def _verify(self, when: str, *arguments: str) -> bool:
-        output = self.place.root / "verify.log"
+        output = self.home.root / "verify.log"
         output.unlink(missing_ok=True)
         with ExitStack() as stack, self.screen.step(f"verifying {when}") as step:
-            process = Process(["-m", "tailrace", "verify", str(self.place.pipeline), *arguments], output)
+            process = Process(["-m", "tailrace", "verify", str(self.home.pipeline), *arguments], output)
             stack.callback(process.kill)
             self._wait(step, None, lambda: process.exit_code is not None)
             verdict = {0: "equal", 1: "DIFFERENT"}.get(process.exit_code or 0, "failed")
-            step.says = f"verified {when}: source and target are {verdict}"
+            step.text = f"verified {when}: source and target are {verdict}"
             if verdict == "failed":
                 process.require_running("verify")
         self.screen.output(output.read_text(encoding="utf-8"))
@@ -214,7 +214,7 @@ class Demo:
         )
 
     def _catch_up(self, pipeline: Process) -> None:
-        source = registry.source(load_pipeline(self.place.pipeline).source)
+        source = registry.source(load_pipeline(self.home.pipeline).source)
         last = source.log_end().order
 
         def caught_up() -> bool:
@@ -223,15 +223,15 @@ class Demo:
 
         with self.screen.step("waiting until the target holds the last change") as step:
             self._wait(step, pipeline, caught_up)
-            step.says = "the target holds the last change"
+            step.text = "the target holds the last change"
 
     def _stop_pipeline(self, pipeline: Process) -> None:
         with self.screen.step("stopping the pipeline") as step:
             if not pipeline.stop(signal.SIGINT):
                 pipeline.require_running("the pipeline")
-            step.says = "pipeline stopped by SIGINT, between two batches"
+            step.text = "pipeline stopped by SIGINT, between two batches"
 
-    # ---- what it says --------------------------------------------------------------------------------
+    # ---- output ----------------------------------------------------------------------------------------
 
     def _summary(
         self, server: DevServer, pipeline: Process, under_load: bool, at_end: bool, seconds: float
@@ -249,12 +249,12 @@ class Demo:
                 ("killed", f"once, in batch {batch} of {max(self.files.batches) + 1}, {processes} processes"),
                 ("verified", f"under load: {equal[under_load]}, at the end: {equal[at_end]}"),
                 ("took", f"{seconds:.0f} s"),
-                ("tables", str(self.place.tables)),
-                ("pipeline", str(self.place.pipeline)),
-                ("logs", f"{self.place.root}/*.log"),
+                ("tables", str(self.home.tables)),
+                ("pipeline", str(self.home.pipeline)),
+                ("logs", f"{self.home.root}/*.log"),
             ]
         )
-        self.screen.snippet("Query the tables (python):", self.place.snippet())
+        self.screen.snippet("Query the tables (python):", self.home.snippet())
         if self.keep:
             self.screen.snippet(
                 "Still running; to stop:",
@@ -265,21 +265,21 @@ class Demo:
             )
 
     def _snapshot_rate(self) -> tuple[float, int]:
-        """Rows a second, and rows in all; the killed batch took longer and is left out of the rate."""
+        """Rows per second, without the killed batch, and the total of rows."""
         return self.files.snapshot_rate({batch for batch, _ in self.killed})
 
     def _lag_text(self) -> str:
         lags = self.files.lags_ms(self.lag_from)
         if not lags:
-            return "no batch yet to take the lag from"
-        return f"{statistics.median(lags):,.0f} ms behind the source (median), {lags[-1]:,.0f} ms (most)"
+            return "no batch yet to measure the lag"
+        return f"{statistics.median(lags):,.0f} ms behind the source (median), {lags[-1]:,.0f} ms (maximum)"
 
     def _stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.place.stats.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(self.home.stats.read_text(encoding="utf-8"))
         return found
 
     def _wait(self, step: Step, pipeline: Process | None, condition: Callable[[], Any]) -> Any:
-        """Wait for a true value of `condition`, showing how the stream is doing."""
+        """Wait for a true value of `condition`, and show the stream's progress."""
         end = time.monotonic() + STEP_TIMEOUT_S
         while True:
             found = condition()
@@ -289,13 +289,13 @@ class Demo:
                 pipeline.require_running("the pipeline")
             if time.monotonic() > end:
                 raise TailraceError(
-                    f"the demo waited for more than {STEP_TIMEOUT_S:.0f} s ({step.says})",
-                    hint=f"see the logs in {self.place.root}",
+                    f"a step of the demo took more than {STEP_TIMEOUT_S:.0f} s ({step.text})",
+                    hint=f"see the logs in {self.home.root}",
                 )
-            step.update(f"{step.says} {self._moving()}")
+            step.update(f"{step.text} {self._progress()}")
             time.sleep(0.05)
 
-    def _moving(self) -> str:
+    def _progress(self) -> str:
         end = self.files.committed()
         if end is None:
             return ""

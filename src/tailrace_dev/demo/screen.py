@@ -1,4 +1,4 @@
-"""The demo's terminal: one line per step, a moving one while it lasts; plain lines where there is no TTY."""
+"""The demo's terminal output: one line per step, animated while it runs; plain lines without a TTY."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tailrace.printable import printable
 
 
 class Step:
-    """A step under way; `says` is what will stand on its line."""
+    """A running step; `text` is its final line."""
 
     def __init__(self, screen: Screen, title: str) -> None:
         self._screen = screen
-        self.says = title
+        self.text = title
 
     def update(self, text: str) -> None:
-        """What it does right now; seen on a TTY only."""
-        self._screen.moving(text)
+        """Show the step's progress; on a TTY only."""
+        self._screen.update(text)
 
 
 class Screen:
@@ -35,7 +35,7 @@ class Screen:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """A step: its title moves while it lasts, one line with its time stays."""
+        """A step: its title is animated while it runs; one line with its duration remains."""
         started = time.monotonic()
         step = Step(self, title)
         self._status.update(title)
@@ -44,14 +44,14 @@ class Screen:
         try:
             yield step
         except BaseException:
-            step.says = f"not finished: {title}"
+            step.text = f"not finished: {title}"
             raise
         finally:
             self._status.stop()
             self._line(step, started)
 
-    def moving(self, text: str) -> None:
-        """Change the moving line."""
+    def update(self, text: str) -> None:
+        """Change the animated line."""
         self._status.update(text)
 
     def note(self, text: str, style: str = "") -> None:
@@ -59,7 +59,7 @@ class Screen:
         self.console.print(Text("         " + printable(text), style=style), soft_wrap=True)
 
     def output(self, text: str) -> None:
-        """What another program printed, set in."""
+        """The output of another program, indented."""
         for line in text.rstrip().splitlines():
             style = "red" if "DIFFERENT" in line or "missing" in line else "dim"
             self.note(line, style)
@@ -75,7 +75,7 @@ class Screen:
         self.console.print(Padding(table, (0, 0, 0, 2)))
 
     def snippet(self, title: str, text: str) -> None:
-        """Something to copy, at the left margin."""
+        """Text to copy, at the left margin."""
         self.console.print()
         self.console.print(Text(title, style="bold"))
         self.console.print()
@@ -84,4 +84,4 @@ class Screen:
 
     def _line(self, step: Step, started: float) -> None:
         took = f"{time.monotonic() - started:5.1f} s"
-        self.console.print(Text.assemble((took, "dim"), "  ", step.says), soft_wrap=True)
+        self.console.print(Text.assemble((took, "dim"), "  ", step.text), soft_wrap=True)

@@ -1,8 +1,8 @@
 """The demo's source: a shop of four tables on a server of one product, filled by the server itself.
 
-Each table brings something that replication gets wrong when it is careless: keys of text, a composite key,
-decimals and JSON, fractions of seconds, enumerations and sets, NULLs. What differs by product is in `mysql`
-and `postgres`, each a `Shop`.
+Each table has features that are easy to replicate wrongly: text keys, a composite key, decimals and JSON,
+fractions of seconds, enumerations and sets, NULLs. `mysql` and `postgres` hold the differences between the
+products, each in a `Shop`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tailrace_dev.servers import DevServer
 DATABASE = "shop"
 TABLES = ("order_lines", "orders", "customers", "products")
 
-#: Shares of a row count: of 100 rows, so many are of each table.
+#: Shares of a row count: rows of each table per 100.
 _CUSTOMERS, _PRODUCTS, _ORDERS = 10, 2, 24
 
 
@@ -32,7 +32,7 @@ class Sizes:
 
     @classmethod
     def of(cls, rows: int) -> Sizes:
-        """A shop of about so many rows in all, never less."""
+        """A shop of about `rows` rows in all, never fewer."""
         orders = max(100, rows * _ORDERS // 100)
         customers, products = max(50, rows * _CUSTOMERS // 100), max(20, rows * _PRODUCTS // 100)
         lines = max(1, -(-(rows - orders - customers - products) // orders))
@@ -51,12 +51,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Expressions:
-    """SQL of the writers that each product has its own of.
+    """SQL of the writers that differs between products.
 
     Args:
         attributes: `attributes` with the parameters as its fields `n` and `by`.
         random: a random number from 0 to 1.
-        last_first: what makes an UPDATE begin with an order's last line, where keys would collide.
+        last_first: makes an UPDATE start with an order's last line, where keys would collide.
         tagged: `tags` with `sale` among them.
     """
 
@@ -71,11 +71,11 @@ class Shop(Protocol):
 
     Attributes:
         title: the product's name.
-        source: what a pipeline file says of it: `type`, and `database` where the product wants it.
+        source: its lines in a pipeline file: `type`, and `database` where the product needs it.
         expressions: SQL for the writers.
-        errors: the driver's error class.
-        expected: codes of errors that random writers meet by design: duplicate key, deadlock, timeout.
-        gone: codes of errors that say that the server is gone: what the demo does to it at its end.
+        errors: the driver's error classes.
+        expected: codes of errors that random writers cause: duplicate key, deadlock, timeout.
+        gone: codes of errors for a server that has ended, as it does at the end of the demo.
     """
 
     title: str
@@ -90,7 +90,7 @@ class Shop(Protocol):
         ...
 
     def create(self, server: Any) -> None:
-        """Make the empty shop on it."""
+        """Create the empty shop on a server."""
         ...
 
     def fill(self, server: Any, table: str, sizes: Sizes) -> None:
@@ -98,7 +98,7 @@ class Shop(Protocol):
         ...
 
     def admit(self, server: Any, password: str) -> None:
-        """Make the user `tailrace`, who may read the log and write to the shop."""
+        """Create the user `tailrace`, who may read the log and write to the shop."""
         ...
 
     def connect(self, host: str, port: int, user: str, password: Path) -> Any:
@@ -106,7 +106,7 @@ class Shop(Protocol):
         ...
 
     def insert_id(self, cursor: Any) -> int:
-        """The number that the last INSERT gave."""
+        """The number that the last INSERT generated."""
         ...
 
     def code(self, error: Exception) -> int | str:
@@ -118,8 +118,8 @@ def statements(select: str, numbers: str, table: str, sizes: Sizes) -> list[str]
     """INSERTs that fill one table, some hundred thousand rows each.
 
     Args:
-        select: what makes the row of number `i`.
-        numbers: WITH clause that makes `n (i)`: `count` numbers, or some more, from `first` on.
+        select: generates the row with number `i`.
+        numbers: WITH clause that generates `n (i)`: `count` numbers, or some more, from `first` on.
         table: the table.
         sizes: of the shop.
     """

@@ -1,4 +1,4 @@
-"""What the demo sees of its pipeline: Spark's checkpoint and the Delta tables' own logs, both only read."""
+"""The progress of the demo's pipeline, read from Spark's checkpoint and the Delta tables' logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.spark.checkpoint import Checkpoint
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """When a batch was planned and committed, seconds since 1970, and where it ended."""
+    """When a batch was planned and committed, in seconds since 1970, and its end."""
 
     planned: float
     committed: float
@@ -29,7 +29,7 @@ class BatchTimes:
 
 @dataclass
 class WrittenRows:
-    """What is in the Delta tables, by their own logs.
+    """The numbers of rows in the Delta tables, from their logs.
 
     Args:
         snapshot: rows appended by snapshot parts, by batch.
@@ -54,12 +54,12 @@ class StreamFiles:
         self.batches: dict[int, BatchTimes] = {}
 
     def running_batch(self) -> tuple[int, StreamOffset] | None:
-        """The batch that is planned and not committed, and where it will end."""
+        """The batch that is planned and not committed, and its end."""
         last = Checkpoint(str(self._checkpoint)).last()
         return None if last is None or last.committed else (last.id, StreamOffset.from_json(last.end))
 
     def committed(self) -> StreamOffset | None:
-        """The end of the newest committed batch. Notes the times of batches: Spark deletes old files."""
+        """The end of the newest committed batch. Records the times of batches, as Spark deletes old files."""
         for number in self._numbers("commits"):
             if number not in self.batches:
                 self._note(number)
@@ -70,31 +70,31 @@ class StreamFiles:
         return sum(1 for _ in self._tables.glob("*/*.parquet"))
 
     def written(self) -> WrittenRows:
-        """What the tables' commits say."""
+        """The rows of the tables' commits."""
         found = WrittenRows()
         for file in sorted(self._tables.glob("*/_delta_log/*.json")):
             actions = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
             info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
             if "userMetadata" not in info:
                 continue
-            said = json.loads(info["userMetadata"])
-            if "part" not in said:
+            metadata = json.loads(info["userMetadata"])
+            if "part" not in metadata:
                 continue  # `_tailrace_batches`, the table of batches
-            if said["part"] == "snapshot":
+            if metadata["part"] == "snapshot":
                 stats = (json.loads(a["add"]["stats"]) for a in actions if "add" in a)
-                found.snapshot[said["batch"]] += sum(s["numRecords"] for s in stats)
+                found.snapshot[metadata["batch"]] += sum(s["numRecords"] for s in stats)
             else:
-                found.changes[said["batch"]] += int(info["operationMetrics"].get("numOutputRows", 0))
+                found.changes[metadata["batch"]] += int(info["operationMetrics"].get("numOutputRows", 0))
         return found
 
-    def snapshot_rate(self, left_out: set[int]) -> tuple[float, int]:
-        """Snapshot rows a second, while batches with such rows ran, and snapshot rows in all.
+    def snapshot_rate(self, excluded: set[int]) -> tuple[float, int]:
+        """Snapshot rows per second, while batches with such rows ran, and the total of snapshot rows.
 
         Args:
-            left_out: batches that do not count for the rate.
+            excluded: batches that do not count for the rate.
         """
         rows = self.written().snapshot
-        timed = {b: t for b, t in self.batches.items() if rows[b] and b not in left_out}
+        timed = {b: t for b, t in self.batches.items() if rows[b] and b not in excluded}
         seconds = sum(t.committed - t.planned for t in timed.values())
         return sum(rows[b] for b in timed) / max(seconds, 1e-9), rows.total()
 
@@ -111,7 +111,7 @@ class StreamFiles:
         try:
             planned, committed = offset.stat().st_mtime, commit.stat().st_mtime
         except FileNotFoundError:
-            return  # deleted by Spark, as old ones are
+            return  # an old one, deleted by Spark
         end = Checkpoint(str(self._checkpoint)).end_of(number)
         if end is not None:
             self.batches[number] = BatchTimes(planned, committed, StreamOffset.from_json(end))

@@ -1,13 +1,13 @@
-"""The demo's writers: a process of its own that keeps the shop busy at a steady rate.
+"""The demo's writers: a separate process that keeps the shop busy at a steady rate.
 
     python -m tailrace_dev.demo.writers PRODUCT HOST PORT USER PASSWORD-FILE \
         ORDERS CUSTOMERS PRODUCTS RATE STATS
 
 Single-row and multi-row transactions: inserts, updates, deletes, changes of keys (an order's number, a
-line's number, the case of an e-mail address, which its collation takes for the same key), a rollback now and
-then. What differs by product is in its `Shop`. They stop at SIGTERM, after the transaction under way, or
-when the process that started them is gone.
-What they have done so far stands in the file STATS as JSON: {"transactions": n, "changes": n, "seconds": s}.
+line's number, the case of an e-mail address, which its collation treats as the same key), occasional
+rollbacks. Each product's `Shop` holds its differences. The writers stop after the current transaction at
+SIGTERM, or when the process that started them has ended.
+The file STATS has their totals so far as JSON: {"transactions": n, "changes": n, "seconds": s}.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _STATUS = ("open", "paid", "shipped", "returned")
 
 @dataclass
 class Counts:
-    """What was committed, by all threads."""
+    """Committed transactions and changes, of all threads."""
 
     transactions: int = 0
     changes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, changes: int) -> None:
-        """One transaction more."""
+        """Count one transaction."""
         with self.lock:
             self.transactions += 1
             self.changes += changes
@@ -53,11 +53,11 @@ class Clerk:
     """One connection's work.
 
     Args:
-        execute: runs a statement, gives the number of rows it changed.
-        insert_id: the number that the last INSERT gave.
+        execute: runs a statement; returns the number of changed rows.
+        insert_id: the number that the last INSERT generated.
         sql: the product's expressions.
         draw: random numbers.
-        orders: order numbers that were there at the start: 0..orders-1.
+        orders: order numbers that existed at the start: 0..orders-1.
         customers: the same for customers.
         products: the same for products.
     """
@@ -71,7 +71,7 @@ class Clerk:
     products: int
 
     def transaction(self) -> int:
-        """The statements of one transaction; the rows they changed."""
+        """Run the statements of one transaction; returns the number of changed rows."""
         work, weights = zip(*_WORK, strict=True)
         (chosen,) = self.draw.choices(work, weights)
         return int(chosen(self))
@@ -114,7 +114,7 @@ class Clerk:
         )
 
     def change_lines(self) -> int:
-        """All lines of some orders next to each other."""
+        """All lines of some adjacent orders."""
         first = self._order()
         return self.execute(
             f"UPDATE order_lines SET quantity = quantity + 1, discount = {self.sql.random}"
@@ -123,19 +123,19 @@ class Clerk:
         )
 
     def cancel(self) -> int:
-        """An order goes, with its lines."""
+        """Delete an order with its lines."""
         order = self._order()
         lines = self.execute("DELETE FROM order_lines WHERE order_id = %s", (order,))
         return lines + self.execute("DELETE FROM orders WHERE id = %s", (order,))
 
     def move_order(self) -> int:
-        """An order gets another number, on the other side of the snapshot's cursor."""
+        """Give an order another number, on the other side of the snapshot's cursor."""
         order = self._order()
         lines = self.execute("UPDATE order_lines SET order_id = %s WHERE order_id = %s", (-order, order))
         return lines + self.execute("UPDATE orders SET id = %s WHERE id = %s", (-order, order))
 
     def renumber_lines(self) -> int:
-        """A part of a composite key changes."""
+        """Change a part of a composite key."""
         return self.execute(
             f"UPDATE order_lines SET line = line + 10 WHERE order_id = %s{self.sql.last_first}",
             (self._order(),),
@@ -208,7 +208,7 @@ _WORK: tuple[tuple[Callable[[Clerk], int], float], ...] = (
 
 
 def make_clerk(product: Shop, cursor: Any, draw: random.Random, numbers: tuple[int, int, int]) -> Clerk:
-    """A clerk who works with a cursor; `numbers`: of orders, customers and products."""
+    """A clerk who uses a cursor; `numbers`: of orders, customers and products."""
 
     def execute(statement: str, parameters: tuple[Any, ...] | list[Any]) -> int:
         cursor.execute(statement, parameters)
@@ -226,12 +226,12 @@ def work(
     *,
     rate: float,
 ) -> None:
-    """Run transactions at `rate` a second until `stopping`."""
+    """Run transactions at `rate` per second until `stopping`."""
     due = time.monotonic()
     with closing(connection), closing(connection.cursor()) as cursor:
         clerk = make_clerk(product, cursor, random.Random(), numbers)  # noqa: S311 - a workload, not a secret
         while not stopping.wait(max(0.0, due - time.monotonic())):
-            # A pause of the machine is not made up for by a burst.
+            # no burst after a pause of the machine
             due = max(due + 1 / rate, time.monotonic() - 1)
             try:
                 changes = clerk.transaction()
@@ -251,7 +251,7 @@ def work(
 
 
 def main(arguments: list[str]) -> None:
-    """Work until told to stop."""
+    """Work until a signal to stop."""
     name, host, port, user, password_file, orders, customers, products, rate, stats = arguments
     product = shop(name)
     stopping = threading.Event()
@@ -284,9 +284,9 @@ def main(arguments: list[str]) -> None:
 
 
 def _write_stats(file: Path, counts: Counts, seconds: float) -> None:
-    said = {"transactions": counts.transactions, "changes": counts.changes, "seconds": round(seconds, 3)}
+    stats = {"transactions": counts.transactions, "changes": counts.changes, "seconds": round(seconds, 3)}
     new = file.with_name(file.name + ".new")
-    new.write_text(json.dumps(said), encoding="utf-8")
+    new.write_text(json.dumps(stats), encoding="utf-8")
     new.replace(file)
 
 

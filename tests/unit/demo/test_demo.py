@@ -116,7 +116,7 @@ def test_step_that_fails_does_not_claim_to_be_done() -> None:
     with pytest.raises(KeyError), screen.step("doing it"):
         raise KeyError
     with screen.step("doing it") as step:
-        step.says = "it is done"
+        step.text = "it is done"
     lines = file.getvalue().splitlines()
     assert lines[0].endswith("not finished: doing it")
     assert lines[1].endswith("it is done")
