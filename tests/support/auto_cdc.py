@@ -24,7 +24,7 @@ CATALOG = "org.apache.spark.sql.connector.catalog.SharedTablesInMemoryRowLevelOp
 
 
 def run(spark: SparkSession, example: Path, storage: Path) -> list[dict]:
-    """What `spark-pipelines run` does, in this process; the table's rows."""
+    """Do the same as `spark-pipelines run`, in this process; returns the table's rows."""
     file = example / "spark-pipeline.yml"
     spec = load_pipeline_spec(file)
     graph = create_dataflow_graph(

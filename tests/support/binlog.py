@@ -27,7 +27,7 @@ def options_of(server: Any, **given: str) -> SourceOptions:
 def read_bytes(
     options: SourceOptions, start: MySqlPosition, end: MySqlPosition
 ) -> dict[str, tuple[int, bytes]]:
-    """What `read_log` gives, as offset and bytes by file; checks that blocks follow each other."""
+    """The result of `read_log`, as offset and bytes by file; checks that blocks are contiguous."""
     found: dict[str, tuple[int, bytes]] = {}
     for block in read_log(options, start, end):
         pos, data = found.get(block.file, (block.pos, b""))
@@ -37,7 +37,7 @@ def read_bytes(
 
 
 def file_bytes(server: Any, file: str) -> bytes:
-    """A log file as it lies on the disk."""
+    """The content of a log file on the disk."""
     return (server.data / file).read_bytes()
 
 

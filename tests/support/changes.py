@@ -1,4 +1,4 @@
-"""Change batches made by hand, for tests of what is behind the wire."""
+"""Change batches made by hand, for tests of the code after the wire decoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests need of a server, whichever it is."""
+"""Helpers of tests for servers of any product."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace_dev.servers import MariaDbServer, MySqlServer, PostgresServer
 
 @contextmanager
 def fresh_database(server: MySqlServer | MariaDbServer) -> Iterator[str]:
-    """The name of a fresh, empty database, dropped in the end."""
+    """The name of a new, empty database, dropped at the end."""
     name = f"t_{uuid.uuid4().hex[:12]}"
     server.execute(f"CREATE DATABASE `{name}`")
     yield name
@@ -21,7 +21,7 @@ def fresh_database(server: MySqlServer | MariaDbServer) -> Iterator[str]:
 
 @contextmanager
 def left_as_found(server: MySqlServer | MariaDbServer | PostgresServer) -> Iterator[None]:
-    """Fail if the tests leave databases or users behind: others would fail of it, in some orders only."""
+    """Fail if the tests leave databases or users behind, which would make others fail in some orders only."""
     if isinstance(server, PostgresServer):
         queries = "SELECT datname FROM pg_database", "SELECT rolname FROM pg_roles"
     else:
@@ -39,7 +39,7 @@ def left_as_found(server: MySqlServer | MariaDbServer | PostgresServer) -> Itera
 
 @contextmanager
 def global_variable(server: MySqlServer | MariaDbServer, name: str, value: str) -> Iterator[None]:
-    """Give a global variable another value, written as in SQL, and its own one back."""
+    """Set a global variable, to a value written as in SQL, and restore it at the end."""
     ((before,),) = server.execute(f"SELECT @@global.{name}")
     server.execute(f"SET GLOBAL {name} = {value}")
     try:
@@ -55,7 +55,7 @@ def group_commit_delay(
     """Delay group commits.
 
     Args:
-        server: whose.
+        server: the server.
         delay_us: how long, microseconds.
         sync: MySQL's `sync_binlog`. With 0 replicas see a transaction before the delay and SELECTs after it;
             with 1 the log's status counts it before the delay, and replicas see it after that.

@@ -1,4 +1,4 @@
-"""The engine without Spark: batches planned and read in this process, and what they must add up to."""
+"""The engine without Spark: batches planned and read in this process, and checks of their sum."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def changes_of(batches: list[ChangeBatch]) -> list[tuple[str, Any, Any, str]]:
 
 
 def multiset(batches: list[ChangeBatch]) -> Counter[str]:
-    """What a batch's output is compared by: every change with its origin, in any order."""
+    """A batch's output in comparable form: every change with its origin, in any order."""
     out: Counter[str] = Counter()
     for b in batches:
         images = (b.op.to_pylist(), b.image("before").to_pylist(), b.image("after").to_pylist())
@@ -103,7 +103,7 @@ def multiset(batches: list[ChangeBatch]) -> Counter[str]:
 
 
 def apply(state: State, changes: list[tuple[str, Any, Any, str]], key: tuple[str, ...]) -> None:
-    """Apply log changes to `state`; each must fit what is there."""
+    """Apply log changes to `state`; each must fit the present rows."""
     for op, before, after, _ in changes:
         if op in ("u", "d"):
             found = state.pop(tuple(before[k] for k in key), None)
@@ -115,7 +115,7 @@ def apply(state: State, changes: list[tuple[str, Any, Any, str]], key: tuple[str
 
 
 class Held:
-    """What a sink would hold of one table; fails as soon as a change does not fit."""
+    """A sink's rows of one table; fails as soon as a change does not fit."""
 
     def __init__(self, engine: Engine, key: tuple[str, ...]) -> None:
         self.engine = engine
@@ -124,7 +124,7 @@ class Held:
         self._key = key
 
     def take(self, snapshot: list[ChangeBatch], log: list[ChangeBatch]) -> None:
-        """Hold a batch too."""
+        """Apply a batch."""
         changes = changes_of(log)
         apply(self.state, changes, self._key)
         self.seqs += [seq for *_, seq in changes]

@@ -1,4 +1,4 @@
-"""A busy table of any source, followed batch by batch, and what its batches must add up to."""
+"""A busy table of any source, followed batch by batch, and checks of the sum of its batches."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class BusyTable:
 
     Args:
         server: a dev server.
-        database: where it is made.
-        subject: what it looks like.
-        writers: make the writers, as `workload.Writers`.
+        database: where it is created.
+        subject: its definition.
+        writers: creates the writers, as `workload.Writers`.
     """
 
     #: Whether the log may be read again from a batch on that is committed.
@@ -54,7 +54,7 @@ class BusyTable:
         return now(self.server, self.name, self.subject.key)
 
     def apply(self, state: State, changes: list[Any]) -> None:
-        """Apply log changes to `state`; each must fit what is there."""
+        """Apply log changes to `state`; each must fit the present rows."""
         engine.apply(state, changes, self.subject.key)
 
 
@@ -63,8 +63,8 @@ class PostgresTable(BusyTable):
 
     Args:
         server: a dev server.
-        database: where it is made.
-        subject: what it looks like.
+        database: where it is created.
+        subject: its definition.
         identity: its replica identity.
     """
 
@@ -96,7 +96,7 @@ class PostgresTable(BusyTable):
 
 
 def now(server, table: str, key: tuple[str, ...]) -> State:
-    """What a table of MySQL or MariaDB holds."""
+    """The rows of a table of MySQL or MariaDB."""
     with server.connect() as connection, connection.cursor() as cursor:
         rows = named_rows(cursor, f"SELECT * FROM {table}")
     return {tuple(r[k] for k in key): r for r in rows}
@@ -120,14 +120,14 @@ def wrong_batches(
     Args:
         table: the table.
         chunk_rows: rows of a chunk.
-        min_batches: it is followed for so many at least.
+        min_batches: least number of batches.
         fault: disturbs the server while it is written to.
         session: makes the tasks' sessions.
-        least: as many batches at least must have read rows, and as many changes.
+        least: least number of batches with rows, and with changes.
 
     Returns:
-        The number of batches whose rows were not those at P(n). With a session that is not the source's own
-        it ends at the first that does not fit at all.
+        The number of batches whose rows were not those at P(n). With a session other than the source's own
+        it ends at the first batch that does not fit at all.
     """
     table.fill()
     options = table.options(snapshotChunkRows=chunk_rows)
@@ -146,14 +146,14 @@ def wrong_batches(
 
 
 def follow_to_end(stream: Engine, seen: list[Read]) -> None:
-    """Read batches until the stream holds all that is committed by now."""
+    """Read batches until the stream has everything that is committed now."""
     stream.plan.hold()
     while (batch := stream.next()) is not None:
         seen.append((*batch, *stream.read(*batch)))
 
 
 def _read(stream: Engine, batch: tuple[StreamOffset, StreamOffset]) -> tuple[Any, Any]:
-    """The batch's parts, read again as Spark does when a task was lost."""
+    """The batch's parts, read again, as Spark does after losing a task."""
     while True:
         with suppress(TransientSourceError):
             return stream.read(*batch)
@@ -193,7 +193,7 @@ def _count_wrong(table: BusyTable, seen: list[Read], options: SourceOptions, *, 
 
 
 def _state_at(table: BusyTable, options: SourceOptions, position: Any, end: Any) -> State:
-    """The table at `position`: what it is now, with the log since then undone, last change first."""
+    """The table at `position`: the present rows with the later log undone, last change first."""
     key = table.subject.key
     state = table.now()
     for op, before, after, _ in reversed(whole_log(options, position, end)):

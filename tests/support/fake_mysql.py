@@ -16,7 +16,7 @@ ASKS_FOR_FILE = b"\xfb/etc/passwd"
 
 
 class MySqlLine(Line):
-    """A connection that knows packets."""
+    """A connection that reads and writes packets."""
 
     number = 0
 
@@ -31,14 +31,14 @@ class MySqlLine(Line):
         return self.receive(int.from_bytes(head[:3], "little"))
 
     def log_in(self, plugin: str = "mysql_native_password", version: str = "8.4.0") -> bytes:
-        """Greet, and let the client in; its answer to the greeting."""
+        """Greet and accept the client; returns its answer to the greeting."""
         self.packet(greeting(plugin=plugin, version=version))
         answer = self.next()
         self.packet(OK)
         return answer
 
     def serve(self, answer: Callable[[str], Sequence[bytes] | None]) -> None:
-        """Answer each statement with the packets that `answer` gives, or OK."""
+        """Answer each statement with the packets that `answer` returns, or OK."""
         while True:
             command = self.next()
             if command[:1] == b"\x01":
@@ -81,7 +81,7 @@ def greeting(
 
 
 def switch(plugin: str, salt: bytes = SALT) -> bytes:
-    """A request to change the method of authentication."""
+    """A request to switch the authentication method."""
     return b"\xfe" + plugin.encode() + b"\0" + salt + b"\0"
 
 

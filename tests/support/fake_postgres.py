@@ -11,7 +11,7 @@ TLS_REQUEST = 80877103
 
 
 def message(kind: bytes, body: bytes = b"", length: int | None = None) -> bytes:
-    """A message; `length` instead of the true one."""
+    """A message; `length` replaces the true one."""
     return kind + struct.pack("!i", len(body) + 4 if length is None else length) + body
 
 
@@ -53,10 +53,10 @@ def result(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bytes:
 
 
 class PostgresLine(Line):
-    """A connection that knows messages."""
+    """A connection that reads and writes messages."""
 
     def start(self) -> bytes:
-        """Refuse TLS and take the startup message."""
+        """Refuse TLS and accept the startup message."""
         body = self._startup()
         if body[:4] == struct.pack("!i", TLS_REQUEST):
             self.send(b"N")
@@ -73,7 +73,7 @@ class PostgresLine(Line):
         return head[:1], self.receive(struct.unpack("!i", head[1:])[0] - 4)
 
     def serve(self, answer: Callable[[str], bytes | None]) -> None:
-        """Answer simple queries by what `answer` gives, or nothing done; the extended protocol by no rows."""
+        """Answer simple queries with the result of `answer`, or an empty one; the extended protocol with no rows."""
         while True:
             kind, body = self.next()
             if kind == b"Q":

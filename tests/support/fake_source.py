@@ -1,4 +1,4 @@
-"""A stream of cells from files: a stand-in for the real source in tests of what comes after it.
+"""A stream of cells from files: replaces the real source in tests of later stages.
 
 `<directory>/<n>.pickle` holds the cell rows of batch n; batch n exists once its file does. A file
 `<directory>/fail.pickle` holds an error that the next plan raises, once.

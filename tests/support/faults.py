@@ -1,4 +1,4 @@
-"""What disturbs a server while it is written to: context managers over the server."""
+"""Disturbances of a server during writes: context managers over the server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def repeatedly(act: Callable[[], None], pause_s: float) -> Iterator[None]:
-    """Do something again and again, on a thread of its own."""
+    """Repeat an action on a thread of its own."""
     stopping = threading.Event()
 
     def loop() -> None:
@@ -26,7 +26,7 @@ def repeatedly(act: Callable[[], None], pause_s: float) -> Iterator[None]:
 
 @contextmanager
 def late_standby(server) -> Iterator[None]:
-    """PostgreSQL's commits are in the log and not visible, for up to 0.3 s each: no standby answers."""
+    """PostgreSQL's commits are in the log but not visible, for up to 0.3 s each: no standby answers."""
     late = iter(itertools.cycle(("nobody", "")))
 
     def switch(to: str | None = None) -> None:
@@ -42,7 +42,7 @@ def late_standby(server) -> Iterator[None]:
 
 @contextmanager
 def lost_connections(server) -> Iterator[None]:
-    """All of the stream's connections to a PostgreSQL server are ended, four times."""
+    """End all of the stream's connections to a PostgreSQL server, four times."""
     left = iter(range(4))
 
     def end_all() -> None:

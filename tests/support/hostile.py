@@ -1,4 +1,4 @@
-"""What tests against attacking servers share."""
+"""Helpers of tests against attacking servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.errors import TailraceError
 
 
 def ends_as_ours(run: Callable[[], object]) -> None:
-    """Run what may fail, but with an error of ours only."""
+    """Run an operation that may fail, but only with an error of ours."""
     with contextlib.suppress(TailraceError):
         run()
 

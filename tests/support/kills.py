@@ -42,7 +42,7 @@ def fill_tables(server, database: str) -> None:
 
 @contextmanager
 def writing(server, database: str) -> Iterator[None]:
-    """Write to each of `TABLES`: enough to touch every batch, little enough to leave the machine to Spark."""
+    """Write to each of `TABLES`: enough to affect every batch, little enough to leave the CPU to Spark."""
     first, second = (
         Writers(server, f"{database}.{subject.name}", subject, count=1, keys=2 * ROWS, pause_s=0.05)
         for subject in TABLES
@@ -53,7 +53,7 @@ def writing(server, database: str) -> Iterator[None]:
 
 @contextmanager
 def brought_back(target) -> Iterator[None]:
-    """Start the server `target` again when it has been killed."""
+    """Restart the server `target` when it has been killed."""
     ended = threading.Event()
 
     def start() -> None:
@@ -75,7 +75,7 @@ def brought_back(target) -> Iterator[None]:
 
 
 def run_through(server, database: str, run: PipelineProcess, kills: Iterable[tuple[str, str]]) -> None:
-    """Run while the tables are written to, killed at each failpoint; then to the end."""
+    """Run during writes to the tables, killed at each failpoint; then to the end."""
     for failpoint, victim in kills:
         with writing(server, database):
             run.run(failpoint=failpoint, victim=victim)
@@ -83,9 +83,9 @@ def run_through(server, database: str, run: PipelineProcess, kills: Iterable[tup
 
 
 def run_with_random_kills(server, database: str, run: PipelineProcess, kills: int) -> None:
-    """Run while the tables are written to, killed so many times; then to the end.
+    """Run during writes to the tables, killed so many times; then to the end.
 
-    Each fifth kill may hit the start, the others hit what comes after the first batch.
+    Each fifth kill may hit the start; the others come after the first batch.
     """
     draw = random.Random(kills)
     for number in range(kills):

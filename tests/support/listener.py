@@ -1,4 +1,4 @@
-"""A socket server on the loopback whose connections run a script: what an attacking server is made of."""
+"""A socket server on the loopback interface whose connections run a script: the base of attacking servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Line:
     """One connection, at the server's side.
 
     Attributes:
-        heard: all that came from the client.
+        heard: all bytes from the client.
     """
 
     def __init__(self, sock: socket.socket, stopping: threading.Event) -> None:
@@ -28,7 +28,7 @@ class Line:
         self.sock.sendall(data)
 
     def receive(self, size: int) -> bytes:
-        """Exactly so many bytes; ConnectionError when the client is gone."""
+        """Exactly so many bytes; ConnectionError when the client has disconnected."""
         data = bytearray()
         while len(data) < size:
             piece = self.sock.recv(size - len(data))
@@ -39,17 +39,17 @@ class Line:
         return bytes(data)
 
     def listen(self) -> None:
-        """Take what the client sends until it goes."""
+        """Read until the client disconnects."""
         while piece := self.sock.recv(65536):
             self.heard += piece
 
     def flood(self, piece: bytes) -> None:
-        """Send the same again and again until the client goes."""
+        """Send the same bytes repeatedly until the client disconnects."""
         while not self.stopping.is_set():
             self.send(piece)
 
     def trickle(self, data: bytes, pause_s: float = 0.05) -> None:
-        """Send a byte at a time, and the last one for ever, until the client goes."""
+        """Send one byte at a time, and repeat the last one, until the client disconnects."""
         at = 0
         while not self.stopping.wait(pause_s):
             self.send(data[at : at + 1])
@@ -76,7 +76,7 @@ class Listener:
 
     @property
     def heard(self) -> bytes:
-        """All that came over all connections."""
+        """All bytes from all connections."""
         return b"".join(bytes(line.heard) for line in self.lines)
 
     def __enter__(self) -> Self:

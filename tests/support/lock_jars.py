@@ -1,4 +1,4 @@
-"""`make lock`: download what is pinned by `tailrace.pinned` into an empty cache, and write its list anew."""
+"""`make lock`: download all pinned files (`tailrace.pinned`) into an empty cache, and rewrite their list."""
 
 from __future__ import annotations
 

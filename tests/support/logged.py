@@ -1,4 +1,4 @@
-"""What the log holds, decoded: for tests against a real server."""
+"""The decoded log, for tests against a real server."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def changes_between(
 def captured(
     mysql: MySqlServer, database: str, zero_dates: Callable[[str], str | None] = lambda _: None
 ) -> dict[str, TableSchema]:
-    """The shapes of the database's tables by their names, from the catalog."""
+    """The schemas of the database's tables by name, from the catalog."""
     with closing(mysql.connect()) as connection:
         found = tables(connection, lambda name: name.startswith(f"{database}."), zero_dates)
     return {t.schema.id.table: t.schema for t in found}
 
 
 def selected(mysql: MySqlServer, schema: TableSchema, order: str) -> pa.StructArray:
-    """The table's rows as a snapshot reads them."""
+    """The table's rows, as a snapshot reads them."""
     columns = ", ".join(f"`{c.name}`" for c in schema.columns)
     sql = f"SELECT {columns} FROM `{schema.id.database}`.`{schema.id.table}` ORDER BY `{order}`"
     options = options_for(mysql, schema.id.database)

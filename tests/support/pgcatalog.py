@@ -1,4 +1,4 @@
-"""Types and shapes of a PostgreSQL database, asked for over `pgwire`."""
+"""Types and schemas of a PostgreSQL database, queried over `pgwire`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def types_of(wire: Wire, tables: Sequence[str]) -> list[PostgresType]:
 
 
 def shape_of(wire: Wire, table: str, types: PostgresTypes | None = None) -> TableSchema:
-    """The shape of a table of the schema `public`, as the catalog has it."""
+    """The schema of a table in `public`, from the catalog."""
     known = types or PostgresTypes(types_of(wire, [table]))
     columns, key = [], []
     for name, oid, modifier, nullable, in_key in wire.rows(_COLUMNS.format(table)):

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that hands out the protocol's bytes as they are, to test what decodes them."""
+"""A connection to PostgreSQL that returns the protocol's bytes unchanged, for tests of the decoders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Wire:
         port: its port.
         password: of `postgres`.
         database: database.
-        replication: whether it is a session of a walsender.
+        replication: whether it is a replication connection.
         settings: settings over SESSION_SETTINGS.
     """
 
@@ -71,7 +71,7 @@ class Wire:
         return out
 
     def copy(self, sql: str) -> bytes:
-        """What follows the answer to a COPY ... TO STDOUT, up to its end, messages and all."""
+        """The messages after the answer to a COPY ... TO STDOUT, up to its end."""
         self._send(b"Q", sql.encode() + b"\0")
         messages = self._until(b"Z")
         return b"".join(
@@ -120,7 +120,7 @@ class Wire:
         client.set_server_final(self._until(b"R")[0][1][4:].decode())
 
     def _status(self) -> None:
-        """Ask for a keepalive, confirming nothing."""
+        """Request a keepalive, confirming nothing."""
         body = b"r" + struct.pack(">QQQQB", 0, 0, 0, 0, 1)
         self._send(b"d", body)
 

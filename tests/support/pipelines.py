@@ -1,4 +1,4 @@
-"""`tailrace run` as a process of its own: started, killed at a failpoint, started again."""
+"""`tailrace run` as a separate process: started, killed at a failpoint, restarted."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class PipelineProcess:
     """A pipeline file in `directory` and the runs of it.
 
     Args:
-        directory: where file, checkpoint and targets go.
-        server: the dev server that is captured.
+        directory: for the file, checkpoint and targets.
+        server: the captured dev server.
         tables: patterns of the tables.
         mode: `upsert` or `changelog`, of Delta tables.
         sink: another sink instead.
@@ -79,17 +79,17 @@ class PipelineProcess:
         self._env = {
             k: v for k, v in os.environ.items() if k not in ("PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE")
         }
-        # these JVMs live for seconds: what the second compiler would win is never won back
+        # these JVMs live for seconds: the second compiler would cost more than it saves
         self._env |= {"TEST_PASSWORD": server.password, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
         self._env |= env or {}
 
     def run_for(self, seconds: float) -> None:
-        """Run for so long, then kill everything at once, unless it has ended."""
+        """Run for some time, then kill everything at once, unless it has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.run(timeout_s=seconds)
 
     def work_for(self, seconds: float) -> None:
-        """Run for so long after its first report on a batch, then kill everything, unless it has ended."""
+        """Run for some time after its first report on a batch, then kill everything, unless it has ended."""
 
         def kill_in_time() -> None:
             wait_until(lambda: self.reports() > before or ended.is_set(), FIRST_REPORT_S)
@@ -111,7 +111,7 @@ class PipelineProcess:
         return text.count(" · batch ") + text.count(" · complete up to ")
 
     def run(self, *, failpoint: str | None = None, victim: str = "self", timeout_s: float = 240) -> int:
-        """Run until it ends by itself; the exit code (negative: the signal that ended it)."""
+        """Run until it ends by itself; returns the exit code (negative: the signal that ended it)."""
         env = dict(self._env)
         if failpoint is not None:
             self._kills += 1
@@ -129,7 +129,7 @@ class PipelineProcess:
             try:
                 code = process.wait(timeout_s)
             finally:
-                with contextlib.suppress(ProcessLookupError):  # what a killed driver leaves behind
+                with contextlib.suppress(ProcessLookupError):  # the children of a killed driver
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if failpoint is not None:
@@ -138,17 +138,17 @@ class PipelineProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process of the run under way, None before the first."""
+        """The process id of the current run, None before the first."""
         return None if self._running is None else self._running.pid
 
     def kill(self) -> None:
-        """Kill the run under way; called from another thread than `run`."""
+        """Kill the current run; called from another thread than `run`."""
         assert self._running is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._running.pid, signal.SIGKILL)
 
     def output(self) -> str:
-        """The last of what the runs have printed."""
+        """The end of the runs' output."""
         return self._log.read_text(errors="replace")[-4000:] if self._log.exists() else ""
 
 

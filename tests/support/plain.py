@@ -1,4 +1,4 @@
-"""Arrow values as plain Python ones that hold everything: moments beyond Python's years are numbers."""
+"""Arrow values as plain Python values without loss: moments beyond Python's years are numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def plain(array: pa.Array) -> list[Any]:
-    """The values; dates, timestamps and durations as numbers in their units, what has a fraction as text."""
+    """The values; dates, timestamps and durations as numbers in their units, fractional numbers as text."""
     type_ = array.type
     if pa.types.is_struct(type_):
         columns = {f.name: plain(array.field(i)) for i, f in enumerate(type_)}

@@ -1,4 +1,4 @@
-"""PostgreSQL tables under load, and what they hold at a position."""
+"""PostgreSQL tables under load, and their rows at a position."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fill(server, database: str, subject: Subject, rows: int, *, identity: str = 
 
 
 def now(server, database: str, subject: Subject) -> State:
-    """What the table holds."""
+    """The table's rows."""
     with closing(server.connect(database=database)) as connection, closing(connection.cursor()) as cursor:
         id_ = "id::text, v, pad" if subject.name == "numerics" else "*"
         rows = named_rows(cursor, f"SELECT {id_} FROM {subject.name}")
@@ -63,7 +63,7 @@ def now(server, database: str, subject: Subject) -> State:
 
 
 def apply_partly(state: State, changes: list[tuple[str, Any, Any, str]], key: tuple[str, ...]) -> None:
-    """Apply log changes; each must fit what is there, as far as the log says what was there."""
+    """Apply log changes; each must fit the present rows, as far as the log contains old values."""
     for op, before, after, _ in changes:
         if op == "d" or (op == "u" and before is not None):
             found = state.pop(tuple(before[k] for k in key), None)

@@ -1,4 +1,4 @@
-"""Arrow values and what a MySQL server prints, brought to the same form."""
+"""Arrow values and a MySQL server's output in the same form."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _fraction(us: str, digits: int) -> str:
 
 
 def as_comparable(text: Any, t: ColumnType) -> Any:
-    """What the server printed, brought to what `as_printed` can give."""
+    """The server's output in the form of `as_printed`."""
     kind = t.kind
     if text is None:
         return None

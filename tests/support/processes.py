@@ -1,4 +1,4 @@
-"""What the system tells of running processes: their children, command lines, sockets."""
+"""The system's information about running processes: children, command lines, sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LISTENS = "0A"
 
 
 def with_children(pid: int) -> list[int]:
-    """The process and all that come of it."""
+    """The process and all its descendants."""
     parents: dict[int, list[int]] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -25,14 +25,14 @@ def with_children(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> str:
-    """What anybody may read of how it was started."""
+    """The public information about how it was started."""
     with suppress(OSError):
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
 
 
 def listening(pids: list[int]) -> set[tuple[str, int]]:
-    """Addresses and ports that TCP sockets of the processes listen on."""
+    """Addresses and ports of the processes' listening TCP sockets."""
     inodes = set()
     for pid in pids:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A replica that answers late: with lossless semi-synchronous replication, commits in the log wait for it."""
+"""A replica that answers late: with lossless semi-synchronous replication, logged commits wait for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAGIC = 0xEF
 class SlowReplica:
     """Acknowledges each transaction of a MariaDB server `delay_s` after it was sent.
 
-    Until then the transaction is in the log, dumped to everybody, and no SELECT sees it.
+    Until then the transaction is in the log, sent to all replicas, and invisible to SELECTs.
     """
 
     def __init__(self, server, delay_s: float) -> None:

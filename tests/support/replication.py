@@ -1,4 +1,4 @@
-"""Primaries and replicas of MySQL and MariaDB, what differs between the two; and standbys of PostgreSQL."""
+"""Primaries and replicas of MySQL and MariaDB, with their differences; and standbys of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def primary_of(product: str) -> Iterator[Any]:
 
 @contextmanager
 def replica_of(primary, server_id: int = 102, **options: str) -> Iterator[Any]:
-    """A replica whose log has other file names and other offsets."""
+    """A replica whose log has different file names and offsets."""
     mariadb = primary.product == "mariadb"
     named = {"server_id": str(server_id), "log_bin": f"other{server_id}", **options}
     if mariadb:
@@ -48,7 +48,7 @@ def replica_of(primary, server_id: int = 102, **options: str) -> Iterator[Any]:
 
 
 def catch_up(replica, primary) -> None:
-    """Wait until the replica has all that the primary has now."""
+    """Wait until the replica has everything that the primary has now."""
     if primary.product == "mariadb":
         ((executed,),) = primary.execute("SELECT @@global.gtid_binlog_pos")
         replica.execute(f"DO MASTER_GTID_WAIT('{executed}', 60)")
@@ -58,7 +58,7 @@ def catch_up(replica, primary) -> None:
 
 
 def apply_late(replica, delay_s: int) -> None:
-    """Let a replica whose applier stands still apply each transaction so late."""
+    """Delay each transaction of a replica, whose applier is stopped."""
     if replica.product == "mariadb":
         replica.execute(f"CHANGE MASTER TO MASTER_DELAY = {delay_s}", "START SLAVE")
     else:
@@ -66,7 +66,7 @@ def apply_late(replica, delay_s: int) -> None:
 
 
 def stop_applying(replica) -> None:
-    """Let the replica fall behind."""
+    """Make the replica fall behind."""
     if replica.product == "mariadb":
         replica.execute("STOP SLAVE")
     else:
@@ -74,13 +74,13 @@ def stop_applying(replica) -> None:
 
 
 def make_writable(replica) -> None:
-    """Let clients write to the replica."""
+    """Allow clients to write to the replica."""
     if replica.product == "mysql":
         replica.execute("SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF")
 
 
 def promote(replica) -> None:
-    """Make a primary of it."""
+    """Promote it to primary."""
     if replica.product == "mariadb":
         replica.execute("STOP SLAVE", "RESET SLAVE ALL")
     else:
@@ -101,7 +101,7 @@ def postgres_of(version: str) -> Iterator[Any]:
 
 @contextmanager
 def standby_of(primary, name: str = "standby", *, copies_slots: bool = True, **options: str) -> Iterator[Any]:
-    """A standby that follows by the slot `name`, and copies slots that survive a failover."""
+    """A standby that uses the slot `name` and copies failover slots."""
     quick = {"wal_retrieve_retry_interval": "100ms", **options}
     if copies_slots and int(primary.version.split(".")[0]) >= 17:
         quick["sync_replication_slots"] = "on"
@@ -110,7 +110,7 @@ def standby_of(primary, name: str = "standby", *, copies_slots: bool = True, **o
 
 
 def alter_system(server, **settings: str) -> None:
-    """Change settings of a running server, and wait until it has them."""
+    """Change settings of a running server, and wait until they take effect."""
     server.execute(*(f"ALTER SYSTEM SET {name} = '{value}'" for name, value in settings.items()))
     server.execute("SELECT pg_reload_conf()")
     for name, value in settings.items():
@@ -118,13 +118,13 @@ def alter_system(server, **settings: str) -> None:
 
 
 def cut_off(standby) -> None:
-    """Let it receive no more."""
+    """Stop its receiver."""
     alter_system(standby, primary_conninfo="")
     standby.wait_until("SELECT count(*) FROM pg_stat_wal_receiver", lambda receivers: not receivers)
 
 
 def has_slot(standby, slot: str) -> bool:
-    """Whether it has copied the primary's slot so far that the copy outlives a failover."""
+    """Whether its copy of the primary's slot would survive a failover."""
     query = (
         f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}' AND synced AND NOT temporary"
     )
@@ -132,6 +132,6 @@ def has_slot(standby, slot: str) -> bool:
 
 
 def promote_standby(standby) -> None:
-    """Make a primary of it."""
+    """Promote it to primary."""
     standby.execute("SELECT pg_promote()")
     standby.wait_until("SELECT pg_is_in_recovery()", lambda still: not still)

@@ -1,4 +1,4 @@
-"""One address before several servers: what a virtual IP or a proxy is in a failover."""
+"""One address in front of several servers, like a virtual IP or a proxy in a failover."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 
 class Switch:
-    """Forwards connections to the server it points to; pointing elsewhere breaks those there are."""
+    """Forwards connections to the server it points to; pointing elsewhere breaks existing ones."""
 
     host = "127.0.0.1"
 
@@ -30,7 +30,7 @@ class Switch:
         self.break_off()
 
     def point(self, server) -> None:
-        """Lead new connections to `server`, and end the others."""
+        """Forward new connections to `server`, and end the others."""
         self._server = server
         self.break_off()
 

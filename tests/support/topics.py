@@ -1,4 +1,4 @@
-"""What stands in Kafka's topics, as consumers see it."""
+"""The messages of Kafka's topics, as consumers see them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Message:
 def messages(
     broker: KafkaServer, *topics: str, isolation: str = "read_committed", timeout_s: float = 60
 ) -> list[Message]:
-    """Every message of some topics up to the ends they have now, each partition in its order."""
+    """Every message of some topics up to their present ends, each partition in its order."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

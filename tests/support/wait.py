@@ -15,9 +15,9 @@ def wait_until(
     """The first true value that `condition` returns.
 
     Args:
-        condition: what is polled, a hundred times a second.
-        timeout_s: how long, seconds.
-        what: what did not come true, for the failure; a function is called then.
+        condition: polled a hundred times a second.
+        timeout_s: time limit, in seconds.
+        what: describes the condition, for the failure; a function is called then.
 
     Raises:
         AssertionError: it returned no true value in time.

@@ -1,4 +1,4 @@
-"""The wheel as users get it, in environments that hold nothing else."""
+"""The wheel as users get it, in environments without anything else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Environment:
 
     @classmethod
     def make(cls, path: Path, wheel: Path, *extras: str) -> Environment:
-        """A new one with the wheel and what it needs, in the versions of `requirements.lock`."""
+        """A new environment with the wheel and its dependencies, in the versions of `requirements.lock`."""
         python = str(path / "bin" / "python")
         requirements = path.with_suffix(".txt")
         requirements.write_text(locked(extras))
@@ -54,7 +54,7 @@ class Environment:
         uv("pip", "check", "--python", str(self.python))
 
     def run(self, *command: str | Path, **options) -> subprocess.CompletedProcess[str]:
-        """Run a command as in a new terminal: none of our variables but those of `env`."""
+        """Run a command as in a new terminal: without our environment variables, except those of `env`."""
         env: Mapping[str, str] = options.pop("env", {})
         process = subprocess.Popen(
             list(map(str, command)),
@@ -74,7 +74,7 @@ class Environment:
 
 
 def build(directory: Path, project: Path = ROOT) -> tuple[Path, Path]:
-    """The source distribution of a project of this repository, and the wheel that is built of it."""
+    """The source distribution of a project of this repository, and the wheel built from it."""
     uv("build", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(directory), str(project))
     (sdist,) = directory.glob("*.tar.gz")
     (wheel,) = directory.glob("*.whl")
@@ -82,14 +82,14 @@ def build(directory: Path, project: Path = ROOT) -> tuple[Path, Path]:
 
 
 def locked(extras: Sequence[str]) -> str:
-    """What of `requirements.lock` an installation needs."""
+    """The part of `requirements.lock` that an installation needs."""
     needed = _needed(extras)
     blocks = re.split(r"^(?=[a-z0-9])", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
     return "".join(block for block in blocks if block.partition("==")[0] in needed)
 
 
 def uv(*arguments: str) -> str:
-    """Run uv; what it printed."""
+    """Run uv; returns its output."""
     program = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert program is not None
     done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
@@ -98,7 +98,7 @@ def uv(*arguments: str) -> str:
 
 
 def _needed(extras: Sequence[str]) -> set[str]:
-    """The names of all that an installation brings, as found here, where everything is installed."""
+    """The names of all distributions of an installation, found in this environment, which has all of them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: set[tuple[str, str]] = set()
     todo = [*project["dependencies"]]

@@ -17,7 +17,7 @@ class Subject:
     """A kind of table to test with.
 
     Args:
-        name: names it in test ids.
+        name: for test ids.
         columns: the columns' definitions with the key.
         key: names of the key columns.
         values: the i-th key, in the key's order of columns.
@@ -29,7 +29,7 @@ class Subject:
     values: Callable[[int], tuple[object, ...]]
 
     def on(self, server) -> Subject:
-        """The same with a collation that the server has."""
+        """The same with a collation that the server supports."""
         if server.product != "mariadb":
             return self
         return replace(self, columns=self.columns.replace("utf8mb4_0900_ai_ci", "utf8mb4_uca1400_ai_ci"))
@@ -58,11 +58,11 @@ class Writers:
 
     Args:
         server: a dev server.
-        table: the table as statements name it, made with `subject.columns`.
-        subject: what the table looks like.
+        table: the table's name in statements, created with `subject.columns`.
+        subject: the table's definition.
         count: threads.
         keys: keys are drawn from 0..keys-1.
-        pause_s: rest of each thread after a transaction, seconds.
+        pause_s: pause of each thread after a transaction, in seconds.
     """
 
     #: What the database's driver raises, and what random writers run into by design: duplicate key,
@@ -124,7 +124,7 @@ class Writers:
         return self._server.connect(autocommit=False)
 
     def _code(self, error: Exception) -> object:
-        """What `expected` lists of an error."""
+        """The element of `expected` that fits an error."""
         return error.args[0]
 
     def _run(self, seed: int) -> None:

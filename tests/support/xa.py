@@ -1,4 +1,4 @@
-"""Writers whose transactions are XA ones more often than not, and what they leave behind."""
+"""Writers whose transactions are mostly XA transactions, and what remains of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _EXPECTED = {1062, 1205, 1213, 1397, 1398, 1399, 1400, 1401, 1402, 1613, 1614}
 class XaWriters(Writers):
     """Threads that prepare, commit and roll back, mixed with ordinary and one-phase transactions.
 
-    Some of what is prepared is ended by another connection much later, some of it never by the threads:
-    `end_all` does.
+    Some prepared transactions are ended by another connection much later, others only by `end_all`.
     """
 
     #: Errors of a connection after which another one is tried.
@@ -49,7 +48,7 @@ class XaWriters(Writers):
             self.errors.append(error)
 
     def _connection(self, draw: random.Random) -> None:
-        """Transactions up to one that stays prepared: with it the connection is given up."""
+        """Transactions up to one that stays prepared, with which the connection is abandoned."""
         with self._server.connect(autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
             while not self._stopping.wait(self._pause_s):
@@ -72,11 +71,11 @@ class XaWriters(Writers):
                         return
 
     def _turn(self) -> AbstractContextManager[object]:
-        """Held while a transaction is written."""
+        """Held while writing a transaction."""
         return nullcontext()
 
     def _xa(self, cursor, draw: random.Random, xid: str) -> bool:
-        """An XA transaction; whether it was left prepared."""
+        """Run an XA transaction; returns whether it was left prepared."""
         cursor.execute(f"XA START {xid}")
         self._change(cursor, draw)
         cursor.execute(f"XA END {xid}")
@@ -109,13 +108,13 @@ class XaWriters(Writers):
 
 
 class KillingXaWriters(XaWriters):
-    """The same over a server that is killed and started again in the midst of it, twice.
+    """The same over a server that is killed and restarted twice during the writes.
 
-    It is killed while no transaction is being written, and after a flush of the engine's log. What prepares
-    and ends XA transactions reaches the binary log before that, clients are answered before it too, and a
-    crash in between is not made up for from the binary log as it is for others: MariaDB comes back with
-    transactions prepared that its log has committed (in one phase too) or rolled back, MySQL 9.7 without
-    the last ones prepared and committed. Then the table is not what the log says.
+    It is killed while no transaction is being written, and after a flush of the engine's log. Events that
+    prepare and end XA transactions reach the binary log before that flush, clients are answered before it too,
+    and after a crash in between, the server does not recover them from the binary log as it does others:
+    MariaDB comes back with transactions prepared that its log has committed (also in one phase) or rolled
+    back, MySQL 9.7 without the last ones prepared and committed. Then the table differs from the log.
     """
 
     #: 1053: shutdown, 2003: no connection, 2006 and 2013: lost.
@@ -171,7 +170,7 @@ def prepare(server, xid: str, *statements: str, first: tuple[str, ...] = ()) -> 
 
 
 def end(server, step: str, *xids: str) -> None:
-    """XA COMMIT or XA ROLLBACK of prepared transactions, as soon as their connections are gone."""
+    """XA COMMIT or XA ROLLBACK of prepared transactions, as soon as their connections have ended."""
     for xid in xids:
         wait_until(lambda xid=xid: _ended(server, step, xid), 20, f"XA {step} {xid}")
 
@@ -188,7 +187,7 @@ def _ended(server, step: str, xid: str) -> bool:
 
 
 def end_all(server) -> None:
-    """Commit all that is prepared: the locks would outlive the test."""
+    """Commit all prepared transactions: their locks would outlive the test."""
     sql = "XA RECOVER FORMAT='SQL'" if server.product == "mariadb" else "XA RECOVER CONVERT XID"
     for format_id, gtrid, _, data in server.execute(sql):
         if server.product == "mariadb":

@@ -1,4 +1,4 @@
-"""Protobuf messages read by Google's library, with nothing but the schema's text."""
+"""Protobuf messages read by Google's library, from the schema's text only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def message_class(text: str) -> Any:
 
 
 def as_dict(message: Any) -> dict[str, Any]:
-    """A message's fields; None where an optional one is not set, lists as they are."""
+    """A message's fields; None for an optional one that is not set, lists unchanged."""
     made = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

@@ -1,7 +1,6 @@
 """The sinks of the contract suite: one row each.
 
-A row is a function that is given pytest's `request` (for `tmp_path`, `spark`, servers) and returns a
-SinkCase.
+A row is a function that takes pytest's `request` (for `tmp_path`, `spark`, servers) and returns a SinkCase.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the contract suite must know of a sink."""
+"""The contract suite's knowledge of a sink."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class SinkCase:
     """One sink over one empty target.
 
     Args:
-        open: a new sink over that target, as a new process would have it.
+        open: opens a new sink over that target, as a new process would.
         rows: of a sink that holds rows: the rows of the target of that name, in any order.
         changes: of any other sink: the changes in the target of that name, in the order in which a reader of
-            the target takes them (for `Order.BY_SEQ` by seq, else as they come).
-        takes_parts: of a sink that holds rows: whether updates leave columns as they are that the log has
-            left out of them; else it refuses such updates.
+            the target sees them (for `Order.BY_SEQ` by seq, else in their order).
+        takes_parts: of a sink that holds rows: whether updates leave columns unchanged that the log omits;
+            else it refuses such updates.
     """
 
     open: Callable[[Router], Sink]

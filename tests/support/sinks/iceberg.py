@@ -41,13 +41,13 @@ def changelog(request: Any) -> SinkCase:
 
 
 def table_rows(path: Any, name: str) -> pa.Table:
-    """The rows of a table in the catalog that the sink makes by itself."""
+    """The rows of a table in the sink's default catalog."""
     with _table(path, name) as table:
         return table.scan().to_arrow()
 
 
 def data_files(path: Any, name: str) -> set[str]:
-    """The names of the data files that its snapshots have, old ones too."""
+    """The names of the data files of its snapshots, old ones included."""
     with _table(path, name) as table:
         entries = (
             entry

@@ -20,7 +20,7 @@ class Target:
     Args:
         server: the dev server.
         settings: of a sink that writes there.
-        notes: the database or schema of what Tailrace notes.
+        notes: the database or schema of Tailrace's own tables.
     """
 
     server: Any
@@ -44,7 +44,7 @@ class Target:
                 cursor.execute(statement)
 
     def staged(self) -> list[str]:
-        """Tables that rows wait in."""
+        """Tables with staged rows."""
         with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
             cursor.execute(
                 "SELECT table_name FROM information_schema.tables"
@@ -60,7 +60,7 @@ class Target:
 
 
 def replica_target(request: Any, product: str, transaction: ReplicaTransaction) -> Target:
-    """An empty target on a product's shared server, taken away with the test that asks for it."""
+    """An empty target on a product's shared server, removed at the end of the test."""
     server = request.getfixturevalue(product)
     if server.scheme == "postgresql":
         gone = "DROP SCHEMA IF EXISTS public CASCADE", "DROP SCHEMA IF EXISTS shop CASCADE"
