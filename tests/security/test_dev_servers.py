@@ -1,4 +1,4 @@
-"""Development servers: who runs them, who can sign in to them, who can see their passwords."""
+"""Development servers: the user that runs them, access to them and to their passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tailrace drop`, and a stream that begins, leave alone what no stream made."""
+"""`tailrace drop`, and a new stream, do not touch objects that no stream created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read what is written: our notes their owner alone, the lake whom the umask allows."""
+"""Access to written files: our own only for their owner, the lake as the umask allows."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def refused(script: Callable[[MySqlLine], Any], kind: type[Exception] = SourceEr
 
 
 def asks_at(statement: str) -> Callable[[MySqlLine], Any]:
-    """A server that asks for a file when it is sent a statement that holds `statement`."""
+    """A server that requests a file when it receives a statement that contains `statement`."""
 
     def script(line: MySqlLine) -> None:
         line.log_in()
@@ -173,7 +173,7 @@ def key() -> bytes:
 
 
 def switching(plugin: str, *more: bytes) -> Callable[[MySqlLine], Any]:
-    """A server that wants another method, then says more, whatever the client says."""
+    """A server that switches to another method, then sends more, whatever the client answers."""
 
     def script(line: MySqlLine) -> None:
         line.packet(fake.greeting())
@@ -353,7 +353,7 @@ def test_bytes_before_tls_do_not_count_as_sent_over_it() -> None:
 
 
 def test_connection_made_anew_without_tls_is_not_taken_for_encrypted(mysql_over_tls: Any) -> None:
-    """A middleman who lets the first log-in pass and strips TLS of the second gets no password."""
+    """A man in the middle who forwards the first log-in and strips TLS from the second gets no password."""
     connection = mysql_over_tls(PASSWORD)
     assert connection.is_encrypted
     with fake_mysql(switching("mysql_clear_password")) as server:
@@ -455,7 +455,7 @@ def test_log_in_takes_little_memory(script: Callable[[MySqlLine], Any]) -> None:
 
 
 def answering(attack: Callable[[MySqlLine], Any]) -> Callable[[MySqlLine], Any]:
-    """A server that lets the client in, sets up its session and attacks at the first question."""
+    """A server that accepts the client, sets up its session and attacks at the first query."""
 
     def script(line: MySqlLine) -> None:
         line.log_in()
@@ -589,7 +589,7 @@ def test_what_is_no_mysql_is_said_to_be_none(banner: bytes) -> None:
 
 
 def test_nonsense_of_a_server_is_never_a_bare_error() -> None:
-    """What the server says is well-formed, and not what was asked for."""
+    """The server's answers are well-formed, but not those that were requested."""
     answers = [
         fake.rows_of(["x"], [["y"]]),
         fake.rows_of(["Variable_name", "Value"], [[None, None]]),
@@ -645,7 +645,7 @@ def mutated(r: random.Random, packets: list[bytes]) -> list[bytes]:
 
 
 def test_broken_packets_end_in_errors_of_ours() -> None:
-    """Cases by number: what fails is tried again by its number."""
+    """Cases by number: the number reproduces a failure."""
     case = 0
 
     def script(line: MySqlLine) -> None:
@@ -742,7 +742,7 @@ def test_hostile_target_is_an_error_of_a_sink() -> None:
 
 
 def test_broken_log_ends_in_errors_of_ours() -> None:
-    """Cases by number: what fails is tried again by its number."""
+    """Cases by number: the number reproduces a failure."""
     case = 0
 
     def script(line: MySqlLine) -> None:
@@ -764,7 +764,7 @@ def test_broken_log_ends_in_errors_of_ours() -> None:
 
 
 def test_broken_rows_end_in_errors_of_ours() -> None:
-    """Cases by number: what fails is tried again by its number."""
+    """Cases by number: the number reproduces a failure."""
     case = 0
 
     def script(line: MySqlLine) -> None:

@@ -82,9 +82,9 @@ class Attacked:
     Args:
         server: the server.
         schema: the database (MySQL) or schema (PostgreSQL) with the tables.
-        quote: what names are quoted with.
+        quote: the quote character of names.
         source: the pipeline's `source`.
-        database: what statements are run in.
+        database: the database of statements.
         tables: the tables and their columns.
     """
 
@@ -141,7 +141,7 @@ class Attacked:
 
 @pytest.fixture
 def secret(spark: SparkSession) -> SparkSession:
-    """A session as a notebook has it: variables in statements are replaced."""
+    """A session as in a notebook: variables in statements are replaced."""
     spark._jvm.java.lang.System.setProperty("tailrace.test.secret", SECRET)
     session = spark.newSession()
     session.conf.set("spark.sql.variable.substitute", "true")
@@ -231,7 +231,7 @@ class Run:
 
 
 def collapsed(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """What a change log comes to."""
+    """The rows that a change log results in."""
     held = {row[KEY]: row for row in sorted(rows, key=lambda row: row["_seq"])}
     return {
         key: {name: value for name, value in row.items() if name not in SYSTEM}

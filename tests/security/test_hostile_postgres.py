@@ -56,7 +56,7 @@ def refused(script: Callable[[PostgresLine], Any], kind: type[Exception] = Sourc
 
 
 def asking(*messages: bytes) -> Callable[[PostgresLine], None]:
-    """A server that sends messages after the startup message, whatever comes in answer."""
+    """A server that sends messages after the startup message, whatever the client answers."""
 
     def script(line: PostgresLine) -> None:
         line.start()
@@ -223,7 +223,7 @@ def test_log_in_has_one_deadline(script: Callable[[PostgresLine], Any]) -> None:
 
 
 def answering(attack: Callable[[PostgresLine], Any]) -> Callable[[PostgresLine], None]:
-    """A server that lets the client in and attacks at the first question."""
+    """A server that accepts the client and attacks at the first query."""
 
     def script(line: PostgresLine) -> None:
         line.start()
@@ -405,7 +405,7 @@ VALID = [
 
 
 def mutated(r: random.Random) -> bytes:
-    """Messages in order, or in none, with a few bytes changed."""
+    """Messages in order, or out of order, with a few bytes changed."""
     out = bytearray(fake.WELCOME if r.random() < 0.5 else b"")
     out += fake.result(["a", "b"], [["1", None], ["x" * 300, "2"]]) if r.random() < 0.5 else b""
     for _ in range(r.randint(0, 5)):
@@ -418,7 +418,7 @@ def mutated(r: random.Random) -> bytes:
 
 
 def test_broken_messages_end_in_errors_of_ours() -> None:
-    """Cases by number: what fails is tried again by its number."""
+    """Cases by number: the number reproduces a failure."""
     case = 0
 
     def script(line: PostgresLine) -> None:

@@ -1,4 +1,4 @@
-"""Tailrace on machines that lack something: a package, Java, a place to write to."""
+"""Tailrace on machines without a package, Java, or a writable directory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files 
 
 
 def _python(code: str, **variables: str) -> subprocess.Popen[str]:
-    """A Python process of its own that runs `code`."""
+    """A separate Python process that runs `code`."""
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(_SOURCES), **variables},

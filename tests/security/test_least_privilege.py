@@ -18,7 +18,7 @@ from tailrace.sources import registry
 from tailrace.sources.preflight import errors, render
 from tailrace.verify.run import verify
 
-#: What a user of each product needs, as the documents say; {source} and {target} are databases.
+#: The documented privileges of a user of each product; {source} and {target} are databases.
 CAPTURES = {
     "mysql": (
         "CREATE USER {user} IDENTIFIED BY 'secret'",
@@ -93,7 +93,7 @@ class Pair:
         return f"r_{self.source[2:]}"
 
     def grant(self) -> None:
-        """Make the users."""
+        """Create the users."""
         for user, database, statements in (
             (self.capturer, self.source, CAPTURES),
             (self.replicator, self.target, REPLICATES),
@@ -109,7 +109,7 @@ class Pair:
         return int(count) > 0
 
     def pipeline(self, path: Path) -> Pipeline:
-        """From one to the other."""
+        """The pipeline from one to the other."""
         where = f"{self.server.scheme}://{self.server.host}:{self.server.port}"
         if self.server.product == "postgres":
             source = (

@@ -1,4 +1,4 @@
-"""Names that attack, without a server: file names, what is printed, which target a table has."""
+"""Names that attack, without a server: file names, printed text, the targets of tables."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ SHOWN = r"a\n\x1b]0;title\x07\x9b31m\u202e\u2028[red]b[/red]"
 
 
 def does_something(text: str) -> bool:
-    """Whether a terminal would do something but show it."""
+    """Whether a terminal would interpret it instead of showing it."""
     return bool(re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", text))
 
 

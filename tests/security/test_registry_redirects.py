@@ -1,4 +1,4 @@
-"""A schema registry that is not what it should be: it sends us elsewhere, never ends, or ends too late."""
+"""A broken schema registry: it redirects elsewhere, answers without end, or too late."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PW = "hunter2"
 
 @contextmanager
 def server(answer: Callable[[socket.socket], None]) -> Iterator[tuple[int, list[bytes]]]:
-    """A server on a free port that answers each connection so, and the requests that it was sent."""
+    """A server on a free port with one answer for every connection, and the requests that it received."""
     requests: list[bytes] = []
     ended = threading.Event()
 

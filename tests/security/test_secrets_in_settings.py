@@ -1,4 +1,4 @@
-"""Passwords in pipeline files and options: where one is not expected, no error shows it."""
+"""Passwords in unexpected places of pipeline files and options: no error shows them."""
 
 from __future__ import annotations
 

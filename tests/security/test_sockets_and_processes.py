@@ -1,4 +1,4 @@
-"""A running pipeline as other users of the machine see it: sockets, processes, files; and what it leaves."""
+"""A running pipeline as seen by other users of the machine: sockets, processes, files; and its remains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAIN = "spark.hadoop.warehouse.account"
 
 @dataclass
 class Seen:
-    """What was found."""
+    """The observations."""
 
     commands: list[str] = field(default_factory=list)
     addresses: set[tuple[str, int]] = field(default_factory=set)
@@ -51,7 +51,7 @@ def modes_below(root: Path) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def seen(mysql, tmp_path_factory) -> Seen:
-    """A pipeline into JSON with the UI and an event log, looked at while it runs and when it was stopped."""
+    """A pipeline into JSON with the UI and an event log, observed while it runs and after it has stopped."""
     directory = tmp_path_factory.mktemp("seen")
     temporary, events = directory / "tmp", directory / "events"
     temporary.mkdir()
@@ -101,7 +101,7 @@ def seen(mysql, tmp_path_factory) -> Seen:
 
 
 def look(found: Seen, pid: int, directory: Path, port: int) -> None:
-    """Note what is seen of the running pipeline, whose UI is at `port`."""
+    """Observe the running pipeline, whose UI is at `port`."""
     pids = with_children(pid)
     found.commands = [command_line(one) for one in pids]
     found.addresses = listening(pids)

@@ -1,4 +1,4 @@
-"""Where targets lie, and that no two tables share one, with real sinks and batches made by hand."""
+"""The locations of targets, and that no two tables share one, with real sinks and batches made by hand."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class PostgresLine(Line):
         return head[:1], self.receive(struct.unpack("!i", head[1:])[0] - 4)
 
     def serve(self, answer: Callable[[str], bytes | None]) -> None:
-        """Answer simple queries with the result of `answer`, or an empty one; the extended protocol with no rows."""
+        """Answer simple queries by `answer`, or with an empty result; the extended protocol with no rows."""
         while True:
             kind, body = self.next()
             if kind == b"Q":

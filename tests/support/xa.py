@@ -111,8 +111,8 @@ class KillingXaWriters(XaWriters):
     """The same over a server that is killed and restarted twice during the writes.
 
     It is killed while no transaction is being written, and after a flush of the engine's log. Events that
-    prepare and end XA transactions reach the binary log before that flush, clients are answered before it too,
-    and after a crash in between, the server does not recover them from the binary log as it does others:
+    prepare and end XA transactions reach the binary log before that flush, clients are answered before it
+    too, and after a crash in between, the server does not recover them from the binary log as it does others:
     MariaDB comes back with transactions prepared that its log has committed (also in one phase) or rolled
     back, MySQL 9.7 without the last ones prepared and committed. Then the table differs from the log.
     """
