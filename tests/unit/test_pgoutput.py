@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
+from tailrace.sources.postgres.position import seq_of
 from tailrace.sources.postgres.types import PostgresTypes
-from tailrace.sources.postgres.wire.kernels.origin import seq_of
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tests.support.plain import plain
 

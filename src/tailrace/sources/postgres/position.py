@@ -67,3 +67,14 @@ def parse_lsn(text: str) -> int:
     if not slash:
         raise ValueError(text)
     return int(high, 16) << 32 | int(low, 16)
+
+
+def seq_of(lsn: int, row: int = 0, epoch: int = 0) -> str:
+    """The `seq` of change `row` - 1 of the transaction that commits at `lsn`; row 0: of a snapshot.
+
+    32 hex digits: epoch 4, LSN of the commit 16, twice the change's number in its transaction plus two 12.
+    Transactions come in the order of their commits, while their changes are interleaved in the log: so the
+    commit's LSN sorts first. A snapshot as of P has P and zeros: a transaction that is in it commits below P,
+    one that is not at P or above.
+    """
+    return f"{epoch:04x}{lsn:016x}{2 * row:012x}"

@@ -24,13 +24,12 @@ from tailrace.sources.postgres.connection import (
     sqlstate,
     translate,
 )
-from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.position import PostgresPosition, seq_of
 from tailrace.sources.postgres.replication.logreader import LogReader
 from tailrace.sources.postgres.replication.timeline import History
 from tailrace.sources.postgres.snapshot import keys as key_sql
 from tailrace.sources.postgres.snapshot.select import copy_pages, hold_still, import_snapshot, snapshot_gone
 from tailrace.sources.postgres.types import PostgresTypes
-from tailrace.sources.postgres.wire.kernels.origin import seq_of
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tailrace.sources.postgres.wire.problems import BinaryFormError
 

@@ -22,10 +22,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from typing import NoReturn
 
 import numpy as np
-import pyarrow as pa
 
 from tailrace.errors import DecodeError, SchemaMismatchError, SourceError
-from tailrace.kernels.imagebuffers import ImageBuffers, Layout
+from tailrace.kernels.imagebuffers import Layout
 from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
@@ -37,22 +36,22 @@ from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.kernels import events as ev
 from tailrace.sources.mysql.wire.kernels import rows as rw
 from tailrace.sources.mysql.wire.kernels.json import json_room
-from tailrace.sources.mysql.wire.kernels.origin import SEQ_PREFIX
+from tailrace.sources.mysql.wire.kernels.lookup import TABLES
+from tailrace.sources.mysql.wire.kernels.origin import MAX_GTID, SEQ_PREFIX, write_gtids, write_origin
 from tailrace.sources.mysql.wire.kernels.resultset import ZERO_DATE_HINT
 from tailrace.sources.mysql.wire.knownmaps import UNKNOWN, KnownMaps
-from tailrace.sources.mysql.wire.lookup import TABLES
 from tailrace.sources.mysql.wire.mariadbtypes import is_ambiguous, is_sequence, with_types
 from tailrace.sources.mysql.wire.partialrows import UPDATE_ROWS, PartialUpdates
 from tailrace.sources.mysql.wire.payload import unpack
 from tailrace.sources.mysql.wire.plan import RowPlan
-from tailrace.sources.mysql.wire.rowcolumns import RowColumns
 from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, text_of
 from tailrace.sources.mysql.wire.tablemap import TableMap, parse_table_map, table_of
 from tailrace.sources.mysql.wire.unnamed import is_unnamed, require_types, with_names
 from tailrace.sources.mysql.wire.xa import XaStep, end_of, prepare_of
+from tailrace.sources.wire.changes import MAX_EVENTS, ChangeDecoder
+from tailrace.sources.wire.kernels import rowbatch as rb
+from tailrace.sources.wire.rowcolumns import RowColumns
 
-#: Row events and transactions collected before they are decoded.
-_MAX_EVENTS = 16384
 #: Known table maps beyond which they are forgotten between two transactions: a server gives a table a new
 #: id every time it opens it.
 _MAX_MAPS = 4096
@@ -64,7 +63,7 @@ _ACTIONS_AT, _CAPTURING_AT = ev.ACTIONS.ctypes.data, ev.CAPTURING.ctypes.data
 _RECALLED_AT = ev.RECALLED.ctypes.data
 
 
-class EventDecoder:
+class EventDecoder(ChangeDecoder):
     """Decodes row events of the wanted tables.
 
     Args:
@@ -97,14 +96,23 @@ class EventDecoder:
         batch_bytes: int = 4 << 20,
         verify_checksums: bool = True,
     ) -> None:
+        rows = RowColumns(
+            batch_rows, write_origin=write_origin, write_ids=write_gtids, id_bytes=MAX_GTID, tables=TABLES
+        )
+        super().__init__(
+            rw.decode_rows,
+            rows,
+            tx_words=ev.TX_WORDS,
+            tables=TABLES,
+            max_rows=batch_rows,
+            max_bytes=batch_bytes,
+        )
         self._wanted = wanted
         self._epoch = epoch
         self._keys = keys
         self._shape_of = shape_of
         self._zero_dates = zero_dates
         self._mariadb = mariadb
-        self._max_rows = batch_rows
-        self._max_bytes = batch_bytes
         self._verify = int(verify_checksums)
         self._asides = Asides(prepared)
         self._recall = recall
@@ -112,27 +120,18 @@ class EventDecoder:
         self._origin = self._checksum = 0
         self._in_payload = False
         self._maps = KnownMaps()
-        #: Layouts by slot; slots by the table map's body without its id; the slot each table has now, and
-        #: how often one changed.
-        self._layouts: list[Layout] = []
+        #: Slots of layouts by the table map's body without its id; the slot each table has now, and how often
+        #: one changed.
         self._slots: dict[bytes, int] = {}
         self._current: dict[TableId, int] = {}
         self._shapes = 0
         self._partials: dict[int, PartialUpdates] = {}
         self._state = np.zeros(8, np.int64)
-        self._events = np.zeros((_MAX_EVENTS, rw.EV_WORDS), np.int64)
-        self._txs = np.zeros((_MAX_EVENTS, ev.TX_WORDS), np.int64)
-        self._buffers = ImageBuffers()
-        self._scratch = np.zeros(rw.SCRATCH_BYTES, np.uint8)
-        # asking an array for its address takes as long as a small kernel
-        self._state_at, self._scratch_at = self._state.ctypes.data, self._scratch.ctypes.data
-        self._events_at, self._txs_at = self._events.ctypes.data, self._txs.ctypes.data
-        self._rows = RowColumns(batch_rows)
+        self._state_at = self._state.ctypes.data
+        self._row_scratch = np.zeros(rw.SCRATCH_BYTES, np.uint8)
         self._unpacked: list[np.ndarray] = []
         self._unpacked_bytes = 0
         self._file = ""
-        self._files = pa.array([""])
-        self._prefix = np.zeros(SEQ_PREFIX + SLACK, np.uint8)
 
     def feed(self, block: EventBlock) -> Iterator[ChangeBatch]:
         """Decode a block; blocks come in log order, the first begins at a transaction boundary.
@@ -171,9 +170,8 @@ class EventDecoder:
 
     def _enter(self, file: str) -> None:
         """Go on in another log file."""
-        self._file, self._files = file, pa.array([file])
-        prefix = seq_of(MySqlPosition(file, 0, epoch=self._epoch))[:SEQ_PREFIX]
-        self._prefix[:SEQ_PREFIX] = np.frombuffer(prefix.encode(), np.uint8)
+        self._file = file
+        self._rows.enter(file, seq_of(MySqlPosition(file, 0, epoch=self._epoch))[:SEQ_PREFIX])
 
     def _scan(self, at: int, end: int, pos: int, checksum: int, payload: int) -> Iterator[ChangeBatch]:
         """Collect the row events between two addresses, decoding when there is no room for more."""
@@ -189,9 +187,9 @@ class EventDecoder:
                 self._maps.address,
                 self._maps.mask,
                 self._events_at,
-                _MAX_EVENTS,
+                MAX_EVENTS,
                 self._txs_at,
-                _MAX_EVENTS,
+                MAX_EVENTS,
                 payload,
                 TABLES,
             )
@@ -223,7 +221,7 @@ class EventDecoder:
             elif event.type == ev.XA_PREPARE:
                 yield from self._prepared(event, payload, pos)
             else:
-                if state[ev.SC_TXNS] == _MAX_EVENTS:
+                if state[ev.SC_TXNS] == MAX_EVENTS:
                     yield from self._flush()
                 self._ask(event)
             state[ev.SC_AT], state[ev.SC_POS] = at + event.size, pos + numbers
@@ -346,7 +344,7 @@ class EventDecoder:
         except (DecodeError, SchemaMismatchError) as error:
             message = f'{error.message} in table "{schema.id}"'
             raise type(error)(message, f"at {event.where}: {error.detail}", error.hint) from error
-        if state[ev.SC_EVENTS] == _MAX_EVENTS or self._unpacked_bytes + len(whole) > _MAX_UNPACKED:
+        if state[ev.SC_EVENTS] == MAX_EVENTS or self._unpacked_bytes + len(whole) > _MAX_UNPACKED:
             yield from self._flush()
         kept = np.frombuffer(whole + bytes(SLACK), np.uint8)
         self._keep(kept)
@@ -430,82 +428,42 @@ class EventDecoder:
         """Decode all pending row events, table by table."""
         state = self._state
         count, txns = int(state[ev.SC_EVENTS]), int(state[ev.SC_TXNS])
-        slots = self._events[:count, rw.EV_SLOT]
+        slots = self._events[:count, rb.EV_SLOT]
         for slot in np.unique(slots).tolist():
-            yield from self._decode(self._layouts[slot], np.flatnonzero(slots == slot))
+            yield from self._decode(slot, np.flatnonzero(slots == slot))
         if txns:
             self._txs[0] = self._txs[txns - 1]
         state[ev.SC_EVENTS], state[ev.SC_TXNS] = 0, min(txns, 1)
         self._unpacked.clear()
         self._unpacked_bytes = 0
 
-    def _decode(self, layout: Layout, chosen: np.ndarray) -> Iterator[ChangeBatch]:
-        """Decode the chosen row events, all of one shape."""
-        plan = layout.plan
-        columns = len(plan.schema.columns)
-        cursor = np.zeros(rw.CU_WORDS, np.int64)
-        status = rw.NO_ROOM
-        while status != rw.DONE:
-            bitmaps = self._buffers.bind(layout)
-            self._rows.out[rw.OUT_BEFORE], self._rows.out[rw.OUT_AFTER] = bitmaps
-            status = rw.decode_rows(
-                self._events_at,
-                chosen.ctypes.data,
-                len(chosen),
-                cursor.ctypes.data,
-                plan.descriptors.ctypes.data,
-                columns,
-                plan.variable.ctypes.data,
-                len(plan.variable),
-                self._rows.out.ctypes.data,
-                self._max_rows,
-                self._max_bytes,
-                self._scratch_at,
-                TABLES,
-            )
-            rows, txns = int(cursor[rw.CU_ROWS]), int(cursor[rw.CU_TXNS])
-            images = int(cursor[rw.CU_BEFORE]), int(cursor[rw.CU_AFTER])
-            before, after = self._buffers.arrays(layout, rows, images)
-            if rows:
-                op, origin = self._rows.arrays(rows, txns, self._txs, self._prefix, self._files)
-                if layout.trim(2 * self._max_bytes):
-                    self._buffers.drop_data()
-                changes = ChangeBatch(plan.schema, op, before, after, origin)
-                yield self._marked(changes, cursor) if cursor[rw.CU_IN_BEFORE :].max() > 1 else changes
-            if status == rw.NO_ROOM:
-                self._make_room(layout, cursor, chosen, rows)
-            elif status not in (rw.DONE, rw.BATCH_FULL):
-                self._refuse_row(status, layout, cursor, chosen)
+    def _scratch(self, columns: int) -> np.ndarray:  # noqa: ARG002 - the same for any number
+        return self._row_scratch
 
-    def _marked(self, batch: ChangeBatch, cursor: np.ndarray) -> ChangeBatch:
+    def _room(self, layout: Layout, size: int) -> int:
+        return int(json_room(size)) + layout.plan.longest_label
+
+    def _marked(self, batch: ChangeBatch, slot: int, cursor: np.ndarray, scratch: np.ndarray) -> ChangeBatch:
         """`batch`, all of whose images lack the same columns, with these named."""
+        del slot, scratch
+        in_before, in_after = int(cursor[rw.CU_IN_BEFORE]), int(cursor[rw.CU_IN_AFTER])
+        if max(in_before, in_after) <= rw.ALL_COLUMNS:
+            return batch
         try:
-            return mark_absent(batch, int(cursor[rw.CU_IN_BEFORE]), int(cursor[rw.CU_IN_AFTER]))
+            return mark_absent(batch, in_before, in_after)
         except SchemaMismatchError as error:
-            place = f"{self._file}:{batch.origin.column('pos')[0].as_py()}"
-            raise SchemaMismatchError(error.message, f"at {place}: {error.detail}", error.hint) from None
+            where = f"{self._file}:{batch.origin.column('pos')[0].as_py()}"
+            raise SchemaMismatchError(error.message, f"at {where}: {error.detail}", error.hint) from None
 
-    def _make_room(self, layout: Layout, cursor: np.ndarray, chosen: np.ndarray, rows: int) -> None:
-        """More room for the column that did not fit, as much as its row may need if that was the first."""
-        column = int(cursor[rw.CU_COLUMN])
-        event = self._events[chosen[cursor[rw.CU_EVENT]]]
-        need = 0
-        if not rows:
-            need = json_room(int(event[rw.EV_END] - event[rw.EV_START])) + layout.plan.longest_label
-        grown = layout.grow(column, need, 2 * self._max_bytes)
-        if not grown and not rows:
-            self._refuse_row(rw.NO_ROOM, layout, cursor, chosen)
-
-    def _refuse_row(self, status: int, layout: Layout, cursor: np.ndarray, chosen: np.ndarray) -> NoReturn:
-        event = self._events[chosen[cursor[rw.CU_EVENT]]]
+    def _refuse_row(self, status: int, layout: Layout, cursor: np.ndarray, event: np.ndarray) -> NoReturn:
         schema = layout.plan.schema
-        where = f"{self._file}:{event[rw.EV_POS]}, row {event[rw.EV_ROW] + cursor[rw.CU_ROW]} of the event"
-        column = int(cursor[rw.CU_COLUMN])
+        where = f"{self._file}:{event[rb.EV_POS]}, row {event[rb.EV_ROW] + cursor[rw.CU_ROW]} of the event"
+        column = int(cursor[rb.CU_COLUMN])
         if column >= 0:
             where += f', column "{schema.columns[column % len(schema.columns)].name}"'
         what = {
             rw.BAD_TEXT: "text that is not valid in its character set",
-            rw.NO_ROOM: "a value of more than 2 GiB",
+            rb.NO_ROOM: "a value of more than 2 GiB",
             rw.ZERO_DATE: "a zero or partial date",
         }.get(status, "malformed row event")
         hint = ZERO_DATE_HINT if status == rw.ZERO_DATE else None

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tailrace.model.change import OP_CREATE, ORIGIN, ChangeBatch
 from tailrace.model.messages import MESSAGES
-from tailrace.sources.postgres.wire.kernels.origin import seq_of
+from tailrace.sources.postgres.position import seq_of
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from typing import NoReturn
 import numpy as np
 
 from tailrace.errors import DecodeError, SchemaMismatchError
-from tailrace.kernels.imagebuffers import ImageBuffers, Layout
+from tailrace.kernels.imagebuffers import Layout
 from tailrace.kernels.memory import SLACK
 from tailrace.kernels.tables import TABLES
 from tailrace.model.change import ChangeBatch
@@ -35,16 +35,16 @@ from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.kernels import messages as ms
 from tailrace.sources.postgres.wire.kernels import tuples as tp
 from tailrace.sources.postgres.wire.kernels.grouping import grouped
-from tailrace.sources.postgres.wire.kernels.origin import RowColumns
+from tailrace.sources.postgres.wire.kernels.origin import MAX_XID, write_origin, write_xids
 from tailrace.sources.postgres.wire.logical import LogicalMessage, changes_of
-from tailrace.sources.postgres.wire.outcome import NO_ROOM
 from tailrace.sources.postgres.wire.plan import Plan
 from tailrace.sources.postgres.wire.problems import refusal
 from tailrace.sources.postgres.wire.relation import Relation
 from tailrace.sources.postgres.wire.relations import Relations
+from tailrace.sources.wire.changes import MAX_EVENTS, ChangeDecoder
+from tailrace.sources.wire.kernels import rowbatch as rb
+from tailrace.sources.wire.rowcolumns import RowColumns
 
-#: Changes and transactions collected before they are decoded.
-_MAX_EVENTS = 16384
 #: Bytes of held transactions that may wait to be decoded.
 _MAX_KEPT = 64 << 20
 #: Room for a value that may be longer than its bytes: a NUMERIC's text.
@@ -66,7 +66,7 @@ class Truncate:
     tables: tuple[TableId, ...]
 
 
-class LogDecoder:
+class LogDecoder(ChangeDecoder):
     """Decodes changes of the wanted tables.
 
     Args:
@@ -103,6 +103,18 @@ class LogDecoder:
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
     ) -> None:
+        rows = RowColumns(
+            batch_rows, write_origin=write_origin, write_ids=write_xids, id_bytes=MAX_XID, tables=TABLES
+        )
+        rows.enter("", f"{epoch:04x}")
+        super().__init__(
+            tp.decode_changes,
+            rows,
+            tx_words=ms.TX_WORDS,
+            tables=TABLES,
+            max_rows=batch_rows,
+            max_bytes=batch_bytes,
+        )
         self.truncates: list[Truncate] = []
         self._messages: list[LogicalMessage] = []
         self._wanted, self._types, self._learn = wanted, types, learn
@@ -110,17 +122,12 @@ class LogDecoder:
         self._wants_message = wants_message
         self._after, self._log_end = after, end
         self._epoch = epoch
-        self._max_rows, self._max_bytes = batch_rows, batch_bytes
         self._relations = Relations()
-        #: Layouts by slot with the relation they are of; slots by the Relation message's body.
-        self._layouts: list[tuple[Layout, Relation]] = []
+        #: The relation that each layout is of; slots of layouts by the Relation message's body.
+        self._described: list[Relation] = []
         self._slots: dict[bytes, int] = {}
         self._current: dict[TableId, int] = {}
         self._state = np.zeros(ms.STATE_WORDS, np.int64)
-        self._events = np.zeros((_MAX_EVENTS, ms.EV_WORDS), np.int64)
-        self._txs = np.zeros((_MAX_EVENTS, ms.TX_WORDS), np.int64)
-        self._buffers = ImageBuffers()
-        self._rows = RowColumns(batch_rows, epoch)
         #: Blocks of transactions that have not committed, by xid or name, and what aborted within them.
         self._held: dict[int | bytes, list[np.ndarray]] = {}
         self._aborted: dict[int | bytes, set[int]] = {}
@@ -176,10 +183,10 @@ class LogDecoder:
                 self._relations.mask,
                 aborted.ctypes.data,
                 len(aborted),
-                self._events.ctypes.data,
-                _MAX_EVENTS,
-                self._txs.ctypes.data,
-                _MAX_EVENTS,
+                self._events_at,
+                MAX_EVENTS,
+                self._txs_at,
+                MAX_EVENTS,
             )
             at = int(state[ms.AT])
             if result == ms.AT_END:
@@ -258,7 +265,8 @@ class LogDecoder:
             slot = self._slots.get(body, -1)
             if slot < 0:
                 slot = len(self._layouts)
-                self._layouts.append((Layout(ImagePlan(self._shape(relation)), self._max_rows), relation))
+                self._layouts.append(Layout(ImagePlan(self._shape(relation)), self._max_rows))
+                self._described.append(relation)
                 self._slots[body] = slot
             if self._current.get(relation.id, slot) != slot:
                 yield from self._flush()
@@ -333,7 +341,7 @@ class LogDecoder:
         state = self._state
         if state[ms.OPEN]:
             raise DecodeError("a transaction of the log commits within another", f"xid {xid}")
-        if state[ms.TXNS] == _MAX_EVENTS:
+        if state[ms.TXNS] == MAX_EVENTS:
             yield from self._flush()
         self._txs[state[ms.TXNS], :3] = lsn, ts + ms.EPOCH_US, xid
         state[ms.TXNS] += 1
@@ -352,11 +360,11 @@ class LogDecoder:
         """Decode all pending changes, relation by relation."""
         state = self._state
         count, txns = int(state[ms.EVENTS]), int(state[ms.TXNS])
-        slots = self._events[:count, ms.EV_SLOT]
+        slots = self._events[:count, rb.EV_SLOT]
         for slot in np.unique(slots).tolist():
-            layout, relation = self._layouts[slot]
             chosen = np.flatnonzero(slots == slot)
-            yield from self._decode(layout, relation, grouped(self._events, chosen, layout.plan.is_key))
+            is_key = self._layouts[slot].plan.is_key
+            yield from self._decode(slot, grouped(self._events, chosen, is_key))
         if txns:
             self._txs[0] = self._txs[txns - 1]
         if self._messages:
@@ -366,59 +374,36 @@ class LogDecoder:
         self._kept.clear()
         self._kept_bytes = 0
 
-    def _decode(self, layout: Layout, relation: Relation, chosen: np.ndarray) -> Iterator[ChangeBatch]:
-        """The batches of one relation's changes."""
-        plan = layout.plan
-        columns = len(plan.schema.columns)
-        cursor = np.zeros(tp.CU_WORDS, np.int64)
-        scratch = np.zeros(tp.scratch_bytes(columns), np.uint8)
-        status = tp.BATCH_FULL
-        while status != tp.DONE:
-            self._rows.out[tp.OUT_BEFORE : tp.OUT_AFTER + 1] = self._buffers.bind(layout)
-            status = tp.decode_changes(
-                self._events.ctypes.data,
-                chosen.ctypes.data,
-                len(chosen),
-                cursor.ctypes.data,
-                plan.descriptors.ctypes.data,
-                columns,
-                plan.variable.ctypes.data,
-                len(plan.variable),
-                self._rows.out.ctypes.data,
-                self._max_rows,
-                self._max_bytes,
-                scratch.ctypes.data,
-                TABLES,
-            )
-            rows = int(cursor[tp.CU_ROWS])
-            before, after = self._buffers.arrays(
-                layout, rows, (int(cursor[tp.CU_BEFORE]), int(cursor[tp.CU_AFTER]))
-            )
-            if rows:
-                op, origin = self._rows.arrays(rows, int(cursor[tp.CU_TXNS]), self._txs)
-                if layout.trim(2 * self._max_bytes):
-                    self._buffers.drop_data()
-                batch = ChangeBatch(plan.schema, op, before, after, origin)
-                yield _marked(batch, relation, cursor, scratch)
-            if status == tp.BAD_VALUE and cursor[tp.CU_OUTCOME] == NO_ROOM and cursor[tp.CU_COLUMN] >= 0:
-                self._make_room(layout, cursor, chosen, rows)
-            elif status not in (tp.DONE, tp.BATCH_FULL):
-                self._refuse_change(status, plan.schema, cursor, chosen)
+    def _scratch(self, columns: int) -> np.ndarray:
+        return np.zeros(tp.scratch_bytes(columns), np.uint8)
 
-    def _make_room(self, layout: Layout, cursor: np.ndarray, chosen: np.ndarray, rows: int) -> None:
-        """More room for the column that did not fit, as much as its row may need if that was the first."""
-        event = self._events[chosen[cursor[tp.CU_EVENT]]]
-        need = 0 if rows else 4 * int(event[ms.EV_END] - event[ms.EV_START]) + _LONGEST_NUMERIC
-        if not layout.grow(int(cursor[tp.CU_COLUMN]), need, 2 * self._max_bytes) and not rows:
-            self._refuse_change(tp.BAD_VALUE, layout.plan.schema, cursor, chosen)
+    def _room(self, layout: Layout, size: int) -> int:  # noqa: ARG002 - the same for any table
+        return 4 * size + _LONGEST_NUMERIC
 
-    def _refuse_change(
-        self, status: int, schema: TableSchema, cursor: np.ndarray, chosen: np.ndarray
-    ) -> NoReturn:
-        event = self._events[chosen[cursor[tp.CU_EVENT]]]
-        where = f"at {ms.lsn_text(int(event[ms.EV_LSN]))}, change {event[ms.EV_NUMBER]} of its transaction"
-        column = int(cursor[tp.CU_COLUMN])
-        if status != tp.BAD_VALUE or column < 0:
+    def _marked(self, batch: ChangeBatch, slot: int, cursor: np.ndarray, scratch: np.ndarray) -> ChangeBatch:
+        before = self._described[slot].lacking if cursor[tp.CU_KEYS] else ()
+        after: tuple[str, ...] = ()
+        if cursor[tp.CU_LACKS]:
+            after = tuple(
+                c.name for c, lacks in zip(batch.table.columns, scratch.tolist(), strict=False) if lacks
+            )
+        lacking = [name for name in batch.table.key if name in before or name in after]
+        if lacking:
+            raise SchemaMismatchError(
+                f'the log does not hold the key of changed rows of table "{batch.table.id}"',
+                f"without the column {lacking[0]}: it is not in the table's replica identity",
+                f"ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL, or USING INDEX of its key; "
+                "then take a new snapshot",
+            )
+        if not before and not after:
+            return batch
+        return replace(batch, absent_before=before, absent_after=after)
+
+    def _refuse_row(self, status: int, layout: Layout, cursor: np.ndarray, event: np.ndarray) -> NoReturn:
+        schema = layout.plan.schema
+        where = f"at {ms.lsn_text(int(event[rb.EV_POS]))}, change {event[rb.EV_ROW]} of its transaction"
+        column = int(cursor[rb.CU_COLUMN])
+        if status == tp.BAD_CHANGE or column < 0:
             raise DecodeError(f'a change of table "{schema.id}" is malformed', where)
         name = schema.columns[column % len(schema.columns)].name
         raise refusal(int(cursor[tp.CU_OUTCOME]), f"{schema.id}.{name}", where)
@@ -433,27 +418,6 @@ class ImagePlan(Plan):
         self.variable = np.flatnonzero(self.is_variable).astype(np.int64)
         self.longest_label = 0
         self.is_key = np.array([c.name in schema.key for c in schema.columns], np.int64)
-
-
-def _marked(batch: ChangeBatch, relation: Relation, cursor: np.ndarray, scratch: np.ndarray) -> ChangeBatch:
-    """`batch` with the columns named that its images lack."""
-    before = relation.lacking if cursor[tp.CU_KEYS] else ()
-    after: tuple[str, ...] = ()
-    if cursor[tp.CU_LACKS]:
-        after = tuple(
-            c.name for c, lacks in zip(batch.table.columns, scratch.tolist(), strict=False) if lacks
-        )
-    lacking = [name for name in batch.table.key if name in before or name in after]
-    if lacking:
-        raise SchemaMismatchError(
-            f'the log does not hold the key of changed rows of table "{batch.table.id}"',
-            f"without the column {lacking[0]}: it is not in the table's replica identity",
-            f"ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL, or USING INDEX of its key; "
-            "then take a new snapshot",
-        )
-    if not before and not after:
-        return batch
-    return replace(batch, absent_before=before, absent_after=after)
 
 
 def _name(body: bytes, at: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.errors import DecodeError
-from tailrace.sources.postgres.wire.outcome import BAD_TEXT, NEEDS_TEXT, NO_ROOM, NOT_HELD
+from tailrace.sources.postgres.wire.kernels.outcome import BAD_TEXT, NEEDS_TEXT, NO_ROOM, NOT_HELD
 
 _TEXT_HINT = "name the column in the option `textColumns`, and it is captured as text, every value of it"
 

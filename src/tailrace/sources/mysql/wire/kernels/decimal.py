@@ -11,7 +11,7 @@ from tailrace.kernels.decimals import append, store_decimal128
 from tailrace.kernels.memory import be32, inline, ld8, ld64, st8, st64
 from tailrace.kernels.tables import POWERS_OF_TEN
 from tailrace.kernels.text import write_integer, write_padded
-from tailrace.sources.mysql.wire.lookup import T_DIGIT_BYTES
+from tailrace.sources.mysql.wire.kernels.lookup import T_DIGIT_BYTES
 
 #: Most digits, and most after the point (MySQL: 30, MariaDB: 38).
 MAX_PRECISION, MAX_SCALE = 65, 38

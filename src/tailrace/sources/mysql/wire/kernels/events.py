@@ -133,7 +133,7 @@ def scan_events(
         actions: ACTIONS, CAPTURING or RECALLED.
         maps: hash table of known table maps, of `mask` + 1 entries, never full (MAP_).
         mask: see `maps`.
-        events: where records of row events of wanted tables go (`rows`, EV_), `max_events` of them.
+        events: where records of row events of captured tables go (`rowbatch`, EV_), `max_events` of them.
         max_events: see `events`.
         txs: where transactions go (TX_), `max_txs` of them.
         max_txs: see `txs`.

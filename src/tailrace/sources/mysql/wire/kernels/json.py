@@ -33,8 +33,8 @@ from tailrace.sources.mysql.wire.kernels.decimal import (
     write_decimal,
 )
 from tailrace.sources.mysql.wire.kernels.doubles import write_double
+from tailrace.sources.mysql.wire.kernels.lookup import T_ESCAPE, T_HEX
 from tailrace.sources.mysql.wire.kernels.text import write_base64
-from tailrace.sources.mysql.wire.lookup import T_ESCAPE, T_HEX
 
 MAX_DEPTH = 100
 #: Bytes of scratch memory for the stack: 48 for each open container.

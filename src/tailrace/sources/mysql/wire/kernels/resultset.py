@@ -58,6 +58,7 @@ from tailrace.kernels.memory import (
 from tailrace.kernels.utf8 import is_utf8
 from tailrace.model.table import TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
+from tailrace.sources.mysql.wire.kernels.lookup import TABLES
 from tailrace.sources.mysql.wire.kernels.temporal import (
     MAX_MOMENT_TEXT,
     NO_DATE,
@@ -65,7 +66,6 @@ from tailrace.sources.mysql.wire.kernels.temporal import (
     write_clock,
     write_day,
 )
-from tailrace.sources.mysql.wire.lookup import TABLES
 
 #: Why the kernel stopped.
 MORE, FULL, END, ERROR, SPLIT_ROW, BAD_ROW, BAD_VALUE, BAD_TEXT, ZERO_DATE = range(9)

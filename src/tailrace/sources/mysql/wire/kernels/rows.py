@@ -47,6 +47,32 @@ from tailrace.sources.mysql.wire.kernels.temporal import (
 )
 from tailrace.sources.mysql.wire.kernels.text import BAD_TEXT as ILL_FORMED
 from tailrace.sources.mysql.wire.kernels.text import write_charset
+from tailrace.sources.wire.kernels.rowbatch import (
+    BATCH_FULL,
+    CU_AFTER,
+    CU_BEFORE,
+    CU_COLUMN,
+    CU_EVENT,
+    CU_OWN,
+    CU_ROWS,
+    CU_TXNS,
+    DONE,
+    EV_END,
+    EV_POS,
+    EV_ROW,
+    EV_TXN,
+    EV_TYPE,
+    EV_WORDS,
+    NO_ROOM,
+    OUT_AFTER,
+    OUT_BEFORE,
+    OUT_OP,
+    OUT_POS,
+    OUT_ROW,
+    OUT_TXN,
+    OUT_TXNS,
+    OWN_STATUS,
+)
 
 #: Word of a column's descriptor that `columns` leaves to decoders.
 EXTRA = 7
@@ -83,27 +109,14 @@ EXTRA = 7
 ) = range(27)
 K_VARIABLE = K_UTF8
 
-#: What became of a call of `decode_rows`.
-DONE, BATCH_FULL, NO_ROOM, MALFORMED, BAD_TEXT, ZERO_DATE = range(6)
+#: Errors of `decode_rows`.
+MALFORMED, BAD_TEXT, ZERO_DATE = range(OWN_STATUS, OWN_STATUS + 3)
 
-#: Words of a row event's record: addresses of its start and end (without the checksum), type, slot of its
-#: table, index of its transaction, offset in the file, number of its first row.
-EV_START, EV_END, EV_TYPE, EV_SLOT, EV_TXN, EV_POS, EV_ROW = range(7)
-EV_WORDS = 8
-
-#: Words of the cursor. In and out: index of the event, address within it (0: its start), row within it.
-#: Out: rows decoded, transactions among them, rows with a before and an after image, column of an error,
+#: Further words of the cursor. In and out: address within the event (0: its start), row within it. Out:
 #: addresses of the bitmaps of the columns that are in the before and the after images, ALL_COLUMNS, or 0
 #: where no row has that image.
-CU_EVENT, CU_ADDRESS, CU_ROW, CU_ROWS, CU_TXNS, CU_BEFORE, CU_AFTER, CU_COLUMN = range(8)
-CU_IN_BEFORE, CU_IN_AFTER = 8, 9
-CU_WORDS = 10
+CU_ADDRESS, CU_ROW, CU_IN_BEFORE, CU_IN_AFTER = range(CU_OWN, CU_OWN + 4)
 ALL_COLUMNS = 1
-
-#: Words of the output block, all addresses: op (int8), index into the list of transactions (int32), offset in
-#: the file (int64) and row number (int32) per row; the list of transactions (int32); bitmaps of the rows
-#: that have a before and an after image.
-OUT_OP, OUT_TXN, OUT_POS, OUT_ROW, OUT_TXNS, OUT_BEFORE, OUT_AFTER = range(7)
 
 _GROUPS = 64
 _STACK = 256
@@ -398,26 +411,9 @@ def _rows_start(ev, end, type_, ncol):
 def decode_rows(
     events, chosen, count, cursor, cols, ncol, variable, nvar, out, max_rows, max_bytes, scratch, kt
 ):
-    """Decode row events of one table until they end, or the batch is full.
+    """Decode row events of one table until they end, or the batch is full: see `rowbatch`.
 
-    Args:
-        events: records of row events (EV_).
-        chosen: indices of this table's among them, int64.
-        count: their number.
-        cursor: where to go on, and what was done (CU_).
-        cols: descriptors of the before image's columns, then of the after image's.
-        ncol: columns.
-        variable: indices of the columns with offsets, int64.
-        nvar: their number.
-        out: addresses of what each row gets beside its images (OUT_).
-        max_rows: rows there is room for.
-        max_bytes: bytes of input after which the batch is full.
-        scratch: SCRATCH_BYTES of memory.
-        kt: TABLES.
-
-    Returns:
-        DONE, BATCH_FULL, NO_ROOM (the row at the cursor does not fit the data of column CU_COLUMN, which
-        counts through both images), or an error of the row at the cursor.
+    `scratch` has SCRATCH_BYTES. An event's start and end are those without its checksum.
     """
     n = np.int64(0)
     txns = np.int64(0)
@@ -426,29 +422,29 @@ def decode_rows(
     used = np.int64(0)
     last = np.int64(-1)
     status = np.int64(DONE)
-    i = ld64(cursor)
-    p = ld64(cursor + 8)
-    r = ld64(cursor + 16)
+    i = ld64(cursor + 8 * CU_EVENT)
+    p = ld64(cursor + 8 * CU_ADDRESS)
+    r = ld64(cursor + 8 * CU_ROW)
     after = cols + 64 * ncol
-    op = ld64(out)
-    txn_of = ld64(out + 8)
-    pos_of = ld64(out + 16)
-    row_of = ld64(out + 24)
-    txn_list = ld64(out + 32)
-    has_before = ld64(out + 40)
-    has_after = ld64(out + 48)
+    op = ld64(out + 8 * OUT_OP)
+    txn_of = ld64(out + 8 * OUT_TXN)
+    pos_of = ld64(out + 8 * OUT_POS)
+    row_of = ld64(out + 8 * OUT_ROW)
+    txn_list = ld64(out + 8 * OUT_TXNS)
+    has_before = ld64(out + 8 * OUT_BEFORE)
+    has_after = ld64(out + 8 * OUT_AFTER)
     in_before = np.int64(0)
     in_after = np.int64(0)
     kind = np.int64(-1)
     nb = (ncol + 7) >> 3
     while i < count and status == DONE:
-        x = events + 64 * ld64(chosen + 8 * i)
+        x = events + 8 * EV_WORDS * ld64(chosen + 8 * i)
         ev = ld64(x)
-        end = ld64(x + 8)
-        type_ = ld64(x + 16)
-        txn = ld64(x + 32)
-        pos = ld64(x + 40)
-        row0 = ld64(x + 48)
+        end = ld64(x + 8 * EV_END)
+        type_ = ld64(x + 8 * EV_TYPE)
+        txn = ld64(x + 8 * EV_TXN)
+        pos = ld64(x + 8 * EV_POS)
+        row0 = ld64(x + 8 * EV_ROW)
         what = type_ - (30 if type_ >= 30 else 23)  # 0 write, 1 update, 2 delete
         q = _rows_start(ev, end, type_, ncol)
         if q < 0:
@@ -519,14 +515,14 @@ def decode_rows(
         if status == DONE:
             i += 1
             p = np.int64(0)
-    st64(cursor, i)
-    st64(cursor + 8, p)
-    st64(cursor + 16, r)
-    st64(cursor + 24, n)
-    st64(cursor + 32, txns)
-    st64(cursor + 40, befores)
-    st64(cursor + 48, afters)
-    st64(cursor + 56, ld64(scratch))
-    st64(cursor + 64, in_before)
-    st64(cursor + 72, in_after)
+    st64(cursor + 8 * CU_EVENT, i)
+    st64(cursor + 8 * CU_ROWS, n)
+    st64(cursor + 8 * CU_TXNS, txns)
+    st64(cursor + 8 * CU_BEFORE, befores)
+    st64(cursor + 8 * CU_AFTER, afters)
+    st64(cursor + 8 * CU_COLUMN, ld64(scratch))
+    st64(cursor + 8 * CU_ADDRESS, p)
+    st64(cursor + 8 * CU_ROW, r)
+    st64(cursor + 8 * CU_IN_BEFORE, in_before)
+    st64(cursor + 8 * CU_IN_AFTER, in_after)
     return status

@@ -10,7 +10,7 @@ import numpy as np
 
 from tailrace.kernels.memory import be, be32, inline, ld8, st8
 from tailrace.kernels.text import civil, write_padded
-from tailrace.sources.mysql.wire.lookup import T_MONTH_DAYS
+from tailrace.sources.mysql.wire.kernels.lookup import T_MONTH_DAYS
 
 #: Most bytes of a date and time as text.
 MAX_MOMENT_TEXT = 32

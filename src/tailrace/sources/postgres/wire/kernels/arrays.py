@@ -27,8 +27,8 @@ from tailrace.kernels.memory import SLACK, be32, entry, inline, ld8, ld32, st8, 
 from tailrace.kernels.tables import TABLES
 from tailrace.model.types import ColumnType
 from tailrace.sources.postgres.wire.kernels.moments import signed32
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
 from tailrace.sources.postgres.wire.kernels.values import no_value, read_value
-from tailrace.sources.postgres.wire.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
 from tailrace.sources.postgres.wire.problems import refusal
 
 #: Room for the data of a list's elements to begin with, and the most that int32 offsets reach.

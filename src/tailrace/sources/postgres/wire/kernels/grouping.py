@@ -16,9 +16,10 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.kernels.memory import be32, entry, inline, ld8, ld64, st64
-from tailrace.sources.postgres.wire.kernels.messages import DELETE, EV_END, EV_TYPE, EV_WORDS
+from tailrace.sources.postgres.wire.kernels.messages import DELETE
 from tailrace.sources.postgres.wire.kernels.moments import signed32
 from tailrace.sources.postgres.wire.kernels.numeric import be16
+from tailrace.sources.wire.kernels.rowbatch import EV_END, EV_TYPE, EV_WORDS
 
 #: Words of what is found of a change: what it lacks, hashes of its key after and before, whether it is sound.
 _LACKS, _KEY, _OLD_KEY, _SOUND = range(4)
@@ -68,7 +69,7 @@ def _look_at_all(events, chosen, count, ncol, is_key, found):
     """Fill in `found` for the chosen changes.
 
     Args:
-        events: records of changes (EV_ of `messages`).
+        events: records of changes (EV_ of `rowbatch`).
         chosen: indices among them, int64.
         count: how many these are.
         ncol: columns of the table.
@@ -105,7 +106,7 @@ def grouped(events: np.ndarray, chosen: np.ndarray, is_key: np.ndarray) -> np.nd
     """`chosen`, in an order in which changes that lack the same columns stand together.
 
     Args:
-        events: records of changes (EV_ of `messages`).
+        events: records of changes (EV_ of `rowbatch`).
         chosen: indices of one table's changes among them, in log order.
         is_key: per column whether it belongs to the table's key, int64.
     """

@@ -26,6 +26,7 @@ import struct
 import numpy as np
 
 from tailrace.kernels.memory import be32, be64, entry, inline, ld8, ld64, st64
+from tailrace.sources.wire.kernels.rowbatch import EV_END, EV_POS, EV_ROW, EV_SLOT, EV_TXN, EV_TYPE, EV_WORDS
 
 #: Letters of messages.
 BEGIN, COMMIT, INSERT, UPDATE, DELETE = (ord(c) for c in "BCIUD")
@@ -45,10 +46,6 @@ AT_END, FULL, ASK, MALFORMED, NO_RELATION, NO_TRANSACTION = range(6)
 AT, OPEN, SKIP, NUMBER, EVENTS, TXNS = range(6)
 STATE_WORDS = 8
 
-#: Words of a change's record: address of its relation's number, address behind it, letter, slot of its
-#: relation, index of its transaction, LSN, number within the transaction.
-EV_START, EV_END, EV_TYPE, EV_SLOT, EV_TXN, EV_LSN, EV_NUMBER = range(7)
-EV_WORDS = 8
 #: Words of a transaction's record: LSN of its commit, commit time in microseconds since 1970 UTC, xid.
 TX_LSN, TX_TS, TX_XID = range(3)
 TX_WORDS = 4
@@ -161,8 +158,8 @@ def scan(state, end, after, streamed, slots, mask, aborted, naborted, events, ma
                     st64(x + 8 * EV_TYPE, what)
                     st64(x + 8 * EV_SLOT, ld64(slot + 8))
                     st64(x + 8 * EV_TXN, txns - 1)
-                    st64(x + 8 * EV_LSN, be64(p + FRAME + 1))
-                    st64(x + 8 * EV_NUMBER, number)
+                    st64(x + 8 * EV_POS, be64(p + FRAME + 1))
+                    st64(x + 8 * EV_ROW, number)
                     count += 1
                 number += 1
         elif what == BEGIN and not streamed:

@@ -23,7 +23,7 @@ import numpy as np
 
 from tailrace.kernels.memory import be32, be64, inline, ld8, ld64, st8, st64
 from tailrace.kernels.text import write_integer, write_padded, write_two
-from tailrace.sources.postgres.wire.outcome import MALFORMED, NOT_HELD, OK
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NOT_HELD, OK
 
 #: What `parse_moment` reads.
 DATE, TIMESTAMP = 0, 1

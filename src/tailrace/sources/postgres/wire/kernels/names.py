@@ -16,7 +16,7 @@ import numpy as np
 from tailrace.kernels.memory import be32, inline, ld8, st8
 from tailrace.kernels.text import write_integer
 from tailrace.sources.postgres.wire.kernels.numeric import be16
-from tailrace.sources.postgres.wire.outcome import MALFORMED, NO_ROOM
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM
 
 #: Most bytes of an address or UUID, the width of the last store with it.
 MAX_TEXT = 80

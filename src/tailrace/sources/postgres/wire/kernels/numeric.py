@@ -19,7 +19,7 @@ from tailrace.kernels.decimals import append, store_decimal128
 from tailrace.kernels.memory import inline, ld8, ld64, st8, st64
 from tailrace.kernels.tables import POWERS_OF_TEN
 from tailrace.kernels.text import write_padded, write_unsigned
-from tailrace.sources.postgres.wire.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
 
 _NEGATIVE, _NAN, _INFINITY, _MINUS_INFINITY = 0x4000, 0xC000, 0xD000, 0xF000
 _MOST_SCALE = 16383

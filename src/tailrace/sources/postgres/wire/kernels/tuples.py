@@ -26,34 +26,45 @@ import numpy as np
 from tailrace.kernels.columns import no_image
 from tailrace.kernels.memory import be32, entry, inline, ld8, ld64, same, set_bit, st8, st32, st64
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE
-from tailrace.sources.postgres.wire.kernels.messages import (
-    DELETE,
+from tailrace.sources.postgres.wire.kernels.messages import DELETE, UPDATE
+from tailrace.sources.postgres.wire.kernels.moments import signed32
+from tailrace.sources.postgres.wire.kernels.numeric import be16
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, OK
+from tailrace.sources.postgres.wire.kernels.outcome import NO_ROOM as VALUE_NO_ROOM
+from tailrace.sources.postgres.wire.kernels.values import no_value, read_value
+from tailrace.sources.wire.kernels.rowbatch import (
+    BATCH_FULL,
+    CU_AFTER,
+    CU_BEFORE,
+    CU_COLUMN,
+    CU_EVENT,
+    CU_OWN,
+    CU_ROWS,
+    CU_TXNS,
+    DONE,
     EV_END,
-    EV_LSN,
-    EV_NUMBER,
+    EV_POS,
+    EV_ROW,
     EV_TXN,
     EV_TYPE,
     EV_WORDS,
-    UPDATE,
+    NO_ROOM,
+    OUT_AFTER,
+    OUT_BEFORE,
+    OUT_OP,
+    OUT_POS,
+    OUT_ROW,
+    OUT_TXN,
+    OUT_TXNS,
+    OWN_STATUS,
 )
-from tailrace.sources.postgres.wire.kernels.moments import signed32
-from tailrace.sources.postgres.wire.kernels.numeric import be16
-from tailrace.sources.postgres.wire.kernels.values import no_value, read_value
-from tailrace.sources.postgres.wire.outcome import MALFORMED, OK
 
-#: What became of a call of `decode_changes`.
-DONE, BATCH_FULL, BAD_CHANGE, BAD_VALUE = range(4)
+#: Errors of `decode_changes`.
+BAD_CHANGE, BAD_VALUE = range(OWN_STATUS, OWN_STATUS + 2)
 
-#: Words of the cursor. In and out: index of the change. Out: rows decoded, transactions among them, rows with
-#: an image before and after, column (counted through both images) and outcome of a value that could not be
-#: read, whether before images have the replica identity's columns only, whether after images lack columns.
-(CU_EVENT, CU_ROWS, CU_TXNS, CU_BEFORE, CU_AFTER, CU_COLUMN, CU_OUTCOME, CU_KEYS, CU_LACKS) = range(9)
-CU_WORDS = 10
-
-#: Words of the output block, all addresses: op (int8), index into the list of transactions (int32), LSN
-#: (int64) and number in its transaction (int32) per row; the list of transactions (int32); bitmaps of the
-#: rows that have an image before and after.
-OUT_OP, OUT_TXN, OUT_LSN, OUT_NUMBER, OUT_TXNS, OUT_BEFORE, OUT_AFTER = range(7)
+#: Further words of the cursor, out: outcome of a value that could not be read, whether before images have the
+#: replica identity's columns only, whether after images lack columns.
+CU_OUTCOME, CU_KEYS, CU_LACKS = range(CU_OWN, CU_OWN + 3)
 
 _KEY, _OLD, _NEW = (ord(c) for c in "KON")
 _NULL, _UNCHANGED, _TEXT, _BINARY = (ord(c) for c in "nutb")
@@ -122,29 +133,21 @@ def _tuple(p, end, row, cols, ncol, olds, keep, lacks, cursor, tables):
     return p
 
 
+@inline
+def _bad_value(cursor):
+    """The status after `_tuple` has failed."""
+    if ld64(cursor + 8 * CU_COLUMN) >= 0 and ld64(cursor + 8 * CU_OUTCOME) == VALUE_NO_ROOM:
+        return np.int64(NO_ROOM)
+    return np.int64(BAD_VALUE)
+
+
 @entry("int64(int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64,int64)")
 def decode_changes(
     events, chosen, count, cursor, cols, ncol, variable, nvar, out, max_rows, max_bytes, scratch, tables
 ):
-    """Decode changes of one relation until they end, or the batch is full.
+    """Decode changes of one relation until they end, or the batch is full: see `rowbatch`.
 
-    Args:
-        events: records of changes (EV_ of `messages`).
-        chosen: indices of this relation's among them, int64.
-        count: how many these are.
-        cursor: where to go on, and what was done (CU_).
-        cols: descriptors of the before image's columns, then of the after image's.
-        ncol: columns.
-        variable: indices of the columns with offsets, int64.
-        nvar: their number.
-        out: addresses of what each row gets beside its images (OUT_).
-        max_rows: rows there is room for.
-        max_bytes: bytes of input after which the batch is full.
-        scratch: `scratch_bytes` of memory; its first flags tell after which columns the after images lack.
-        tables: TABLES.
-
-    Returns:
-        DONE, BATCH_FULL, or an error of the change at the cursor.
+    `scratch` has `scratch_bytes`; its first flags say which columns the after images lack.
     """
     lacking = scratch  # of the batch
     lacks = scratch + ncol + 8  # of the row
@@ -185,7 +188,7 @@ def decode_changes(
                 break
             p = _tuple(p, end, n, cols, ncol, olds, what == UPDATE and mark == _OLD, 0, cursor, tables)
             if p == 0:
-                status = np.int64(BAD_VALUE)
+                status = _bad_value(cursor)
                 break
             if what == UPDATE:
                 if p >= end or ld8(p) != _NEW:
@@ -204,7 +207,7 @@ def decode_changes(
             whole = olds if before == _WHOLE else np.int64(0)
             p = _tuple(p, end, n, after, ncol, whole, False, lacks, cursor, tables)
             if p == 0:
-                status = np.int64(BAD_VALUE)
+                status = _bad_value(cursor)
                 if ld64(cursor + 8 * CU_COLUMN) >= 0:
                     st64(cursor + 8 * CU_COLUMN, ld64(cursor + 8 * CU_COLUMN) + ncol)
                 break
@@ -238,8 +241,8 @@ def decode_changes(
         op = OP_UPDATE if what == UPDATE else OP_DELETE if what == DELETE else OP_CREATE
         st8(ld64(out + 8 * OUT_OP) + n, op)
         st32(ld64(out + 8 * OUT_TXN) + 4 * n, txns - 1)
-        st64(ld64(out + 8 * OUT_LSN) + 8 * n, ld64(x + 8 * EV_LSN))
-        st32(ld64(out + 8 * OUT_NUMBER) + 4 * n, ld64(x + 8 * EV_NUMBER))
+        st64(ld64(out + 8 * OUT_POS) + 8 * n, ld64(x + 8 * EV_POS))
+        st32(ld64(out + 8 * OUT_ROW) + 4 * n, ld64(x + 8 * EV_ROW))
         used += end - ld64(x)
         n += 1
         i += 1

@@ -46,7 +46,14 @@ from tailrace.sources.postgres.wire.kernels.moments import (
 )
 from tailrace.sources.postgres.wire.kernels.names import write_bits, write_inet, write_mac, write_uuid
 from tailrace.sources.postgres.wire.kernels.numeric import be16, read_decimal128, write_numeric
-from tailrace.sources.postgres.wire.outcome import BAD_TEXT, MALFORMED, NEEDS_TEXT, NO_ROOM, NOT_HELD, OK
+from tailrace.sources.postgres.wire.kernels.outcome import (
+    BAD_TEXT,
+    MALFORMED,
+    NEEDS_TEXT,
+    NO_ROOM,
+    NOT_HELD,
+    OK,
+)
 
 #: How a value is read. From K_VARIABLE on the output has offsets and data. P1 and P2 of K_DECIMAL are
 #: precision and scale, P1 of K_MAC its bytes.
