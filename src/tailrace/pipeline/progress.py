@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.sinks.base import Written
+from tailrace.sources.base import Lag, Position
 
 #: Rates are means over this time.
 _WINDOW_S = 15.0
@@ -85,6 +86,7 @@ class StreamView:
     """A stream's state, as a user wants to see it.
 
     Args:
+        position_type: the class of the positions in the stream's offsets.
         batch: newest batch in the sink.
         complete_ts_ms: the target holds everything committed up to here; None: unknown yet.
         lag_ms: age of the newest change in the target, while some are missing; 0: none is missing.
@@ -92,6 +94,7 @@ class StreamView:
         lag_files: log files to go.
     """
 
+    position_type: type[Position]
     tables: dict[str, TableView] = field(default_factory=dict)
     snapshot: Rate = field(default_factory=Rate)
     changes: Rate = field(default_factory=Rate)
@@ -125,7 +128,12 @@ class StreamView:
         if not end or not end.get("log"):
             return
         self._tables(end, now_s)
-        self._log(end["log"], (_offset(sources[0].get("latestOffset")) or {}).get("log"), clock_ms)
+        head = (_offset(sources[0].get("latestOffset")) or {}).get("log")
+        self._log(
+            self.position_type.from_json(end["log"]),
+            self.position_type.from_json(head or end["log"]),
+            clock_ms,
+        )
 
     def _tables(self, end: Mapping[str, Any], now_s: float) -> None:
         for name, state in (end.get("tables") or {}).items():
@@ -138,16 +146,16 @@ class StreamView:
                 table = self.tables.setdefault(name, TableView())
                 table.rows, table.done = rows, True
 
-    def _log(self, end: Mapping[str, Any], head: Mapping[str, Any] | None, clock_ms: int) -> None:
-        at_head = head is None or _place(head) == _place(end)
-        self.complete_ts_ms = clock_ms if at_head else end.get("ts_ms") or None
-        if at_head or head is None:
+    def _log(self, end: Position, head: Position, clock_ms: int) -> None:
+        lag = end.lag_to(head)
+        if lag == Lag(0, 0):
+            self.complete_ts_ms = clock_ms
             self.lag_ms, self.lag_bytes, self.lag_files = 0, 0, 0
             return
-        self.lag_ms = max(clock_ms - end["ts_ms"], 0) if end.get("ts_ms") else None
-        (head_file, head_pos), (end_file, end_pos) = _place(head), _place(end)
-        self.lag_files = max(head_file - end_file, 0)
-        self.lag_bytes = max(head_pos - end_pos, 0) if head_file == end_file else None
+        self.complete_ts_ms = end.ts_ms or None
+        self.lag_ms = max(clock_ms - end.ts_ms, 0) if end.ts_ms else None
+        self.lag_files = max(lag.files, 0)
+        self.lag_bytes = None if lag.size is None else max(lag.size, 0)
 
     @property
     def snapshot_done(self) -> bool:
@@ -160,11 +168,3 @@ def _offset(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, str):
         value = json.loads(value)
     return value if isinstance(value, dict) else None
-
-
-def _place(log: Mapping[str, Any]) -> tuple[int, int]:
-    """Number of the log file, and bytes: in that file, or in a log that is one."""
-    if "lsn" in log:
-        high, low = log["lsn"].split("/")
-        return 0, int(high, 16) << 32 | int(low, 16)
-    return int(log["file"].rpartition(".")[2] or 0), log["pos"]

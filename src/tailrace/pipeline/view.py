@@ -18,6 +18,7 @@ from rich.text import Text
 from tailrace.errors import TailraceError
 from tailrace.pipeline.progress import StreamView, TableView
 from tailrace.sinks.base import Written
+from tailrace.sources import registry
 
 #: Time between two lines without a TTY, seconds.
 LINE_INTERVAL_S = 5.0
@@ -30,13 +31,14 @@ class ProgressView:
 
     Args:
         console: where to.
+        dialect: the source's database, see `sources.registry`.
         interval_s: time between two lines without a TTY, seconds.
     """
 
-    def __init__(self, console: Console, interval_s: float = LINE_INTERVAL_S) -> None:
+    def __init__(self, console: Console, dialect: str, interval_s: float = LINE_INTERVAL_S) -> None:
         self._console = console
         self._interval_s = interval_s
-        self._view = StreamView()
+        self._view = StreamView(registry.position_type(dialect))
         self._lock = threading.Lock()
         self._last_line = ""
         self._ended = threading.Event()

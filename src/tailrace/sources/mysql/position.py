@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.sources.base import Lag, Position
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -27,7 +29,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class MySqlPosition:
+class MySqlPosition(Position):
     """A point between two transactions.
 
     Args:
@@ -84,6 +86,11 @@ class MySqlPosition:
         prepared = tuple(Prepared(xid, *place) for xid, place in value.get("prepared", {}).items())
         return cls(**{**value, "prepared": prepared})
 
+    def lag_to(self, head: MySqlPosition) -> Lag:
+        """How far `head` lies ahead; in bytes only within one log file."""
+        files = head.file_number - self.file_number
+        return Lag(files, None if files else head.pos - self.pos)
+
     def __str__(self) -> str:
         return f"{self.file}:{self.pos}"
 
@@ -96,3 +103,6 @@ def seq_of(position: MySqlPosition, row: int = 0) -> str:
     every later one, since a later event starts at P or after it and its own GTID event lies between.
     """
     return f"{position.epoch:04x}{position.file_number:08x}{position.pos:012x}{row:08x}"
+
+
+position = MySqlPosition

@@ -15,7 +15,7 @@ from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ChangeBatch, origin_of_rows
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Page, S
+from tailrace.sources.base import Page, S, Session
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import read_log, read_prepared
 from tailrace.sources.mysql.binlog.failover import Places
@@ -35,11 +35,8 @@ VISIBLE_TIMEOUT_S = 60.0
 _POSITIONS: dict[type, tuple[str, ...]] = {SnapshotSplit: ("as_of",), LogSplit: ("start", "end")}
 
 
-class MySqlSession:
+class MySqlSession(Session):
     """See `tailrace.sources.base.Session`."""
-
-    #: A log of parts of rows is refused.
-    keys_only = False
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -135,10 +132,6 @@ class MySqlSession:
             f"reading {table}",
         )
         return found[0].schema if found else None
-
-    def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
-        """For each key whether it is at or below `cursor`."""
-        return self._run(lambda c: key_sql.at_or_below(c, table, keys, cursor), "comparing keys")
 
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None

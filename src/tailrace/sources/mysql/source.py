@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import pymysql
 from tailrace.config.options import SourceOptions
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import LogRange
+from tailrace.sources.base import Log, LogRange, Page, Source
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.failover import Places
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
@@ -23,7 +23,6 @@ from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.snapshot import keys
-from tailrace.sources.mysql.wire.transactions import DdlStatement
 from tailrace.sources.mysql.wire.xa import XaMark
 from tailrace.sources.mysql.xa.xa_visibility import EndingTransactions
 
@@ -35,7 +34,7 @@ INLINE_BYTES = 8 << 20
 CAUGHT_UP_BYTES = 64 << 20
 
 
-class MySqlSource:
+class MySqlSource(Source):
     """See `tailrace.sources.base.Source`. May be used from several threads: one at a time is served."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -77,14 +76,6 @@ class MySqlSource:
             "reading the catalog",
         )
 
-    def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:  # noqa: ARG002
-        """The log carries every table."""
-        return ()
-
-    def shows(self, position: MySqlPosition) -> bool:  # noqa: ARG002
-        """Rows are put back to any position by the log."""
-        return True
-
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs.
 
@@ -99,16 +90,6 @@ class MySqlSource:
     def _xa_between(self, start: MySqlPosition, end: MySqlPosition) -> list[XaMark] | None:
         return None if self._follower is None else self._follower.xa_between(start, end)
 
-    def confirm(self, position: MySqlPosition) -> None:
-        """A binary log keeps itself."""
-
-    def keep_log(self) -> None:
-        """A binary log keeps itself."""
-
-    def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:  # noqa: ARG002
-        """`split` itself: InnoDB tells rows apart by their keys only."""
-        return [split]
-
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""
         return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
@@ -117,6 +98,14 @@ class MySqlSource:
         """Follow the log from `start` on."""
         self._follower = BinlogFollower(self._options, start, knows)
         return MySqlLog(self._follower)
+
+    def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
+        """All rows of a table as they are now."""
+        # not above: the driver of a stream does not load the row decoders
+        from tailrace.sources.mysql.session import MySqlSession  # noqa: PLC0415
+
+        with closing(MySqlSession(self._options)) as session:
+            yield from session.pages(SnapshotSplit(table, None, None, {}, page_rows))
 
     def close(self) -> None:
         """Drop the connection."""
@@ -130,7 +119,7 @@ class MySqlSource:
             return self._planning.run(operation, doing)
 
 
-class MySqlLog:
+class MySqlLog(Log):
     """See `tailrace.sources.base.Log`."""
 
     def __init__(self, follower: BinlogFollower) -> None:
@@ -150,15 +139,7 @@ class MySqlLog:
         while found is None and upto is not None and self.head().order < upto.order:
             self._follower.wait(1.0)
             found = self._follower.end_after(start, max_bytes=max_bytes, max_rows=max_rows, upto=upto)
-        if found is None:
-            return None
-        return LogRange(
-            found.end,
-            has_changes=found.wanted_bytes > 0 or bool(found.ddl),
-            ddl_ahead=bool(found.ddl_ahead),
-            created=tuple(t for change in (*found.ddl, *found.ddl_ahead) for t in created_by(change)),
-            is_far=found.is_cut,
-        )
+        return found
 
     def head(self) -> MySqlPosition:
         """The last position known to be in the log."""
@@ -181,12 +162,6 @@ class MySqlLog:
     def close(self) -> None:
         """Stop following."""
         self._follower.close()
-
-
-def created_by(change: DdlStatement) -> tuple[TableId, ...]:
-    """The captured tables that a statement creates; a hint: what it misses is found in the catalog."""
-    creates = re.match(r"\s*(/\*.*?\*/\s*)*CREATE\s+(TEMPORARY\s+)?TABLE\b", change.text, re.I | re.S)
-    return change.tables if creates and not creates[2] else ()
 
 
 source = MySqlSource

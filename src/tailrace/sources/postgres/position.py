@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.sources.base import Lag, Position
+
 
 @dataclass(frozen=True)
-class PostgresPosition:
+class PostgresPosition(Position):
     """A point between two transactions: those whose commit record starts below `lsn` are before it.
 
     Transactions count by where they commit, never by where their rows stand, so every LSN is a transaction
@@ -52,6 +54,10 @@ class PostgresPosition:
         """The position that `to_json` wrote."""
         return cls(parse_lsn(value["lsn"]), value["server"], value["ts_ms"], value.get("timeline", ""))
 
+    def lag_to(self, head: PostgresPosition) -> Lag:
+        """How far `head` lies ahead."""
+        return Lag(0, head.lsn - self.lsn)
+
     def __str__(self) -> str:
         return lsn_text(self.lsn)
 
@@ -78,3 +84,6 @@ def seq_of(lsn: int, row: int = 0, epoch: int = 0) -> str:
     one that is not at P or above.
     """
     return f"{epoch:04x}{lsn:016x}{2 * row:012x}"
+
+
+position = PostgresPosition

@@ -15,7 +15,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.model.change import ChangeBatch, origin_of_rows
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Page, S
+from tailrace.sources.base import Page, Session
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.connection import (
     ReconnectingConnection,
@@ -38,7 +38,7 @@ _TYPES: dict[str, PostgresTypes] = {}
 _SHAPES: dict[Any, TableSchema | None] = {}
 
 
-class PostgresSession:
+class PostgresSession(Session):
     """See `tailrace.sources.base.Session`."""
 
     #: Unless a table has REPLICA IDENTITY FULL.
@@ -52,13 +52,6 @@ class PostgresSession:
         self._seen: PostgresPosition | None = None
         #: Where the log is read: of the stream's slot, or of the copy of it that is kept for such readers.
         self._log_options = options
-
-    def located(self, split: S) -> S:
-        """`split` itself: positions are the same on every server that may answer."""
-        return split
-
-    def wait_visible(self, position: Mapping[str, Any]) -> None:
-        """A snapshot shows all that it is to show."""
 
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
         """The rows of the split's range, under the snapshot that was made for its batch."""
@@ -155,10 +148,6 @@ class PostgresSession:
             found = self._asking.run(lambda c: catalog.captured(c, self._options, table), f"reading {table}")
             _SHAPES[place] = found[0].schema if found else None
         return _SHAPES[place]
-
-    def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
-        """For each key whether it is at or below `cursor`."""
-        return self.within(table, keys, None, cursor)
 
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,10 +12,10 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TransientSourceError
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import LogRange
+from tailrace.sources.base import Log, LogRange, Page, Source
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
-from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, retrying
+from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
 from tailrace.sources.postgres.literal import table_name
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication import publication, slot
@@ -42,14 +42,12 @@ SNAPSHOT_WAIT_S = 0.25
 SNAPSHOT_AGE_S = 30.0
 #: How long a batch that is repeated waits for a snapshot: it cannot go on without.
 REPLAY_WAIT_S = 3600.0
-#: A range of this many bytes moves the stream on though nothing in it is captured: WAL can be let go of.
-FAR_BYTES = 8 << 20
 #: An end of the log this near is not worth a word: every commit writes more than it changes.
 IDLE_BYTES = 64 << 10
 STATUS_AGE_S = 1.0
 
 
-class PostgresSource:
+class PostgresSource(Source):
     """See `tailrace.sources.base.Source`. May be used from several threads: one at a time is served."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -187,6 +185,17 @@ class PostgresSource:
         self._log = PostgresLog(self._options, follower, self._snapshots)
         return self._log
 
+    def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
+        """All rows of a table as they are now, in one snapshot of their own."""
+        # not above: the driver of a stream does not load the row decoders
+        from tailrace.sources.postgres.snapshot.select import copy_pages  # noqa: PLC0415
+
+        connection = connect(self._options, purpose="reading a table")
+        try:
+            yield from copy_pages(connection, SnapshotSplit(table, None, None, {}, page_rows), table)
+        finally:
+            connection.break_off()
+
     def close(self) -> None:
         """Drop the connections, and with them the snapshots and what `keep_log` keeps."""
         self._snapshots.discard()
@@ -201,7 +210,7 @@ class PostgresSource:
             return self._planning.run(operation, doing)
 
 
-class PostgresLog:
+class PostgresLog(Log):
     """See `tailrace.sources.base.Log`."""
 
     def __init__(self, options: SourceOptions, follower: WalFollower, snapshots: Snapshots) -> None:
@@ -247,12 +256,7 @@ class PostgresLog:
             return None
         if snapshot is not None and found.end.lsn == snapshot.lsn:
             self._snapshots.use(snapshot)
-        return LogRange(
-            found.end,
-            has_changes=found.changes,
-            ddl_ahead=found.shape_ahead,
-            is_far=found.end.lsn - start.lsn >= FAR_BYTES,
-        )
+        return found
 
     def _reachable(self, upto: PostgresPosition) -> PostgresPosition:
         """`upto`, or the log's end where a server was replaced that alone had the log up to there."""

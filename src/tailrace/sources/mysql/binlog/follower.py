@@ -15,6 +15,7 @@ that range, wherever it was prepared.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -26,8 +27,10 @@ import numpy as np
 import pymysql
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import StateError, TailraceError
+from tailrace.errors import StateError
 from tailrace.model.table import TableId
+from tailrace.sources.base import LogRange
+from tailrace.sources.follower import LogFollower
 from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.held import HeldEvents, Place, RawEvents, number_of
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
@@ -59,28 +62,26 @@ _EVERYTHING: Place = (1 << 62, 0)
 
 
 @dataclass(frozen=True)
-class BinlogRange:
-    """How far a batch may go.
+class BinlogRange(LogRange):
+    """How far a batch may go, and what it covers.
+
+    `is_far` says that a limit ended it: more is known behind it.
 
     Args:
-        end: its end.
-        wanted_bytes: bytes of row events of captured tables in it, and of what is committed in it that was
-            prepared before; 0: it may be passed over unread.
+        captured_bytes: bytes of row events of captured tables in it, and of the transactions that were
+            prepared before it and are committed in it; 0: it may be passed over unread.
         transactions: how many it holds.
         rows: rows of captured tables in it; 0 where rows are not counted.
         ddl: schema changes in it; all of them in its first transaction.
-        ddl_ahead: schema changes that are known to come behind it, in log order: the tables may
-            already look as they will after them.
-        is_cut: whether a limit ended it: more is known behind it.
+        later_ddl: schema changes that are known to come behind it, in log order: the tables may already have
+            the schema that they will have after them.
     """
 
-    end: MySqlPosition
-    wanted_bytes: int
-    transactions: int
-    rows: int
+    captured_bytes: int = 0
+    transactions: int = 0
+    rows: int = 0
     ddl: tuple[DdlStatement, ...] = ()
-    ddl_ahead: tuple[DdlStatement, ...] = ()
-    is_cut: bool = False
+    later_ddl: tuple[DdlStatement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class _Segment:
         return sizes, rows
 
 
-class BinlogFollower:
+class BinlogFollower(LogFollower):
     """Follows the log from a position on; safe to use from several threads.
 
     Args:
@@ -143,11 +144,11 @@ class BinlogFollower:
         *,
         held_bytes: int = HELD_BYTES,
     ) -> None:
+        super().__init__()
         self._options = options
         self._start = start
         self._index = TransactionIndex(wanted, count_rows=options.max_rows_per_trigger is not None)
         self._most_ahead = BATCHES_AHEAD * options.max_bytes_per_trigger
-        self._changed = threading.Condition()
         self._segments: deque[_Segment] = deque()
         self._ahead = 0
         self._head = start
@@ -157,9 +158,6 @@ class BinlogFollower:
         self._forgotten = self._told
         self._held = HeldEvents(held_bytes, self._told)
         self._stream: DumpStream | None = None
-        self._thread: threading.Thread | None = None
-        self._failure: TailraceError | None = None
-        self._closed = threading.Event()
         self._status: tuple[float, tuple[str, int], list[LogFile]] | None = None
         self._status_lock = threading.Lock()
         self._status_asked = ReconnectingConnection(options, "asking where the log ends")
@@ -260,14 +258,20 @@ class BinlogFollower:
         rest = (end.file_number, end.pos)
         behind = [s.within(rest, _EVERYTHING) for s in self._segments if s.ddl]
         committed = [prepared for _, prepared in self._committed(start, taken)]
+        captured_bytes = int(everything[:, WANTED].sum()) + sum(p.end - p.start for p in committed)
+        ddl = tuple(change for segment in taken for change in segment.ddl)
+        later_ddl = tuple(change for segment in behind if segment is not None for change in segment.ddl)
         return BinlogRange(
             end,
-            int(everything[:, WANTED].sum()) + sum(p.end - p.start for p in committed),
-            int((everything[:, FLAGS] & NO_TRANSACTION == 0).sum()),
-            int(everything[:, ROWS].sum()) + sum(p.rows for p in committed),
-            tuple(change for segment in taken for change in segment.ddl),
-            tuple(change for segment in behind if segment is not None for change in segment.ddl),
-            rest < min((self._head.file_number, self._head.pos), limit),
+            has_changes=captured_bytes > 0 or bool(ddl),
+            ddl_ahead=bool(later_ddl),
+            created=tuple(table for change in (*ddl, *later_ddl) for table in created_by(change)),
+            is_far=rest < min((self._head.file_number, self._head.pos), limit),
+            captured_bytes=captured_bytes,
+            transactions=int((everything[:, FLAGS] & NO_TRANSACTION == 0).sum()),
+            rows=int(everything[:, ROWS].sum()) + sum(p.rows for p in committed),
+            ddl=ddl,
+            later_ddl=later_ddl,
         )
 
     def _within(self, start: Place, end: Place) -> list[_Segment]:
@@ -415,63 +419,37 @@ class BinlogFollower:
 
     def close(self) -> None:
         """Stop following."""
-        with self._changed:
-            self._closed.set()
-            stream, thread = self._stream, self._thread
-            self._changed.notify_all()
-        if stream is not None:
-            stream.close()
-        if thread is not None:
-            thread.join(10)
+        super().close()
         with self._status_lock:
             self._status_asked.close()
 
-    def _check(self) -> None:
-        """Start the thread, or raise what ended it."""
-        if self._closed.is_set():
-            raise StateError("the log is not followed any more", "the follower was closed")
-        if self._failure is not None:
-            raise self._failure
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tailrace-log", daemon=True)
-            self._thread.start()
-
     # -- the thread -----------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            with self._changed:
-                if self._closed.is_set():
-                    return
-                self._stream = DumpStream(
-                    self._options,
-                    self._start.file,
-                    self._start.pos,
-                    blocking=True,
-                    server=self._start.server,
-                )
-            for block in self._stream.blocks():
-                done = self._index.feed(block)
-                with self._changed:
-                    self._held.add(block, done, self._index.open_since)
-                    if len(done.rows):
-                        self._append(done)
-                    self._changed.wait_for(self._may_go_on)
-                    if self._closed.is_set():
-                        return
-        except TailraceError as error:
-            self._fail(error)
-        finally:
-            if self._failure is None and not self._closed.is_set():
-                self._fail(StateError("the thread that follows the log ended", "by a defect: see its trace"))
-
-    def _may_go_on(self) -> bool:
-        return self._closed.is_set() or self._ahead < self._most_ahead
-
-    def _fail(self, error: TailraceError) -> None:
+    def _follow(self) -> None:
         with self._changed:
-            self._failure = error
-            self._changed.notify_all()
+            if self._is_closed():
+                return
+            self._stream = DumpStream(
+                self._options, self._start.file, self._start.pos, blocking=True, server=self._start.server
+            )
+        for block in self._stream.blocks():
+            done = self._index.feed(block)
+            with self._changed:
+                self._held.add(block, done, self._index.open_since)
+                if len(done.rows):
+                    self._append(done)
+                self._changed.wait_for(self._may_continue)
+                if self._is_closed():
+                    return
+
+    def _may_continue(self) -> bool:
+        return self._closed or self._ahead < self._most_ahead
+
+    def _interrupt(self) -> None:
+        with self._changed:
+            stream = self._stream
+        if stream is not None:
+            stream.close()
 
     def _append(self, done: Transactions) -> None:
         rows = done.rows
@@ -486,6 +464,12 @@ class BinlogFollower:
             done.file, int(rows[-1, END]), "", old.server, old.epoch, _last_ts_ms(rows, old.ts_ms)
         )
         self._changed.notify_all()
+
+
+def created_by(change: DdlStatement) -> tuple[TableId, ...]:
+    """The captured tables that a statement creates; a hint: the catalog shows what it misses."""
+    creates = re.match(r"\s*(/\*.*?\*/\s*)*CREATE\s+(TEMPORARY\s+)?TABLE\b", change.text, re.I | re.S)
+    return change.tables if creates and not creates[2] else ()
 
 
 def _ask(connection: pymysql.Connection[Any]) -> tuple[float, tuple[str, int], list[LogFile]]:

@@ -168,13 +168,6 @@ def last_key(array: pa.StructArray, table: TableSchema) -> Key:
     return key_values(array.slice(len(array) - 1), table)[0]
 
 
-def at_or_below(
-    connection: pymysql.Connection[Any], table: TableSchema, keys: pa.StructArray, cursor: Key
-) -> pa.BooleanArray:
-    """For each row whether its key is at or below the cursor. See `within`."""
-    return within(connection, table, keys, None, cursor)
-
-
 def within(
     connection: pymysql.Connection[Any],
     table: TableSchema,

@@ -14,17 +14,18 @@ begins at its last batch, and the slot has all since then.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import StateError, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.model.table import TableId
+from tailrace.sources.base import LogRange
+from tailrace.sources.follower import LogFollower
 from tailrace.sources.postgres.connection import retrying, translate
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication.held import HeldLog
@@ -37,28 +38,15 @@ from tailrace.sources.postgres.wire.kernels import boundaries as bd
 #: Bytes that are held for batches to come; and the most of one batch, which travels within its split.
 HELD_BYTES = 48 << 20
 BATCH_BYTES = 16 << 20
+#: A range of this many bytes advances the stream even if no captured table changed in it: WAL is released.
+FAR_BYTES = 8 << 20
 #: How often the server hears of us while we do not read, seconds.
 _REST_S = 5.0
 #: How long the events of a repeated batch may be on their way before its task reads them by itself, seconds.
 _REPEAT_S = 5.0
 
 
-@dataclass(frozen=True)
-class WalRange:
-    """How far a batch may go.
-
-    Args:
-        end: its end.
-        changes: whether a captured table changed in it.
-        shape_ahead: whether the next transaction behind it is known to have a table with another shape.
-    """
-
-    end: PostgresPosition
-    changes: bool
-    shape_ahead: bool = False
-
-
-class WalFollower:
+class WalFollower(LogFollower):
     """Follows the log from a position on; safe to use from several threads.
 
     Args:
@@ -78,12 +66,12 @@ class WalFollower:
         binary: bool,
         connected: Callable[[History], None] = lambda _: None,
     ) -> None:
+        super().__init__()
         self._options = options
         self._wanted = wanted
         self._start = start
         self._binary = binary
         self._connected = connected
-        self._changed = threading.Condition()
         #: Transactions above what was confirmed, in log order: rows as `LogIndex` gives them.
         self._txns: deque[np.ndarray] = deque()
         self._held = HeldLog(HELD_BYTES // 2)
@@ -93,9 +81,6 @@ class WalFollower:
         self._history: History | None = None
         self._incoming: Incoming | None = None
         self._stream: ReplicationStream | None = None
-        self._thread: threading.Thread | None = None
-        self._failure: TailraceError | None = None
-        self._closed = False
         #: Offset behind the last transaction that has ended.
         self._ended = 0
 
@@ -122,7 +107,7 @@ class WalFollower:
         upto: int | None,
         max_bytes: int | None,
         max_rows: int | None,
-    ) -> WalRange | None:
+    ) -> LogRange | None:
         """Where the batch that begins at `start` ends; None when nothing is behind it yet.
 
         Args:
@@ -138,14 +123,14 @@ class WalFollower:
                 return None
             rows = self._between(start.lsn, limit)
             cut = _cut(rows, max_bytes, max_rows)
-            if cut == 0:
-                return WalRange(self._at(limit, start.ts_ms), changes=False)
             whole = cut == len(rows)
             end = limit if whole else int(rows[cut - 1, bd.END_LSN])
-            return WalRange(
-                self._at(end, int(rows[cut - 1, bd.TS_US]) // 1000 or start.ts_ms),
-                _has_changes(rows[:cut]),
-                not whole and bool(rows[cut, bd.FLAGS] & bd.HAS_RELATION),
+            ts_ms = int(rows[cut - 1, bd.TS_US]) // 1000 if cut else 0
+            return LogRange(
+                self._at(end, ts_ms or start.ts_ms),
+                has_changes=_has_changes(rows[:cut]),
+                ddl_ahead=not whole and bool(rows[cut, bd.FLAGS] & bd.HAS_RELATION),
+                is_far=end - start.lsn >= FAR_BYTES,
             )
 
     def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
@@ -205,17 +190,6 @@ class WalFollower:
                 self._stream.wake()
             self._changed.notify_all()
 
-    def close(self) -> None:
-        """Stop following."""
-        with self._changed:
-            self._closed = True
-            thread = self._thread
-            if self._stream is not None:
-                self._stream.wake()
-            self._changed.notify_all()
-        if thread is not None:
-            thread.join(10)
-
     # ---- inside; the lock is held ----
 
     def _at(self, lsn: int, ts_ms: int = 0) -> PostgresPosition:
@@ -235,43 +209,25 @@ class WalFollower:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, bd.COLUMNS), np.int64)
 
-    def _check(self) -> None:
-        """Start the thread, or raise what ended it."""
-        self._require_open()
-        if self._failure is not None:
-            raise self._failure
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tailrace-log", daemon=True)
-            self._thread.start()
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise StateError("the log is not followed any more", "the follower was closed")
-
     # ---- the thread ----
 
-    def _run(self) -> None:
-        doing = "following the log"
-        try:
-            start = self._start
-            while not self._is_closed():
-                try:
-                    self._follow(start)
-                except (TailraceError, DatabaseError, InterfaceError, OSError) as error:
-                    failure = translate(error, doing)
-                    if not failure.retryable:
-                        raise failure from None if failure is error else error
-                    start = self._begin_again()
-        except TailraceError as error:
-            self._fail(error)
-        finally:
-            if self._failure is None and not self._closed:
-                self._fail(StateError("the thread that follows the log ended", "by a defect: see its trace"))
+    def _follow(self) -> None:
+        start = self._start
+        while not self._is_closed():
+            try:
+                self._follow_from(start)
+            except (TailraceError, DatabaseError, InterfaceError, OSError) as error:
+                failure = translate(error, "following the log")
+                if not failure.retryable:
+                    raise failure from None if failure is error else error
+                start = self._begin_again()
 
-    def _is_closed(self) -> bool:
-        return self._closed
+    def _interrupt(self) -> None:
+        with self._changed:
+            if self._stream is not None:
+                self._stream.wake()
 
-    def _follow(self, start: PostgresPosition) -> None:
+    def _follow_from(self, start: PostgresPosition) -> None:
         stream = retrying(self._options, lambda: self._open(start), "following the log", sleep=self._pause)
         try:
             with self._changed:
@@ -326,11 +282,6 @@ class WalFollower:
             self._head = self._start.lsn
             self._changed.notify_all()
             return self._start
-
-    def _fail(self, error: TailraceError) -> None:
-        with self._changed:
-            self._failure = error
-            self._changed.notify_all()
 
 
 def _has_changes(rows: np.ndarray) -> bool:
