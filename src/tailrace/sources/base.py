@@ -112,8 +112,8 @@ class Log(ABC):
     ) -> LogRange | None:
         """The next batch's share of the log after `start`, or None when there is nothing new.
 
-        With `for_rows` the batch is to read rows as of its end. Where that must be prepared, the range ends at
-        the position that was prepared (`Source.shows`), as soon as there is one.
+        With `for_rows` the batch is to read rows as of its end. Where such a position must be prepared, the
+        range ends at the prepared one (`Source.shows`), as soon as there is one.
         """
 
     @abstractmethod

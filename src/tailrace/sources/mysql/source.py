@@ -1,4 +1,4 @@
-"""MySQL and MariaDB as a source: the driver's side, put together from the modules beside it."""
+"""MySQL and MariaDB as a source: the driver's side, assembled from the other modules of this package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, LogRange, Page, Source
 from tailrace.sources.mysql import catalog
-from tailrace.sources.mysql.binlog.failover import Places
+from tailrace.sources.mysql.binlog.failover import ServerPositions
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
 from tailrace.sources.mysql.binlog.held import pack_blocks
 from tailrace.sources.mysql.binlog.starting import log_end_position, starting_position
@@ -35,13 +35,13 @@ CAUGHT_UP_BYTES = 64 << 20
 
 
 class MySqlSource(Source):
-    """See `tailrace.sources.base.Source`. May be used from several threads: one at a time is served."""
+    """See `tailrace.sources.base.Source`. Safe to use from several threads; serves one at a time."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planning = ReconnectingConnection(options, "planning")
         self._lock = threading.Lock()
-        self._places = Places(options)
+        self._positions = ServerPositions(options)
         self._ending = EndingTransactions(options)
         self._follower: BinlogFollower | None = None
 
@@ -51,12 +51,12 @@ class MySqlSource(Source):
 
     def position(self, value: Mapping[str, Any]) -> MySqlPosition:
         """The position that `to_json` wrote, on the server that answers now."""
-        return self._places.locate(MySqlPosition.from_json(value))
+        return self._positions.locate(MySqlPosition.from_json(value))
 
     def server_changed(self) -> None:
-        """Another server answers: what was found out about the old one is forgotten."""
+        """Forget what was found out about the server: another one answers."""
         with self._lock:
-            self._places.forget()
+            self._positions.forget()
             self._ending.forget()
             self._follower = None
             self._planning.close()
@@ -79,8 +79,8 @@ class MySqlSource(Source):
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs.
 
-        Tasks wait for what must be visible, but for XA transactions that no GTID tells of: they are waited
-        for here.
+        Tasks wait until transactions are visible, except for XA transactions without a GTID: the driver waits
+        for those here.
         """
         if position.server.startswith(MARIADB) or not position.gtids:
             with self._lock:
