@@ -1,4 +1,4 @@
-"""A position in PostgreSQL's write-ahead log (WAL), and its place in the order of the stream."""
+"""A position in PostgreSQL's write-ahead log (WAL), and the `seq` of rows at it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tailrace.sources.base import Lag, Position
 class PostgresPosition(Position):
     """A point between two transactions: those whose commit record starts below `lsn` are before it.
 
-    Transactions count by where they commit, never by where their rows stand, so every LSN is a transaction
-    boundary.
+    A transaction counts by the position of its commit, never by those of its rows, so every LSN is a
+    transaction boundary.
 
     Args:
         lsn: byte offset in the WAL.
         server: system identifier of the cluster; replicas and promoted standbys share it.
         ts_ms: commit time of the last transaction up to here, milliseconds since 1970 UTC; 0: unknown.
         timeline: the timeline that it lies on, its number and where it begins (`2@0/3018F30`); "": unknown,
-            as in offsets of before there was this field.
+            as in offsets from before this field existed.
         held_bytes: WAL that the slot holds back, where a position is reported for progress only.
         left_bytes: WAL that may still be written before `max_slot_wal_keep_size` invalidates the slot;
             for progress only, None: no limit.

@@ -33,9 +33,9 @@ from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tailrace.sources.postgres.wire.problems import BinaryFormError
 
-#: What a worker has learned of a database, kept from task to task: types, and shapes of tables.
+#: What a worker has read from a database's catalog, kept from task to task: types, and schemas of tables.
 _TYPES: dict[str, PostgresTypes] = {}
-_SHAPES: dict[Any, TableSchema | None] = {}
+_SCHEMAS: dict[Any, TableSchema | None] = {}
 
 
 class PostgresSession(Session):
@@ -46,15 +46,15 @@ class PostgresSession(Session):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._place = f"{options.host}:{options.port}/{options.database}"
+        self._database = f"{options.host}:{options.port}/{options.database}"
         self._asking = ReconnectingConnection(options, "task")
-        #: Where the snapshot of the split that is read stands.
+        #: Position of the current split's snapshot.
         self._seen: PostgresPosition | None = None
-        #: Where the log is read: of the stream's slot, or of the copy of it that is kept for such readers.
+        #: Options to read the log: from the stream's slot, or from the copy of it that is kept for readers.
         self._log_options = options
 
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
-        """The rows of the split's range, under the snapshot that was made for its batch."""
+        """The rows of the split's range, under the snapshot of its batch."""
         doing = f"reading {split.table.id}"
         if "slot" in split.as_of:
             self._log_options = replace(
@@ -65,17 +65,17 @@ class PostgresSession(Session):
             try:
                 yield from self._read(split, split.table)
             except DatabaseError as error:
-                if sqlstate(error) != "42703":  # a column is gone: it is told before the first row
+                if sqlstate(error) != "42703":  # a column is gone: the error comes before the first row
                     raise
                 yield from self._read(split, self._shape_of(split.table.id, remember=False) or split.table)
         except (DatabaseError, InterfaceError, OSError) as error:
             if sqlstate(error) == "42P01":
                 return  # the table is gone
-            # what was read was handed on: the whole split is read again, by a new task
+            # rows were passed on already: a new task reads the whole split again
             raise translate(error, doing) from error
 
     def _read(self, split: SnapshotSplit, table: TableSchema) -> Iterator[Page]:
-        """The rows of the split's range in the shape `table`."""
+        """The rows of the split's range with the schema `table`."""
         doing = f"reading {table.id}"
         connection = retrying(self._options, lambda: connect(self._options, purpose=doing), doing)
         try:
@@ -86,19 +86,19 @@ class PostgresSession(Session):
             connection.break_off()
 
     def log_end(self, after: Mapping[str, Any]) -> PostgresPosition:
-        """Where the snapshot stands: it shows what is below, and nothing else."""
+        """The snapshot's position: it shows the transactions below it, and no others."""
         at = PostgresPosition.from_json(after)
         return at if self._seen is None or self._seen.lsn <= at.lsn else self._seen
 
     def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
         """Every change of captured tables in `split`'s range of the log.
 
-        Without the events at hand they are read by a copy of the slot. So are they when a value came in
-        binary form that is read as text: its column was not there when the driver's stream began.
+        If the split has no events in it, they are read through a copy of the slot. The same happens when a
+        value came in binary form that is read as text: its column was added after the driver's stream began.
         """
         start, end = PostgresPosition.from_json(split.start), PostgresPosition.from_json(split.end)
         if end.lsn <= start.lsn:
-            return  # the snapshot stands where its batch ends: there is nothing between them
+            return  # the snapshot is at the batch's end: there is nothing between them
         if split.events is not None:
             try:
                 batches = list(self._decoder(split, start, end).feed(split.events))
@@ -114,7 +114,7 @@ class PostgresSession(Session):
                 yield from decoder.feed(piece)
 
     def _require(self, history: History, end: PostgresPosition) -> None:
-        """The log that is read must be the one that `end` is of: the server may have been replaced."""
+        """Check that the log that is read is the one of `end`: the server may have been replaced."""
         if end == self._seen and not history.has(end):
             raise snapshot_gone("the server that kept it was replaced")
         history.require(end, self._options)
@@ -122,7 +122,7 @@ class PostgresSession(Session):
     def _decoder(self, split: LogSplit, start: PostgresPosition, end: PostgresPosition) -> LogDecoder:
         return LogDecoder(
             wanted=lambda t: self._options.captures(str(t)) and split.concerns(t),
-            types=_TYPES.get(self._place, PostgresTypes()),
+            types=_TYPES.get(self._database, PostgresTypes()),
             learn=self._learn,
             keys=split.keys,
             shape_of=self._shape_of,
@@ -135,19 +135,19 @@ class PostgresSession(Session):
     def _learn(self) -> PostgresTypes:
         """The types of the captured tables' columns."""
         found = self._asking.run(lambda c: catalog.types(c, self._options.captures), "reading the types")
-        _TYPES[self._place] = found
+        _TYPES[self._database] = found
         return found
 
     def _shape_of(self, table: TableId, *, remember: bool = True) -> TableSchema | None:
-        """A table's shape in the catalog, None if it is not there.
+        """A table's schema in the catalog, None if it is not there.
 
-        One that is remembered may be old: it counts only where it has the columns that the log says.
+        A cached one may be old: it counts only where it has the columns that the log names.
         """
-        place = (self._place, table, self._options.text_columns)
-        if place not in _SHAPES or not remember:
+        key = (self._database, table, self._options.text_columns)
+        if key not in _SCHEMAS or not remember:
             found = self._asking.run(lambda c: catalog.captured(c, self._options, table), f"reading {table}")
-            _SHAPES[place] = found[0].schema if found else None
-        return _SHAPES[place]
+            _SCHEMAS[key] = found[0].schema if found else None
+        return _SCHEMAS[key]
 
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None

@@ -6,13 +6,14 @@
              decode_rows  ──> images of one table                         (kernel, a batch at a time)
              write_origin ──> where each row comes from                   (kernel)
 
-Rows of different tables interleave freely; those of one table stay in log order, which is why all that is
-pending is decoded before a table changes its shape. Between blocks only the open transaction, the known
-table maps and what XA transactions have prepared (`asides`) live on. The latter's rows come at their
-XA COMMIT, and are told apart by the events' offsets within what was prepared, as those of a payload are.
+Batches of different tables may come in any order; rows of one table stay in log order. So all pending row
+events are decoded before a table changes its schema. Only the open transaction, the known table maps and
+the events of prepared XA transactions (`asides`) are kept between blocks. Rows of an XA transaction come at
+its XA COMMIT, and are numbered by their events' offsets within the prepared ones, as those of a payload are.
 
-An event that could hold changes but is not understood ends the stream with an error, however often it occurs:
-skipping it would lose rows unseen. All that moves the scan's state is in this one module, hence its length.
+An event that could hold changes but cannot be decoded ends the stream with an error, however often it occurs:
+skipping it would silently lose rows. All code that moves the scan's state is in this module, hence its
+length.
 """
 
 from __future__ import annotations
@@ -52,30 +53,30 @@ from tailrace.sources.wire.changes import MAX_EVENTS, ChangeDecoder
 from tailrace.sources.wire.kernels import rowbatch as rb
 from tailrace.sources.wire.rowcolumns import RowColumns
 
-#: Known table maps beyond which they are forgotten between two transactions: a server gives a table a new
+#: Most known table maps; above that they are dropped between two transactions: a server gives a table a new
 #: id every time it opens it.
 _MAX_MAPS = 4096
-#: Bytes unpacked from payloads that may wait to be decoded.
+#: Most unpacked bytes of payloads that wait to be decoded.
 _MAX_UNPACKED = 8 << 20
-#: Where rows of one transaction are numbered by offsets, those stay below this: twice one fits `seq`.
+#: Offsets that number the rows of a transaction stay below this: twice one fits `seq`.
 _MAX_NUMBER = 1 << 31
 _ACTIONS_AT, _CAPTURING_AT = ev.ACTIONS.ctypes.data, ev.CAPTURING.ctypes.data
 _RECALLED_AT = ev.RECALLED.ctypes.data
 
 
 class EventDecoder(ChangeDecoder):
-    """Decodes row events of the wanted tables.
+    """Decodes row events of the captured tables.
 
     Args:
-        wanted: whether the changes of a table are wanted; asked when a table map of it is new.
+        wanted: whether a table is captured; called when a table map of it is new.
         epoch: the stream's epoch, the first part of `seq`.
-        keys: key columns of tables that have been given one; for others the log's own key counts.
-        shape_of: a table's shape in the catalog, None if it is not there; asked where the log was written
+        keys: key columns of tables whose key is set; the others have the log's key.
+        shape_of: a table's schema in the catalog, None if it is not there; called where the log was written
             with `binlog_row_metadata=MINIMAL`, and for columns whose type MariaDB does not log.
         mariadb: whether MariaDB wrote the log.
         prepared: XA transactions that are prepared and open where decoding starts.
-        recall: the events of a prepared transaction, read from the log again; each block is valid until
-            the next. Asked at its commit, if it was prepared before or is large.
+        recall: reads the events of a prepared transaction from the log again; each block is valid until the
+            next. Called at its commit, if it was prepared before the decoded range or is large.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of events after which a batch ends; one row may be larger.
         verify_checksums: whether to check the CRC32 of each event that has one.
@@ -140,8 +141,8 @@ class EventDecoder(ChangeDecoder):
 
         Raises:
             DecodeError: malformed bytes, or an event that cannot be decoded.
-            SchemaMismatchError: a table's shape cannot be captured, or the log was written by settings that
-                leave out what is needed.
+            SchemaMismatchError: a table's schema cannot be captured, or the log was written with settings
+                that leave out needed metadata.
             PositionLostError: the log says that events are missing from it.
         """
         yield from self.feed_all([block])
@@ -159,7 +160,7 @@ class EventDecoder(ChangeDecoder):
         yield from self._flush()
 
     def _collect(self, block: EventBlock) -> Iterator[ChangeBatch]:
-        """Find a block's row events; decode those pending when there is no room for more."""
+        """Find a block's row events; decode the pending ones when there is no room for more."""
         if self._maps.count > _MAX_MAPS and not self._state[ev.SC_OPEN]:
             self._maps = KnownMaps()
         base = block.buffer.ctypes.data
@@ -169,7 +170,7 @@ class EventDecoder(ChangeDecoder):
             self._asides.take(self._origin, block.pos + block.end - block.start)
 
     def _enter(self, file: str) -> None:
-        """Go on in another log file."""
+        """Continue in another log file."""
         self._file = file
         self._rows.enter(file, seq_of(MySqlPosition(file, 0, epoch=self._epoch))[:SEQ_PREFIX])
 
@@ -227,7 +228,7 @@ class EventDecoder(ChangeDecoder):
             state[ev.SC_AT], state[ev.SC_POS] = at + event.size, pos + numbers
 
     def _ask(self, event: SpecialEvent) -> None:
-        """An event the kernel leaves to Python: deal with it or refuse it."""
+        """Handle or reject an event that the kernel leaves to Python."""
         state = self._state
         if self._asides.capturing:
             raise DecodeError(
@@ -264,7 +265,7 @@ class EventDecoder(ChangeDecoder):
 
     @property
     def open(self) -> tuple[Prepared, ...]:
-        """The XA transactions with rows of wanted tables that are prepared and open after the last block."""
+        """The XA transactions with captured rows that are prepared and open after the last block."""
         return self._asides.open
 
     def _capture(self, pos: int) -> None:
@@ -273,7 +274,7 @@ class EventDecoder(ChangeDecoder):
         self._actions_at = _CAPTURING_AT
 
     def _prepared(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
-        """An XA transaction was captured to its end; in a payload, to the payload's."""
+        """Handle the end of a captured XA transaction; within a payload, it ends where the payload does."""
         state, asides = self._state, self._asides
         xid, one_phase = prepare_of(event.body, event.where)
         if not asides.capturing:
@@ -290,17 +291,17 @@ class EventDecoder(ChangeDecoder):
         if not one_phase:
             asides.prepare(found, wanted=wanted)
         elif wanted:
-            self._in_payload = False  # it was the last event of that
+            self._in_payload = False  # it was the payload's last event
             yield from self._recalled(found, -1)
         state[ev.SC_OPEN] = state[ev.SC_DIRTY] = 0
 
     def _recalled(self, found: SetAside, place: int) -> Iterator[ChangeBatch]:
-        """Collect the row events of what was set aside, as of offset `place`; -1: of where they stand."""
+        """Collect the row events that were set aside, as of offset `place`; -1: of their own offsets."""
         actions, self._actions_at = self._actions_at, _RECALLED_AT
         at = found.place.start if place < 0 else 0
         altered = found.shapes != self._shapes
         if altered or found.data is None:
-            yield from self._flush()  # of their tables, other shapes may be pending
+            yield from self._flush()  # their tables may be pending with other schemas
         if found.data is not None:
             if self._unpacked_bytes + len(found.data) > _MAX_UNPACKED:
                 yield from self._flush()
@@ -321,12 +322,12 @@ class EventDecoder(ChangeDecoder):
             raise SourceError(
                 "an XA transaction in the log is too large",
                 f"{found.place.xid} at {found.place.file}:{found.place.start}; the limit is 2 GiB",
-                "do in several transactions what it does, and begin a new stream",
+                "split it into several transactions, and start a new stream",
             )
         self._actions_at = actions
 
     def _partial(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
-        """Updates of parts of JSON values, as the whole updates they stand for."""
+        """Reconstruct whole updates from updates of parts of JSON values."""
         id_ = int.from_bytes(event.body[:6], "little")
         slot = self._maps.slot(id_)
         if slot == UNKNOWN or len(event.body) < 8:
@@ -370,7 +371,7 @@ class EventDecoder(ChangeDecoder):
     def _packed_rows(
         self, address: int, event: SpecialEvent, payload: int, pos: int
     ) -> Generator[ChangeBatch, None, int]:
-        """One of MariaDB's packed row events, as if it had been a plain one; by how much its rows number."""
+        """Scan one of MariaDB's packed row events as a plain one; return the range of numbers of its rows."""
         header = ctypes.string_at(address, ev.HEADER)
         plain = mariadb.plain_rows(header + event.body, f"at {event.where}")
         if self._unpacked_bytes + len(plain) > _MAX_UNPACKED:
@@ -382,12 +383,12 @@ class EventDecoder(ChangeDecoder):
         return event.size if payload < 0 else max(event.size, len(plain))
 
     def _keep(self, piece: np.ndarray) -> None:
-        """Hold unpacked bytes, whose events have been scanned, until those are decoded."""
+        """Hold unpacked bytes until their events, which have been scanned, are decoded."""
         self._unpacked.append(piece)
         self._unpacked_bytes += len(piece)
 
     def _new_map(self, event: SpecialEvent) -> Iterator[ChangeBatch]:
-        """Learn a table map; decode what is pending first if its table had another shape."""
+        """Learn a table map; decode all pending events first if its table had another schema."""
         body = event.body
         slot = -1
         try:
@@ -409,7 +410,7 @@ class EventDecoder(ChangeDecoder):
         self._maps.add(body, slot)
 
     def _plan(self, map_: TableMap) -> RowPlan:
-        """How a table's rows are decoded; what the log leaves out of its shape is the catalog's."""
+        """The plan of a table's rows; the catalog fills in the metadata that the log leaves out."""
         key = self._keys.get(map_.id, ())
         unnamed = is_unnamed(map_)
         asked = unnamed or (self._mariadb and is_ambiguous(map_))
@@ -444,7 +445,7 @@ class EventDecoder(ChangeDecoder):
         return int(json_room(size)) + layout.plan.longest_label
 
     def _marked(self, batch: ChangeBatch, slot: int, cursor: np.ndarray, scratch: np.ndarray) -> ChangeBatch:
-        """`batch`, all of whose images lack the same columns, with these named."""
+        """`batch` with the columns named that all its images lack."""
         del slot, scratch
         in_before, in_after = int(cursor[rw.CU_IN_BEFORE]), int(cursor[rw.CU_IN_AFTER])
         if max(in_before, in_after) <= rw.ALL_COLUMNS:
@@ -471,7 +472,7 @@ class EventDecoder(ChangeDecoder):
 
 
 def _gtid_size(block: EventBlock) -> int:
-    """Bytes of a block's first event if that is a GTID: rows are numbered from behind it."""
+    """Bytes of a block's first event if it is a GTID: rows are numbered from its end."""
     head = block.buffer[block.start : block.start + ev.HEADER].tobytes()
     gtids = (ev.GTID, ev.ANONYMOUS_GTID, ev.GTID_TAGGED, mariadb.GTID)
     return int.from_bytes(head[9:13], "little") if head[4] in gtids else 0

@@ -3,13 +3,13 @@
     stream ──bytes──> LogIndex ──transactions──> end_after ──> batches' ends
                          └───────bytes───────> HeldLog ──────> the events that travel in splits
 
-A slot has one reader, and the server decodes for each anew from where the slot begins: so the thread reads
-once, and what it reads goes to the tasks. It runs ahead of what is asked for by HELD_BYTES; then it stops
-reading, and the server waits with it. A transaction larger than that is passed over: its bytes are thrown
-away as they come, and the task that is to have them reads them by a copy of the slot, piece by piece.
+A slot has one reader, and the server decodes for each reader anew from the slot's begin: so the thread reads
+once, and passes the bytes to the tasks. It runs ahead of requests by HELD_BYTES; then it stops reading, and
+the server waits with it. A transaction larger than that is not held: its bytes are discarded as they come,
+and its task reads them through a copy of the slot, piece by piece.
 
-What a committed batch covers is confirmed by the same thread, and not before: a stream that is started again
-begins at its last batch, and the slot has all since then.
+The same thread confirms the range of a batch once it is committed, and not before: a stream that is restarted
+begins at its last batch, and the slot has everything since then.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tailrace.sources.postgres.replication.timeline import History
 from tailrace.sources.postgres.wire.index import Indexed
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
 
-#: Bytes that are held for batches to come; and the most of one batch, which travels within its split.
+#: Bytes that are held for later batches; and the most of one batch, which travels within its split.
 HELD_BYTES = 48 << 20
 BATCH_BYTES = 16 << 20
 #: A range of this many bytes advances the stream even if no captured table changed in it: WAL is released.
 FAR_BYTES = 8 << 20
-#: How often the server hears of us while we do not read, seconds.
+#: How often to send feedback to the server while the thread does not read, seconds.
 _REST_S = 5.0
-#: How long the events of a repeated batch may be on their way before its task reads them by itself, seconds.
+#: How long to wait for the events of a repeated batch before its task reads them by itself, seconds.
 _REPEAT_S = 5.0
 
 
@@ -53,8 +53,8 @@ class WalFollower(LogFollower):
         options: the server and the limits.
         start: where it begins.
         wanted: whether a table is captured; called by the thread.
-        binary: whether values are wanted in binary form.
-        connected: is told whose log is read now, whenever a connection was made; called by the thread.
+        binary: whether to request values in binary form.
+        connected: called by the thread with the server's log whenever a connection was opened.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class WalFollower(LogFollower):
         self._start = start
         self._binary = binary
         self._connected = connected
-        #: Transactions above what was confirmed, in log order: rows as `LogIndex` gives them.
+        #: Transactions above the confirmed position, in log order: rows as `LogIndex` gives them.
         self._txns: deque[np.ndarray] = deque()
         self._held = HeldLog(HELD_BYTES // 2)
         self._head = start.lsn
         self._confirmed: PostgresPosition | None = None
-        #: Of the log that is read, None before it is; older than the server after the connection was lost.
+        #: The log that is read, None before the first connection; may be outdated after a lost connection.
         self._history: History | None = None
         self._incoming: Incoming | None = None
         self._stream: ReplicationStream | None = None
@@ -85,17 +85,17 @@ class WalFollower(LogFollower):
         self._ended = 0
 
     def check(self) -> None:
-        """Begin to follow; raise what has ended it."""
+        """Start the thread, or raise the error that ended it."""
         with self._changed:
             self._check()
 
     def head(self) -> PostgresPosition:
-        """The server has decoded all below."""
+        """The position up to which the server has decoded the log."""
         with self._changed:
             return self._at(self._head)
 
     def has_changes_after(self, start: PostgresPosition) -> bool:
-        """Whether a published table has changed behind `start`, as far as is known."""
+        """Whether a published table is known to have changed behind `start`."""
         with self._changed:
             self._check()
             return _has_changes(self._between(start.lsn, self._head))
@@ -108,12 +108,12 @@ class WalFollower(LogFollower):
         max_bytes: int | None,
         max_rows: int | None,
     ) -> LogRange | None:
-        """Where the batch that begins at `start` ends; None when nothing is behind it yet.
+        """How far a batch that starts at `start` may go; None when there is nothing behind it yet.
 
         Args:
-            start: where it begins.
-            upto: it ends there at the latest.
-            max_bytes: it ends with the first transaction at or past so many bytes.
+            start: where the batch starts.
+            upto: the batch ends here at the latest.
+            max_bytes: the batch ends with the first transaction that reaches so many bytes.
             max_rows: the same for changes.
         """
         with self._changed:
@@ -137,13 +137,13 @@ class WalFollower(LogFollower):
         """The bytes of the transactions in (start, end]; None when they are not all held.
 
         Raises:
-            PositionLostError: the batch was planned by another log, of a server that was replaced.
+            PositionLostError: the batch was planned with another log, of a server that was replaced.
         """
         with self._changed:
             self._check()
             if start.lsn < self._start.lsn:
                 return None
-            # a batch that is repeated was planned by another process: what it holds may be on its way
+            # a repeated batch was planned by another process: its events may not have arrived yet
             self._changed.wait_for(lambda: self._failure is not None or self._head >= end.lsn, _REPEAT_S)
             self._require(end)
             if self._head < end.lsn or self._incoming is None:
@@ -156,12 +156,12 @@ class WalFollower(LogFollower):
             return None if held is None else self._incoming.index.preamble(first) + held
 
     def leads_to(self, position: PostgresPosition) -> bool:
-        """Whether the log that is read may come to `position`: False when its server was replaced."""
+        """Whether the log that is read can reach `position`: False when the server was replaced."""
         with self._changed:
             return self._history is None or self._history.leads_to(position)
 
     def wait_until(self, lsn: int, timeout_s: float | None) -> bool:
-        """Wait until the server has decoded all below `lsn`; whether it has."""
+        """Wait until the server has decoded all below `lsn`; return whether it has."""
         with self._changed:
             self._check()
             self._changed.wait_for(lambda: self._failure is not None or self._head >= lsn, timeout_s)
@@ -169,10 +169,10 @@ class WalFollower(LogFollower):
             return self._head >= lsn
 
     def confirm(self, position: PostgresPosition) -> None:
-        """Nothing below `position` is needed any more.
+        """Confirm that the stream no longer needs the log below `position`.
 
         Raises:
-            PositionLostError: it is of another log than is read, of a server that was replaced.
+            PositionLostError: it belongs to another log, of a server that was replaced.
         """
         lsn = position.lsn
         with self._changed:
@@ -198,7 +198,7 @@ class WalFollower(LogFollower):
         return self._history.position(lsn, ts_ms)
 
     def _require(self, position: PostgresPosition) -> None:
-        """Refuse a position that the log does not have, if one is read just now."""
+        """Reject a position that the log does not have, if a log is being read."""
         if self._stream is not None:
             self._stream.history.require(position, self._options, self._head)
 
@@ -220,7 +220,7 @@ class WalFollower(LogFollower):
                 failure = translate(error, "following the log")
                 if not failure.retryable:
                     raise failure from None if failure is error else error
-                start = self._begin_again()
+                start = self._restart()
 
     def _interrupt(self) -> None:
         with self._changed:
@@ -260,7 +260,7 @@ class WalFollower(LogFollower):
         return ReplicationStream(self._options, start, binary=self._binary, own_slot=True)
 
     def _pause(self, seconds: float) -> None:
-        """Wait, but for no longer than the log is followed."""
+        """Wait, but not beyond `close`."""
         with self._changed:
             self._changed.wait_for(self._is_closed, seconds)
 
@@ -272,8 +272,8 @@ class WalFollower(LogFollower):
         self._head = head
         self._changed.notify_all()
 
-    def _begin_again(self) -> PostgresPosition:
-        """Where to go on after the connection was lost: nothing is known but what was confirmed."""
+    def _restart(self) -> PostgresPosition:
+        """Forget all but the confirmed position after a lost connection; return where to continue."""
         with self._changed:
             self._txns.clear()
             self._held = HeldLog(HELD_BYTES // 2)
@@ -289,7 +289,7 @@ def _has_changes(rows: np.ndarray) -> bool:
 
 
 def _cut(rows: np.ndarray, max_bytes: int | None, max_rows: int | None) -> int:
-    """How many of the transactions a batch takes: no two shapes of a table, no more than the limits let."""
+    """How many of the transactions fit a batch: one schema of each table, and within the limits."""
     cut = len(rows)
     most = BATCH_BYTES if max_bytes is None else min(max_bytes, BATCH_BYTES)
     for sizes, bound in ((rows[:, bd.TO] - rows[:, bd.FROM], most), (rows[:, bd.ROWS], max_rows)):
