@@ -33,7 +33,7 @@ def test_refusal_names_every_error_and_every_remedy() -> None:
     assert str(pickle.loads(pickle.dumps(caught.value))).splitlines() == [
         "server `x` cannot be captured: 2 preconditions are not met",
         "Detail: binlog_format: found MIXED, needed ROW; server: found MySQL 5.7, needed MySQL 8.0",
-        "Hint: to mend it:",
+        "Hint: to fix it:",
         "  SET PERSIST binlog_format = ROW;",
     ]
 

@@ -28,7 +28,7 @@ _TOLD = {"uuid": (16, tablemap.UUID), "inet6": (16, tablemap.INET6), "inet4": (4
 BYTES = {type_: size for size, type_ in _TOLD.values()}
 _LENGTHS = frozenset(BYTES.values())
 _BINARY_COLLATION = 63
-#: Most bytes that the values of one column and batch may unpack to.
+#: Most unpacked bytes of the values of one column and batch.
 _MOST_UNPACKED = 1 << 30
 _UUID_DASHES = (8, 13, 18, 23)
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)

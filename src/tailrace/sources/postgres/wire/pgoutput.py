@@ -1,19 +1,19 @@
 """A replication stream's bytes to batches of changes.
 
     piece of the stream ── scan ──> records of changes, transactions          (kernel)
-                             │ stops at: R relation, T truncate, M message, a block of a transaction under
-                             v way, prepared transactions                     (Python, rare)
+                             │ stops at: R relation, T truncate, M message, a block of a running
+                             v transaction, prepared transactions             (Python, rare)
                         decode_changes ──> images of one relation             (kernel, a batch at a time)
                         RowColumns ──> where each row comes from              (kernel)
 
-The server sends a transaction once it has committed, in the order of commits, unless it was asked to stream
-large ones while they are under way, or to send prepared ones when they are prepared. Such are held here as
-the bytes they came in, by their xid, until their commit comes; what was rolled back (`A`, also of a
-subtransaction alone) is dropped. So whatever was asked for, the batches are the same.
+The server sends a transaction once it has committed, in the order of commits, unless the session requested
+that it stream large transactions while they run, or send prepared ones when they are prepared. The bytes of
+these are held here, by their xid, until their commit comes; changes that were rolled back (`A`, also of a
+single subtransaction) are dropped. So the batches are the same in all modes.
 
-Rows of different tables interleave freely; those of one table stay in log order, but for updates of different
-rows that lack different columns (`grouping`). So all that is pending is decoded before a table changes its
-shape. Between pieces only open and held transactions and the known relations live on.
+Batches of different tables may come in any order; rows of one table stay in log order, except for updates of
+different rows that lack different columns (`grouping`). So all pending changes are decoded before a table
+changes its schema. Only open and held transactions and the known relations are kept between pieces.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tailrace.kernels.memory import SLACK
 from tailrace.kernels.tables import TABLES
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
+from tailrace.sources.postgres.position import lsn_text
 from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.kernels import messages as ms
 from tailrace.sources.postgres.wire.kernels import tuples as tp
@@ -45,7 +46,7 @@ from tailrace.sources.wire.changes import MAX_EVENTS, ChangeDecoder
 from tailrace.sources.wire.kernels import rowbatch as rb
 from tailrace.sources.wire.rowcolumns import RowColumns
 
-#: Bytes of held transactions that may wait to be decoded.
+#: Most bytes of held transactions that wait to be decoded.
 _MAX_KEPT = 64 << 20
 #: Room for a value that may be longer than its bytes: a NUMERIC's text.
 _LONGEST_NUMERIC = 150_000
@@ -56,8 +57,8 @@ class Truncate:
     """A TRUNCATE of captured tables.
 
     Args:
-        lsn: of the change.
-        commit_lsn: of its transaction's commit.
+        lsn: LSN of the change.
+        commit_lsn: LSN of its transaction's commit.
         tables: the captured tables among those truncated.
     """
 
@@ -67,24 +68,24 @@ class Truncate:
 
 
 class LogDecoder(ChangeDecoder):
-    """Decodes changes of the wanted tables.
+    """Decodes changes of the captured tables.
 
     Args:
-        wanted: whether the changes of a table are wanted; asked when a relation is described.
+        wanted: whether a table is captured; called when a relation is described.
         types: the database's types.
-        learn: the database's types anew, asked for when a relation has types that are not among them.
-        keys: key columns of tables that have been given one; for others the log's own key counts.
-        shape_of: a table's shape in the catalog, None if it is not there.
+        learn: reads the database's types again; called when a relation has unknown types.
+        keys: key columns of tables whose key is set; the others have the log's key.
+        shape_of: a table's schema in the catalog, None if it is not there.
         as_text: whether a column, by its full name, is captured as text.
         epoch: the stream's epoch, the first part of `seq`.
-        wants_message: whether logical messages with a prefix are wanted.
-        after: transactions whose commit lies below this LSN are passed over.
-        end: so are messages outside of transactions that end above this LSN.
+        wants_message: whether logical messages with a prefix are captured.
+        after: transactions whose commit lies below this LSN are skipped.
+        end: messages outside of transactions that end above this LSN are skipped.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of changes after which a batch ends; one row may be larger.
 
     Attributes:
-        truncates: those of captured tables that were met.
+        truncates: the TRUNCATEs of captured tables so far.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class LogDecoder(ChangeDecoder):
         self._held: dict[int | bytes, list[np.ndarray]] = {}
         self._aborted: dict[int | bytes, set[int]] = {}
         self._prepared: dict[bytes, tuple[int | bytes, bool]] = {}
-        #: The transaction whose block is under way, and the letter that ends it.
+        #: The transaction whose block is being received, and the letter that ends the block.
         self._holding: tuple[int | bytes, int] | None = None
         self._kept: list[np.ndarray] = []
         self._kept_bytes = 0
@@ -162,8 +163,8 @@ class LogDecoder(ChangeDecoder):
         Args:
             at: address of a message.
             end: address behind the last.
-            memory: what holds them.
-            replayed: the held transaction that they are of, if they are.
+            memory: the array that holds them.
+            replayed: the held transaction that they belong to, if any.
         """
         state = self._state
         aborted = np.array(sorted(self._aborted.get(replayed, ())) if replayed is not None else [], np.int64)
@@ -208,7 +209,7 @@ class LogDecoder(ChangeDecoder):
             at += size
 
     def _ask(self, message: bytes, streamed: bool) -> Iterator[ChangeBatch]:
-        """A message that the kernel leaves to Python."""
+        """Handle a message that the kernel leaves to Python."""
         if message[:1] != b"d":
             raise DecodeError("the log is interrupted by another message", f"of type {message[:1]!r}")
         (lsn,) = struct.unpack_from(">Q", message, ms.FRAME + 1)
@@ -245,9 +246,9 @@ class LogDecoder(ChangeDecoder):
                 held = self._prepared.pop(name, None)
                 if held is None:
                     raise DecodeError(
-                        "a prepared transaction is committed whose changes were sent before",
+                        "the log commits a prepared transaction whose changes were sent earlier",
                         f"its name is {name.decode(errors='replace')!r}",
-                        "make the replication slot without two_phase, then begin a new stream",
+                        "create the replication slot without two_phase, then start a new stream",
                     )
                 yield from self._replay(held[0], xid, lsn, ts)
             case ms.ROLLBACK_PREPARED:
@@ -258,7 +259,7 @@ class LogDecoder(ChangeDecoder):
                 raise DecodeError("the log has a message of an unknown type", ms.place(message))
 
     def _relation(self, body: bytes) -> Iterator[ChangeBatch]:
-        """Learn a relation; decode what is pending first if its table had another shape."""
+        """Learn a relation; decode all pending changes first if its table had another schema."""
         relation = Relation.parse(body)
         slot = -1
         if self._wanted(relation.id):
@@ -297,7 +298,7 @@ class LogDecoder(ChangeDecoder):
         content = body[end + 5 : end + 5 + size]
         prefix = body[9:end].decode()
         if not self._wants_message(prefix):
-            return  # not counted: whether messages are sent is the session's choice
+            return  # not counted: the session decides whether messages are sent
         if not transactional:
             if self._after < lsn <= self._log_end:
                 self._messages.append(LogicalMessage(lsn, None, prefix, content))
@@ -309,7 +310,7 @@ class LogDecoder(ChangeDecoder):
             self._messages.append(LogicalMessage(lsn, commit, prefix, content, xid, ts_us, number))
 
     def _hold(self, at: int, end: int, memory: np.ndarray) -> int:
-        """Put the messages of a block aside: the address of what follows them in `memory`."""
+        """Hold the messages of a block; return the address in `memory` behind them."""
         assert self._holding is not None
         key, last = self._holding
         stop = ms.seek(at, end, last)
@@ -337,7 +338,7 @@ class LogDecoder(ChangeDecoder):
         self._aborted.pop(key, None)
 
     def _replay(self, key: int | bytes, xid: int, lsn: int, ts: int) -> Iterator[ChangeBatch]:
-        """The changes of a held transaction, which has committed."""
+        """Decode the changes of a held transaction, which has committed."""
         state = self._state
         if state[ms.OPEN]:
             raise DecodeError("a transaction of the log commits within another", f"xid {xid}")
@@ -401,7 +402,7 @@ class LogDecoder(ChangeDecoder):
 
     def _refuse_row(self, status: int, layout: Layout, cursor: np.ndarray, event: np.ndarray) -> NoReturn:
         schema = layout.plan.schema
-        where = f"at {ms.lsn_text(int(event[rb.EV_POS]))}, change {event[rb.EV_ROW]} of its transaction"
+        where = f"at {lsn_text(int(event[rb.EV_POS]))}, change {event[rb.EV_ROW]} of its transaction"
         column = int(cursor[rb.CU_COLUMN])
         if status == tp.BAD_CHANGE or column < 0:
             raise DecodeError(f'a change of table "{schema.id}" is malformed', where)

@@ -68,7 +68,7 @@ def _groups(p, precision, scale, g, kt):
 
 @inline
 def read_decimal128(p, precision, scale, g, o, kt):
-    """The packed DECIMAL at p (precision <= 38) as Arrow's decimal128 at o; False if it is none."""
+    """The packed DECIMAL at p (precision <= 38) as Arrow's decimal128 at o; False if it is malformed."""
     n, negative = _groups(p, precision, scale, g, kt)
     if n < 0:
         return False
@@ -96,7 +96,7 @@ def read_decimal128(p, precision, scale, g, o, kt):
 
 @inline
 def write_decimal(p, precision, scale, g, o, kt):
-    """The packed DECIMAL at p as text as MySQL prints it; 0 if it is none. Needs MAX_TEXT bytes."""
+    """The packed DECIMAL at p as MySQL prints it; 0 if it is malformed. Needs MAX_TEXT bytes."""
     n, negative = _groups(p, precision, scale, g, kt)
     if n < 0:
         return np.int64(0)

@@ -1,4 +1,4 @@
-"""Kernels for ORIGIN's columns and for packing a batch's buffers."""
+"""Kernels for ORIGIN's columns."""
 
 from tailrace.kernels.memory import (
     copy,

@@ -1,20 +1,16 @@
-"""Where changes come from: ORIGIN's columns, and `seq`, by which a stream's rows sort.
+"""Kernels for ORIGIN's columns.
 
-    seq     epoch 4, LSN of the commit 16, twice the change's number in its transaction plus two 12 hex digits
+    seq     see `position.seq_of`
     txn     xid
     file    ""
     pos     LSN of the change
     row     number of the change in its transaction, of all changes that the slot sends
 
-Transactions come in the order of their commits, their changes are interleaved in the log: so the commit's LSN
-sorts first. A snapshot as of P has P and zeros: a transaction that is in it commits below P, one that is not
-at P or above.
-
 Kernels are C-like; the rules are in `kernels.memory`.
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ def write_origin(rows, pos, number, txn, txn_list, txs, prefix, seq, ts_us, serv
 
     Args:
         rows: number of rows.
-        pos: not needed.
+        pos: not used.
         number: number of the change in its transaction, int32 per row.
         txn: index into `txn_list`, int32 per row.
         txn_list: index into `txs`, int32 each.
@@ -44,8 +40,8 @@ def write_origin(rows, pos, number, txn, txn_list, txs, prefix, seq, ts_us, serv
         seq: SEQ_DIGITS bytes per row.
         ts_us: int64 per row.
         server_id: int64 per row, 0.
-        thread: left as it is: no thread is known.
-        tables: not needed.
+        thread: not written: no thread is known.
+        tables: not used.
     """
     epoch = ld32(prefix)
     for i in range(rows):
