@@ -162,11 +162,11 @@ def _described(
     indexes = _grouped(cursor.fetchall())
     for id_ in ids:
         if id_.table in columns and id_.table in facts:  # else the table was dropped since it was listed
-            shape = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
-            key, kind = _key(id_, shape, indexes.get(id_.table, []))
+            table_columns = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
+            key, kind = _key(id_, table_columns, indexes.get(id_.table, []))
             fact = facts[id_.table]
             yield CatalogTable(
-                TableSchema(id_, shape, key), int(fact["estimate"] or 0), fact["engine"] or "", kind
+                TableSchema(id_, table_columns, key), int(fact["estimate"] or 0), fact["engine"] or "", kind
             )
 
 

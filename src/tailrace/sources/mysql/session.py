@@ -40,7 +40,7 @@ class MySqlSession(Session):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._asking = ReconnectingConnection(options, "task")
+        self._connection = ReconnectingConnection(options, "task")
         self._thread: int | None = None
         self._positions = ServerPositions(options)
         #: The end of the last range of the log that was read, its tables, and the XA transactions open there.
@@ -144,7 +144,7 @@ class MySqlSession(Session):
 
     def close(self) -> None:
         """Drop the connection."""
-        self._asking.close()
+        self._connection.close()
 
     def _run(self, operation: Callable[[pymysql.Connection[Any]], T], doing: str) -> T:
         def on_the_same_server(connection: pymysql.Connection[Any]) -> T:
@@ -155,7 +155,7 @@ class MySqlSession(Session):
                 self._thread = thread
             return result
 
-        return self._asking.run(on_the_same_server, doing)
+        return self._connection.run(on_the_same_server, doing)
 
 
 class _Reading:

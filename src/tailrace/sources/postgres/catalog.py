@@ -171,9 +171,15 @@ def _tables(
                 continue
             chosen.append(column)
         key, kind = _key(indexes[oid], {c[1]: c for c in chosen}, identity)
-        shape = tuple(_column(id_, c, known, as_text) for c in chosen)
+        table_columns = tuple(_column(id_, c, known, as_text) for c in chosen)
         yield CatalogTable(
-            TableSchema(id_, shape, key), rows, oid, identity, kind, persistence == "u", tuple(left_out)
+            TableSchema(id_, table_columns, key),
+            rows,
+            oid,
+            identity,
+            kind,
+            persistence == "u",
+            tuple(left_out),
         )
 
 

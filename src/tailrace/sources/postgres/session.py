@@ -47,7 +47,7 @@ class PostgresSession(Session):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._database = f"{options.host}:{options.port}/{options.database}"
-        self._asking = ReconnectingConnection(options, "task")
+        self._connection = ReconnectingConnection(options, "task")
         #: Position of the current split's snapshot.
         self._seen: PostgresPosition | None = None
         #: Options to read the log: from the stream's slot, or from the copy of it that is kept for readers.
@@ -134,7 +134,7 @@ class PostgresSession(Session):
 
     def _learn(self) -> PostgresTypes:
         """The types of the captured tables' columns."""
-        found = self._asking.run(lambda c: catalog.types(c, self._options.captures), "reading the types")
+        found = self._connection.run(lambda c: catalog.types(c, self._options.captures), "reading the types")
         _TYPES[self._database] = found
         return found
 
@@ -145,7 +145,9 @@ class PostgresSession(Session):
         """
         key = (self._database, table, self._options.text_columns)
         if key not in _SCHEMAS or not remember:
-            found = self._asking.run(lambda c: catalog.captured(c, self._options, table), f"reading {table}")
+            found = self._connection.run(
+                lambda c: catalog.captured(c, self._options, table), f"reading {table}"
+            )
             _SCHEMAS[key] = found[0].schema if found else None
         return _SCHEMAS[key]
 
@@ -157,7 +159,7 @@ class PostgresSession(Session):
             return pa.array(np.ones(len(keys), bool))
         if after == key_sql.NOTHING:
             return pa.array(np.zeros(len(keys), bool))
-        return self._asking.run(lambda c: key_sql.within(c, table, keys, after, upto), "comparing keys")
+        return self._connection.run(lambda c: key_sql.within(c, table, keys, after, upto), "comparing keys")
 
     def read_origin(self, position: Mapping[str, Any], rows: int) -> pa.RecordBatch:
         """The origin of `rows` snapshot rows as of `position`."""
@@ -166,7 +168,7 @@ class PostgresSession(Session):
 
     def close(self) -> None:
         """Drop the connections."""
-        self._asking.close()
+        self._connection.close()
 
 
 session = PostgresSession

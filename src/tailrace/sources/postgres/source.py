@@ -95,7 +95,7 @@ class PostgresSource(Source):
 
     def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
-        found = self._asking(lambda c: catalog.captured(c, self._options), "reading the catalog")
+        found = self._run(lambda c: catalog.captured(c, self._options), "reading the catalog")
         self._found = {t.schema.id: t for t in found}
         return found
 
@@ -106,7 +106,7 @@ class PostgresSource(Source):
         for table in tables:
             _require_identity(self._found[table.id])
         ids = [t.id for t in tables]
-        added = self._asking(
+        added = self._run(
             lambda c: publication.ensure(c, self._options.publication, ids), "publishing the captured tables"
         )
         if added:
@@ -167,13 +167,13 @@ class PostgresSource(Source):
         """The key `rows` rows after `after`; a table without a key is one chunk."""
         if not table.key:
             return None
-        return self._asking(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
+        return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
 
     def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
         """`split` by the blocks of its table, if the table has no key and is large."""
         if split.table.key or not is_read_as_it_is(split):
             return [split]
-        return self._asking(lambda c: by_blocks(c, split, tasks), f"planning reads of {split.table.id}")
+        return self._run(lambda c: by_blocks(c, split, tasks), f"planning reads of {split.table.id}")
 
     def follow(self, start: PostgresPosition, knows: Callable[[TableId], bool]) -> PostgresLog:
         """Follow the log from `start` on."""
@@ -204,7 +204,7 @@ class PostgresSource(Source):
         with self._lock:
             self._planning.close()
 
-    def _asking(self, operation: Callable[[Connection], T], doing: str) -> T:
+    def _run(self, operation: Callable[[Connection], T], doing: str) -> T:
         with self._lock:
             return self._planning.run(operation, doing)
 
@@ -220,7 +220,7 @@ class PostgresLog(Log):
         self._status_lock = threading.Lock()
         #: By an end of the log that a replaced server had: the log's end that counts instead.
         self._ends: dict[PostgresPosition, PostgresPosition] = {}
-        self._asked: tuple[float, slot.Slot | None] | None = None
+        self._slot_read: tuple[float, slot.Slot | None] | None = None
         self._release = Release(options)
 
     def range_after(
@@ -306,17 +306,17 @@ class PostgresLog(Log):
     def _slot(self) -> slot.Slot | None:
         """The slot as it was at most STATUS_AGE_S ago."""
         with self._status_lock:
-            if self._asked is None or time.monotonic() - self._asked[0] > STATUS_AGE_S:
+            if self._slot_read is None or time.monotonic() - self._slot_read[0] > STATUS_AGE_S:
                 found = self._status.run(lambda c: slot.read(c, self._options.slot), "asking for the slot")
-                self._asked = (time.monotonic(), found)
-            return self._asked[1]
+                self._slot_read = (time.monotonic(), found)
+            return self._slot_read[1]
 
     def confirm(self, position: PostgresPosition) -> None:
         """Confirm that the stream no longer needs the log below `position`."""
         self._follower.confirm(position)
         found = self._slot()
         if found is not None:
-            self._release.ask(found.held_bytes)
+            self._release.request(found.held_bytes)
 
     def splits(self, split: LogSplit, slices: int) -> list[LogSplit]:  # noqa: ARG002 - slots decode in order
         """`split` with its events in it if they are held; else its task reads a copy of the slot."""

@@ -89,7 +89,7 @@ class ServerPositions:
             TransientSourceError: no server answers.
         """
         if self._server is None:
-            self._server = retrying(self._options, self._ask, "asking which server answers")
+            self._server = retrying(self._options, self._ask_server, "asking which server answers")
         if position.server == self._server:
             return position
         if position not in self._found:
@@ -98,7 +98,7 @@ class ServerPositions:
             self._found[position] = _find(self._options, position, self._server)
         return self._found[position]
 
-    def _ask(self) -> str:
+    def _ask_server(self) -> str:
         with closing(connect(self._options, purpose="asking which server answers")) as connection:
             return server_facts(connection).server_uuid
 

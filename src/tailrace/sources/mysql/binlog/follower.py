@@ -160,7 +160,7 @@ class BinlogFollower(LogFollower):
         self._stream: DumpStream | None = None
         self._status: tuple[float, tuple[str, int], list[LogFile]] | None = None
         self._status_lock = threading.Lock()
-        self._status_asked = ReconnectingConnection(options, "asking where the log ends")
+        self._status_connection = ReconnectingConnection(options, "asking where the log ends")
 
     # -- requests by Spark ----------------------------------------------------------------------------
 
@@ -394,7 +394,7 @@ class BinlogFollower(LogFollower):
         """
         with self._status_lock:
             if self._status is None or time.monotonic() - self._status[0] > _STATUS_AGE_S:
-                self._status = self._status_asked.run(_ask, "asking where the log ends")
+                self._status = self._status_connection.run(_log_status, "asking where the log ends")
             _, (file, pos), files = self._status
         number = position.file_number
         if number_of(file) == number:
@@ -421,7 +421,7 @@ class BinlogFollower(LogFollower):
         """Stop following."""
         super().close()
         with self._status_lock:
-            self._status_asked.close()
+            self._status_connection.close()
 
     # -- the thread -----------------------------------------------------------------------------------
 
@@ -472,7 +472,7 @@ def created_by(change: DdlStatement) -> tuple[TableId, ...]:
     return change.tables if creates and not creates[2] else ()
 
 
-def _ask(connection: pymysql.Connection[Any]) -> tuple[float, tuple[str, int], list[LogFile]]:
+def _log_status(connection: pymysql.Connection[Any]) -> tuple[float, tuple[str, int], list[LogFile]]:
     """The time of asking, the log's end, and its files."""
     return time.monotonic(), end_of_log(connection), binary_logs(connection)
 

@@ -82,7 +82,7 @@ def _starting_place(options: SourceOptions) -> MySqlPosition:
             return _scan(options, _files(options)[0].name, lambda _: 0)
         case _:
             found = log_end_position(options)
-            if found.gtids and _asking(options, _ends_xa_transactions):
+            if found.gtids and _query(options, _ends_xa_transactions):
                 scanned = _scan(options, found.file, lambda rows: _before(rows[:, END] > found.pos))
                 return replace(scanned, ts_ms=found.ts_ms)
             return found
@@ -109,7 +109,7 @@ def log_end_position(options: SourceOptions) -> MySqlPosition:
         gtids = str(GtidSet.parse(found[2])) if facts.gtid_mode else ""
         return MySqlPosition(found[0], found[1], gtids, facts.server_uuid)
 
-    found = _asking(options, ask)
+    found = _query(options, ask)
     return found if isinstance(found, MySqlPosition) else _scan(options, found, lambda _: None)
 
 
@@ -182,7 +182,7 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
         SourceError: the server does not report its position.
         TransientSourceError: the server was unreachable.
     """
-    executed = GtidSet.parse(_asking(options, lambda c: _value(c, server_facts(c).executed_gtids_sql)))
+    executed = GtidSet.parse(_query(options, lambda c: _value(c, server_facts(c).executed_gtids_sql)))
     if missing := gtids.subtract(executed):
         raise StateError(
             "the server has not executed all requested GTIDs",
@@ -213,10 +213,10 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
     )
 
 
-def _asking(options: SourceOptions, ask: Callable[[pymysql.Connection[Any]], T]) -> T:
+def _query(options: SourceOptions, query: Callable[[pymysql.Connection[Any]], T]) -> T:
     def operation() -> T:
         with closing(connect(options, purpose=_DOING)) as connection:
-            return ask(connection)
+            return query(connection)
 
     return retrying(options, operation, _DOING)
 
@@ -228,7 +228,7 @@ def _value(connection: pymysql.Connection[Any], statement: str) -> str:
 
 
 def _files(options: SourceOptions) -> list[LogFile]:
-    files = _asking(options, binary_logs)
+    files = _query(options, binary_logs)
     if not files:
         raise PositionLostError("the server has no binary log files")
     return files
@@ -281,7 +281,7 @@ def _walk(
     Returns:
         The position reached, and whether `stop` stopped there.
     """
-    server = _asking(options, lambda c: server_facts(c).server_uuid)
+    server = _query(options, lambda c: server_facts(c).server_uuid)
     index = index or TransactionIndex(_nothing)
     stream = DumpStream(options, file, 4, blocking=False, server=server)
     gtids, pos, ts_us, stopped = GtidSet(), 4, 0, False
@@ -339,7 +339,7 @@ def _microseconds(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            "option `startingPosition` is not valid",
+            "option `startingPosition` is wrong",
             f"found the time `{text}`, allowed: 2026-01-31T12:00:00Z or epoch milliseconds",
         ) from None
     if moment.tzinfo is None:

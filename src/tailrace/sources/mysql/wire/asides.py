@@ -32,13 +32,13 @@ class SetAside:
         place: their file and offsets in the log.
         data: their bytes with SLACK behind, None where they are not held.
         checksum: bytes of checksum at each event's end.
-        shapes: how often a table had changed its schema when it was prepared.
+        schema_changes: how often a table had changed its schema when it was prepared.
     """
 
     place: Prepared
     data: np.ndarray | None = None
     checksum: int = 0
-    shapes: int = 0
+    schema_changes: int = 0
 
 
 class Asides:
@@ -81,13 +81,13 @@ class Asides:
         else:
             self._taken += ctypes.string_at(origin + begun, upto - begun)
 
-    def captured(self, xid: str, end: int, shapes: int) -> SetAside:
+    def captured(self, xid: str, end: int, schema_changes: int) -> SetAside:
         """The captured events of the transaction, which ends at offset `end`."""
         data = None
         if self._taken is not None:
             data = np.frombuffer(bytes(self._taken) + bytes(SLACK), np.uint8)
         self._taken, self.capturing = None, False
-        return SetAside(Prepared(xid, self._file, self._start, end), data, self._checksum, shapes)
+        return SetAside(Prepared(xid, self._file, self._start, end), data, self._checksum, schema_changes)
 
     def prepare(self, found: SetAside, *, wanted: bool) -> None:
         """Note that a transaction is prepared; if not `wanted`, it has no rows of captured tables."""

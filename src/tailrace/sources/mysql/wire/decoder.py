@@ -125,7 +125,7 @@ class EventDecoder(ChangeDecoder):
         #: one changed.
         self._slots: dict[bytes, int] = {}
         self._current: dict[TableId, int] = {}
-        self._shapes = 0
+        self._schema_changes = 0
         self._partials: dict[int, PartialUpdates] = {}
         self._state = np.zeros(8, np.int64)
         self._state_at = self._state.ctypes.data
@@ -224,10 +224,10 @@ class EventDecoder(ChangeDecoder):
             else:
                 if state[ev.SC_TXNS] == MAX_EVENTS:
                     yield from self._flush()
-                self._ask(event)
+                self._handle_event(event)
             state[ev.SC_AT], state[ev.SC_POS] = at + event.size, pos + numbers
 
-    def _ask(self, event: SpecialEvent) -> None:
+    def _handle_event(self, event: SpecialEvent) -> None:
         """Handle or reject an event that the kernel leaves to Python."""
         state = self._state
         if self._asides.capturing:
@@ -287,7 +287,7 @@ class EventDecoder(ChangeDecoder):
         else:
             end = payload + int(ctypes.c_uint32.from_address(self._origin + payload + 9).value)
             asides.take(self._origin, end)
-        found = asides.captured(xid, end, self._shapes)
+        found = asides.captured(xid, end, self._schema_changes)
         if not one_phase:
             asides.prepare(found, wanted=wanted)
         elif wanted:
@@ -299,7 +299,7 @@ class EventDecoder(ChangeDecoder):
         """Collect the row events that were set aside, as of offset `place`; -1: of their own offsets."""
         actions, self._actions_at = self._actions_at, _RECALLED_AT
         at = found.place.start if place < 0 else 0
-        altered = found.shapes != self._shapes
+        altered = found.schema_changes != self._schema_changes
         if altered or found.data is None:
             yield from self._flush()  # their tables may be pending with other schemas
         if found.data is not None:
@@ -402,7 +402,7 @@ class EventDecoder(ChangeDecoder):
                     self._slots[body[6:]] = slot
                 if self._current.get(table, slot) != slot:
                     yield from self._flush()
-                self._shapes += self._current.get(table) != slot
+                self._schema_changes += self._current.get(table) != slot
                 self._current[table] = slot
         except (DecodeError, SchemaMismatchError) as error:
             detail = f"{error.detail or 'table map event'}, at {event.where}"

@@ -24,8 +24,8 @@ from tailrace.sources.mysql.wire.mariadb import plain_value
 from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap, parse_table_map
 
 #: The bytes of a type's values, and its type in a table map that the catalog has completed.
-_TOLD = {"uuid": (16, tablemap.UUID), "inet6": (16, tablemap.INET6), "inet4": (4, tablemap.INET4)}
-BYTES = {type_: size for size, type_ in _TOLD.values()}
+_BINARY_TYPES = {"uuid": (16, tablemap.UUID), "inet6": (16, tablemap.INET6), "inet4": (4, tablemap.INET4)}
+BYTES = {type_: size for size, type_ in _BINARY_TYPES.values()}
 _LENGTHS = frozenset(BYTES.values())
 _BINARY_COLLATION = 63
 #: Most unpacked bytes of the values of one column and batch.
@@ -61,9 +61,9 @@ def with_types(map_: TableMap, known: TableSchema) -> TableMap:
     natives = {column.name: column.type.native for column in known.columns}
     columns = []
     for column in map_.columns:
-        size, type_ = _TOLD.get(natives.get(column.name or "", ""), (0, 0))
-        told = size and _is_binary(column) and column.metadata[0] == size
-        columns.append(replace(column, type=type_, collation=None) if told else column)
+        size, type_ = _BINARY_TYPES.get(natives.get(column.name or "", ""), (0, 0))
+        is_special = size and _is_binary(column) and column.metadata[0] == size
+        columns.append(replace(column, type=type_, collation=None) if is_special else column)
     return replace(map_, columns=tuple(columns))
 
 

@@ -45,7 +45,7 @@ class EndingTransactions:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._asking = ReconnectingConnection(options, _DOING)
+        self._connection = ReconnectingConnection(options, _DOING)
         self._upto: MySqlPosition | None = None
         #: Xids that the log committed up to there and that may still be listed.
         self._ending: set[str] = set()
@@ -99,7 +99,7 @@ class EndingTransactions:
         return poll(are_gone, timeout_s)
 
     def _listed(self) -> set[str]:
-        return self._asking.run(listed_xids, _DOING)
+        return self._connection.run(listed_xids, _DOING)
 
     def forget(self) -> None:
         """Forget all xids: another server answers."""
@@ -108,4 +108,4 @@ class EndingTransactions:
 
     def close(self) -> None:
         """Drop the connection."""
-        self._asking.close()
+        self._connection.close()

@@ -247,7 +247,7 @@ class WalFollower(LogFollower):
                         self._take(*came, incoming.head)
                     while not self._closed and self._held.size >= HELD_BYTES:
                         self._changed.wait(_REST_S)
-                        stream.tell()
+                        stream.send_feedback()
                     if self._closed:
                         return
         finally:

@@ -39,7 +39,7 @@ class Release:
         self._options = options
         self._next = 0.0
 
-    def ask(self, held_bytes: int) -> None:
+    def request(self, held_bytes: int) -> None:
         """Request a record if it is time; `held_bytes`: WAL that the stream's slot holds back."""
         if held_bytes < HELD_BACK_BYTES or time.monotonic() < self._next:
             return

@@ -114,7 +114,7 @@ class ReplicationStream:
             ConnectionResetError: the server has ended the stream.
         """
         if self._told_at + _STATUS_S <= time.monotonic():
-            self.tell()
+            self.send_feedback()
         pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
         if not pending:
             ready, _, _ = select.select([self._socket, self._waker], [], [], min(timeout_s, _STATUS_S))
@@ -142,7 +142,7 @@ class ReplicationStream:
         with contextlib.suppress(OSError):  # it may be closed meanwhile
             self._wake.send(b"x")
 
-    def tell(self) -> None:
+    def send_feedback(self) -> None:
         """Send our position to the server, and request its own."""
         self._told_at = time.monotonic()
         clock = time.time_ns() // 1000 - EPOCH_US

@@ -97,7 +97,7 @@ def within(
     found = np.zeros(len(keys), bool)
     for start in range(0, len(keys), _KEYS_PER_QUERY):
         part = keys.slice(start, _KEYS_PER_QUERY)
-        found[start + _asked(connection, table, part, after, upto)] = True
+        found[start + _in_range_by_server(connection, table, part, after, upto)] = True
     return pa.array(found)
 
 
@@ -110,7 +110,7 @@ def _at_or_below(keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
     return result
 
 
-def _asked(
+def _in_range_by_server(
     connection: Connection, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
 ) -> np.ndarray:
     """Indices of the keys in the range, as the server compares them."""

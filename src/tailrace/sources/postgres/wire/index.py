@@ -133,7 +133,7 @@ class LogIndex:
             if status != bd.ASK or message[:1] != b"d":
                 _refuse(status, message)
             try:
-                ended = self._ask(message, offset, found)
+                ended = self._handle_message(message, offset, found)
             except (struct.error, LookupError, ValueError, OverflowError) as error:
                 raise DecodeError("a message of the log is malformed", ms.place(message)) from error
             if ended is not None:
@@ -162,7 +162,7 @@ class LogIndex:
             while len(described) > 1 and described[1][0] < offset:
                 del described[0]
 
-    def _ask(self, message: bytes, offset: int, found: Indexed) -> np.ndarray | None:
+    def _handle_message(self, message: bytes, offset: int, found: Indexed) -> np.ndarray | None:
         """Handle a message that the kernel leaves to Python; return the row of a transaction that it ends."""
         state = self._state
         what = message[ms.FRAME + ms.XLOG]

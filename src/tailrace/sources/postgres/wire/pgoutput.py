@@ -203,12 +203,12 @@ class LogDecoder(ChangeDecoder):
             if result != ms.ASK:
                 _refuse(int(result), message)
             try:
-                yield from self._ask(message, streamed)
+                yield from self._handle_message(message, streamed)
             except (struct.error, IndexError, ValueError, OverflowError) as error:
                 raise DecodeError("a message of the log is malformed", ms.place(message)) from error
             at += size
 
-    def _ask(self, message: bytes, streamed: bool) -> Iterator[ChangeBatch]:
+    def _handle_message(self, message: bytes, streamed: bool) -> Iterator[ChangeBatch]:
         """Handle a message that the kernel leaves to Python."""
         if message[:1] != b"d":
             raise DecodeError("the log is interrupted by another message", f"of type {message[:1]!r}")
