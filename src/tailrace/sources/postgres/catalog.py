@@ -149,8 +149,8 @@ def _tables(
     published: publication.Publication,
     as_text: Callable[[str], bool],
 ) -> Iterator[CatalogTable]:
-    wanted = _wanted(connection.rows(_TABLES_QUERY), captures, published.via_root)
-    oids = [row[0] for row in wanted]
+    captured_rows = _captured_rows(connection.rows(_TABLES_QUERY), captures, published.via_root)
+    oids = [row[0] for row in captured_rows]
     if not oids:
         return
     known = _types(connection, oids)
@@ -160,7 +160,9 @@ def _tables(
     for row in connection.rows(_INDEXES_QUERY, oids):
         indexes[row[0]].append(row)
     listed = dict(published.columns)
-    for oid, schema, name, _, _, persistence, _, rows, identity in sorted(wanted, key=lambda r: (r[1], r[2])):
+    for oid, schema, name, _, _, persistence, _, rows, identity in sorted(
+        captured_rows, key=lambda r: (r[1], r[2])
+    ):
         id_ = TableId(schema, name)
         chosen, left_out = [], []
         for column in columns[oid]:
@@ -183,7 +185,7 @@ def _tables(
         )
 
 
-def _wanted(rows: list[list[Any]], captures: Callable[[str], bool], via_root: bool) -> list[list[Any]]:
+def _captured_rows(rows: list[list[Any]], captures: Callable[[str], bool], via_root: bool) -> list[list[Any]]:
     found = {row[0]: row for row in rows if captures(f"{row[1]}.{row[2]}")}
     if via_root:  # a partition counts by itself only if no ancestor of it is captured
         return [row for row in found.values() if not any(above in found for above in row[6])]

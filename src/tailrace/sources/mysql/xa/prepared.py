@@ -67,16 +67,16 @@ def prepared_at(options: SourceOptions, position: MySqlPosition) -> tuple[Prepar
     listed: set[str] | None = None
     while True:
         listed, ended = _open_at(options, position, listed)
-        wanted = listed | ended
+        xids = listed | ended
         # read-only transactions usually end soon: the whole log is not read for them
         waited = time.monotonic() - begun
         everywhere = waited > _SHORT_S
-        if sought := wanted - found.keys() - absent[everywhere]:
+        if sought := xids - found.keys() - absent[everywhere]:
             marks = last_marks(options, position, sought, everywhere=everywhere)
             found |= {xid: _opened(xid, *mark) for xid, mark in marks.items()}
             absent[everywhere].update(sought - found.keys())
-        if not (missing := wanted - found.keys()):
-            return _in_order(found[xid] for xid in wanted)
+        if not (missing := xids - found.keys()):
+            return _in_order(found[xid] for xid in xids)
         if everywhere and waited > _WAIT_S:
             raise _not_found(
                 missing,

@@ -148,11 +148,11 @@ def read(connection: Connection, options: SourceOptions) -> History:
     return History(str(server), switches or (), known, parse_lsn(end), started, in_recovery)
 
 
-def another_server(options: SourceOptions, wanted: str, found: str) -> SourceError:
+def another_server(options: SourceOptions, expected: str, found: str) -> SourceError:
     """The error for a server that is neither the stream's nor a standby of it."""
     return PositionLostError(
         f"another server answers at `{options.host}:{options.port}`",
-        f"the stream's position is of the system {wanted}, the server is {found}",
+        f"the stream's position is of the system {expected}, the server is {found}",
         "point url at that server or a standby of it, or start a new stream with a new checkpoint",
     )
 

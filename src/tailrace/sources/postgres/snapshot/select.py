@@ -110,7 +110,7 @@ def copy_statement(
     table: TableSchema, after: Key | None, upto: Key | None, blocks: tuple[int, int | None] | None = None
 ) -> str:
     """The COPY of all columns of the rows in `(after, upto]`, or only of those in some blocks."""
-    wanted = [] if after is None and upto is None else [range_condition(table, after, upto)]
-    wanted += [] if blocks is None else [block_condition(blocks)]
-    where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
+    conditions = [] if after is None and upto is None else [range_condition(table, after, upto)]
+    conditions += [] if blocks is None else [block_condition(blocks)]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"COPY (SELECT {copy_columns(table)} FROM {table_name(table.id)}{where}) TO STDOUT (FORMAT binary)"

@@ -13,7 +13,7 @@ _WRONG = Finding("binlog_format", "MIXED", "ROW", "SET PERSIST binlog_format = R
 _NO_REMEDY = Finding("server", "MySQL 5.7", "MySQL 8.0", "", Severity.ERROR)
 
 
-def test_findings_are_rendered_with_what_mends_them() -> None:
+def test_findings_are_rendered_with_their_remedies() -> None:
     assert render([_FINE, _RISKY, _NO_REMEDY]).splitlines() == [
         "ok    log_bin: ON",
         "warn  retention: found 3600, needed at least 86400",

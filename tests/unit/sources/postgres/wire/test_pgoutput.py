@@ -1,4 +1,4 @@
-"""Streams of pgoutput made up here: unchanged values, values larger than their room, what is refused."""
+"""Streams of pgoutput written by hand: unchanged values, values larger than their room, rejected messages."""
 
 from __future__ import annotations
 
