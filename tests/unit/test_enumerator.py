@@ -11,7 +11,7 @@ from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError, PositionLostError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
-from tailrace.sources.base import LogRange
+from tailrace.sources.base import Log, LogRange, Source
 from tests.support.changes import INT, table
 
 A = table(("id", INT), key=("id",), name="shop.a")
@@ -36,7 +36,7 @@ class Found:
     estimated_rows: int
 
 
-class FakeSource:
+class FakeSource(Source, Log):
     """Tables are ranges of integers; the log moves when a test says so."""
 
     def __init__(self, **rows):
@@ -48,6 +48,8 @@ class FakeSource:
 
     def require(self):
         pass
+
+    server_changed = close = require
 
     def position(self, value):
         return At(**value)
@@ -64,23 +66,14 @@ class FakeSource:
         at = 0 if after is None else after[0]
         return (at + rows,) if at + rows < self.rows[str(schema.id)] else None
 
-    def divided(self, split, tasks):
-        return [split]
-
     def follow(self, start, knows):
         return self
 
+    def read_table(self, table, page_rows):
+        raise NotImplementedError
+
     def publish(self, tables):
         return self.published
-
-    def shows(self, position):
-        return True
-
-    def as_of(self, position):
-        return position.to_json()
-
-    def confirm(self, position):
-        pass
 
     def range_after(self, start, *, upto, max_bytes, max_rows, for_rows):
         found = [r for r in self.ranges if r.end.pos > start.pos and (upto is None or r.end.pos <= upto.pos)]
@@ -94,9 +87,6 @@ class FakeSource:
 
     def splits(self, split, slices):
         return [split]
-
-    def close(self):
-        pass
 
 
 def enumerator(source, *, parallelism=2, clock=lambda: 0.0, **given):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,14 +18,12 @@ import pyarrow as pa
 from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import MySqlSettings, PostgresSettings
 from tailrace.errors import StateError
-from tailrace.model.split import SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sinks.replica.dialect import Dialect
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.sink import open_dialect
 from tailrace.sinks.tables.columns import stored_schema
 from tailrace.sources import registry
-from tailrace.sources.base import Page
 from tailrace.verify.checksum import Checksums, bucket_of
 from tailrace.verify.source import PAGE_ROWS, as_stored
 
@@ -61,33 +60,12 @@ class ReplicaTarget:
         return pa.Table.from_batches(kept, self._select(names))
 
     def _rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        split = SnapshotSplit(self.schema, None, None, {}, PAGE_ROWS)
-        pages = _postgres_pages if self.options.dialect == "postgresql" else _mysql_pages
-        for page in pages(self.options, split):
-            yield as_stored(page.rows, self._select(names), self.schema)
+        with closing(registry.source(self.options)) as source:
+            for page in source.read_table(self.schema, PAGE_ROWS):
+                yield as_stored(page.rows, self._select(names), self.schema)
 
     def _select(self, names: Sequence[str]) -> pa.Schema:
         return pa.schema([self.columns.field(name) for name in names])
-
-
-def _mysql_pages(options: SourceOptions, split: SnapshotSplit) -> Iterator[Page]:
-    session = registry.session(options)
-    try:
-        yield from session.pages(split)
-    finally:
-        session.close()
-
-
-def _postgres_pages(options: SourceOptions, split: SnapshotSplit) -> Iterator[Page]:
-    """A source's session would need a snapshot that a replication slot has exported."""
-    from tailrace.sources.postgres.connection import connect  # noqa: PLC0415 - an extra
-    from tailrace.sources.postgres.snapshot.select import copy_pages  # noqa: PLC0415
-
-    connection = connect(options, purpose="verifying")
-    try:
-        yield from copy_pages(connection, split, split.table)
-    finally:
-        connection.break_off()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Tables that only MySQL's kernels need, in one block of memory with those of `kernels.tables`.
 
-Each entry is given the block's address, `TABLES`, as an argument, by the name `kt`, and hands it on to what
-it shares with other kernels. A table is at `kt + T_...`.
+Each entry has the block's address, `TABLES`, as an argument named `kt`, and passes it on to the functions
+that it shares with other kernels. A table is at `kt + T_...`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _crc32() -> np.ndarray:
 
 
 def _json_escapes() -> np.ndarray:
-    """Per byte: 0 as it is, 1 by its code in hex, else the letter after the backslash."""
+    """Per byte: 0: unchanged, 1: by its code in hex, else the letter after the backslash."""
     escapes = np.zeros(256, np.uint8)
     escapes[:32] = 1
     for byte, letter in zip(b'"\\\b\t\n\f\r', b'"\\btnfr', strict=True):

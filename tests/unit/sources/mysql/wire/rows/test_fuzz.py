@@ -51,12 +51,12 @@ def _defect(_: object) -> None:
         (_defect, "ValueError: not one of ours"),
     ],
 )
-def test_what_is_found_is_told_with_the_command_that_tries_it_again(
+def test_finding_is_reported_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], case: object, told: str
 ) -> None:
     assert callable(case)
     monkeypatch.setattr(fuzz, "HANG_S", 2)
-    name = f"tests.unit.wire_rows.test_fuzz:{case.__name__}"
+    name = f"tests.unit.sources.mysql.wire.rows.test_fuzz:{case.__name__}"
     assert fuzz.main(["--subject", name, "--seconds", "1", "--seed", "7"]) == 1
     out = capfd.readouterr().out
     assert told in out

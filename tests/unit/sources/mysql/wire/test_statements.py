@@ -26,7 +26,7 @@ from tailrace.sources.mysql.wire.statements import Statement, classify, drops_da
         ("", Statement.OTHER),
     ],
 )
-def test_statement_is_told_by_its_first_words(text, kind):
+def test_statement_is_classified_by_its_first_words(text, kind):
     assert classify(text) is kind
 
 

@@ -13,7 +13,7 @@ _WRONG = Finding("binlog_format", "MIXED", "ROW", "SET PERSIST binlog_format = R
 _NO_REMEDY = Finding("server", "MySQL 5.7", "MySQL 8.0", "", Severity.ERROR)
 
 
-def test_findings_are_rendered_with_what_mends_them() -> None:
+def test_findings_are_rendered_with_their_remedies() -> None:
     assert render([_FINE, _RISKY, _NO_REMEDY]).splitlines() == [
         "ok    log_bin: ON",
         "warn  retention: found 3600, needed at least 86400",
@@ -33,7 +33,7 @@ def test_refusal_names_every_error_and_every_remedy() -> None:
     assert str(pickle.loads(pickle.dumps(caught.value))).splitlines() == [
         "server `x` cannot be captured: 2 preconditions are not met",
         "Detail: binlog_format: found MIXED, needed ROW; server: found MySQL 5.7, needed MySQL 8.0",
-        "Hint: to mend it:",
+        "Hint: to fix it:",
         "  SET PERSIST binlog_format = ROW;",
     ]
 

@@ -10,6 +10,9 @@ import pytest
 from tailrace.model.table import TableId
 from tailrace.pipeline.progress import StreamView
 from tailrace.sinks.base import Written
+from tailrace.sources.base import Position
+from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.postgres.position import PostgresPosition
 
 NOW_MS = 1_700_000_100_000
 
@@ -24,8 +27,10 @@ def report(end: dict[str, Any], head: dict[str, Any] | None = None, **tables: An
     return {"batchId": 4, "sources": [{"endOffset": offset, "latestOffset": latest}]}
 
 
-def view(progress: dict[str, Any], now_s: float = 10.0) -> StreamView:
-    seen = StreamView()
+def view(
+    progress: dict[str, Any], now_s: float = 10.0, position_type: type[Position] = MySqlPosition
+) -> StreamView:
+    seen = StreamView(position_type)
     seen.progress(progress, now_s, NOW_MS)
     return seen
 
@@ -38,6 +43,17 @@ def test_lag_is_the_distance_to_the_servers_end() -> None:
 def test_lag_across_log_files_is_counted_in_files() -> None:
     seen = view(report(log(1000), log(200, file=5)))
     assert (seen.lag_bytes, seen.lag_files) == (None, 2)
+
+
+def test_lag_of_a_postgres_stream_is_the_distance_between_its_lsns() -> None:
+    ends = [PostgresPosition(lsn, "7", NOW_MS - 1500).to_json() for lsn in (0x1_0000_0000, 0x1_0000_2000)]
+    seen = view(report(*ends), position_type=PostgresPosition)
+    assert (seen.lag_files, seen.lag_bytes, seen.lag_ms) == (0, 0x2000, 1500)
+
+
+def test_head_older_than_the_newest_batch_is_no_lag_but_says_nothing_new() -> None:
+    seen = view(report(log(5000), log(1000)))
+    assert (seen.lag_bytes, seen.lag_files, seen.complete_ts_ms) == (0, 0, NOW_MS - 1500)
 
 
 def test_stream_at_the_servers_end_is_complete_up_to_now() -> None:
@@ -79,7 +95,7 @@ def test_finished_tables_are_done_and_never_snapshotted_ones_are_not_shown() -> 
 
 
 def test_rate_forgets_what_is_long_ago() -> None:
-    seen = StreamView()
+    seen = StreamView(MySqlPosition)
     table = TableId("shop", "t")
     for second in range(100):
         seen.written(second, [Written(table, "shop.t", 0, 1000 if second < 50 else 10)], float(second))

@@ -1,4 +1,4 @@
-"""Streams of pgoutput made up here: unchanged values, values larger than their room, what is refused."""
+"""Streams of pgoutput written by hand: unchanged values, values larger than their room, rejected messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
+from tailrace.sources.postgres.position import seq_of
 from tailrace.sources.postgres.types import PostgresTypes
-from tailrace.sources.postgres.wire.kernels.origin import seq_of
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tests.support.plain import plain
 

@@ -13,7 +13,7 @@ from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.payload import unpack
 from tests.support.logged import final_rows
 from tests.support.printed import as_comparable, as_printed
-from tests.unit.wire_rows.recording import (
+from tests.unit.sources.mysql.wire.rows.recording import (
     EXPECTED,
     FIRST,
     LOG,
