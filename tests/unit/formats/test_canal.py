@@ -15,9 +15,8 @@ from tailrace.formats.connect.topics import Topics
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
-
-from .changes import ORDERS, batch, change
-from .samples import TYPES_ROWS, TYPES_TABLE
+from tests.unit.formats.changes import ORDERS, batch, change
+from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
 
 KEYS = DebeziumFormat(Envelopes(Topics("app")))
 CANAL = CanalEncoding(KEYS)

@@ -203,9 +203,9 @@ class DebeziumFormat:
 def _closing(batch: ChangeBatch, end: str) -> list[Cell]:
     """What follows the values of `source`: its `end`, the transaction, the operation."""
     letters = op_letters(batch)
-    if batch.place is None:
+    if batch.order is None:
         return [Cell(f'{end},"transaction":null,"op":', letters, documents.STRING)]
-    total, own = (batch.place.field(i).cast(pa.string()) for i in range(2))
+    total, own = (batch.order.field(i).cast(pa.string()) for i in range(2))
     # an id is made of letters, digits and signs that JSON does not escape
     txn = batch.origin.column("txn").dictionary_decode()
     pieces = ['{"id":"', txn, '","total_order":', total, ',"data_collection_order":', own, "}", ""]

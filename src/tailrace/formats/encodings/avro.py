@@ -110,7 +110,7 @@ class AvroEncoding(RegisteredEncoding):
             for schema, image in ((before, batch.before), (after, batch.after))
         ]
         parts.append(FieldGroup(records.ALWAYS, fields(source_columns(batch, source, of), AVRO)))
-        place = batch.place
+        place = batch.order
         parts.append(_optional(place, [] if place is None else transaction_columns(batch, transaction)))
         parts.append(FieldGroup(records.ALWAYS, fields(closing_columns(batch, closing, now_ms), AVRO)))
         return parts

@@ -120,8 +120,8 @@ class ProtobufEncoding(RegisteredEncoding):
             if image is not None
         ]
         parts.append(_part(3, source_columns(batch, source, of)))
-        if batch.place is not None:
-            parts.append(_part(4, transaction_columns(batch, transaction), batch.place))
+        if batch.order is not None:
+            parts.append(_part(4, transaction_columns(batch, transaction), batch.order))
         last = enumerate(closing_columns(batch, closing, now_ms), 5)
         parts.append(FieldGroup(records.ALWAYS, [PROTOBUF.of(column, number) for number, column in last]))
         return parts

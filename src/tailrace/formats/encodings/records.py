@@ -189,9 +189,9 @@ def source_columns(batch: ChangeBatch, schema: Schema, of: Envelopes) -> list[Fi
 
 def transaction_columns(batch: ChangeBatch, schema: Schema) -> list[FieldValues]:
     """The fields of `transaction`, for changes whose place in one is known."""
-    assert batch.place is not None
+    assert batch.order is not None
     ids = Cell("", batch.origin.column("txn").dictionary_decode(), documents.STRING)
-    orders = [Cell("", batch.place.field(i), documents.INT64) for i in range(2)]
+    orders = [Cell("", batch.order.field(i), documents.INT64) for i in range(2)]
     return [FieldValues(f, cell) for f, cell in zip(schema["fields"], [ids, *orders], strict=True)]
 
 

@@ -8,10 +8,9 @@ from tailrace.formats.encodings.protobuf import ProtobufEncoding, encode, proto_
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.support.proto import as_dict, message_class
-
-from .changes import ID, NAME, ORDERS, batch, change
-from .decoded import assert_says_the_same, registered
-from .samples import TYPES_ROWS, TYPES_TABLE
+from tests.unit.formats.changes import ID, NAME, ORDERS, batch, change
+from tests.unit.formats.decoded import assert_says_the_same, registered
+from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
 
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
