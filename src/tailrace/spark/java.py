@@ -1,4 +1,4 @@
-"""The Java that Spark runs on, and what its JVM is started with."""
+"""The Java program that Spark runs on, and options of its JVM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.cache import cache_dir
 
 
 def archive_options() -> list[str]:
-    """Options of a JVM that is to use the file; none where it has not been made."""
+    """Options of a JVM that uses the class archive; none if there is no archive."""
     path = archive_path()
     return (
         [f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if path.exists() else []
@@ -21,15 +21,15 @@ def archive_options() -> list[str]:
 
 
 def java() -> str:
-    """The program that Spark starts."""
+    """The path of the Java program that Spark starts."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else shutil.which("java") or "java"
 
 
 def archive_path() -> Path:
-    """Where the file of this JVM and this Spark is kept."""
+    """The path of the class archive for this JVM and this Spark."""
     program = Path(java()).resolve()
     release = program.parent.parent / "release"
     version = release.read_text(encoding="utf-8") if release.exists() else ""
-    of = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__])
-    return cache_dir("classes") / f"{hashlib.sha256(of.encode()).hexdigest()[:16]}.jsa"
+    identity = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__])
+    return cache_dir("classes") / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
