@@ -10,7 +10,7 @@ from tailrace.formats.assemble import JsonEncoding, KeyValueFormat
 from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.plaintext import as_text
-from tailrace.formats.connect.sql_types import declared, jdbc_code
+from tailrace.formats.connect.sql_types import declared_type, jdbc_code
 from tailrace.formats.connect.topics import Topics
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.table import Column, TableId, TableSchema
@@ -148,7 +148,7 @@ def test_bytes_are_the_characters_of_their_numbers(items, skipped):
     ],
 )
 def test_types_are_named_as_declared(type_, text):
-    assert declared(type_) == text
+    assert declared_type(type_) == text
 
 
 def test_columns_that_the_log_left_out_are_left_out():

@@ -97,7 +97,7 @@ def test_message_is_not_called_like_a_field_beside_it():
 
 def test_dates_of_connect_are_refused():
     table = TableSchema(TableId("shop", "days"), (Column("day", ColumnType(Kind.DATE, "date")),))
-    with pytest.raises(SinkError, match="not written in Protobuf") as error:
+    with pytest.raises(SinkError, match="cannot be encoded in Protobuf") as error:
         encoding(Modes(time="connect")).value_schema(table)
     assert "adaptive_time_microseconds" in error.value.hint
 
