@@ -1,18 +1,19 @@
-"""Raw memory for kernels: loads and stores at addresses, the table of constants, how kernels are compiled.
+"""Raw memory for kernels: loads and stores at addresses, and the compilation of kernels.
 
 Kernels are C-like. Memory is passed as int64 addresses (`ndarray.ctypes.data`), never as arrays: passing
-arrays between jitted functions costs atomic reference counts (two thirds of the run time when it was
-measured, `shared/reference/decoding.md`). The rules that replace the bounds checker:
+arrays between jitted functions costs atomic reference counting (two thirds of the run time when measured,
+docs/design/0004-kernels.md). These rules replace the bounds checker:
 
 * every read of input is preceded by a check against the end of the enclosing event or packet;
-* every input buffer has SLACK readable bytes after its end, every output region SLACK writable ones,
-  so that 8- and 16-byte accesses may overshoot what was checked by less than that;
-* every output region carries its capacity, and a kernel that needs more returns "no room".
+* every input buffer has SLACK readable bytes after its end, and every output region SLACK writable bytes, so
+  that accesses of 8 and 16 bytes may exceed the checked range by less than that;
+* every output region has a capacity, and a kernel that needs more returns "no room".
 
-A kernel called from Python is declared with `entry(signature)`: compiled once, kept in Numba's on-disk
-cache, loaded when its module is imported. What it calls is declared with `inline`. Numba looks at the file of
-the entry alone to see whether what it has is still right; kernels are made of functions of many files, so
-here a change of any of them counts (`_KernelCache`), else an upgrade would run the code of before.
+A kernel that Python calls is declared with `entry(signature)`: it is compiled once, stored in Numba's on-disk
+cache, and loaded when its module is imported. Functions that kernels call are declared with `inline`. Numba
+invalidates a cache entry only if the file of the entry function changes. Kernels consist of functions from
+many files, so here a change of any of them invalidates all entries (`_KernelCache`); otherwise old code would
+run after an upgrade.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ from numba import njit, types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
 
-#: Bytes of room behind every input and output region.
+#: Bytes of spare memory after every input and output region.
 SLACK = 16
 
 _I64 = ir.IntType(64)
 
 
 def inline(function: Callable[..., Any]) -> Any:
-    """A kernel function that only kernels call."""
+    """Declare a kernel function that only kernels call."""
     return njit(nogil=True, error_model="numpy")(function)
 
 
 def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """A kernel function that Python calls, with its types, e.g. `entry("int64(int64,int64)")`."""
+    """Declare a kernel function that Python calls, with its types, e.g. `entry("int64(int64,int64)")`."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         kernel: Any = njit(nogil=True, error_model="numpy")(function)
-        kernel._cache = _KernelCache(function)  # noqa: SLF001 - what `cache=True` does, with our stamp
+        kernel._cache = _KernelCache(function)  # noqa: SLF001 - like `cache=True`, with our stamp
         kernel.compile(signature)
         kernel.disable_compile()
         return kernel
@@ -54,7 +55,7 @@ def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 class _KernelCache(FunctionCache):
-    """Numba's cache of one function, valid as long as no kernel's source has changed."""
+    """Numba's cache of one function, valid until the source of any kernel changes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -64,7 +65,7 @@ class _KernelCache(FunctionCache):
 
 @cache
 def _sources() -> str:
-    """A digest of every file that holds kernels."""
+    """A digest of all files with kernels."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.glob("**/kernels/*.py")):
@@ -73,7 +74,7 @@ def _sources() -> str:
 
 
 def _code(function: Callable[..., Any]) -> Any:
-    """A function of kernels that generates its own code."""
+    """Declare a function of kernels that generates its own code."""
     return intrinsic(function)
 
 
@@ -106,7 +107,7 @@ def _store(bits: int) -> Any:
     return store
 
 
-#: Little-endian loads, unaligned, widened to int64: unsigned ld*, signed lds*.
+#: Unaligned little-endian loads, widened to int64: unsigned ld*, signed lds*.
 ld8, ld16, ld32, ld64 = _load(8), _load(16), _load(32), _load(64)
 lds8, lds16, lds32 = _load(8, True), _load(16, True), _load(32, True)
 #: Little-endian stores of the low bits of an int64.
@@ -127,7 +128,7 @@ def mulhi(typing: Any, a: Any, b: Any) -> Any:
 
 @_code
 def leading_zeros(typing: Any, x: Any) -> Any:
-    """Zero bits above the highest one of a uint64; 64 for 0."""
+    """Number of zero bits above the highest set bit of a uint64; 64 for 0."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
