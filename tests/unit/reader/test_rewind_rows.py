@@ -1,4 +1,4 @@
-"""Rows without a key are put back by counting them, whatever has happened to which of several equal ones."""
+"""Rows without a key are reconstructed by counting, whatever happened to which of several equal ones."""
 
 from __future__ import annotations
 
