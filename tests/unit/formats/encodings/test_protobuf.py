@@ -8,10 +8,9 @@ from tailrace.formats.encodings.protobuf import ProtobufEncoding, encode, proto_
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tests.support.proto import as_dict, message_class
-
-from .changes import ID, NAME, ORDERS, batch, change
-from .decoded import assert_says_the_same, registered
-from .samples import TYPES_ROWS, TYPES_TABLE
+from tests.unit.formats.changes import ID, NAME, ORDERS, batch, change
+from tests.unit.formats.decoded import assert_says_the_same, registered
+from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
 
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -98,7 +97,7 @@ def test_message_is_not_called_like_a_field_beside_it():
 
 def test_dates_of_connect_are_refused():
     table = TableSchema(TableId("shop", "days"), (Column("day", ColumnType(Kind.DATE, "date")),))
-    with pytest.raises(SinkError, match="not written in Protobuf") as error:
+    with pytest.raises(SinkError, match="cannot be encoded in Protobuf") as error:
         encoding(Modes(time="connect")).value_schema(table)
     assert "adaptive_time_microseconds" in error.value.hint
 

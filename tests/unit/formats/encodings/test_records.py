@@ -11,10 +11,9 @@ from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.topics import Topics
 from tailrace.formats.encodings import records
 from tailrace.model.change import ChangeBatch
-
-from .changes import batch, change
-from .samples import TYPES_ROWS, TYPES_TABLE
-from .test_messages_memory import CHANGES, TABLE, Guarded, SmallOutput
+from tests.unit.formats.changes import batch, change
+from tests.unit.formats.encodings.test_json_documents import CHANGES, TABLE, Guarded, SmallOutput
+from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
 
 ENCODINGS = [("avro", "avro"), ("protobuf", "protobuf"), ("json", "canal-json")]
 

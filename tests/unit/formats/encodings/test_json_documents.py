@@ -19,8 +19,7 @@ from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import ColumnType, Kind
-
-from .changes import ID, NAME, ORDERS, batch, change
+from tests.unit.formats.changes import ID, NAME, ORDERS, batch, change
 
 TABLE = TableSchema(
     ORDERS.id,

@@ -17,9 +17,8 @@ from tailrace.formats.encodings.avro import AvroEncoding, avro_schema, encode
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
-
-from .changes import ID, NAME, ORDERS, batch, change
-from .decoded import assert_says_the_same, registered
+from tests.unit.formats.changes import ID, NAME, ORDERS, batch, change
+from tests.unit.formats.decoded import assert_says_the_same, registered
 
 TOPICS = Topics("app")
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}

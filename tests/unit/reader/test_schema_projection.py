@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.reader.schema_projection import fit_batch, places
+from tailrace.reader.schema_projection import column_indices, fit_batch
 from tests.support.changes import INT, TEXT, changes, table
 
 
@@ -21,7 +21,7 @@ from tests.support.changes import INT, TEXT, changes, table
 def test_columns_are_found_by_name_and_one_that_was_renamed_by_its_letters(
     names: list[str], wanted: list[str], found: list[int | None]
 ) -> None:
-    assert places(names, wanted) == found
+    assert column_indices(names, wanted) == found
 
 
 def test_rows_written_before_a_column_was_renamed_in_case_keep_its_values() -> None:

@@ -16,8 +16,7 @@ from tailrace.formats.debezium.messages import DebeziumFormat, debezium_schema
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
-
-from .changes import ID, NAME, ORDERS, batch, change, placed
+from tests.unit.formats.changes import ID, NAME, ORDERS, batch, change, placed
 
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
 PLAIN, WITH_SCHEMA = (DebeziumFormat(Envelopes(Topics("app")), schemas) for schemas in (False, True))

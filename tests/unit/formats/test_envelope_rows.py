@@ -2,8 +2,7 @@ from dataclasses import replace
 
 from tailrace import __version__
 from tailrace.formats.envelope_rows import envelope_schema, to_envelopes
-
-from .changes import ORDERS, batch, change
+from tests.unit.formats.changes import ORDERS, batch, change
 
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
 

@@ -4,11 +4,10 @@ from hypothesis import strategies as st
 
 from tailrace.errors import SinkError
 from tailrace.formats.connect.modes import Modes
-
-from . import test_avro, test_protobuf
-from .changes import ORDERS, batch, change, placed
-from .decoded import json_messages
-from .test_debezium import EVERYTHING, IMAGES
+from tests.unit.formats.changes import ORDERS, batch, change, placed
+from tests.unit.formats.debezium.test_messages import EVERYTHING, IMAGES
+from tests.unit.formats.decoded import json_messages
+from tests.unit.formats.encodings import test_avro, test_protobuf
 
 FORMATS = pytest.mark.parametrize("format_", [test_avro, test_protobuf], ids=["avro", "protobuf"])
 A = {"id": 1, "name": "a"}
