@@ -20,9 +20,9 @@ def archive_options() -> list[str]:
 
 
 def archive_path() -> Path:
-    """The archive of this JVM and this Spark: `spark.class_archive` makes it."""
+    """The path of the class archive for this JVM and this Spark."""
     program = Path(java()).resolve()
     release = program.parent.parent / "release"
     version = release.read_text(encoding="utf-8") if release.exists() else ""
-    of = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__])
-    return cache_dir("classes") / f"{hashlib.sha256(of.encode()).hexdigest()[:16]}.jsa"
+    identity = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__])
+    return cache_dir("classes") / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
