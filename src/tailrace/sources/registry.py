@@ -45,7 +45,7 @@ def drop(options: SourceOptions, *, unmarked: bool = False) -> list[str]:
 
     Args:
         options: of the streams.
-        unmarked: whether to remove also what bears no stream's mark, but is of the kind that streams create.
+        unmarked: whether to also remove objects without a stream's mark that are of a stream's kind.
 
     Returns:
         A line for each object.
