@@ -33,7 +33,7 @@ from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.catalog import tables
 from tailrace.sources.mysql.connection import connect
 from tailrace.sources.mysql.native import column_type
-from tailrace.sources.mysql.snapshot.keys import at_or_below
+from tailrace.sources.mysql.snapshot.keys import within
 from tailrace.sources.mysql.snapshot.statement import Selection
 from tests.fuzz.subjects import events, logs
 from tests.support import fake_mysql as fake
@@ -708,10 +708,10 @@ def test_keys_are_compared_in_statements_that_the_server_takes(mysql: Any, datab
         connection = connect(given, purpose="a test")
         (table,) = tables(connection, lambda name: name == f"{database}.t")
         keys = pa.array([{"k": f"key {i}"} for i in range(2000)], table.schema.arrow)
-        assert sum(at_or_below(connection, table.schema, keys, ("key 5",)).to_pylist()) == 1446
+        assert sum(within(connection, table.schema, keys, None, ("key 5",)).to_pylist()) == 1446
         longer = pa.array([{"k": "x" * 700}], table.schema.arrow)
         with pytest.raises(SourceError, match="comparing keys") as caught:
-            at_or_below(connection, table.schema, longer, ("key",))
+            within(connection, table.schema, longer, None, ("key",))
     finally:
         mysql.execute(f"SET GLOBAL max_allowed_packet = {usual[0]}")
         connection.break_off()
