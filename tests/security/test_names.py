@@ -350,15 +350,15 @@ def test_replica_never_writes_tables_of_the_server_or_of_tailrace(
 ) -> None:
     for target in targets:
         with pytest.raises(ConfigError, match="cannot be written"):
-            dialect.place(target)
-    dialect.place("shop._tailrace")
+            dialect.table_name(target)
+    dialect.table_name("shop._tailrace")
 
 
 def test_mysql_target_that_folds_case_takes_names_for_one() -> None:
     folding = MySqlDialect(MYSQL.settings, folds_case=True)
     for dialect in (MYSQL, folding):
-        same = dialect.same(dialect.place("a.B")) == dialect.same(dialect.place("A.b"))
-        assert same == dialect.folds_case
+        one, other = (dialect.folded_name(dialect.table_name(name)) for name in ("a.B", "A.b"))
+        assert (one == other) == dialect.folds_case
 
 
 class Twins(FakeSource):

@@ -143,7 +143,7 @@ class ReplicaTargets:
             return None
         if entry.begun != entry.done or entry.done > self.batch:
             raise self._is_written(name, entry)
-        place = self.dialect.place(name)
+        place = self.dialect.table_name(name)
         options = replace(self.options, tables=(re.escape(f"{place.schema}.{place.table}"),))
         there = registry.source(options)
         try:
