@@ -19,7 +19,8 @@ from tailrace.errors import SinkError, TransientSinkError
 from tailrace.model.change import ORIGIN
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import cluster
-from tailrace.sinks.kafka.sink import KafkaSink, _run
+from tailrace.sinks.kafka.job import run_writers
+from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.route import Router
 from tailrace_dev.servers import KafkaServer, RegistryServer
 from tests.support.cells import cell_batch
@@ -88,7 +89,7 @@ def test_batch_begun_by_other_writers_is_completed_by_as_many(
     batch = batch_of(spark, prefix, 0, snapshot(*range(20)), snapshot(*range(20), shape=OTHER))
     first = open_sink(parallelism=3)
     stream = first._open(batch)
-    _run(first._cells(batch), first._share(batch, stream, 3, [SHAPE, OTHER]), [1])
+    run_writers(first._cells(batch), first._shares.share(batch.id, stream, 3, [SHAPE, OTHER]), [1])
     open_sink(parallelism=2).write(batch)
     for name in ("t", "u"):
         found = messages(kafka, f"{prefix}.shop.{name}")

@@ -30,8 +30,9 @@ from tailrace.sinks.delta.target import TARGET, DeltaTarget, Point
 from tailrace.sinks.delta.transaction import delta_state
 from tailrace.sinks.paths import below, path_in_use, place
 from tailrace.sinks.route import Router
+from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
-from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, stage
+from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
@@ -59,7 +60,7 @@ class DeltaSink:
         self._schedule = Schedule(settings.merge_interval)
         self._maintenance = Maintenance(settings)
         self._router = router
-        self._expected = ExpectedSchemas()
+        self._single_pass = SinglePass()
         self._tables: _Tables | None = None
         #: The last batch came to grief.
         self._broken = False
@@ -119,16 +120,12 @@ class DeltaSink:
         if self._tables is None:
             self._tables = self._open(batch.spark, batch.stream)
         tables = self._tables
-        with self._staged(batch, tables) as (parts, staged):
-            changes = sum(part.changes for part in parts if part.kind != SNAPSHOT)
-            merge_now = self._schedule.is_due(time.monotonic(), tables.waiting_rows + changes)
-
-            def write(name: str, parts: list[TableBatch]) -> None:
-                target = tables.of(parts[0].table)
-                retried(name, lambda: target.write(batch, parts, staged, merge_now=merge_now))
-
-            written = self._pool.write(parts, write)
-        self._expected.met(parts)
+        written, merge_now = self._single_pass.write(
+            batch,
+            one_pass=partial(self._one_pass, batch, tables),
+            commit=partial(self._commit, batch, tables),
+            write_found=lambda: self._commit(batch, tables, StagedBatch(True, batch.parts, {})),
+        )
         point = Point(batch.id, batch.end)
         touched = {w.target for w in written}
         if merge_now:
@@ -139,31 +136,37 @@ class DeltaSink:
         return written
 
     @contextmanager
-    def _staged(
-        self, batch: CellBatch, tables: _Tables
-    ) -> Iterator[tuple[list[TableBatch], dict[tuple[str, str], StagedFiles]]]:
-        """What the batch holds, and what of it one pass has put into files."""
+    def _one_pass(
+        self, batch: CellBatch, tables: _Tables, schemas: Schemas
+    ) -> Iterator[StagedBatch[StagedFiles] | None]:
+        """Stage the rows of a batch that is expected to hold `schemas`; None where tasks cannot."""
         columns: dict[tuple[str, str], pa.Schema] = {}
         recipes: dict[tuple[str, str], Recipe[DataFile]] = {}
-        expected = self._expected.shapes()
-        for key, shape in expected.items():
-            target = tables.of(shape.id)
-            if target.columns is not None:
-                columns[key] = target.columns
-                recipes[key] = target.recipe(key[1], shape, target.columns, self._staging)
-        if not recipes or len(recipes) < len(expected):
-            yield batch.parts, {}
-            return
-        try:
-            done = stage(batch.once.select("cell"), recipes)
-            if done.is_whole:
-                staged = {k: StagedFiles(self._staging, files, columns[k]) for k, files in done.files.items()}
-                yield done.parts, staged
+        for key, schema in schemas.items():
+            target = tables.of(schema.id)
+            if target.columns is None:
+                yield None
                 return
+            columns[key] = target.columns
+            recipes[key] = target.recipe(key[1], schema, target.columns, self._staging)
+        cells = batch.once.select("cell")
+        try:
+            yield stage(cells, recipes, lambda key, files: StagedFiles(self._staging, files, columns[key]))
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
-        self._expected.was_wrong()
-        yield batch.parts, {}
+
+    def _commit(
+        self, batch: CellBatch, tables: _Tables, held: StagedBatch[StagedFiles]
+    ) -> tuple[list[Written], bool]:
+        """Write what a batch holds to its targets; whether its changes were merged at once."""
+        changes = sum(part.changes for part in held.parts if part.kind != SNAPSHOT)
+        merge_now = self._schedule.is_due(time.monotonic(), tables.waiting_rows + changes)
+
+        def write(name: str, parts: list[TableBatch]) -> None:
+            target = tables.of(parts[0].table)
+            retried(name, lambda: target.write(batch, parts, held.files, merge_now=merge_now))
+
+        return self._pool.write(held.parts, write), merge_now
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all that waits; the names of the targets."""

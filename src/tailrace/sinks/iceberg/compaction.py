@@ -20,15 +20,13 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, TableProperties
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyspark.sql import SparkSession
 
 from tailrace.errors import SinkError
 from tailrace.sinks.iceberg.columns import held_columns
 from tailrace.sinks.iceberg.files import FileTarget, fitted
 from tailrace.sinks.iceberg.maintenance import is_due
+from tailrace.sinks.iceberg.replace_files import replace_files
 from tailrace.spark.jvm import map_in_arrow
 
 _COMPACTED_AT = "tailrace.compacted-at"
@@ -63,29 +61,15 @@ def compact(
         transaction.set_properties({_COMPACTED_AT: str(int(now))})
         current = table.current_snapshot()
         if joined and current is not None:
-            # what the newest snapshot says of the stream is true of this one too
-            said = current.summary.additional_properties if current.summary else {}
-            replaced = _ReplaceFiles(
-                operation=Operation.OVERWRITE,
-                transaction=transaction,
-                io=table.io,
-                branch=MAIN_BRANCH,
-                snapshot_properties={k: v for k, v in said.items() if k.startswith("tailrace.")},
-            )
-            with replaced as snapshot:
+            # the new snapshot shows the same batch as the newest one
+            held = current.summary.additional_properties if current.summary else {}
+            ours = {name: value for name, value in held.items() if name.startswith("tailrace.")}
+            with replace_files(table, transaction, ours) as snapshot:
                 for file in joined:
                     snapshot.append_data_file(file)
                 for task in (task for tasks in bins for task in tasks):
                     snapshot.delete_data_file(task.file)
     return sum(map(len, bins))
-
-
-class _ReplaceFiles(_OverwriteFiles):
-    """An overwrite that changes no row; pyiceberg has none of that name."""
-
-    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
-        summary = super()._summary(snapshot_properties or {})
-        return Summary(Operation.REPLACE, **summary.additional_properties)
 
 
 def _target_bytes(table: Table) -> int:

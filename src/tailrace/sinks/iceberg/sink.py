@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -45,9 +46,10 @@ from tailrace.sinks.iceberg.names import former_identifier, identifier, location
 from tailrace.sinks.iceberg.rewrite import ROW, insert_files, kept_files, last_changes
 from tailrace.sinks.paths import one_place, place
 from tailrace.sinks.route import Router
+from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import follow, require_free, stored_schema
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
-from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, stage
+from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute, is_local
@@ -72,7 +74,7 @@ class IcebergSink:
         self._router = router
         self._claims = Claims(router, self._places)
         self._pool = TargetPool(self._claims, settings.parallelism)
-        self._expected = ExpectedSchemas()
+        self._single_pass = SinglePass()
         #: How the tables' files were written last.
         self._layouts: dict[str, _Layout] = {}
         self._catalog: Catalog | None = None
@@ -102,40 +104,35 @@ class IcebergSink:
         """See `Sink.write`."""
         catalog = self._catalog = self._catalog or _catalog(self._settings, self._root)
 
-        with self._staged(batch) as (parts, staged):
-
+        def commit(held: StagedBatch[_StagedFiles]) -> list[Written]:
             def write(name: str, parts: list[TableBatch]) -> None:
-                target = _Target(name, self._settings.mode, self._root, catalog, batch, staged, self._lock)
+                mode = self._settings.mode
+                target = _Target(name, mode, self._root, catalog, batch, held.files, self._lock)
                 self._layouts[name] = target.write(parts)
                 target.maintain(self._settings)
 
-            written = self._pool.write(parts, write)
-        self._expected.met(parts)
-        return written
+            return self._pool.write(held.parts, write)
+
+        return self._single_pass.write(
+            batch,
+            one_pass=partial(self._one_pass, batch),
+            commit=commit,
+            write_found=lambda: commit(StagedBatch(True, batch.parts, {})),
+        )
 
     @contextmanager
-    def _staged(self, batch: CellBatch) -> Iterator[tuple[list[TableBatch], _StagedFiles]]:
-        """What the batch holds, and what one pass has put into files; those that nobody uses are deleted."""
-        layouts: dict[tuple[str, str], _Layout] = {}
-        recipes: dict[tuple[str, str], Recipe[str]] = {}
-        for key, shape in self._expected.shapes().items():
-            layout = layouts[key] = self._layouts[self._router.target(shape.id)]
-            recipes[key] = layout.recipe(key[1], shape)
-        if not recipes:
-            yield batch.parts, {}
-            return
-        done = stage(batch.once.select("cell"), recipes)
-        staged = {key: (layouts[key], files) for key, files in done.files.items()}
+    def _one_pass(self, batch: CellBatch, schemas: Schemas) -> Iterator[StagedBatch[_StagedFiles]]:
+        """Stage the rows of a batch that is expected to hold `schemas`."""
+        layouts = {key: self._layouts[self._router.target(schema.id)] for key, schema in schemas.items()}
+        recipes = {key: layouts[key].recipe(key[1], schema) for key, schema in schemas.items()}
+        cells = batch.once.select("cell")
+        staged = stage(cells, recipes, lambda key, paths: _StagedFiles(layouts[key], paths))
         try:
-            if done.is_whole:
-                yield done.parts, staged
+            yield staged
         finally:
-            for layout, files in staged.values():
-                for path in files:
-                    layout.data.io.delete(path)
-        if not done.is_whole:
-            self._expected.was_wrong()
-            yield batch.parts, {}
+            for files in staged.files.values():
+                for path in files.paths:
+                    files.layout.data.io.delete(path)
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -198,8 +195,17 @@ class _Layout:
         return same and self.columns == other.columns and self.data.directory == other.data.directory
 
 
-#: Files that are written already, and how, by table and kind; what is used is taken out.
-_StagedFiles = dict[tuple[str, str], tuple[_Layout, list[str]]]
+@dataclass(frozen=True)
+class _StagedFiles:
+    """Files that are not part of the table yet.
+
+    Args:
+        layout: how they are written.
+        paths: their paths.
+    """
+
+    layout: _Layout
+    paths: list[str]
 
 
 @dataclass
@@ -211,7 +217,8 @@ class _Target:
     root: str
     catalog: Catalog
     batch: CellBatch
-    staged: _StagedFiles
+    #: Used ones are taken out.
+    staged: dict[tuple[str, str], _StagedFiles]
     lock: threading.Lock
     _identifier: tuple[str, ...] = ()
     _added: list[str] = field(default_factory=list)
@@ -250,8 +257,8 @@ class _Target:
     def _files(self, part: TableBatch, layout: _Layout) -> list[str]:
         """The files of a part, written now or already."""
         key = (str(part.table), part.kind)
-        if key in self.staged and self.staged[key][0].is_that_of(layout):
-            return self.staged.pop(key)[1]
+        if key in self.staged and self.staged[key].layout.is_that_of(layout):
+            return self.staged.pop(key).paths
         return write_cells(part.cells_of(self.batch.frame), layout.recipe(part.kind, part.shapes[-1]))
 
     def maintain(self, settings: IcebergSettings) -> None:
