@@ -298,7 +298,7 @@ def test_messages_name_the_schemas_that_were_registered(
     (told,) = messages(kafka, prefix)
     schemas = sink._format.schemas(SHAPE)
     assert [s.subject for s in schemas] == [f"{prefix}.all-key", f"{prefix}.all-value"]
-    ids = sink._registry.ids((*schemas, *sink._beside._streams.schemas("schema_change")))
+    ids = sink._registry.ids((*schemas, *sink._side_topics._streams.schemas("schema_change")))
     found = [int.from_bytes(part[1:5]) for m in (message, told) for part in (m.key or b"", m.value or b"")]
     assert found == list(ids.values())
 
@@ -314,7 +314,7 @@ def test_brokers_that_do_not_answer_are_an_error_that_may_pass(
 
 def test_host_name_that_is_unknown_is_an_error_for_good(spark: SparkSession, prefix: str) -> None:
     sink = KafkaSink(KafkaSettings("no-such-host.invalid:9092", prefix), Router([]), "mysql")
-    with pytest.raises(SinkError, match="no host name of the Kafka brokers is known") as error:
+    with pytest.raises(SinkError, match="none of the Kafka brokers' host names resolves") as error:
         sink.write(batch_of(spark, prefix, 0, snapshot(1)))
     assert not error.value.retryable
 

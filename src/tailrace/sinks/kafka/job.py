@@ -14,15 +14,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
-from tailrace.errors import SinkError, TransientSinkError
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
 from tailrace.formats.connect.topics import legal
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
+from tailrace.sinks.kafka.reports import REPORT, reported_error
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
+from tailrace.sinks.kafka.shares import SHARES, Share, cut_cells
 from tailrace.sinks.kafka.stream import KafkaStream
-from tailrace.sinks.kafka.writer import REPORT, SHARES, Share, cut_cells, write_share
+from tailrace.sinks.kafka.writer import write_share
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.task_errors import parse_error
 
@@ -170,12 +171,11 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
 def _summary(writers: int, reports: Sequence[Any]) -> Reports:
     changes: Counter[tuple[str, str]] = Counter()
     for report in reports:
-        if report["failure"] is not None:
-            kind = TransientSinkError if report["token"] == "transient" else SinkError  # noqa: S105
-            raise kind(report["failure"], report["detail"], report["hint"])
-    if any(report["met"] is None for report in reports):
+        if (error := reported_error(report)) is not None:
+            raise error
+    if any(report["changes"] is None for report in reports):
         return Reports(writers, {}, 0, None)
-    for found in (found for report in reports for found in report["met"]):
+    for found in (found for report in reports for found in report["changes"]):
         changes[found["table"], found["kind"]] += found["changes"]
     tokens = {report["writer"]: report["token"] for report in reports}
     return Reports(writers, tokens, sum(report["refused"] for report in reports), changes)

@@ -46,9 +46,9 @@ from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.formats import envelopes_of, message_format, schema_registry, side_streams
 from tailrace.sinks.kafka.job import Reports, ShareFactory, run_writers
 from tailrace.sinks.kafka.librdkafka import KafkaError
-from tailrace.sinks.kafka.side_topics import Beside
+from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
-from tailrace.sinks.kafka.transaction_order import with_places
+from tailrace.sinks.kafka.transaction_order import with_order
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 
@@ -83,7 +83,7 @@ class KafkaSink:
         streams = side_streams(settings, envelopes)
         self._shares = ShareFactory(settings, self._client, self._cluster, self._format, self._registry)
         self._claims = Claims(router, self._places, self._taken(envelopes.topics))
-        self._beside = Beside(settings, self._client, self._cluster, streams, self._registry)
+        self._side_topics = SideTopics(settings, self._client, self._cluster, streams, self._registry)
         self._single_pass = SinglePass()
         self._stream: KafkaStream | None = None
 
@@ -134,7 +134,7 @@ class KafkaSink:
             )
         except KafkaError as error:
             self._stream = None
-            raise sink_error(error.name, error.said, error.topic) from error
+            raise sink_error(error.name, error.text, error.topic) from error
         except BaseException:
             # The next batch reads from Kafka what is written.
             self._stream = None
@@ -177,7 +177,7 @@ class KafkaSink:
         written = [Written.of(part, self._router.target(part.table)) for part in batch.parts]
         if not written:
             return written
-        self._beside.write(batch, stream)
+        self._side_topics.write(batch, stream)
         writers, missing = stream.missing(batch.id)
         if missing:
             schemas = [schema for part in batch.parts for schema in part.shapes]
@@ -200,7 +200,7 @@ class KafkaSink:
 
     def close(self) -> None:
         """See `Sink.close`."""
-        self._beside.close()
+        self._side_topics.close()
 
     def _open(self, batch: CellBatch) -> KafkaStream:
         if self._stream is not None:
@@ -214,14 +214,14 @@ class KafkaSink:
         if self._exactly_once:
             self._cluster.topics([stream.topic], 1, settings.topic_replication, _MARKERS)
         stream.open(self._cluster.names())
-        self._beside.start()
+        self._side_topics.start()
         self._stream = stream
         return stream
 
     def _cells(self, batch: CellBatch) -> DataFrame:
         """The cells to be written: columns `min_seq` and `cell`."""
         if self._settings.provide_transaction_metadata:
-            return with_places(batch.frame)
+            return with_order(batch.frame)
         return batch.frame.select("min_seq", "cell")
 
 
