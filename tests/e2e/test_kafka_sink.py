@@ -27,7 +27,7 @@ from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, INT, TEXT, changes, table
 from tests.support.topics import Message, messages
 from tests.support.wait import wait_until
-from tests.unit.test_kafka_writer import key_update
+from tests.unit.sinks.kafka.test_writer import key_update
 
 SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
 OTHER = table(("id", INT), ("name", TEXT), key=("id",), name="shop.u")

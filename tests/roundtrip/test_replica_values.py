@@ -104,20 +104,20 @@ def selected(mysql, database: str, **options: str) -> tuple[TargetSchema, list[C
 
 def write(dialect: Dialect, shape: TargetSchema, batches: list[ChangeBatch]) -> TableName:
     """Write the rows, replace them, delete them, write them again, update them."""
-    place, portion = dialect.table_name(shape.target), snapshot_inserts(batches, shape)
+    place, inserts = dialect.table_name(shape.target), snapshot_inserts(batches, shape)
     with closing(dialect.connect()) as session:
         for statement in dialect.create(place, shape):
             session.run(statement)
         session.run("BEGIN")
-        for verb in (
+        for operation in (
             RowOperation.INSERT,
             RowOperation.UPSERT,
             RowOperation.DELETE,
             RowOperation.INSERT,
             RowOperation.UPDATE,
         ):
-            rows = portion.rows.select(list(shape.key)) if verb is RowOperation.DELETE else portion.rows
-            session.write(verb, place, shape, rows)
+            rows = inserts.rows.select(list(shape.key)) if operation is RowOperation.DELETE else inserts.rows
+            session.write(operation, place, shape, rows)
         session.run("COMMIT")
     return place
 
@@ -277,10 +277,10 @@ def test_value_that_a_target_cannot_hold_is_refused_and_never_changed(request, s
                 session.run(f"ALTER TABLE {dialect.name(place)} " + (
                     "ALTER COLUMN v TYPE numeric(3,2)" if server == "postgres" else "MODIFY v decimal(3,2)"
                 ))  # fmt: skip
-            for verb in (RowOperation.INSERT, RowOperation.UPSERT):
+            for operation in (RowOperation.INSERT, RowOperation.UPSERT):
                 session.run("BEGIN")
                 with pytest.raises(RefusalError) as refused:
-                    session.write(verb, place, shape, data)
+                    session.write(operation, place, shape, data)
                 session.run("ROLLBACK")
                 # PostgreSQL does not say which column a number is too large for
                 assert refused.value.column in ("v", "")
