@@ -5,12 +5,11 @@ for each schema of a table: registering a known schema returns the same id again
 same ids. Tasks receive the ids and never call the registry.
 
 Why not `confluent_kafka.schema_registry` (as of 2.16): it reads answers of any size into memory, has no time
-limit by default and none for a request as a whole (`timeout` restarts with every read), and treats a redirect
-as an unknown error, without naming its target. Its bearer tokens need Confluent Cloud's logical cluster, it
-repeats each URL in full before it tries the next one, and it accepts a password in the URL. It needs httpx,
-authlib, attrs, cachetools and certifi, and trusts certifi's certificates instead of the system's. This client
-follows no redirect (`bounded_http`), so credentials stay with the configured addresses; it bounds the size
-and the time of an answer.
+limit by default and never one for a request as a whole, and leaves redirects to its HTTP library. Its bearer
+tokens need a Confluent Cloud logical cluster, it makes all attempts at one URL before it tries the next, and
+it accepts a password in the URL. It needs five more packages (an HTTP client, authlib, attrs, cachetools,
+certifi), and trusts certifi's certificates instead of the system's. This client bounds the size and the whole
+time of an answer and follows no redirect (`bounded_http`), so credentials go to the configured addresses only.
 
 Source: Confluent Schema Registry API reference (v1).
 """

@@ -142,6 +142,7 @@ class ReplicaSink:
         attempt: BatchAttempt,
         position: str | None,
     ) -> None:
+        """Stage all rows, then merge them in one transaction."""
         stream, routes = plan.batch.stream.query, plan.routes
         for dry_run in (False, True):
             self._drop_staging_tables(session, ledger, stream)
@@ -185,12 +186,12 @@ class ReplicaSink:
     def _drop_staging_tables(self, session: WriteSession, ledger: Ledger, stream: str) -> None:
         dialect = ledger.dialect
         prefix = staging_prefix(stream)
-        found = session.run(
+        rows = session.run(
             "SELECT table_name FROM information_schema.tables"
             f" WHERE table_schema = {dialect.literal(dialect.ledger_schema)}"
             f" AND left(table_name, {len(prefix)}) = {dialect.literal(prefix)}"
         )
-        for name in (str(row[0]) for row in found):
+        for name in (str(row[0]) for row in rows):
             if name.startswith(prefix):
                 session.run(f"DROP TABLE {dialect.name(ledger.staging_table(name))}")
 
@@ -244,7 +245,7 @@ class ReplicaSink:
         elif not existing and entry is not None and entry.begun >= 0:
             raise StateError(
                 f"target `{name}` is gone",
-                f"the stream has written it up to batch {entry.done}, and does not write those rows again",
+                f"the stream has written it up to batch {entry.done}, and will not write those rows again",
                 "start a new stream: with a new checkpoint, and DELETE FROM "
                 f"{ledger.targets} WHERE target = {dialect.literal(name)}",
             )

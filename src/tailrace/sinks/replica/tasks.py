@@ -171,7 +171,7 @@ class _SnapshotUnit:
         self._unit = unit
         self._writer = UnitWriter(task_input.attempt, target, self.session)
         self._staging = task_input.staging
-        self._outcome = UnitResult(target)
+        self._result = UnitResult(target)
         self._buffered: list[ChangeBatch] = []
         self._bytes = 0
         self._is_open = True
@@ -195,7 +195,7 @@ class _SnapshotUnit:
             self._flush()
         if self._is_open and self._staging is None:
             self._writer.commit(self._unit)
-        return self._outcome
+        return self._result
 
     def _flush(self) -> None:
         rows, self._buffered, self._bytes = self._buffered, [], 0
@@ -203,11 +203,11 @@ class _SnapshotUnit:
             return
         try:
             changes = snapshot_inserts(rows, self._writer.table.schema)
-            _write_changes(self._writer, changes, self._staging, self._outcome)
+            _write_changes(self._writer, changes, self._staging, self._result)
         except TailraceError as error:
             if error.retryable:
                 raise
-            self._outcome.error = error
+            self._result.error = error
             self._is_open = False
             self.session.run("ROLLBACK")
 
