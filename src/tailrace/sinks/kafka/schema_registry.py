@@ -9,7 +9,7 @@ limit by default and never one for a request as a whole, and leaves redirects to
 tokens need a Confluent Cloud logical cluster, it makes all attempts at one URL before it tries the next, and
 it accepts a password in the URL. It needs five more packages (an HTTP client, authlib, attrs, cachetools,
 certifi), and trusts certifi's certificates instead of the system's. This client bounds the size and the whole
-time of an answer and follows no redirect (`bounded_http`), so credentials go to the configured addresses only.
+time of an answer and follows no redirect (`bounded_http`): credentials go only to the configured addresses.
 
 Source: Confluent Schema Registry API reference (v1).
 """
