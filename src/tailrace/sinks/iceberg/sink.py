@@ -72,7 +72,7 @@ class IcebergSink:
         if is_local(self._root):
             self._root = f"file://{self._root}"
         self._router = router
-        self._claims = Claims(router, self._places)
+        self._claims = Claims(router, self._target_names)
         self._pool = TargetPool(self._claims, settings.parallelism)
         self._single_pass = SinglePass()
         #: The last layout of each target's files.
@@ -96,7 +96,7 @@ class IcebergSink:
         """See `Sink.claim`."""
         self._claims.add(tables)
 
-    def _places(self, table: TableId) -> list[str]:
+    def _target_names(self, table: TableId) -> list[str]:
         place(self._router, table)  # rejects names that are too long for directories
         return [".".join(identifier(self._router.target(table)))]
 
