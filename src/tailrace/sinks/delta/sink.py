@@ -309,7 +309,7 @@ class _Tables:
         retried(NAME, lambda: self.batches.renew(versions, pending))
 
     def merging_s(self) -> float:
-        """Time that merges took since the last call, seconds of a round."""
+        """The duration of the last round of merges, seconds; starts the next one at 0."""
         took = [target.merging_s for target in self.targets.values()]
         for target in self.targets.values():
             target.merging_s = 0.0
