@@ -1,8 +1,8 @@
 """A commit that replaces data files and changes no row: the one private class of pyiceberg that we use.
 
 pyiceberg's public API has no such commit: `update_snapshot().overwrite()` notes `overwrite`, at which a
-streaming reader stops. So `_OverwriteFiles` is subclassed here and nowhere else. `pyproject.toml` bounds
-pyiceberg's version; tests/unit/sinks/test_replace_files.py checks the class before the bound is raised.
+streaming reader stops. So `_OverwriteFiles` is subclassed here, and nowhere else. `pyproject.toml` bounds
+pyiceberg's version; before it is raised, tests/unit/sinks/iceberg/test_replace_files.py checks the class.
 """
 
 from __future__ import annotations

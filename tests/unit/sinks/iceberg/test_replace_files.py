@@ -1,4 +1,4 @@
-"""The private class of pyiceberg that Tailrace subclasses is there, is used in one place, and is bounded."""
+"""The private class of pyiceberg that we subclass exists; one file imports it; its version is bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyiceberg.table.update import snapshot
 
 from tailrace.sinks.iceberg import replace_files
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_private_class_takes_what_replace_files_gives() -> None:
