@@ -20,7 +20,7 @@ from tailrace.java import java
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.kafka import cluster
 from tailrace.sinks.kafka.sink import KafkaSink
-from tailrace.sinks.kafka.writer import _PATIENCE_S
+from tailrace.sinks.kafka.transactions import STALL_TIMEOUT_S
 from tailrace.sinks.route import Router
 from tailrace_dev.servers import KafkaServer, start_kafka
 from tailrace_dev.servers.kafka import class_path
@@ -168,7 +168,7 @@ def test_brokers_that_are_slow_get_each_change_once(
     found = messages(server, f"{prefix}.shop.t")
     ids = [json.loads(m.value or b"")["after"]["id"] for m in found]
     assert sorted(ids) == list(range(30_000))
-    assert took > _PATIENCE_S, f"the quota did not hold it back for long enough: {took:.0f} s"
+    assert took > STALL_TIMEOUT_S, f"the quota did not hold it back for long enough: {took:.0f} s"
     sink.close()
 
 

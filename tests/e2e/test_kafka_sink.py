@@ -19,14 +19,15 @@ from tailrace.errors import SinkError, TransientSinkError
 from tailrace.model.change import ORIGIN
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import cluster
-from tailrace.sinks.kafka.sink import KafkaSink, _run
+from tailrace.sinks.kafka.job import run_writers
+from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.route import Router
 from tailrace_dev.servers import KafkaServer, RegistryServer
 from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, INT, TEXT, changes, table
 from tests.support.topics import Message, messages
 from tests.support.wait import wait_until
-from tests.unit.test_kafka_writer import key_update
+from tests.unit.sinks.kafka.test_writer import key_update
 
 SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
 OTHER = table(("id", INT), ("name", TEXT), key=("id",), name="shop.u")
@@ -88,7 +89,7 @@ def test_batch_begun_by_other_writers_is_completed_by_as_many(
     batch = batch_of(spark, prefix, 0, snapshot(*range(20)), snapshot(*range(20), shape=OTHER))
     first = open_sink(parallelism=3)
     stream = first._open(batch)
-    _run(first._cells(batch), first._share(batch, stream, 3, [SHAPE, OTHER]), [1])
+    run_writers(first._cells(batch), first._shares.share(batch.id, stream, 3, [SHAPE, OTHER]), [1])
     open_sink(parallelism=2).write(batch)
     for name in ("t", "u"):
         found = messages(kafka, f"{prefix}.shop.{name}")
@@ -297,7 +298,7 @@ def test_messages_name_the_schemas_that_were_registered(
     (told,) = messages(kafka, prefix)
     schemas = sink._format.schemas(SHAPE)
     assert [s.subject for s in schemas] == [f"{prefix}.all-key", f"{prefix}.all-value"]
-    ids = sink._registry.ids((*schemas, *sink._beside._streams.schemas("schema_change")))
+    ids = sink._registry.ids((*schemas, *sink._side_topics._streams.schemas("schema_change")))
     found = [int.from_bytes(part[1:5]) for m in (message, told) for part in (m.key or b"", m.value or b"")]
     assert found == list(ids.values())
 
@@ -313,7 +314,7 @@ def test_brokers_that_do_not_answer_are_an_error_that_may_pass(
 
 def test_host_name_that_is_unknown_is_an_error_for_good(spark: SparkSession, prefix: str) -> None:
     sink = KafkaSink(KafkaSettings("no-such-host.invalid:9092", prefix), Router([]), "mysql")
-    with pytest.raises(SinkError, match="no host name of the Kafka brokers is known") as error:
+    with pytest.raises(SinkError, match="none of the Kafka brokers' host names resolves") as error:
         sink.write(batch_of(spark, prefix, 0, snapshot(1)))
     assert not error.value.retryable
 

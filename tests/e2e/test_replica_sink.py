@@ -248,9 +248,9 @@ def test_task_of_an_earlier_run_can_write_no_more(target: Target, spark: SparkSe
         ledger.begin(session, 1, "an earlier run", {"shop.t": "layout"}, {"shop.t": ["b0"]})
         ledger.begin(session, 1, "this run", {"shop.t": "layout"}, {"shop.t": ["b0"]})
         session.run("BEGIN")
-        ledger.hold(session, "shop.t", "this run")
+        ledger.lock_epoch(session, "shop.t", "this run")
         with pytest.raises(TransientSinkError, match="another run"):
-            ledger.hold(session, "shop.t", "an earlier run")
+            ledger.lock_epoch(session, "shop.t", "an earlier run")
 
 
 def test_servers_that_read_no_files_are_written_by_inserts(

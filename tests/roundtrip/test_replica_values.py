@@ -22,11 +22,11 @@ from tailrace.model.split import SnapshotSplit
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.reader.snapshot import read_snapshot
-from tailrace.sinks.replica.changes import snapshot_portion
+from tailrace.sinks.replica.changes import snapshot_inserts
 from tailrace.sinks.replica.dialect import Dialect, RefusalError, RowOperation, TableName
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.postgres import PostgresDialect
-from tailrace.sinks.replica.target_schema import TargetSchema, first_shape, shape_of
+from tailrace.sinks.replica.target_schema import TargetSchema, first_schema, schema_for
 from tailrace.sources import registry
 
 COLUMNS = """
@@ -97,27 +97,27 @@ def selected(mysql, database: str, **options: str) -> tuple[TargetSchema, list[C
     split = SnapshotSplit(table, None, None, found.log_end().to_json(), 10_000)
     session = registry.session(parsed)
     try:
-        return first_shape(f"{database}_replica.t", table), list(read_snapshot(split, session, exact=False))
+        return first_schema(f"{database}_replica.t", table), list(read_snapshot(split, session, exact=False))
     finally:
         session.close()
 
 
 def write(dialect: Dialect, shape: TargetSchema, batches: list[ChangeBatch]) -> TableName:
     """Write the rows, replace them, delete them, write them again, update them."""
-    place, portion = dialect.place(shape.target), snapshot_portion(batches, shape)
+    place, inserts = dialect.table_name(shape.target), snapshot_inserts(batches, shape)
     with closing(dialect.connect()) as session:
         for statement in dialect.create(place, shape):
             session.run(statement)
         session.run("BEGIN")
-        for verb in (
+        for operation in (
             RowOperation.INSERT,
             RowOperation.UPSERT,
             RowOperation.DELETE,
             RowOperation.INSERT,
             RowOperation.UPDATE,
         ):
-            rows = portion.rows.select(list(shape.key)) if verb is RowOperation.DELETE else portion.rows
-            session.write(verb, place, shape, rows)
+            rows = inserts.rows.select(list(shape.key)) if operation is RowOperation.DELETE else inserts.rows
+            session.write(operation, place, shape, rows)
         session.run("COMMIT")
     return place
 
@@ -222,7 +222,7 @@ def test_postgres_replica_holds_lists(postgres) -> None:
     columns = [Column("id", ColumnType(Kind.INTEGER, "int4", bits=32))]
     columns += [Column(n, ColumnType(Kind.LIST, f"_{t.native}", element=t)) for n, (t, _) in kinds.items()]
     table = TableSchema(TableId("shop", "lists"), tuple(columns), ("id",))
-    shape = first_shape("lists.t", table)
+    shape = first_schema("lists.t", table)
     rows: list[dict[str, Any]] = [
         {"id": 1, **{n: v for n, (_, v) in kinds.items()}},
         {"id": 2, **dict.fromkeys(kinds)},
@@ -230,10 +230,10 @@ def test_postgres_replica_holds_lists(postgres) -> None:
     ]
     data = pa.Table.from_pylist(rows, pa.schema(list(table.arrow)))
     with closing(dialect.connect()) as session:
-        for statement in dialect.create(dialect.place("lists.t"), shape):
+        for statement in dialect.create(dialect.table_name("lists.t"), shape):
             session.run(statement)
         try:
-            session.write(RowOperation.INSERT, dialect.place("lists.t"), shape, data)
+            session.write(RowOperation.INSERT, dialect.table_name("lists.t"), shape, data)
             found = session.run("SELECT * FROM lists.t ORDER BY id")
         finally:
             session.run("DROP SCHEMA lists CASCADE")
@@ -266,8 +266,8 @@ def test_value_that_a_target_cannot_hold_is_refused_and_never_changed(request, s
     table = TableSchema(
         TableId("a", "b"), (Column("id", ColumnType(Kind.INTEGER, "int", bits=32)), column), ("id",)
     )
-    shape = first_shape("refusals.t", table)
-    place = dialect.place("refusals.t")
+    shape = first_schema("refusals.t", table)
+    place = dialect.table_name("refusals.t")
     data = pa.table({"id": pa.array([1], pa.int32()), "v": pa.array([value], type_.arrow)})
     with closing(dialect.connect()) as session:
         for statement in dialect.create(place, shape):
@@ -277,10 +277,10 @@ def test_value_that_a_target_cannot_hold_is_refused_and_never_changed(request, s
                 session.run(f"ALTER TABLE {dialect.name(place)} " + (
                     "ALTER COLUMN v TYPE numeric(3,2)" if server == "postgres" else "MODIFY v decimal(3,2)"
                 ))  # fmt: skip
-            for verb in (RowOperation.INSERT, RowOperation.UPSERT):
+            for operation in (RowOperation.INSERT, RowOperation.UPSERT):
                 session.run("BEGIN")
                 with pytest.raises(RefusalError) as refused:
-                    session.write(verb, place, shape, data)
+                    session.write(operation, place, shape, data)
                 session.run("ROLLBACK")
                 # PostgreSQL does not say which column a number is too large for
                 assert refused.value.column in ("v", "")
@@ -296,7 +296,7 @@ def test_shape_follows_lengths_labels_and_signs() -> None:
         return TableSchema(TableId("a", "b"), (key, Column("v", type_)), ("id",))
 
     def merged(a: ColumnType, b: ColumnType) -> ColumnType:
-        return shape_of("t", [one(a), one(b)]).columns[1].type
+        return schema_for("t", [one(a), one(b)]).columns[1].type
 
     def text(native: str, length: int | None = None) -> ColumnType:
         return ColumnType(Kind.STRING, native, length=length)
@@ -319,9 +319,9 @@ def test_column_that_the_source_dropped_or_added_may_be_null() -> None:
     text = Column("v", ColumnType(Kind.STRING, "varchar", length=5), nullable=False)
     before = TableSchema(TableId("a", "b"), (key, text), ("id",))
     after = TableSchema(TableId("a", "b"), (key, dataclasses.replace(text, name="w")), ("id",))
-    held = shape_of("t", [before])
+    held = schema_for("t", [before])
     assert [c.nullable for c in held.columns] == [False, False]
-    assert [(c.name, c.nullable) for c in shape_of("t", [after], held).columns] == [
+    assert [(c.name, c.nullable) for c in schema_for("t", [after], held).columns] == [
         ("id", False),
         ("v", True),
         ("w", True),

@@ -49,7 +49,7 @@ from tailrace.sources.preflight import Finding, Severity, render
 from tailrace.spark.task_errors import parse_error
 from tailrace.verify.report import Report, TargetReport, print_report
 from tests.support.changes import INT, table
-from tests.unit.test_enumerator import At, FakeSource, Found, enumerator
+from tests.unit.enumerator.test_enumerator import At, FakeSource, Found, enumerator
 
 #: Names as attackers choose them more often than as they come.
 ODD = st.text(st.sampled_from("./\\_%: \n\x1b\x00*?[]{}$#=^|<>\"'`;ab2E5F\u202e\u2028é😀"), max_size=12)
@@ -350,15 +350,15 @@ def test_replica_never_writes_tables_of_the_server_or_of_tailrace(
 ) -> None:
     for target in targets:
         with pytest.raises(ConfigError, match="cannot be written"):
-            dialect.place(target)
-    dialect.place("shop._tailrace")
+            dialect.table_name(target)
+    dialect.table_name("shop._tailrace")
 
 
 def test_mysql_target_that_folds_case_takes_names_for_one() -> None:
     folding = MySqlDialect(MYSQL.settings, folds_case=True)
     for dialect in (MYSQL, folding):
-        same = dialect.same(dialect.place("a.B")) == dialect.same(dialect.place("A.b"))
-        assert same == dialect.folds_case
+        one, other = (dialect.folded_name(dialect.table_name(name)) for name in ("a.B", "A.b"))
+        assert (one == other) == dialect.folds_case
 
 
 class Twins(FakeSource):

@@ -18,9 +18,9 @@ from tailrace.errors import ConfigError, SinkError, StateError
 from tailrace.model.cell import decode_cell
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import Sink, StreamId
-from tailrace.sinks.delta import DeltaSink
+from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.files import FileSink
-from tailrace.sinks.iceberg import iceberg_sink
+from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.route import Router
 from tailrace_dev.servers import KafkaServer
@@ -39,7 +39,7 @@ def json_lines(path: Path) -> Sink:
 
 
 def iceberg(path: Path) -> Sink:
-    return iceberg_sink(IcebergSettings(str(path), WriteMode.CHANGELOG), Router([]))
+    return IcebergSink(IcebergSettings(str(path), WriteMode.CHANGELOG), Router([]))
 
 
 def write(spark: SparkSession, sink: Sink, number: int, name: str = "shop.a:b", column: str = "v.w") -> None:

@@ -1,33 +1,33 @@
-"""What a sink is.
+"""The contract between a stream and its sink.
 
-A stream comes as batches of *cells* (rows of `model.cell.CELL_SCHEMA`; `decode_cell` opens one). The stream
+A stream delivers batches of *cells* (rows of `model.cell.CELL_SCHEMA`; `decode_cell` opens one). The stream
 promises the sink:
 
-* **Replay.** Batch n may come again, after a crash in the middle of it or after the sink had made it durable,
-  and then holds exactly the same changes. Batch n + 1 comes only after `write` of batch n returned.
-* **Order.** Within a table `seq` orders changes, across cells and batches. Rows of Spark come in any order.
+* **Replay.** Batch n may come again, after a crash in the middle of it or after the sink had made it durable.
+  It then holds exactly the same changes. Batch n + 1 comes only after `write` of batch n returned.
+* **Order.** Within a table `seq` orders changes, across cells and batches. Spark's rows come in any order.
 * **Snapshot rows apart.** In one batch the keys of a table's snapshot cells and of its log cells are
   disjoint, and over the stream's life a first snapshot brings each key once. So they can be appended.
 * **Key updates are split** into a delete of the old key and a create of the new one.
-* **Shapes.** A batch may hold two shapes of a table. A shape never comes back once a later one was seen.
+* **Schemas.** A batch may hold two schemas of a table. A schema never returns once a later one was seen.
 
 The sink promises the stream:
 
-* **Durability.** `write` returns once the batch is durable, wholly. If it raises, the batch comes again.
-* **Duplicates.** A batch that comes again changes nothing that it had changed already, if the sink's
-  `capabilities` say exactly-once; else its changes are there once more.
-* **Order.** Who reads the target sees the changes of a key in `seq` order, by the means that
+* **Durability.** `write` returns once the whole batch is durable. If it raises, the batch comes again.
+* **Duplicates.** If the sink's `capabilities` say exactly-once, a batch that comes again changes nothing that
+  it has changed already; otherwise its changes are written once more.
+* **Order.** Readers of the target see the changes of a key in `seq` order, by the means that
   `capabilities.order` names.
-* **Schema changes.** The target follows its source (`sinks.tables.columns`) or the sink raises SinkError; no
-  value is dropped or made another one.
-* **Refusals.** It raises SinkError for what will fail again, TransientSinkError for what may pass, StateError
-  when the target holds what is not this stream's. A slow target makes `write` slow and nothing else: the
-  stream plans no batch meanwhile.
-* It touches nothing outside its target and nothing in there that belongs to another stream, whatever is in
-  names. Two tables have one target only where the routes bring them together (`sinks.claims`).
+* **Schema changes.** The target follows its source (`sinks.tables.columns`) or the sink raises SinkError. No
+  value is dropped or altered.
+* **Errors.** It raises SinkError for definite errors, TransientSinkError for transient ones, and StateError
+  when the target belongs to another stream. A slow target only makes `write` slow: the stream plans no batch
+  meanwhile.
+* **Isolation.** It touches nothing outside its target and nothing in it that belongs to another stream,
+  whatever names contain. Two tables share a target only where routes say so (`sinks.claims`).
 
-What differs between sinks is data: `Capabilities`. tests/contract/test_sinks.py holds every sink to both.
-A new sink is one file here, one line in `sinks.registry`, its settings in `config.sinks`, one row in that
+The differences between sinks are data: `Capabilities`. tests/contract/test_sinks.py checks every sink. A new
+sink takes one file here, one line in `sinks.registry`, its settings in `config.sinks` and one row in that
 suite.
 """
 
@@ -47,23 +47,23 @@ from tailrace.spark.cells import TableBatch, table_batches
 
 
 class Delivery(StrEnum):
-    """What a batch that comes again does to a target."""
+    """How often a change is written when its batch comes again."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
 
 class Order(StrEnum):
-    """In which order readers of a target meet changes."""
+    """In which order readers of a target see changes."""
 
-    #: A target holds rows, or carries `_seq` to sort by.
+    #: The target holds rows, or has a column `_seq` to sort by.
     BY_SEQ = "by-seq"
-    #: The changes of a key come in order.
+    #: The changes of a key are in order.
     PER_KEY = "per-key"
 
 
 class Unit(StrEnum):
-    """What becomes visible to readers all at once."""
+    """The unit that becomes visible to readers at once."""
 
     BATCH = "batch"
     TARGET = "target"
@@ -73,14 +73,14 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a sink does, as it is set.
+    """What a sink guarantees with its present settings.
 
     Args:
-        delivery: whether a batch that comes again leaves a mark.
-        order: in which order changes are met.
+        delivery: what happens when a batch comes again.
+        order: in which order readers see changes.
         unit: what becomes visible at once.
-        holds_rows: the target holds the table as it is (upsert), else its changes.
-        follows_schema: new and wider columns reach the target by themselves.
+        holds_rows: the target holds the table's rows (upsert) rather than its changes.
+        follows_schema: the sink adds new columns to the target and widens columns.
     """
 
     delivery: Delivery
@@ -92,11 +92,11 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class StreamId:
-    """Which stream a batch is of.
+    """A stream's identity.
 
     Args:
         pipeline: the pipeline's name.
-        query: Spark's id of the checkpoint: the same for as long as the checkpoint lives.
+        query: Spark's id of the checkpoint; it lives as long as the checkpoint.
     """
 
     pipeline: str
@@ -110,8 +110,8 @@ class CellBatch:
     Args:
         stream: the stream.
         id: Spark's number of the batch.
-        once: the cells, for one action and no more: each reads the source again, unless they are cached.
-        end: the stream offset at the batch's end, None where there is none to be had.
+        once: the cells, for a single action: unless they are cached, each action reads the source again.
+        end: the stream offset at the batch's end, None if it is unknown.
     """
 
     stream: StreamId
@@ -131,24 +131,24 @@ class CellBatch:
 
     @cached_property
     def parts(self) -> list[TableBatch]:
-        """What the batch holds, table by table."""
+        """The contents of the batch, table by table."""
         return table_batches(self.frame)
 
     def close(self) -> None:
-        """Let go of the cached cells, when the batch is written or has failed."""
+        """Release the cached cells, when the batch is written or has failed."""
         if self.once.is_cached:
             self.once.unpersist()
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a sink did with one table's part of a batch.
+    """What a sink has written of one table.
 
     Args:
-        table: the source's table.
-        target: what the sink calls its target.
-        snapshot_rows: rows of the snapshot.
-        changes: changes of the log, as they came.
+        table: the source table.
+        target: the sink's name of its target.
+        snapshot_rows: number of snapshot rows.
+        changes: number of changes from the log.
     """
 
     table: TableId
@@ -163,33 +163,33 @@ class Written:
 
     @classmethod
     def counted(cls, table: TableId, kind: str, changes: int, target: str) -> Written:
-        """So many changes of a kind written to `target`."""
+        """`changes` changes of a kind written to `target`."""
         snapshot = kind == SNAPSHOT
         return cls(table, target, changes if snapshot else 0, 0 if snapshot else changes)
 
 
 class Sink(Protocol):
-    """Takes batches, one after the other, from one thread."""
+    """Writes batches, one after the other, on one thread."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it does."""
+        """What the sink guarantees."""
 
     def claim(self, tables: Iterable[TableId]) -> None:
-        """Make sure that tables of the stream have targets, each its own but where the routes say otherwise.
+        """Check that each table can have its target, shared with others only where routes say so.
 
         Raises:
-            ConfigError: one of them cannot have its target.
+            ConfigError: a table cannot have its target.
         """
 
     def write(self, batch: CellBatch) -> list[Written]:
         """Make `batch` durable.
 
         Raises:
-            ConfigError: as `claim`, of tables that were not claimed.
-            SinkError: it cannot be written.
-            StateError: the target is not this stream's.
+            ConfigError: as `claim`, for tables that were not claimed.
+            SinkError: the batch cannot be written.
+            StateError: the target belongs to another stream.
         """
 
     def close(self) -> None:
-        """Let go of threads and sessions; no batch comes any more."""
+        """Release threads and sessions; no more batches come."""

@@ -1,7 +1,7 @@
-"""HTTP requests that stay where they are sent, end in time and take no more memory than they may.
+"""HTTP requests without redirects, with a time limit and a size limit.
 
-Redirects are not followed: what goes with a request, credentials above all, is for the address in the
-settings. The time limit is for a request as a whole, also against a server that sends a byte now and then.
+Redirects are not followed: a request, and above all its credentials, is meant for the address in the settings
+only. The time limit covers a request as a whole, so a server that sends a byte now and then cannot extend it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server says.
+    """A server's answer.
 
     Args:
-        status: HTTP's.
-        body: all of it.
-        location: where a redirect leads: scheme, host and port; None if it is none.
+        status: the HTTP status.
+        body: the whole body.
+        location: the target of a redirect: scheme, host and port; None if it is not a redirect.
     """
 
     status: int
@@ -49,13 +49,13 @@ def send(
 
     Args:
         url: http or https.
-        body: what is posted.
-        headers: of the request.
-        tls: trust for https.
-        timeout_s: longest time for connecting, and for all the rest, seconds.
+        body: the body to post.
+        headers: the request's headers.
+        tls: makes the TLS context for https.
+        timeout_s: time limit for connecting, and for the request as a whole, seconds.
 
     Raises:
-        OSError, http.client.HTTPException: nobody answers, the answer is no HTTP, is too large or too slow.
+        OSError, http.client.HTTPException: there is no answer, or it is not HTTP, too large or too slow.
     """
     deadline = _Deadline(timeout_s)
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), _Http(deadline)]
@@ -69,7 +69,7 @@ def send(
     except (OSError, http.client.HTTPException):
         if not deadline.is_over:
             raise
-    if deadline.is_over:  # what came until then may look whole
+    if deadline.is_over:  # a truncated answer may look complete
         raise TimeoutError(f"no whole answer within {timeout_s:g} s")
     return answer
 
@@ -94,7 +94,7 @@ def _read(answer: Any) -> bytes:
 
 
 def _origin(location: str) -> str:
-    """Scheme, host and port of `location`: the rest may hold anything."""
+    """Scheme, host and port of `location`; the rest may contain secrets or control characters."""
     try:
         parts = urlsplit(location)
         port = f":{parts.port}" if parts.port else ""
@@ -106,41 +106,41 @@ def _origin(location: str) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows none: the answer is what the server said."""
+    """Follows no redirect: its answer is returned."""
 
     def http_error_302(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any) -> None:
-        """Leave it to who asked."""
+        """Leave the redirect to the caller."""
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 class _Deadline:
-    """Ends the connections that are made within the block when its time is over."""
+    """Shuts down the connections opened within the block when its time is over."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timer = threading.Timer(timeout_s, self._end)
         self._timer.daemon = True
         self._lock = threading.Lock()
-        self._made: list[socket.socket] = []
+        self._sockets: list[socket.socket] = []
         #: Whether the time is over.
         self.is_over = False
 
     def connect(self, *address: Any) -> socket.socket:
         """`socket.create_connection`."""
-        made = socket.create_connection(*address)
+        sock = socket.create_connection(*address)
         with self._lock:
-            # TLS takes over the socket itself.
-            self._made.append(made.dup())
+            # TLS takes over the socket: keep a duplicate
+            self._sockets.append(sock.dup())
         if self.is_over:
             self._end()
-        return made
+        return sock
 
     def _end(self) -> None:
         self.is_over = True
         with self._lock:
-            for made in self._made:
+            for sock in self._sockets:
                 with suppress(OSError):
-                    made.shutdown(socket.SHUT_RDWR)
+                    sock.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> None:
         self._timer.start()
@@ -148,9 +148,9 @@ class _Deadline:
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         with self._lock:
-            for made in self._made:
-                made.close()
-            self._made = []
+            for sock in self._sockets:
+                sock.close()
+            self._sockets = []
 
 
 class _Http(urllib.request.HTTPHandler):
@@ -159,25 +159,25 @@ class _Http(urllib.request.HTTPHandler):
         self._deadline = deadline
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """A connection that obeys the deadline."""
+        """Open a connection with the deadline."""
         return self.do_open(self._connection, req)
 
     def _connection(self, host: str, **settings: Any) -> http.client.HTTPConnection:
-        made = http.client.HTTPConnection(host, **settings)
-        made._create_connection = self._deadline.connect  # type: ignore[attr-defined]  # noqa: SLF001
-        return made
+        connection = http.client.HTTPConnection(host, **settings)
+        connection._create_connection = self._deadline.connect  # type: ignore[attr-defined]  # noqa: SLF001
+        return connection
 
 
 class _Https(urllib.request.HTTPSHandler):
     def __init__(self, deadline: _Deadline, context: ssl.SSLContext) -> None:
         super().__init__(context=context)
-        self._deadline, self._trust = deadline, context
+        self._deadline, self._tls_context = deadline, context
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """A connection that obeys the deadline."""
+        """Open a connection with the deadline."""
         return self.do_open(self._connection, req)
 
     def _connection(self, host: str, **settings: Any) -> http.client.HTTPSConnection:
-        made = http.client.HTTPSConnection(host, context=self._trust, **settings)
-        made._create_connection = self._deadline.connect  # type: ignore[attr-defined]  # noqa: SLF001
-        return made
+        connection = http.client.HTTPSConnection(host, context=self._tls_context, **settings)
+        connection._create_connection = self._deadline.connect  # type: ignore[attr-defined]  # noqa: SLF001
+        return connection

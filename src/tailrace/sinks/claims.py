@@ -1,9 +1,9 @@
-"""Two tables never have one target, unless the routes bring them together.
+"""Claims on targets: two tables never share a target, unless the routes merge them.
 
-Names that a database tells apart may be one for a target: Kafka takes `a b` and `a_b` for one topic, some
-catalogs fold case, `$1_$2` forgets where a name ended. Each sink says where a table's changes go; the first
-table to be there holds the place. Tables that are met later, in a stream that runs, are looked at before any
-of their rows is written.
+Names that differ in a database may be equal in a target: Kafka turns `a b` and `a_b` into one topic, some
+catalogs fold case, `$1_$2` loses the boundary between two names. Each sink gives the locations that a table's
+changes go to; the first table to claim a location holds it. Tables found later, in a running stream, are
+checked before any of their rows is written.
 """
 
 from __future__ import annotations
@@ -14,61 +14,64 @@ from tailrace.errors import ConfigError
 from tailrace.model.table import TableId
 from tailrace.sinks.route import Router
 
-#: What a sink calls the places of a table's changes, which no other table may share.
-Places = Callable[[TableId], Iterable[str]]
+#: Gives the locations of a table's changes in a sink, which no other table may share.
+Locations = Callable[[TableId], Iterable[str]]
 
 
 class Claims:
-    """Who holds which place of a sink.
+    """The tables that hold the locations of a sink.
 
     Args:
-        router: says which tables share a target.
-        places: of a table. A place below another one's, with a `/` between, cannot be held beside it.
-        taken: places that the sink itself needs, and for what.
+        router: decides which tables share a target.
+        locations: gives the locations of a table. A location inside another one (after a `/`) conflicts with
+            it.
+        reserved: locations that the sink itself needs, and their purpose.
     """
 
-    def __init__(self, router: Router, places: Places, taken: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, router: Router, locations: Locations, reserved: Mapping[str, str] | None = None
+    ) -> None:
         self.router = router
-        self._places = places
-        self._taken = dict(taken or {})
+        self._locations = locations
+        self._reserved = dict(reserved or {})
         self._known: set[TableId] = set()
         self._holders: dict[str, TableId] = {}
-        #: Of places further down, the table that holds one of them.
-        self._above: dict[str, TableId] = {}
+        #: By directory: a table that holds a location inside it.
+        self._inside: dict[str, TableId] = {}
 
     @property
     def tables(self) -> list[TableId]:
-        """Those that hold places."""
+        """The tables that hold locations."""
         return sorted(self._known)
 
     def add(self, tables: Iterable[TableId]) -> None:
-        """Let tables hold their places.
+        """Claim the locations of tables.
 
         Raises:
-            ConfigError: a table cannot have its target, or another one has it.
+            ConfigError: a location is reserved, or another table holds it.
         """
         for table in tables:
             if table not in self._known:
-                for place in self._places(table):
-                    self._hold(table, place)
+                for location in self._locations(table):
+                    self._claim(table, location)
                 self._known.add(table)
 
-    def _hold(self, table: TableId, place: str) -> None:
-        if place in self._taken:
+    def _claim(self, table: TableId, location: str) -> None:
+        if location in self._reserved:
             raise ConfigError(
-                f"the target of {table.quoted} is {self._taken[place]}",
-                f"both are called `{place}`",
+                f"the target of {table.quoted} is {self._reserved[location]}",
+                f"both are called `{location}`",
                 _hint(table),
             )
-        holder = self._holders.setdefault(place, table)
+        holder = self._holders.setdefault(location, table)
         if holder != table and not self.router.are_brought_together(holder, table):
-            raise _one_target(holder, table, f"both go to `{place}`")
-        above = [place[:end] for end, character in enumerate(place) if character == "/"]
-        inside = next((self._holders[path] for path in above if path in self._holders), None)
-        inside = self._above.get(place) if inside is None else inside
-        if inside is not None:
-            raise _one_target(inside, table, "the target of one lies inside that of the other")
-        self._above |= dict.fromkeys(above, table)
+            raise _one_target(holder, table, f"both go to `{location}`")
+        parents = [location[:end] for end, character in enumerate(location) if character == "/"]
+        other = next((self._holders[path] for path in parents if path in self._holders), None)
+        other = self._inside.get(location) if other is None else other
+        if other is not None:
+            raise _one_target(other, table, "the target of one lies inside that of the other")
+        self._inside |= dict.fromkeys(parents, table)
 
 
 def _one_target(one: TableId, other: TableId, why: str) -> ConfigError:

@@ -1,4 +1,4 @@
-"""Changes printed to the terminal, to look at a stream. A batch that comes again is printed again."""
+"""Prints changes to the terminal. A batch that comes again is printed again."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WIDTH = 40
 
 
 class ConsoleSink:
-    """Prints the first changes of each batch, a table for each table.
+    """Prints the first changes of each batch, in one table of text for each source table.
 
     Args:
-        settings: how many.
+        settings: how many changes.
         router: names the targets.
     """
 
@@ -41,7 +41,7 @@ class ConsoleSink:
         )
 
     def claim(self, tables: Iterable[TableId]) -> None:
-        """See `Sink.claim`: what is printed names its table."""
+        """See `Sink.claim`: every printed change names its table, so tables need no targets."""
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""

@@ -1,7 +1,7 @@
-"""One stream into several sinks: each batch into one after the other.
+"""One stream into several sinks: each batch is written to one sink after the other.
 
-A batch is done once all have it, and one that comes again is given to all again: each leaves out what it has.
-So what one sink cannot take holds up the others too, and nothing is lost.
+A batch is done when all sinks have it. A batch that comes again is given to all sinks again; each skips what
+it has already. So a sink that fails stops the others too, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class SeveralSinks:
     """Writes each batch to all of `sinks`.
 
     Args:
-        sinks: in the order in which a batch is written; not empty.
+        sinks: the sinks in the order to write a batch to them; not empty.
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
@@ -25,7 +25,7 @@ class SeveralSinks:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What holds for all of them. See `Sink.capabilities`."""
+        """The capabilities that all sinks have. See `Sink.capabilities`."""
         each = [sink.capabilities for sink in self._sinks]
         return Capabilities(
             min((c.delivery for c in each), key=list(Delivery)[::-1].index),
@@ -42,7 +42,7 @@ class SeveralSinks:
             sink.claim(listed)
 
     def write(self, batch: CellBatch) -> list[Written]:
-        """What the first sink wrote. See `Sink.write`."""
+        """Write to all sinks; the first sink's result. See `Sink.write`."""
         cached = replace(batch, once=batch.frame)
         written = [sink.write(cached) for sink in self._sinks]
         return written[0]

@@ -2,11 +2,12 @@
 
     path/<target>/tailrace_batch=<number>/part-*           <target>: its name by `model.paths`
 
-The directory of a batch is written as a whole and replaces what was there: a batch that comes again leaves
-the same rows. They are those of Delta's `mode: changelog`. `spark.read.parquet(path/<target>)` reads a
-target, with the batch's number as a column (option `mergeSchema` where the table's columns have changed).
+The directory of a batch is replaced as a whole, so a batch that comes again leaves the same rows. The rows
+are those of Delta's `mode: changelog`. `spark.read.parquet(path/<target>)` reads a target, with the batch's
+number as a column (use option `mergeSchema` if the table's columns have changed).
 
-A file `path/<target>/_tailrace.json` says which stream a target belongs to; another stream's is not touched.
+The file `path/<target>/_tailrace.json` names the stream that a target belongs to. Targets of other streams
+are not touched.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from tailrace.spark.cells import TableBatch, unpacked
 from tailrace.spark.checkpoint import Directory
 
 _OWNER = "_tailrace.json"
-#: The column that readers make of a batch's directory.
+#: The column that readers derive from the name of a batch's directory.
 _BATCH = "tailrace_batch"
-#: Spark's JSON has milliseconds unless told otherwise; Parquet takes no notice.
+#: By default Spark's JSON has milliseconds only. Parquet ignores these options.
 _OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -54,7 +55,7 @@ class FileSink:
     """Writes each table's changes to files below `path/<target>`.
 
     Args:
-        settings: where; their type is the format.
+        settings: the path; their type is the format.
         router: names the targets.
     """
 
@@ -63,7 +64,7 @@ class FileSink:
         self._router = router
         self._claims = Claims(router, lambda table: [place(router, table)])
         self._pool = TargetPool(self._claims, settings.parallelism)
-        #: The directories of the targets that were opened.
+        #: The directories of opened targets.
         self._opened: dict[str, str] = {}
 
     @property
@@ -89,9 +90,10 @@ class FileSink:
         if target not in self._opened:
             self._opened[target] = self._open(target, parts[0].table, batch.stream)
         path = self._opened[target]
-        columns = merged_schema(target, (shape for part in parts for shape in part.shapes))
-        for shape in (shape for part in parts for shape in part.shapes):
-            require_free(shape, [*log_fields(pa.schema([])).names, _BATCH], f"a {self._settings.type} sink")
+        schemas = [schema for part in parts for schema in part.shapes]
+        columns = merged_schema(target, schemas)
+        for schema in schemas:
+            require_free(schema, [*log_fields(pa.schema([])).names, _BATCH], f"a {self._settings.type} sink")
         tables = sorted({str(part.table) for part in parts})
         cells = batch.frame.where(f.col("table").isin(tables)).select("cell")
         rows = unpacked(cells, log_rows(columns), log_fields(columns))
@@ -100,7 +102,7 @@ class FileSink:
         failpoint("sink.table")
 
     def _open(self, target: str, table: TableId, stream: StreamId) -> str:
-        """The directory of a target, which is this stream's from now on."""
+        """The directory of a target; it belongs to this stream from now on."""
         root = self._settings.path
         path = path_in_use(place(self._router, table), target, partial(_is_of, root, stream))
         directory = below(root, path)
@@ -109,28 +111,35 @@ class FileSink:
 
 
 def _is_of(root: str, stream: StreamId, path: str) -> bool:
-    """Whether a target of a stream lies at `path`."""
-    said = Directory(root).read(f"{path}/{_OWNER}")
-    return said is not None and json.loads(said)["stream"] == stream.query
+    """Whether a target of `stream` is at `path`."""
+    owner = Directory(root).read(f"{path}/{_OWNER}")
+    return owner is not None and json.loads(owner)["stream"] == stream.query
 
 
 def _own(target: str, path: str, stream: StreamId) -> None:
+    """Make the directory of a target this stream's.
+
+    Raises:
+        StateError: it belongs to another stream, or to another target.
+    """
     directory = Directory(path)
-    said = directory.read(_OWNER)
-    if said is None:
+    text = directory.read(_OWNER)
+    if text is None:
         if directory.names():
             raise StateError(
                 f"target `{target}` at {path} is not this stream's",
                 "the directory holds files that Tailrace did not write",
                 "use another sink path",
             )
-        owner = {"v": 1, "stream": stream.query, "pipeline": stream.pipeline, "target": target}
-        directory.write(_OWNER, json.dumps(owner))
-    elif json.loads(said)["stream"] != stream.query:
+        new = {"v": 1, "stream": stream.query, "pipeline": stream.pipeline, "target": target}
+        directory.write(_OWNER, json.dumps(new))
+        return
+    owner = json.loads(text)
+    if owner["stream"] != stream.query:
         raise StateError(
             f"target `{target}` at {path} is not this stream's",
-            f"it belongs to stream {json.loads(said)['stream']}, this one is {stream.query}",
-            "use another sink path, or go on with that stream's checkpoint",
+            f"it belongs to stream {owner['stream']}, this one is {stream.query}",
+            "use another sink path, or continue with that stream's checkpoint",
         )
-    elif json.loads(said).get("target", target) != target:
-        raise one_place(target, json.loads(said)["target"], path)
+    if owner.get("target", target) != target:
+        raise one_place(target, owner["target"], path)

@@ -1,7 +1,7 @@
-"""Where targets lie that are directories: below their sink's path by `model.paths`, or where they lay before.
+"""The paths of targets that are directories: below their sink's path, as `model.paths` defines.
 
-Before there was a rule a target's name was its path. A target of this very stream that lies there stays
-there, if that is inside the sink's directory.
+Earlier versions used the target's name as its path. A target of this very stream at such a path stays there,
+if the path is inside the sink's directory.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tailrace.sinks.route import Router
 
 
 def place(router: Router, table: TableId) -> str:
-    """A table's target as a path below the sink's.
+    """The path of a table's target, relative to the sink's.
 
     Raises:
-        ConfigError: file systems take no such path.
+        ConfigError: file systems do not allow such a path.
     """
     path = router.path(table)
     if not path:
@@ -36,12 +36,12 @@ def place(router: Router, table: TableId) -> str:
 
 
 def path_in_use(path: str, name: str, is_ours: Callable[[str], bool]) -> str:
-    """The path of a target below the sink's.
+    """The path of a target, relative to the sink's: an earlier version's, if the stream has a target there.
 
     Args:
-        path: the one by the rule.
+        path: the path by today's rule.
         name: the target's name.
-        is_ours: whether a target of this stream lies at a path below the sink's.
+        is_ours: whether a target of this stream exists at a path relative to the sink's.
     """
     former = name.strip("/")
     is_other = former != path and stays_inside(former) and not former.startswith("_tailrace")
@@ -52,7 +52,7 @@ def below(root: str, path: str) -> str:
     """`path` below the directory `root`.
 
     Raises:
-        SinkError: it is elsewhere.
+        SinkError: the path leads out of it.
     """
     if not stays_inside(path):
         raise SinkError(f"target path `{path}` leads out of the sink's directory")
@@ -60,9 +60,9 @@ def below(root: str, path: str) -> str:
 
 
 def one_place(target: str, other: str, path: str) -> StateError:
-    """That a target lies where another one of the stream does."""
+    """The error for two targets of a stream at one path."""
     return StateError(
-        f"targets `{target}` and `{other}` are one place",
-        f"at {path} is `{other}`: the file system or the catalog takes both names for the same",
+        f"targets `{target}` and `{other}` are at one path",
+        f"{path} is `{other}`: the file system or the catalog treats both names as equal",
         f"route the table of `{target}` to another name, or leave it out of `tables`",
     )

@@ -1,6 +1,7 @@
-"""Which class writes for which sink settings. A new sink is one case here.
+"""The sink class for each kind of settings. A new sink is one case here.
 
-A sink's module is imported when a pipeline asks for it: others may need packages that are not installed.
+A sink's module is imported only if a pipeline uses it: other sinks may need packages that are not
+installed.
 """
 
 # ruff: noqa: PLC0415
@@ -24,13 +25,13 @@ from tailrace.sinks.route import Router
 
 
 def make_sinks(pipeline: Pipeline) -> Sink:
-    """One sink that writes to all that `pipeline` names."""
+    """One sink that writes to all sinks of `pipeline`."""
     sinks = [make_sink(settings, pipeline) for settings in pipeline.sinks]
     return sinks[0] if len(sinks) == 1 else SeveralSinks(sinks)
 
 
 def make_sink(settings: SinkSettings, pipeline: Pipeline) -> Sink:
-    """The sink of `pipeline` that `settings` ask for; its extra is installed."""
+    """The sink of `pipeline` with `settings`; its extra must be installed."""
     router = Router(pipeline.routes)
     match settings:
         case DeltaSettings():

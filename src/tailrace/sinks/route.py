@@ -1,8 +1,9 @@
-"""Which target a table has: the first route that matches decides, else the table keeps its own name. Pure.
+"""Routes: the name of each table's target, by the first route that matches, or the table's own name. Pure.
 
-A target's name is made of the author's text and of what a table's name is filled in with. The two differ: the
-author's `/` is a directory, one in a table's name is a character; and tables that have the same text and the
-same fillings share a target on purpose, while `$1_$2` of `a_b`.`c` and of `a`.`b_c` are one by accident.
+A target's name consists of the route's own text and of parts substituted from the table's name. They differ:
+a `/` in the route separates directories, a `/` from a table's name is a plain character. Tables with the same
+text and equal substitutions share a target on purpose; `$1_$2` for `a_b`.`c` and for `a`.`b_c` gives one name
+by accident.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from tailrace.errors import ConfigError
 from tailrace.model.paths import relative_path
 from tailrace.model.table import TableId
 
-#: A piece of a target's name: whether the author wrote it, and its text.
-_Piece = tuple[bool, str]
+#: A part of a target's name: whether it is the route's own text, and the text.
+_Part = tuple[bool, str]
 
 
 class Router:
     """Names the target of each table.
 
     Args:
-        rules: in order; the first whose `source_table` matches the whole `database.table` counts.
+        rules: the routes in order; the first whose `source_table` matches the whole `database.table` applies.
 
     Raises:
         ConfigError: a rule's target names a group that its pattern does not have.
@@ -47,46 +48,46 @@ class Router:
 
     @property
     def adds_columns(self) -> bool:
-        """Whether a rule has a `shard_column`."""
+        """Whether a route has a `shard_column`."""
         return any(rule.shard_column for _, rule in self._rules)
 
     def target(self, table: TableId) -> str:
-        """The target's name of `table`: `database.table` where no rule matches."""
-        return "".join(text for _, text in self._pieces(table))
+        """The name of the target of `table`: `database.table` if no route matches."""
+        return "".join(text for _, text in self._parts(table))
 
     def path(self, table: TableId) -> str:
-        """The target's name as a path: the author's `/` divides it, all else is names (`model.paths`)."""
+        """The target's name as a path: only the `/` of a route separates directories (`model.paths`)."""
         names = [""]
-        for is_author, text in self._pieces(table):
-            first, *rest = text.split("/") if is_author else [text]
+        for is_own, text in self._parts(table):
+            first, *rest = text.split("/") if is_own else [text]
             names[-1] += first
             names += rest
         return relative_path(names)
 
     def are_brought_together(self, one: TableId, other: TableId) -> bool:
-        """Whether two tables share a target as the routes say: by the same text, filled alike."""
+        """Whether the routes give two tables one target on purpose: equal text, equal substitutions."""
         routed = self._match(one) is not None and self._match(other) is not None
-        return routed and self._pieces(one) == self._pieces(other)
+        return routed and self._parts(one) == self._parts(other)
 
     def shard_column(self, table: TableId) -> str | None:
-        """The column that tells `table`'s rows from those of the others with its target."""
+        """The column that distinguishes the rows of `table` from those of other tables with its target."""
         found = self._match(table)
         return None if found is None else found[1].shard_column
 
-    def _pieces(self, table: TableId) -> list[_Piece]:
+    def _parts(self, table: TableId) -> list[_Part]:
         found = self._match(table)
         if found is None:
             return [(False, str(table))]
         match, rule = found
         symbol = f"|{re.escape(rule.replace_symbol)}" if rule.replace_symbol else ""
-        pieces: list[_Piece] = []
+        parts: list[_Part] = []
         end = 0
-        for filled in re.finditer(rf"\$(\d+){symbol}", rule.sink_table):
-            pieces.append((True, rule.sink_table[end : filled.start()]))
-            text = table.table if filled[1] is None else match[int(filled[1])] or ""
-            pieces.append((False, text))
-            end = filled.end()
-        return [*pieces, (True, rule.sink_table[end:])]
+        for placeholder in re.finditer(rf"\$(\d+){symbol}", rule.sink_table):
+            parts.append((True, rule.sink_table[end : placeholder.start()]))
+            text = table.table if placeholder[1] is None else match[int(placeholder[1])] or ""
+            parts.append((False, text))
+            end = placeholder.end()
+        return [*parts, (True, rule.sink_table[end:])]
 
     def _match(self, table: TableId) -> tuple[re.Match[str], RouteRule] | None:
         for pattern, rule in self._rules:

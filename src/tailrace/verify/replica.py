@@ -118,7 +118,7 @@ class ReplicaTargets:
             return None
         if entry.begun != entry.done or entry.done > self.batch:
             raise self._busy(name, entry)
-        place = self.dialect.place(name)
+        place = self.dialect.table_name(name)
         options = replace(self.options, tables=(re.escape(f"{place.schema}.{place.table}"),))
         with closing(registry.source(options)) as replica:
             found = [table.schema for table in replica.tables()]

@@ -16,20 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.kernels import lines
-from tailrace.sinks.replica.encode import Writer, encode
-from tailrace.sinks.replica.written import as_bytes, as_json
+from tailrace.sinks.replica.encode import ColumnEncoding, encode
+from tailrace.sinks.replica.list_columns import as_bytes, as_json
 
 _LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
 
 
-def written(array: pa.Array, writer: Writer, *, style: int = lines.LINES) -> bytes:
+def written(array: pa.Array, encoding: ColumnEncoding, *, style: int = lines.LINES) -> bytes:
     batch = pa.RecordBatch.from_arrays([array], ["v"])
-    return b"".join(bytes(piece) for piece in encode(batch, [writer], style=style))
+    return b"".join(bytes(piece) for piece in encode(batch, [encoding], style=style))
 
 
-def values(array: pa.Array, writer: Writer) -> list[bytes | None]:
+def values(array: pa.Array, encoding: ColumnEncoding) -> list[bytes | None]:
     """What a server reads."""
-    listed = written(array, writer).split(b"\n")
+    listed = written(array, encoding).split(b"\n")
     assert listed.pop() == b""
     return [None if line == rb"\N" else unescaped(line) for line in listed]
 
@@ -44,13 +44,13 @@ def with_nulls(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]
 
 @given(with_nulls(st.binary(max_size=40) | st.text("\t\n\r\\N'ü🐟 ", max_size=40).map(str.encode)))
 def test_bytes_read_back_as_they_were(given_: list[bytes | None]) -> None:
-    assert values(pa.array(given_, pa.binary()), Writer(lines.TEXT)) == given_
+    assert values(pa.array(given_, pa.binary()), ColumnEncoding(lines.TEXT)) == given_
 
 
 @given(with_nulls(st.binary(max_size=20)), st.integers(0, 5))
 def test_bytes_in_hexadecimal_read_back_as_they_were(given_: list[bytes | None], start: int) -> None:
     array = pa.array(given_, pa.binary()).slice(min(start, len(given_)))
-    found = values(array, Writer(lines.BYTES))
+    found = values(array, ColumnEncoding(lines.BYTES))
     assert [None if v is None else bytes.fromhex(v.decode()[2:]) for v in found] == array.to_pylist()
 
 
@@ -64,14 +64,14 @@ def test_decimals_have_all_their_digits(given_: tuple[int, list[int | None]]) ->
     with localcontext() as context:
         context.prec = 60
         wanted = [None if n is None else Decimal(n).scaleb(-scale) for n in numbers]
-        found = values(pa.array(wanted, pa.decimal128(38, scale)), Writer(lines.DECIMAL, scale))
+        found = values(pa.array(wanted, pa.decimal128(38, scale)), ColumnEncoding(lines.DECIMAL, scale))
         assert [None if v is None else Decimal(v.decode()) for v in found] == wanted
     assert all(v is None or len(v.partition(b".")[2]) == scale for v in found)
 
 
 @given(with_nulls(st.floats()))
 def test_doubles_read_back_as_they_were(given_: list[float | None]) -> None:
-    found = values(pa.array(given_, pa.float64()), Writer(lines.DOUBLE))
+    found = values(pa.array(given_, pa.float64()), ColumnEncoding(lines.DOUBLE))
     for text, wanted in zip(found, given_, strict=True):
         if wanted is None or text is None:
             assert text is wanted is None
@@ -84,7 +84,7 @@ def test_doubles_read_back_as_they_were(given_: list[float | None]) -> None:
 @given(with_nulls(st.floats(width=32, allow_nan=False)))
 def test_floats_read_back_as_they_were(given_: list[float | None]) -> None:
     array = pa.array(given_, pa.float32())
-    found = values(array, Writer(lines.FLOAT))
+    found = values(array, ColumnEncoding(lines.FLOAT))
     assert (
         pa.array([None if v is None else float(v) for v in found], pa.float64())
         .cast(pa.float32())
@@ -97,24 +97,24 @@ def test_integers_of_every_width_are_written_whole(given_: list[int | None]) -> 
     for bits, type_ in ((8, pa.int8()), (16, pa.int16()), (32, pa.int32()), (64, pa.int64())):
         kind = {8: lines.INT8, 16: lines.INT16, 32: lines.INT32, 64: lines.INT64}[bits]
         fitting = [None if n is None else n >> (64 - bits) for n in given_]
-        found = values(pa.array(fitting, type_), Writer(kind))
+        found = values(pa.array(fitting, type_), ColumnEncoding(kind))
         assert [None if v is None else int(v) for v in found] == fitting
 
 
 @given(with_nulls(st.datetimes()))
 def test_moments_and_dates_are_written_as_iso(given_: list[datetime | None]) -> None:
     for kind in (lines.MOMENT, lines.MYSQL_MOMENT):
-        found = values(pa.array(given_, pa.timestamp("us")), Writer(kind, 6))
+        found = values(pa.array(given_, pa.timestamp("us")), ColumnEncoding(kind, 6))
         assert found == [v and v.isoformat(" ", "microseconds").encode() for v in given_]
     days = [v and v.date() for v in given_]
-    assert values(pa.array(days, pa.date32()), Writer(lines.DATE)) == [
+    assert values(pa.array(days, pa.date32()), ColumnEncoding(lines.DATE)) == [
         v and v.isoformat().encode() for v in days
     ]
 
 
 @given(with_nulls(st.integers(-3_020_399_999_999, 3_020_399_999_999)))
 def test_times_read_back_as_they_were(given_: list[int | None]) -> None:
-    found = values(pa.array(given_, pa.int64()), Writer(lines.TIME, 6))
+    found = values(pa.array(given_, pa.int64()), ColumnEncoding(lines.TIME, 6))
     for text, wanted in zip(found, given_, strict=True):
         if wanted is None or text is None:
             assert text is wanted is None
@@ -140,14 +140,14 @@ def test_dates_beyond_the_calendar_are_each_databases_own(
     day: int, postgres: bytes, mysql: bytes | None
 ) -> None:
     array = pa.array([day], pa.int32()).cast(pa.date32())
-    assert values(array, Writer(lines.DATE)) == [postgres]
+    assert values(array, ColumnEncoding(lines.DATE)) == [postgres]
     if mysql is not None:
-        assert values(array, Writer(lines.MYSQL_DATE)) == [mysql]
+        assert values(array, ColumnEncoding(lines.MYSQL_DATE)) == [mysql]
 
 
 def test_rows_larger_than_a_piece_are_written_whole() -> None:
     long = b"\\" * 3_000_000
-    assert values(pa.array([b"a", long, None, b"z"], pa.binary()), Writer(lines.TEXT)) == [
+    assert values(pa.array([b"a", long, None, b"z"], pa.binary()), ColumnEncoding(lines.TEXT)) == [
         b"a",
         long,
         None,
@@ -156,9 +156,10 @@ def test_rows_larger_than_a_piece_are_written_whole() -> None:
 
 
 def test_tuples_quote_what_would_end_a_literal() -> None:
-    text = written(pa.array([b"a'\\\0\n", None, b""], pa.binary()), Writer(lines.TEXT), style=lines.TUPLES)
+    rows = pa.array([b"a'\\\0\n", None, b""], pa.binary())
+    text = written(rows, ColumnEncoding(lines.TEXT), style=lines.TUPLES)
     assert text == b"(_binary'a\\'\\\\\\0\n'),(NULL),(_binary'')"
-    assert written(pa.array(["{}"]), Writer(lines.TEXT, 1), style=lines.TUPLES) == b"(_utf8mb4'{}')"
+    assert written(pa.array(["{}"]), ColumnEncoding(lines.TEXT, 1), style=lines.TUPLES) == b"(_utf8mb4'{}')"
 
 
 @given(with_nulls(st.lists(st.none() | st.text(max_size=8), max_size=4)), st.integers(0, 3))

@@ -1,17 +1,17 @@
-"""`_tailrace_batches`: which version of each table shows which batch, for reads that are consistent.
+"""`_tailrace_batches`: which version of each table shows which batch, for consistent reads.
 
-One row per batch, written when all targets have it:
+One row per batch, written once all targets have it:
 
     batch       its number
-    position    the place in the source's log up to which it reads (the `log` of the stream offset), as JSON
+    position    its end in the source's log (the `log` of the stream offset), as JSON
     written_at  when the row was written
-    current     whether every table shows the batch; if not, changes of some of them wait to be merged
-    tables      of each target: `version`, the Delta version that shows it; `batch`, the batch it shows:
-                this row's, or an earlier one while changes wait
+    current     whether every table shows the batch; if not, some have pending changes
+    tables      for each target: `version`, its newest Delta version; `batch`, the batch that this version
+                shows: this row's, or an earlier one while changes are pending
 
-A row of a batch that was written comes once. When changes that waited are merged without a new batch, and
-after maintenance, another row of the last batch follows, with the versions as they are then: the row that
-counts is the one written last. Old rows are deleted after some thousand batches.
+A batch gets one row when it is written. When pending changes are merged without a new batch, and after
+maintenance, another row of the last batch follows, with the new versions. The row written last counts. Old
+rows are deleted after some thousand batches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tailrace.sinks.delta.transaction import Mark, delta_state
 from tailrace.spark.checkpoint import Directory
 
 NAME = "_tailrace_batches"
-#: Batches that are kept, and how often older ones are deleted and small files joined.
+#: How many batches are kept, and how often older ones are deleted and small files compacted.
 _KEPT, _BATCHES_PER_CLEANING = 5000, 500
 
 _RETENTION = {
@@ -52,12 +52,12 @@ _FIELDS = pa.schema(
 
 
 class Batches:
-    """The table.
+    """The table of batches.
 
     Args:
-        session: its own.
+        session: a session of its own.
         root: the sink's path.
-        stream: whose it is.
+        stream: the stream it belongs to.
     """
 
     def __init__(self, session: SparkSession, root: str, stream: StreamId) -> None:
@@ -68,7 +68,7 @@ class Batches:
         self.batch: int | None = None
         #: The stream offset at its end, None before this process has written one.
         self.end: object = None
-        #: Whether the newest row says that all tables show it.
+        #: Whether all tables show it, by the newest row.
         self.current = True
         #: The newest version of each target.
         self.versions: dict[str, int] = {}
@@ -76,7 +76,7 @@ class Batches:
         state = self._table.state()
         if state is None:
             self._table.create(TableDefinition(_FIELDS, {"tailrace.stream": stream.query, **_RETENTION}))
-            self.versions = _made_before(session, root, stream)
+            self.versions = _versions_without_batches(session, root, stream)
         elif state.properties.get("tailrace.stream") != stream.query:
             raise StateError(
                 f"`{NAME}` at {root} is not this stream's",
@@ -84,52 +84,52 @@ class Batches:
                 "one path holds one stream's tables: use another sink path, or that stream's checkpoint",
             )
         else:
-            self._take_last()
+            self._read_last()
 
-    def add(self, batch: int, end: object, versions: Mapping[str, int], waiting: Mapping[str, int]) -> None:
-        """Say that a batch is written.
+    def add(self, batch: int, end: object, versions: Mapping[str, int], pending: Mapping[str, int]) -> None:
+        """Record a written batch.
 
         Args:
             batch: its number.
             end: the stream offset at its end.
-            versions: of the targets that have new ones.
-            waiting: the first batch that waits, of the targets that changes wait for.
+            versions: new versions of targets.
+            pending: the first batch with pending changes, for each target that has any.
         """
         position = end.get("log") if isinstance(end, Mapping) else None
         self.batch, self.end, self._position = batch, end, _json(position)
         self.versions |= versions
-        self.current = not waiting
+        self.current = not pending
         state = self._table.state()
         if state is None or state.transactions.get(self._app, -1) < batch:
-            self._append(waiting, self._app, batch)
+            self._append(pending, self._app, batch)
         if batch % _BATCHES_PER_CLEANING == _BATCHES_PER_CLEANING - 1:
             self._clean(batch - _KEPT)
 
-    def renew(self, versions: Mapping[str, int], waiting: Mapping[str, int]) -> None:
-        """Say what targets show after merges or maintenance without a new batch."""
+    def renew(self, versions: Mapping[str, int], pending: Mapping[str, int]) -> None:
+        """Record what targets show after merges or maintenance without a new batch."""
         if self.batch is None:
             return
         self.versions |= versions
-        self.current = not waiting
-        self._append(waiting, f"{self._app}/renewed", time.time_ns() // 1000)
+        self.current = not pending
+        self._append(pending, f"{self._app}/renewed", time.time_ns() // 1000)
 
-    def _append(self, waiting: Mapping[str, int], app: str, version: int) -> None:
+    def _append(self, pending: Mapping[str, int], app: str, version: int) -> None:
         assert self.batch is not None
         row = {
             "batch": self.batch,
             "position": self._position,
             "written_at": datetime.now(UTC),
-            "current": not waiting,
+            "current": not pending,
             "tables": [
-                (name, {"version": v, "batch": waiting.get(name, self.batch + 1) - 1})
+                (name, {"version": v, "batch": pending.get(name, self.batch + 1) - 1})
                 for name, v in sorted(self.versions.items())
             ],
         }
-        said = _json({"batch": self.batch}) or ""
+        metadata = _json({"batch": self.batch}) or ""
         rows = pa.RecordBatch.from_pylist([row], schema=_FIELDS)
-        self._table.append_rows(rows, Mark(app, version, self._stream.query, said))
+        self._table.append_rows(rows, Mark(app, version, self._stream.query, metadata))
 
-    def _take_last(self) -> None:
+    def _read_last(self) -> None:
         last = self._table.read().orderBy(f.desc("batch"), f.desc("written_at")).first()
         if last is not None:
             self.batch, self._position, self.current = last["batch"], last["position"], last["current"]
@@ -142,8 +142,8 @@ class Batches:
         session.sql(f"VACUUM {self._table.sql}")
 
 
-def _made_before(session: SparkSession, root: str, stream: StreamId) -> dict[str, int]:
-    """The versions of the stream's targets in a path from before this table was."""
+def _versions_without_batches(session: SparkSession, root: str, stream: StreamId) -> dict[str, int]:
+    """The versions of the stream's targets, written by a Tailrace that did not have this table."""
     versions = {}
     for name in Directory(root).names():
         state = None if name.startswith("_") else delta_state(session, f"{root}/{name}")

@@ -1,9 +1,8 @@
-"""What another writer's commit got in the way of: done again, which a batch's marks make safe.
+"""Retries work whose commit conflicts with another writer's. A batch's marks make that safe.
 
-A target is the stream's own, but others may compact it, mend a row, or set a property. Delta then refuses
-the commit of whoever was slower (`ConcurrentAppendException`, `MetadataChangedException`,
-`ProtocolChangedException` and their kin), whole: nothing of it is in the table. So it is done again from the
-table's new state.
+A target belongs to the stream, but others may compact it, fix a row, or set a property. Delta then refuses
+the whole commit of the slower writer (`ConcurrentAppendException`, `MetadataChangedException`,
+`ProtocolChangedException` and related ones). So the work is repeated on the table's new state.
 """
 
 from __future__ import annotations
@@ -19,21 +18,24 @@ from pyspark.errors import PySparkException
 from tailrace.errors import TransientSinkError
 from tailrace.sinks.delta.transaction import delta_conflict
 
-#: How often something is tried, and the pause before the second time; each further one is twice as long.
+#: Number of attempts, and the pause before the second one; each further pause is twice as long.
 _ATTEMPTS, _PAUSE_S = 4, 0.2
 
 Result = TypeVar("Result")
 
 
 def retried(name: str, work: Callable[[], Result]) -> Result:
-    """What `work` returns, done again where another writer was faster.
+    """Run `work`, again if another writer committed first.
 
     Args:
-        name: the table's, for errors.
-        work: leaves out what of it is in the table already.
+        name: the table's name, for errors.
+        work: skips what is in the table already.
+
+    Returns:
+        The result of `work`.
 
     Raises:
-        TransientSinkError: others were faster every time.
+        TransientSinkError: another writer committed first every time.
     """
     for attempt in range(_ATTEMPTS):
         if attempt:
@@ -46,8 +48,8 @@ def retried(name: str, work: Callable[[], Result]) -> Result:
                 raise
             refused = error
     raise TransientSinkError(
-        f"target `{name}` is written by somebody else at the same time",
+        f"another writer changes target `{name}` at the same time",
         f"{_ATTEMPTS} commits were refused, the last by {conflict}",
-        "let others change the pipeline's tables while it rests; for OPTIMIZE and VACUUM there are"
+        "change the pipeline's tables while it is stopped; for OPTIMIZE and VACUUM set"
         " `sink.optimize-interval` and `sink.vacuum-interval`",
     ) from refused

@@ -1,12 +1,12 @@
-"""Small files joined, dropped files deleted: OPTIMIZE and VACUUM when they are due.
+"""Runs OPTIMIZE and VACUUM when they are due.
 
-Both are off unless set. OPTIMIZE costs what the table is large, at a time that only who runs the pipeline can
-judge; VACUUM takes away old versions that a reader may still be at. Neither touches what makes the
-stream exactly-once: OPTIMIZE changes no row and carries no mark, VACUUM deletes only files that no version of
-the retention's time names, and both run between batches, never beside one.
+Both are off by default. OPTIMIZE costs in proportion to the table's size, and only the operator knows a good
+time for it; VACUUM removes old versions that a reader may still use. Neither affects exactly-once delivery:
+OPTIMIZE changes no row and carries no mark, VACUUM deletes only files that no version within the retention
+names, and both run between batches.
 
-When they last ran is read from the table's history, so it outlasts the process: a pipeline that is
-started once an hour keeps to a daily interval.
+The table's history tells when they last ran, so a pipeline that is started once an hour keeps to a daily
+interval.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _UNCHECKED = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 @dataclass(frozen=True)
 class _Work:
-    """Something done now and then.
+    """A regular job.
 
     Args:
         operation: its name in the history.
-        interval_s: pause between two.
-        run: does it.
+        interval_s: the time between two runs.
+        run: runs it.
     """
 
     operation: str
@@ -39,10 +39,10 @@ class _Work:
 
 
 class Maintenance:
-    """What is due of a sink's tables.
+    """The maintenance of a sink's tables.
 
     Args:
-        settings: the sink's.
+        settings: the sink's settings.
     """
 
     def __init__(self, settings: DeltaSettings) -> None:
@@ -54,18 +54,21 @@ class Maintenance:
             self._work.append(
                 _Work("VACUUM END", settings.vacuum_interval, lambda table: _vacuum(table, hours))
             )
-        #: When work was done last, by path and operation, seconds since 1970.
+        #: The last run, by path and operation, seconds since 1970.
         self._done: dict[tuple[str, str], float] = {}
 
     def __bool__(self) -> bool:
         return bool(self._work)
 
     def run(self, table: DeltaTable, now: float | None = None) -> bool:
-        """Do what is due of a table; whether there was anything.
+        """Run what is due on a table.
 
         Args:
             table: the table.
-            now: seconds since 1970; default: the clock's.
+            now: the time, seconds since 1970; default: the clock's.
+
+        Returns:
+            Whether anything was due.
         """
         now = time.time() if now is None else now
         worked = False
@@ -81,7 +84,7 @@ class Maintenance:
 
 
 def _last(table: DeltaTable, operation: str) -> float:
-    """When the table's last commit of an operation was; if there is none, the oldest that is known."""
+    """When the last commit of an operation was; if there is none, when the oldest known commit was."""
     history = table.session.sql(f"DESCRIBE HISTORY {table.sql}").select("timestamp", "operation")
     at = f.unix_micros("timestamp") / 1e6
     row = history.agg(f.max(f.when(f.col("operation") == operation, at)), f.min(at)).collect()[0]
@@ -94,6 +97,6 @@ def _optimize(table: DeltaTable) -> None:
 
 
 def _vacuum(table: DeltaTable, hours: int) -> None:
-    # The retention is the pipeline's own, and nothing else writes to its tables.
+    # The pipeline alone writes to its tables, so it may choose a short retention.
     table.session.conf.set(_UNCHECKED, "false")
     table.session.sql(f"VACUUM {table.sql} RETAIN {hours} HOURS")

@@ -1,19 +1,18 @@
-"""Changes into a table: MERGE, for rows and for versions of rows.
+"""Merges changes into a table with Spark's MERGE: rows, or versions of rows.
 
-**upsert**: of each key the last change counts. Deletes delete, the rest updates or inserts. A column that the
-log left out of an update (PostgreSQL: unchanged TOAST values) is what the last change says that has it; where
-none has, the target's row keeps its own. An update without such a row is of one that is deleted later (a
-snapshot that was read again lacks it): it is passed over.
+**upsert**: the last change of each key counts. Deletes delete, other changes update or insert. A column that
+the log left out of an update (PostgreSQL: unchanged TOAST values) has the value of the last change that has
+it; if no change has it, the target's row keeps its value. An update that lacks columns, of a row that the
+target lacks, is skipped: the row is deleted later (a snapshot that was read again lacks it).
 
-**scd2**: every change of a key is the end of a version and, but for a delete, the beginning of one:
+**scd2**: every change of a key ends a version and, unless it is a delete, begins one:
 
     changes of a key      c(t1)        u(t2)        d(t3)          c(t5)
     versions              [t1, t2)     [t2, t3)                    [t5, ...)
 
-So a version's end is the next change's time, and the first change closes the version that is current in the
-table. That is one MERGE: its source has a row per key that closes and a row per version that is inserted,
-which matches nothing. Times are the source's commit times; where several changes have the same one `_seq`
-keeps the order.
+So a version ends at the time of the next change, and the first change closes the table's current version.
+That is one MERGE: its source has a row per key that closes a version, and a row per version to be inserted,
+which matches nothing. Times are the source's commit times; `_seq` orders changes with the same time.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ def merge(
     key: Sequence[str],
     mark: Mark,
 ) -> None:
-    """Bring changes into a table, unless a commit with `mark` is in it.
+    """Merge changes into a table, unless it has a commit with `mark`.
 
     Args:
         table: the target.
         mode: UPSERT or SCD2.
-        changes: rows of the columns and of UPSERT_FIELDS or CHANGE_FIELDS, in any order.
+        changes: rows with the columns and UPSERT_FIELDS or CHANGE_FIELDS, in any order.
         columns: the source's columns.
-        key: those that tell rows apart.
-        mark: what the commit carries.
+        key: the key's columns.
+        mark: the mark of the commit.
     """
     on = " AND ".join(f"t.{identifier(k)} = s.{identifier(k)}" for k in key)
     on += _bounds(changes, columns.field(key[0]))
@@ -71,10 +70,10 @@ def lacking_in(changes: DataFrame) -> list[str]:
 
 
 def last_of_each_key(changes: DataFrame, key: Sequence[str], lacking: Sequence[str] = ()) -> DataFrame:
-    """The change of each key that comes last.
+    """The last change of each key.
 
-    A column of `lacking` is as in the last change that has it; `_lacks` has the numbers, in `lacking`, of
-    those that none has.
+    A column of `lacking` has the value of the last change that has it; `_lacks` holds the numbers, in
+    `lacking`, of the columns that no change has.
     """
     row = f.struct(*(column(name) for name in changes.columns if name not in (*lacking, "_absent")))
     known = [
@@ -135,7 +134,7 @@ def _closing_and_opening(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         f.lead("_seq").over(of_key).alias("_until_seq"),
         f.row_number().over(of_key).alias("_number"),
     )
-    # Each change once or twice, without reading them twice.
+    # Each change becomes one or two rows, without being read twice.
     roles = (
         f.when((f.col("_number") == 1) & (f.col("_op") == OP_DELETE), f.array(f.lit(True)))
         .when(f.col("_number") == 1, f.array(f.lit(True), f.lit(False)))
@@ -146,7 +145,7 @@ def _closing_and_opening(changes: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def _bounds(changes: DataFrame, field: pa.Field) -> str:
-    """A condition that keys which begin with an integer fulfil: MERGE passes over files by it."""
+    """A condition on the first column of an integer key, by which MERGE skips files."""
     if not pa.types.is_integer(field.type):
         return ""
     low, high = changes.agg(f.min(column(field.name)), f.max(column(field.name))).collect()[0]

@@ -1,8 +1,9 @@
-"""Changes received and not merged yet: a table beside the target, partitioned by batch.
+"""Pending changes, received but not merged: a table next to the target, partitioned by batch.
 
-Its commits say in `userMetadata`, like a target's, up to which batch they are: appends the batch they bring,
-deletes the batch up to which all is merged. So for the state after batch n the same rule finds its version
-and the target's: the one right before the first commit of a later batch (`verify.target`).
+The `userMetadata` of its commits names a batch, like a target's: for an append the batch it brings, for a
+delete the batch up to which everything is merged. So one rule finds the version of this table and of the
+target that belong to the state after batch n: the one right before the first commit of a later batch
+(`verify.target`).
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from tailrace.spark.checkpoint import Directory
 
 #: The batch that brought a change.
 BATCH = pa.field("_batch", pa.int64())
-#: Columns of waiting changes, and of what is made of them on their way into the table (`merge`).
-WAITING = (BATCH.name, "_last", "_lacks", "_until", "_until_seq", "_number", "_closes")
-#: How long a merged change's file stays for who reads it still, and a commit for who looks at the history.
+#: Columns of pending changes, and of what `merge` makes of them.
+PENDING_COLUMNS = (BATCH.name, "_last", "_lacks", "_until", "_until_seq", "_number", "_closes")
+#: How long the file of merged changes stays for readers, and a commit stays in the history.
 _KEPT = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     "delta.logRetentionDuration": "interval 1 days",
 }
-#: So many times merged changes are deleted, then their files are.
+#: VACUUM runs after this many deletes of merged changes.
 _DELETES_PER_VACUUM = 50
 
 
 def changes_path(root: str, path: str) -> str:
-    """Where the changes of a target wait.
+    """The path of a target's pending changes.
 
     Args:
         root: the sink's path.
@@ -47,7 +48,7 @@ def changes_path(root: str, path: str) -> str:
 
 
 def changed_paths(root: str, within: str = "") -> Iterator[str]:
-    """Paths of the targets that have a place for changes.
+    """Paths of the targets that have a table of pending changes.
 
     Args:
         root: the sink's path.
@@ -62,21 +63,21 @@ def changed_paths(root: str, within: str = "") -> Iterator[str]:
 
 
 def overlay(rows: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataFrame:
-    """`rows` with pending changes brought in; changes that are in them already change nothing."""
+    """`rows` with pending changes applied; applying a change that they hold already has no effect."""
     lacking = lacking_in(changes)
     last = last_of_each_key(changes, key, lacking)
     same = [rows[identifier(name)].eqNullSafe(last[identifier(name)]) for name in key]
     kept = rows.join(last, same, "left_anti")
     new = last.where(f.col("_op") != OP_DELETE)
-    whole = new.where(f.size("_lacks") == 0).select(*(column(name) for name in rows.columns))
+    result = new.where(f.size("_lacks") == 0).select(*(column(name) for name in rows.columns))
     if lacking:
-        parts = new.where(f.size("_lacks") > 0).alias("new").join(rows.alias("old"), list(key))
-        whole = whole.unionByName(parts.select(*(_kept(name, key, lacking) for name in rows.columns)))
-    return kept.unionByName(whole)
+        partial = new.where(f.size("_lacks") > 0).alias("new").join(rows.alias("old"), list(key))
+        result = result.unionByName(partial.select(*(_updated(name, key, lacking) for name in rows.columns)))
+    return kept.unionByName(result)
 
 
-def _kept(name: str, key: Sequence[str], lacking: Sequence[str]) -> Column:
-    """A column of a row that was updated by a change that may lack it."""
+def _updated(name: str, key: Sequence[str], lacking: Sequence[str]) -> Column:
+    """A column of a row that was updated by a change that may lack the column."""
     if name in key:
         return column(name)
     new, old = f.col(f"new.{identifier(name)}"), f.col(f"old.{identifier(name)}")
@@ -86,11 +87,11 @@ def _kept(name: str, key: Sequence[str], lacking: Sequence[str]) -> Column:
 
 
 class Pending:
-    """The changes that wait for a target.
+    """The pending changes of a target.
 
     Args:
-        table: where they are, or will be.
-        properties: of the table.
+        table: the table that holds them, which may not exist yet.
+        properties: the properties it is created with.
     """
 
     def __init__(self, table: DeltaTable, properties: dict[str, str]) -> None:
@@ -98,7 +99,7 @@ class Pending:
         self._properties = properties
         self._state: DeltaState | None = table.state()
         self._deletes = 0
-        #: Changes by batch.
+        #: Number of changes by batch.
         self.batches: dict[int, int] = {}
         if self._state is not None:
             counted = table.read().groupBy(BATCH.name).count().collect()
@@ -109,15 +110,15 @@ class Pending:
 
     @property
     def rows(self) -> int:
-        """How many wait."""
+        """Number of pending changes."""
         return sum(self.batches.values())
 
     def has(self, mark: Mark) -> bool:
-        """Whether the commit with `mark` is in it, merged meanwhile or not."""
+        """Whether the commit with `mark` is in the table, merged meanwhile or not."""
         return self._state is not None and self._state.transactions.get(mark.app, -1) >= mark.version
 
     def add(self, rows: NewRows, count: int, mark: Mark) -> None:
-        """Let changes wait; at most `count`."""
+        """Add changes, at most `count`."""
         if self._state is None:
             columns = pa.schema([*rows.fields, BATCH])
             self._table.create(TableDefinition(columns, self._properties | _KEPT, partition_by=BATCH.name))
@@ -132,13 +133,13 @@ class Pending:
         return self._table.read().where(f.col(BATCH.name) > above).drop(BATCH.name)
 
     def files(self, above: int) -> list[str]:
-        """Paths of the files of these changes."""
+        """Paths of the files of the changes of the batches above `above`."""
         root = self._table.path
         files = self._table.begin().files()
         return [path_of(f, root) for f in files if int(f["partitionValues"][BATCH.name]) > above]
 
     def forget(self, mark: Mark) -> None:
-        """Delete the changes up to the mark's batch: they are merged."""
+        """Delete the changes up to the mark's batch, which are merged."""
         with self._table.marked(mark):
             self._table.session.sql(f"DELETE FROM {self._table.sql} WHERE {BATCH.name} <= {mark.version}")
         self.batches = {batch: n for batch, n in self.batches.items() if batch > mark.version}

@@ -1,4 +1,4 @@
-"""Rows on their way into a Delta table: in cells still, or in files that one pass has made of the batch."""
+"""New rows of a Delta table: in cells, or in files that one pass over the batch has staged."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tailrace.spark.cells import Unpack, unpacked
 
 @dataclass(frozen=True)
 class StagedFiles:
-    """Files of rows that are not part of a table yet.
+    """Files that are not part of a table yet.
 
     Args:
-        directory: where they lie, on the table's own file system.
-        files: they themselves.
-        columns: the source's columns that they were made for.
+        directory: their directory, on the table's own file system.
+        files: the files.
+        columns: the source's columns that they were written for.
     """
 
     directory: str
@@ -30,29 +30,29 @@ class StagedFiles:
 
 @dataclass(frozen=True)
 class NewRows:
-    """Rows of one table.
+    """New rows of one table.
 
     Args:
-        cells: the cells (one column `cell`) that they are in; asked for only if they are read.
+        cells: gives the cells (one column `cell`) with the rows; called only if they are read.
         unpack: makes rows of a cell.
         fields: the rows' columns.
-        staging: where they are already, if they are.
+        staged: files with the rows, if they are staged already.
     """
 
     cells: Callable[[], DataFrame]
     unpack: Unpack
     fields: pa.Schema
-    staging: StagedFiles | None = None
+    staged: StagedFiles | None = None
 
     def into(self, directory: str) -> Sequence[DataFile]:
-        """Put them into `directory`, as files that nothing names yet."""
-        if self.staging is None:
+        """Put the rows into `directory`, as files that belong to no table yet."""
+        if self.staged is None:
             return write_cells(self.cells(), self.unpack, self.fields, directory)
         Path(directory).mkdir(parents=True, exist_ok=True)
-        for file in self.staging.files:
-            Path(self.staging.directory, file.name).rename(Path(directory, file.name))
-        return self.staging.files
+        for file in self.staged.files:
+            Path(self.staged.directory, file.name).rename(Path(directory, file.name))
+        return self.staged.files
 
     def frame(self) -> DataFrame:
-        """They as Spark's rows."""
+        """The rows as a DataFrame."""
         return unpacked(self.cells(), self.unpack, self.fields)

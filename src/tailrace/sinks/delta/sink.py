@@ -1,4 +1,4 @@
-"""The Delta sink: targets side by side, merges in rounds, and what is done while no batch comes."""
+"""The Delta sink: writes targets in parallel, merges in rounds, maintains tables while no batch comes."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ from tailrace.sinks.delta.target import TARGET, DeltaTarget, Point
 from tailrace.sinks.delta.transaction import delta_state
 from tailrace.sinks.paths import below, path_in_use, place
 from tailrace.sinks.route import Router
+from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
-from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, stage
+from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.sql import own_session
 
-#: How often what is due while no batch comes is looked for.
+#: How often the background thread looks for work, seconds.
 _LOOK_S = 0.25
 
 
 class DeltaSink:
-    """Writes each table to the Delta table `path/<target>`, the target's name written by `model.paths`.
+    """Writes each table to the Delta table `path/<target>`; `model.paths` escapes the target's name.
 
     Args:
-        settings: where and how.
+        settings: the sink's settings.
         router: names the targets.
     """
 
@@ -59,15 +60,15 @@ class DeltaSink:
         self._schedule = Schedule(settings.merge_interval)
         self._maintenance = Maintenance(settings)
         self._router = router
-        self._expected = ExpectedSchemas()
+        self._single_pass = SinglePass()
         self._tables: _Tables | None = None
-        #: The last batch came to grief.
-        self._broken = False
-        # A batch, a round of merges or a table's maintenance: one at a time.
+        #: The last batch failed.
+        self._failed = False
+        # Held by a batch, a round of merges, or the maintenance of a table.
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._keeper: threading.Thread | None = None
-        self._keeper_failure: Exception | None = None
+        self._background: threading.Thread | None = None
+        self._background_failure: Exception | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -86,28 +87,28 @@ class DeltaSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        if self._keeper_failure is not None:
-            self._keeper, failure, self._keeper_failure = None, self._keeper_failure, None
+        if self._background_failure is not None:
+            self._background, failure, self._background_failure = None, self._background_failure, None
             raise failure
         with self._lock:
-            self._broken = True
+            self._failed = True
             written = self._write(batch)
-            self._broken = False
-        if self._keeper is None and (self._form.merges or self._maintenance):
-            self._keeper = threading.Thread(target=self._keep, name="delta-sink")
-            self._keeper.start()
+            self._failed = False
+        if self._background is None and (self._form.merges or self._maintenance):
+            self._background = threading.Thread(target=self._run_in_background, name="delta-sink")
+            self._background.start()
         return written
 
     def close(self) -> None:
-        """See `Sink.close`. What waits is merged first, unless the last batch came to grief."""
+        """See `Sink.close`. Pending changes are merged first, unless the last batch failed."""
         self._closing.set()
-        if self._keeper is not None:
-            self._keeper.join()
+        if self._background is not None:
+            self._background.join()
         try:
-            if not self._broken:
+            if not self._failed:
                 self._finish()
         except (Py4JError, ConnectionError) as error:
-            # Where Spark's JVM has ended the next run merges.
+            # If Spark's JVM has ended, the next run merges.
             if isinstance(error, Py4JJavaError):
                 raise
         finally:
@@ -119,55 +120,57 @@ class DeltaSink:
         if self._tables is None:
             self._tables = self._open(batch.spark, batch.stream)
         tables = self._tables
-        with self._staged(batch, tables) as (parts, staged):
-            changes = sum(part.changes for part in parts if part.kind != SNAPSHOT)
-            merge_now = self._schedule.is_due(time.monotonic(), tables.waiting_rows + changes)
-
-            def write(name: str, parts: list[TableBatch]) -> None:
-                target = tables.of(parts[0].table)
-                retried(name, lambda: target.write(batch, parts, staged, merge_now=merge_now))
-
-            written = self._pool.write(parts, write)
-        self._expected.met(parts)
+        written, merge_now = self._single_pass.write(
+            batch,
+            one_pass=partial(self._one_pass, batch, tables),
+            commit=partial(self._commit, batch, tables),
+            write_found=lambda: self._commit(batch, tables, StagedBatch(True, batch.parts, {})),
+        )
         point = Point(batch.id, batch.end)
         touched = {w.target for w in written}
         if merge_now:
             touched |= self._merge(tables, point)
         self._schedule.batch(time.monotonic())
-        versions, waiting = tables.versions(touched), tables.waiting()
-        retried(NAME, lambda: tables.batches.add(batch.id, batch.end, versions, waiting))
+        versions, pending = tables.versions(touched), tables.pending()
+        retried(NAME, lambda: tables.batches.add(batch.id, batch.end, versions, pending))
         return written
 
     @contextmanager
-    def _staged(
-        self, batch: CellBatch, tables: _Tables
-    ) -> Iterator[tuple[list[TableBatch], dict[tuple[str, str], StagedFiles]]]:
-        """What the batch holds, and what of it one pass has put into files."""
+    def _one_pass(
+        self, batch: CellBatch, tables: _Tables, schemas: Schemas
+    ) -> Iterator[StagedBatch[StagedFiles] | None]:
+        """Stage the rows of a batch that is expected to hold `schemas`; None where tasks cannot."""
         columns: dict[tuple[str, str], pa.Schema] = {}
         recipes: dict[tuple[str, str], Recipe[DataFile]] = {}
-        expected = self._expected.shapes()
-        for key, shape in expected.items():
-            target = tables.of(shape.id)
-            if target.columns is not None:
-                columns[key] = target.columns
-                recipes[key] = target.recipe(key[1], shape, target.columns, self._staging)
-        if not recipes or len(recipes) < len(expected):
-            yield batch.parts, {}
-            return
-        try:
-            done = stage(batch.once.select("cell"), recipes)
-            if done.is_whole:
-                staged = {k: StagedFiles(self._staging, files, columns[k]) for k, files in done.files.items()}
-                yield done.parts, staged
+        for key, schema in schemas.items():
+            target = tables.of(schema.id)
+            if target.columns is None:
+                yield None
                 return
+            columns[key] = target.columns
+            recipes[key] = target.recipe(key[1], schema, target.columns, self._staging)
+        cells = batch.once.select("cell")
+        try:
+            yield stage(cells, recipes, lambda key, files: StagedFiles(self._staging, files, columns[key]))
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
-        self._expected.was_wrong()
-        yield batch.parts, {}
+
+    def _commit(
+        self, batch: CellBatch, tables: _Tables, held: StagedBatch[StagedFiles]
+    ) -> tuple[list[Written], bool]:
+        """Write a batch to its targets; also gives whether its changes were merged at once."""
+        changes = sum(part.changes for part in held.parts if part.kind != SNAPSHOT)
+        merge_now = self._schedule.is_due(time.monotonic(), tables.pending_rows + changes)
+
+        def write(name: str, parts: list[TableBatch]) -> None:
+            target = tables.of(parts[0].table)
+            retried(name, lambda: target.write(batch, parts, held.files, merge_now=merge_now))
+
+        return self._pool.write(held.parts, write), merge_now
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
-        """Merge all that waits; the names of the targets."""
-        names = set(tables.waiting())
+        """Merge all pending changes; the names of the merged targets."""
+        names = set(tables.pending())
         self._pool.run(
             [partial(retried, name, partial(tables.targets[name].merge_pending, point)) for name in names]
         )
@@ -176,25 +179,27 @@ class DeltaSink:
             self._schedule.merged(time.monotonic(), took_s)
         return names
 
-    # ---- while no batch comes ------------------------------------------------------------------------
+    # ---- in the background -------------------------------------------------------------------------
 
-    def _keep(self) -> None:
-        """Until the sink is closed: merge when the stream rests, look after tables."""
-        # A program that ends without closing its sink is not kept from it. (An executor's thread would keep
-        # it: those are waited for while the main thread still counts as alive.)
+    def _run_in_background(self) -> None:
+        """Merge when the stream is idle and maintain tables, until the sink is closed."""
+        # A program may end without closing its sink. (A thread of an executor would prevent it: Python waits
+        # for those while the main thread still counts as alive.)
         try:
             while not self._closing.wait(_LOOK_S) and threading.main_thread().is_alive():
                 tables = self._tables
                 assert tables is not None
                 with self._lock:
-                    if self._may_merge_at_rest(tables):
+                    if self._may_merge_when_idle(tables):
                         self._merge_without_batch(tables)
                 self._maintain(tables)
         except Exception as error:  # noqa: BLE001 - raised where the next batch is written
-            self._keeper_failure = error
+            self._background_failure = error
 
-    def _may_merge_at_rest(self, tables: _Tables) -> bool:
-        return not self._broken and bool(tables.waiting()) and self._schedule.is_due_at_rest(time.monotonic())
+    def _may_merge_when_idle(self, tables: _Tables) -> bool:
+        return (
+            not self._failed and bool(tables.pending()) and self._schedule.is_due_when_idle(time.monotonic())
+        )
 
     def _merge_without_batch(self, tables: _Tables) -> None:
         touched = self._merge(tables, tables.point())
@@ -204,14 +209,14 @@ class DeltaSink:
     def _maintain(self, tables: _Tables) -> None:
         for name, target in sorted(tables.targets.items()) if self._maintenance else ():
             with self._lock:
-                if not self._broken and retried(name, partial(self._maintenance.run, target.table)):
+                if not self._failed and retried(name, partial(self._maintenance.run, target.table)):
                     tables.renew([name])
 
     def _finish(self) -> None:
-        """Before the sink is closed."""
+        """Merge and maintain before the sink is closed."""
         tables = self._tables
         if tables is None:
-            stream = self._stream_that_left_changes()
+            stream = self._former_stream()
             if stream is None:
                 return
             tables = self._open(SparkSession.active(), stream)
@@ -222,22 +227,22 @@ class DeltaSink:
     # ---- the tables ----------------------------------------------------------------------------------
 
     def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
-        """The stream's tables; those that changes wait for are opened."""
-        shutil.rmtree(self._staging, ignore_errors=True)  # a process that was killed leaves it
+        """The stream's tables; those with pending changes are opened."""
+        shutil.rmtree(self._staging, ignore_errors=True)  # left by a process that was killed
         batches = Batches(own_session(session), self._path, stream)
         tables = _Tables(self._settings, self._form, self._path, self._router, session, stream, batches)
-        for path in self._left_changes():
-            tables.left(path)
-        if not tables.waiting() and not batches.current:
+        for path in self._paths_with_changes():
+            tables.open_at(path)
+        if not tables.pending() and not batches.current:
             tables.renew(tables.targets)
         return tables
 
-    def _left_changes(self) -> list[str]:
+    def _paths_with_changes(self) -> list[str]:
         return list(changed_paths(self._path)) if self._form.merges else []
 
-    def _stream_that_left_changes(self) -> StreamId | None:
-        """The stream whose last run may have ended before it merged, if this one had no batch."""
-        for path in self._left_changes():
+    def _former_stream(self) -> StreamId | None:
+        """The stream of tables that an earlier run may not have merged, if this run had no batch."""
+        for path in self._paths_with_changes():
             state = delta_state(SparkSession.active(), below(self._path, path))
             if state is not None and state.properties.get("tailrace.mode") == self._form.mode:
                 held = state.properties
@@ -247,7 +252,7 @@ class DeltaSink:
 
 @dataclass
 class _Tables:
-    """The tables that a stream writes, as far as they have been met."""
+    """The tables that a stream has written so far."""
 
     settings: DeltaSettings
     form: Form
@@ -266,8 +271,8 @@ class _Tables:
             self._add(name, path)
         return self.targets[name]
 
-    def left(self, path: str) -> None:
-        """Take up the target at `path`, which an earlier run has left changes of."""
+    def open_at(self, path: str) -> None:
+        """Open the target at `path`, for which an earlier run left pending changes."""
         state = delta_state(self.session, changes_path(self.path, path))
         self._add(state.properties.get(TARGET, path) if state is not None else path, path)
 
@@ -276,35 +281,35 @@ class _Tables:
         self.targets[name] = DeltaTarget(name, self.path, path, self.form, self.stream, session, cluster)
 
     def _is_ours(self, path: str) -> bool:
-        """Whether a table of the stream lies at `path`."""
+        """Whether a table of the stream is at `path`."""
         if not Directory(f"{below(self.path, path)}/_delta_log").names():
             return False
         state = delta_state(self.session, below(self.path, path))
         return state is not None and state.properties.get("tailrace.stream") == self.stream.query
 
     def point(self) -> Point:
-        """How far the stream has come."""
-        waiting = [batch for target in self.targets.values() for batch in target.waiting]
-        return Point(max([self.batches.batch or 0, *waiting]), self.batches.end)
+        """The stream's present point."""
+        pending = [batch for target in self.targets.values() for batch in target.pending_batches]
+        return Point(max([self.batches.batch or 0, *pending]), self.batches.end)
 
-    def waiting(self) -> dict[str, int]:
-        """The first batch that waits, of each target that changes wait for."""
-        return {name: min(t.waiting) for name, t in list(self.targets.items()) if t.waiting}
+    def pending(self) -> dict[str, int]:
+        """The first batch with pending changes, for each target that has any."""
+        return {name: min(t.pending_batches) for name, t in list(self.targets.items()) if t.pending_batches}
 
     @property
-    def waiting_rows(self) -> int:
-        return sum(sum(t.waiting.values()) for t in self.targets.values())
+    def pending_rows(self) -> int:
+        return sum(sum(t.pending_batches.values()) for t in self.targets.values())
 
     def versions(self, names: Iterable[str]) -> dict[str, int]:
         return {name: self.targets[name].version() for name in names}
 
     def renew(self, names: Iterable[str]) -> None:
-        """Say what targets show now without a new batch."""
-        versions, waiting = self.versions(names), self.waiting()
-        retried(NAME, lambda: self.batches.renew(versions, waiting))
+        """Record what targets show now without a new batch."""
+        versions, pending = self.versions(names), self.pending()
+        retried(NAME, lambda: self.batches.renew(versions, pending))
 
     def merging_s(self) -> float:
-        """What merges have taken since this was asked."""
+        """The duration of the last round of merges, seconds; starts the next one at 0."""
         took = [target.merging_s for target in self.targets.values()]
         for target in self.targets.values():
             target.merging_s = 0.0

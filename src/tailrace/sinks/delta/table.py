@@ -1,4 +1,4 @@
-"""One Delta table at a path: read, made, changed, appended to; it knows nothing of what is in it."""
+"""One Delta table at a path: reads, creates, alters it and appends rows, whatever it holds."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class DeltaTable:
     """A Delta table.
 
     Args:
-        session: reaches it, and nothing else does while it is being written: what a MERGE's commit
-            carries stands in its settings.
+        session: accesses it; nothing else uses the session while the table is written, because its settings
+            hold the mark of a MERGE's commit.
         path: its directory.
     """
 
@@ -46,7 +46,7 @@ class DeltaTable:
         return f"delta.{identifier(self.path)}"
 
     def state(self) -> DeltaState | None:
-        """Its newest state, None if it is not there."""
+        """Its newest state, None if it does not exist."""
         return delta_state(self.session, self.path)
 
     def read(self) -> DataFrame:
@@ -54,27 +54,27 @@ class DeltaTable:
         return self.session.read.format("delta").load(self.path)
 
     def begin(self) -> DeltaTransaction:
-        """Begin a change that is committed from here."""
+        """Begin a transaction."""
         return DeltaTransaction(self.session, self.path)
 
     def schema(self) -> pa.Schema:
         """Its columns."""
         return to_arrow_schema(self.read().schema, timezone="UTC")
 
-    # ---- shape ---------------------------------------------------------------------------------------
+    # ---- schema --------------------------------------------------------------------------------------
 
-    def create(self, shape: TableDefinition) -> None:
-        """Make it."""
-        properties = dict(shape.properties)
-        if any(_SPECIAL & set(name) for name in all_names(shape.columns)):
+    def create(self, table: TableDefinition) -> None:
+        """Create it."""
+        properties = dict(table.properties)
+        if any(_SPECIAL & set(name) for name in all_names(table.columns)):
             properties["delta.columnMapping.mode"] = "name"
-        listed = ", ".join(f"{identifier(c.name)} {_ddl(c.dataType)}" for c in spark_schema(shape.columns))
+        listed = ", ".join(f"{identifier(c.name)} {_ddl(c.dataType)}" for c in spark_schema(table.columns))
         tags = ", ".join(f"{text(k)} = {text(v)}" for k, v in properties.items())
         laid_out = ""
-        if shape.partition_by is not None:
-            laid_out = f" PARTITIONED BY ({identifier(shape.partition_by)})"
-        elif shape.cluster_by:
-            laid_out = f" CLUSTER BY ({', '.join(identifier(name) for name in shape.cluster_by)})"
+        if table.partition_by is not None:
+            laid_out = f" PARTITIONED BY ({identifier(table.partition_by)})"
+        elif table.cluster_by:
+            laid_out = f" CLUSTER BY ({', '.join(identifier(name) for name in table.cluster_by)})"
         clear_unmade(self.session, self.path)
         self.session.sql(f"CREATE TABLE {self.sql} ({listed}) USING delta{laid_out} TBLPROPERTIES ({tags})")
 
@@ -82,8 +82,8 @@ class DeltaTable:
         """Add and widen columns.
 
         Args:
-            changes: which.
-            within: prefixes of the places that have them: nothing, or `name.` of a struct.
+            changes: the changes.
+            within: prefixes of the columns to change: empty, or `name.` of a struct.
         """
         for change in changes:
             kind = _ddl(spark_schema(pa.schema([(change.name, change.type)]))[0].dataType)
@@ -102,12 +102,12 @@ class DeltaTable:
     # ---- rows ----------------------------------------------------------------------------------------
 
     def append(self, rows: NewRows, mark: Mark, partition: Mapping[str, int] | None = None) -> None:
-        """Append rows, unless a commit with `mark` is in it.
+        """Append rows, unless the table has a commit with `mark`.
 
         Args:
-            rows: they.
-            mark: what the commit carries.
-            partition: the partition they go to, of a partitioned table.
+            rows: the rows to append.
+            mark: the mark of the commit.
+            partition: their partition, if the table is partitioned.
         """
         partition = partition or {}
         if self.is_direct():
@@ -120,7 +120,7 @@ class DeltaTable:
             frame.write.format("delta").mode("append").save(self.path)
 
     def append_rows(self, rows: pa.RecordBatch, mark: Mark) -> None:
-        """Append rows that are here, unless a commit with `mark` is in it."""
+        """Append rows of the driver, unless the table has a commit with `mark`."""
         if self.is_direct():
             files = write_rows([rows], rows.schema, self.path)
             self._commit([file.action({}) for file in files], mark)
@@ -131,13 +131,13 @@ class DeltaTable:
 
     @contextmanager
     def marked(self, mark: Mark) -> Iterator[None]:
-        """Commits of its session carry `mark`."""
+        """Give commits of the session this mark."""
         conf = {
             "spark.databricks.delta.write.txnAppId": mark.app,
             "spark.databricks.delta.write.txnVersion": str(mark.version),
-            # Spark expands `${env:NAME}` in the values of settings, and tables may be called that
-            "spark.databricks.delta.commitInfo.userMetadata": mark.said.replace("${", "\\u0024{"),
-            # What is merged lies in files that nobody changes.
+            # Spark expands `${env:NAME}` in the values of settings, and tables may have such names.
+            "spark.databricks.delta.commitInfo.userMetadata": mark.metadata.replace("${", "\\u0024{"),
+            # Changes are merged from files that nothing modifies.
             "spark.databricks.delta.merge.materializeSource": "none" if is_local(self.path) else "auto",
         }
         for name, value in conf.items():
@@ -154,16 +154,16 @@ class DeltaTable:
             transaction.commit(added, mark)
 
     def is_direct(self) -> bool:
-        """Whether tasks write its files by path."""
+        """Whether tasks write its files, by path."""
         if not is_local(self.path):
             return False
         state = self.state()
         return state is not None and "delta.columnMapping.mode" not in state.properties
 
-    def takes_vectors(self) -> bool:
-        """Whether tasks may delete its rows too, by deletion vectors that they write.
+    def allows_vectors(self) -> bool:
+        """Whether tasks may also delete its rows, with deletion vectors.
 
-        A change data feed, which somebody else has switched on, wants to be told of updates.
+        Not if a user has enabled the change data feed, which records updates.
         """
         state = self.state()
         held = state.properties if state is not None else {}
@@ -172,10 +172,10 @@ class DeltaTable:
 
 
 def path_of(file: Mapping[str, Any], root: str) -> str:
-    """Where a data file lies.
+    """The path of a data file.
 
     Args:
-        file: its `add` action: the path in it is a URI, relative but for tables that share files.
+        file: its `add` action, with a URI that is relative unless tables share files.
         root: the table's directory.
     """
     return str(Path(root) / unquote(urlparse(file["path"]).path))
@@ -183,13 +183,13 @@ def path_of(file: Mapping[str, Any], root: str) -> str:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """What a table is made with.
+    """The definition of a new table.
 
     Args:
         columns: its columns.
         properties: its properties.
-        partition_by: the column it is partitioned by.
-        cluster_by: the columns it is clustered by.
+        partition_by: the partition column.
+        cluster_by: the clustering columns.
     """
 
     columns: pa.Schema
@@ -199,7 +199,7 @@ class TableDefinition:
 
 
 def all_names(columns: Iterable[pa.Field]) -> Iterator[str]:
-    """The names of columns and of what is in structs."""
+    """The names of columns and of fields of structs."""
     for column in columns:
         yield column.name
         if pa.types.is_struct(column.type):
@@ -207,7 +207,7 @@ def all_names(columns: Iterable[pa.Field]) -> Iterator[str]:
 
 
 def _ddl(type_: DataType) -> str:
-    """A type in SQL, whatever is in the names of its fields."""
+    """A type in SQL, whatever characters its field names contain."""
     if isinstance(type_, StructType):
         return f"struct<{', '.join(f'{identifier(c.name)}: {_ddl(c.dataType)}' for c in type_)}>"
     if isinstance(type_, ArrayType):
@@ -216,5 +216,5 @@ def _ddl(type_: DataType) -> str:
 
 
 def text(value: str) -> str:
-    """A text literal of SQL."""
+    """An SQL text literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

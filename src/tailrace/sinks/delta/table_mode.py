@@ -1,4 +1,4 @@
-"""What a table of each mode holds, and which rows the snapshot and the log bring to it. Pure."""
+"""The columns of a table in each mode, and the rows that snapshot and log bring to it. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tailrace.spark.cells import Unpack
 
 @dataclass(frozen=True)
 class Form:
-    """The tables of one mode.
+    """The layout of tables of one mode.
 
     Args:
-        mode: which.
+        mode: the mode.
     """
 
     mode: WriteMode
@@ -39,11 +39,11 @@ class Form:
 
     @property
     def within(self) -> tuple[str, ...]:
-        """Prefixes of the places in the table that have the source's columns."""
+        """Prefixes under which the table has the source's columns."""
         return ("",) if self.merges else ("", "_before.")
 
     def fields(self, columns: pa.Schema) -> pa.Schema:
-        """All columns of a table whose source has `columns`."""
+        """All columns of a table if its source has `columns`."""
         match self.mode:
             case WriteMode.UPSERT:
                 return columns
@@ -53,18 +53,18 @@ class Form:
                 return log_fields(columns)
 
     def columns(self, held: pa.Schema) -> pa.Schema:
-        """The source's columns in a table with columns `held`."""
+        """The source's columns, of a table with columns `held`."""
         if self.mode is WriteMode.CHANGELOG:
             return pa.schema(list(held.field("_before").type))
         own = {field.name for field in self.fields(pa.schema([]))}
         return pa.schema([field for field in held if field.name not in own])
 
     def missing(self, held: pa.Schema) -> list[AddColumn]:
-        """Columns of ours that a table made by an older version lacks."""
+        """Columns that Tailrace adds and that a table of an older version lacks."""
         return [AddColumn(c.name, c.type) for c in self.fields(pa.schema([])) if c.name not in held.names]
 
     def snapshot(self, columns: pa.Schema) -> tuple[Unpack, pa.Schema]:
-        """What snapshot rows become, to be appended."""
+        """How snapshot rows are unpacked, and their columns; they are appended."""
         match self.mode:
             case WriteMode.UPSERT:
                 return snapshot_rows(columns), columns
@@ -74,7 +74,7 @@ class Form:
                 return log_rows(columns), self.fields(columns)
 
     def log(self, columns: pa.Schema, key: tuple[str, ...]) -> tuple[Unpack, pa.Schema]:
-        """What changes become: to be appended, or merged if `merges`."""
+        """How changes are unpacked, and their columns; they are merged if `merges`, else appended."""
         match self.mode:
             case WriteMode.UPSERT:
                 return last_rows(columns, key), self.changes(columns)
@@ -84,5 +84,5 @@ class Form:
                 return log_rows(columns), self.fields(columns)
 
     def changes(self, columns: pa.Schema) -> pa.Schema:
-        """All columns of changes that are to be merged."""
+        """All columns of changes to be merged."""
         return pa.schema([*columns, *(CHANGE_FIELDS if self.mode is WriteMode.SCD2 else UPSERT_FIELDS)])

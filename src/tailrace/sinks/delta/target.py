@@ -1,4 +1,4 @@
-"""One target: its parts of a batch written once, its pending changes merged."""
+"""One target: writes its parts of a batch once, merges its pending changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tailrace.model.paths import file_name
 from tailrace.model.table import TableSchema
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta.merge import merge
-from tailrace.sinks.delta.pending import WAITING, Pending, changes_path
+from tailrace.sinks.delta.pending import PENDING_COLUMNS, Pending, changes_path
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names
 from tailrace.sinks.delta.table_mode import Form
@@ -37,37 +37,37 @@ from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import in_session
 
 _KEY = "tailrace.key"
-#: The property that has a target's name, of its table and of its changes.
+#: The property with a target's name, of its table and of its table of changes.
 TARGET = "tailrace.target"
 
 
 @dataclass(frozen=True)
 class Point:
-    """How far a stream has come.
+    """A point in a stream: the end of a batch.
 
     Args:
-        batch: a batch's number.
+        batch: the batch's number.
         end: the stream offset at its end.
     """
 
     batch: int
     end: object
 
-    def mark(self, app: str, query: str, **said: str) -> Mark:
-        """The mark of a commit that brings a target up to here."""
-        text = json.dumps({"batch": self.batch, "end": self.end, **said}, separators=(",", ":"))
+    def mark(self, app: str, query: str, **metadata: str) -> Mark:
+        """The mark of a commit that brings a target up to this point."""
+        text = json.dumps({"batch": self.batch, "end": self.end, **metadata}, separators=(",", ":"))
         return Mark(app, self.batch, query, text)
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """Changes that are to be merged.
+    """Changes to be merged.
 
     Args:
-        files: paths of their files, where tasks reach them by a path.
-        rows: they themselves.
+        files: gives the paths of their files, if tasks reach them by a path.
+        rows: gives the changes as a DataFrame.
         columns: the source's columns.
-        key: those that tell rows apart.
+        key: the key's columns.
     """
 
     files: Callable[[], list[str]]
@@ -78,15 +78,15 @@ class _Changes:
 
 @dataclass
 class DeltaTarget:
-    """One Delta table and the changes that wait for it.
+    """One Delta table and its pending changes.
 
     Args:
-        name: the target's.
+        name: the target's name.
         root: the sink's path.
-        path: of the table, below it.
-        form: what it holds.
-        stream: whose it is.
-        session: its own, so that settings of one commit do not reach another's.
+        path: the table's path below `root`.
+        form: the layout of the table.
+        stream: the stream it belongs to.
+        session: its own session, so that the settings of one commit do not reach another one.
         cluster: whether a new table is clustered by its key.
     """
 
@@ -97,19 +97,19 @@ class DeltaTarget:
     stream: StreamId
     session: SparkSession
     cluster: bool = False
-    #: What merges have taken since somebody asked, seconds.
+    #: Time that merges have taken since the sink reset it, seconds.
     merging_s: float = field(default=0.0, init=False)
-    #: The source's columns that the table had last, None where tasks do not write its files.
+    #: The source's columns that the table had last, None if tasks do not write its files.
     columns: pa.Schema | None = field(default=None, init=False)
 
     @property
     def table(self) -> DeltaTable:
-        """The table itself."""
+        """The table."""
         return DeltaTable(self.session, below(self.root, self.path))
 
     @cached_property
     def pending(self) -> Pending:
-        """The changes that wait."""
+        """The pending changes."""
         properties = {
             "tailrace.stream": self.stream.query,
             "tailrace.mode": str(self.form.mode),
@@ -118,8 +118,8 @@ class DeltaTarget:
         return Pending(DeltaTable(self.session, changes_path(self.root, self.path)), properties)
 
     @property
-    def waiting(self) -> Mapping[int, int]:
-        """Changes that wait, by batch; none of a mode that appends."""
+    def pending_batches(self) -> Mapping[int, int]:
+        """Number of pending changes by batch; empty in a mode that appends."""
         return self.pending.batches if self.form.merges else {}
 
     def version(self) -> int:
@@ -128,17 +128,17 @@ class DeltaTarget:
         assert state is not None
         return state.version
 
-    def recipe(self, kind: str, shape: TableSchema, columns: pa.Schema, directory: str) -> Recipe[DataFile]:
-        """How tasks write rows of a shape that the table follows already.
+    def recipe(self, kind: str, schema: TableSchema, columns: pa.Schema, directory: str) -> Recipe[DataFile]:
+        """How tasks write rows of a schema that the table follows already.
 
         Args:
             kind: SNAPSHOT or LOG.
-            shape: the shape.
+            schema: the schema.
             columns: `columns` of this target.
-            directory: where the files go.
+            directory: the directory for the files.
         """
-        unpack, fields = self._rows_of(kind, columns, shape)
-        return Recipe(shape, unpack, partial(rolling, fields, directory))
+        unpack, fields = self._rows_of(kind, columns, schema)
+        return Recipe(schema, unpack, partial(rolling, fields, directory))
 
     def write(
         self,
@@ -148,34 +148,34 @@ class DeltaTarget:
         *,
         merge_now: bool,
     ) -> None:
-        """Write each part that is not in the table yet; changes may be left to wait.
+        """Write each part that is not in the table yet; changes may become pending.
 
         Args:
             batch: the batch.
-            parts: what of it is this target's.
-            staged: what is in files already, by table and kind, made by `recipe`; what is used is taken out.
-            merge_now: whether changes are to be in the table at once.
+            parts: its parts for this target.
+            staged: files that are staged already, by table and kind, made by `recipe`; used ones are removed.
+            merge_now: whether changes must be in the table at once.
 
         Raises:
             SinkError: the table has no key, or cannot follow its source.
-            StateError: it is not this stream's.
+            StateError: the table belongs to another stream.
         """
         state = self._open(parts[0])
         point = Point(batch.id, batch.end)
         for part in parts:
             app = f"tailrace/{self.stream.query}/{_in_setting(str(part.table))}/{part.kind}"
             mark = point.mark(app, self.stream.query, table=str(part.table), part=part.kind)
-            waits = self.form.merges and part.kind != SNAPSHOT
-            if state.transactions.get(mark.app, -1) >= mark.version or (waits and self.pending.has(mark)):
+            is_merged = self.form.merges and part.kind != SNAPSHOT
+            if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
                 continue
             columns = self._follow(part, state)
-            staging = staged.pop((str(part.table), part.kind), None)
+            files = staged.pop((str(part.table), part.kind), None)
             rows = NewRows(
                 lambda part=part: in_session(part.cells_of(batch.frame), self.session),  # type: ignore[misc]
                 *self._rows_of(part.kind, columns, part.shapes[-1]),
-                staging if staging is not None and staging.columns == columns else None,
+                files if files is not None and files.columns == columns else None,
             )
-            if not waits:
+            if not is_merged:
                 self.table.append(rows, mark)
             elif merge_now and not self.pending and is_local(self.root):
                 self._merge(rows, columns, part, mark)
@@ -185,10 +185,10 @@ class DeltaTarget:
             failpoint("sink.table")
 
     def merge_pending(self, point: Point) -> None:
-        """Merge what waits.
+        """Merge the pending changes.
 
         Args:
-            point: how far the stream has come: no batch that has been written is later.
+            point: the stream's present point: no written batch is later.
         """
         if not self.pending:
             return
@@ -202,7 +202,7 @@ class DeltaTarget:
             changes = _Changes(
                 lambda: self.pending.files(merged), lambda: self.pending.changes(merged), columns, key
             )
-            self._bring_in(changes, mark)
+            self._apply(changes, mark)
             self.merging_s += time.monotonic() - started
             failpoint("sink.merged")
         self.pending.forget(mark)
@@ -210,7 +210,7 @@ class DeltaTarget:
     # ---- the table -----------------------------------------------------------------------------------
 
     def _open(self, part: TableBatch) -> DeltaState:
-        """Make the table if it is not there; its state."""
+        """The table's state; creates the table if it does not exist."""
         state = self.table.state()
         if state is None:
             self._create(part)
@@ -223,7 +223,7 @@ class DeltaTarget:
             raise StateError(
                 f"target `{self.name}` at {self.table.path} is not this stream's",
                 f"found {found}, needed one of stream {self.stream.query} in mode `{self.form.mode}`",
-                "use another sink path, go on with that stream's checkpoint, or delete the table",
+                "use another sink path, continue with that stream's checkpoint, or delete the table",
             )
         if held.get(TARGET, self.name) != self.name:
             raise one_place(self.name, held[TARGET], self.table.path)
@@ -234,68 +234,68 @@ class DeltaTarget:
         if state is None:
             raise StateError(
                 f"target `{self.name}` at {self.table.path} is gone",
-                "there is no Delta table any more, and the stream has written to it",
-                "bring it back, or begin a new stream with a new checkpoint",
+                "the stream has written to it, but there is no Delta table now",
+                "restore the table, or begin a new stream with a new checkpoint",
             )
         return state
 
     def _create(self, part: TableBatch) -> None:
-        shape = part.shapes[0]
-        if self.form.merges and not shape.key:
+        schema = part.shapes[0]
+        if self.form.merges and not schema.key:
             raise SinkError(
                 f"table `{part.table}` has no key",
                 f"mode {self.form.mode} needs one to find the row of a change",
                 "add a primary key, or use `mode: changelog`",
             )
-        require_free(shape, self._own, f"mode {self.form.mode}")
-        columns = stored_schema(shape)
+        require_free(schema, self._own, f"mode {self.form.mode}")
+        columns = stored_schema(schema)
         properties = {
             "tailrace.stream": self.stream.query,
             "tailrace.pipeline": self.stream.pipeline,
             "tailrace.mode": str(self.form.mode),
             TARGET: self.name,
-            _KEY: json.dumps(list(shape.key)),
+            _KEY: json.dumps(list(schema.key)),
             "delta.enableDeletionVectors": str(self.form.merges).lower(),
         }
-        key = shape.key if self.cluster else ()
+        key = schema.key if self.cluster else ()
         self.table.create(TableDefinition(self.form.fields(columns), properties, cluster_by=key))
 
     @property
     def _own(self) -> list[str]:
-        """Names of columns that the table, or what waits for it, has beside the source's."""
+        """Names of columns that the table, or its pending changes, have in addition to the source's."""
         nothing = pa.schema([])
-        waiting = [*self.form.changes(nothing).names, *WAITING] if self.form.merges else []
-        return [*all_names(self.form.fields(nothing)), *waiting]
+        pending = [*self.form.changes(nothing).names, *PENDING_COLUMNS] if self.form.merges else []
+        return [*all_names(self.form.fields(nothing)), *pending]
 
     def _follow(self, part: TableBatch, state: DeltaState) -> pa.Schema:
-        """Let the table follow the part's shapes; the source's columns that it then has."""
+        """Change the table to fit a part's schemas; the source's columns that it has then."""
         stored = self.table.schema()
         missing = self.form.missing(stored)
         if missing:
             self.table.change(missing)
         held = self.form.columns(stored)
-        for shape in part.shapes:
-            require_free(shape, self._own, f"mode {self.form.mode}")
-            changes = follow(self.name, held, stored_schema(shape))
+        for schema in part.shapes:
+            require_free(schema, self._own, f"mode {self.form.mode}")
+            changes = follow(self.name, held, stored_schema(schema))
             if changes:
                 self.table.change(changes, self.form.within)
                 held = self.form.columns(self.table.schema())
         key = list(part.shapes[-1].key)
         if self.form.merges and key != json.loads(state.properties[_KEY]):
-            if self.pending:  # they are told apart by the key that they were logged under
+            if self.pending:  # pending changes are merged by the key under which they were logged
                 self.merge_pending(Point(max(self.pending.batches), None))
             self.table.set(_KEY, json.dumps(key))
         return held
 
     # ---- writing -------------------------------------------------------------------------------------
 
-    def _rows_of(self, kind: str, columns: pa.Schema, shape: TableSchema) -> tuple[Unpack, pa.Schema]:
-        return self.form.snapshot(columns) if kind == SNAPSHOT else self.form.log(columns, shape.key)
+    def _rows_of(self, kind: str, columns: pa.Schema, schema: TableSchema) -> tuple[Unpack, pa.Schema]:
+        return self.form.snapshot(columns) if kind == SNAPSHOT else self.form.log(columns, schema.key)
 
     def _merge(self, rows: NewRows, columns: pa.Schema, part: TableBatch, mark: Mark) -> None:
-        """Merge changes that nothing waits before.
+        """Merge a batch's changes directly: nothing is pending.
 
-        They are put into files first: they are read more than once.
+        They are written to files first, as a merge reads them more than once.
         """
         started = time.monotonic()
         with self._scratch("changes") as directory:
@@ -306,12 +306,12 @@ class DeltaTarget:
                 columns,
                 part.shapes[-1].key,
             )
-            self._bring_in(changes, mark)
+            self._apply(changes, mark)
         self.merging_s += time.monotonic() - started
 
-    def _bring_in(self, changes: _Changes, mark: Mark) -> None:
-        """Merge changes: by tasks alone where they can, else by MERGE."""
-        if self.form.mode is WriteMode.UPSERT and self.table.takes_vectors():
+    def _apply(self, changes: _Changes, mark: Mark) -> None:
+        """Merge changes, in tasks where possible, else by MERGE."""
+        if self.form.mode is WriteMode.UPSERT and self.table.allows_vectors():
             files = changes.files()
             if are_whole(files):
                 with self._scratch("keys") as scratch:
@@ -321,9 +321,9 @@ class DeltaTarget:
 
     @contextmanager
     def _scratch(self, name: str) -> Iterator[str]:
-        """A directory for what a merge needs on the way."""
+        """A directory for the temporary files of a merge."""
         directory = f"{below(f'{self.root}/_tailrace/merging', self.path)}/{name}"
-        shutil.rmtree(directory, ignore_errors=True)  # a process that was killed leaves it
+        shutil.rmtree(directory, ignore_errors=True)  # left by a process that was killed
         Path(directory).mkdir(parents=True)
         try:
             yield directory
@@ -332,5 +332,5 @@ class DeltaTarget:
 
 
 def _in_setting(name: str) -> str:
-    """A name as part of a Spark setting, in which Spark would expand `${env:NAME}`."""
+    """A name for use in a Spark setting, where Spark would expand `${env:NAME}`."""
     return f"={file_name(name)}" if "${" in name or name.startswith("=") else name

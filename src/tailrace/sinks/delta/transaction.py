@@ -1,6 +1,6 @@
-"""Delta's log through its JVM classes: a table's state, and commits that PySpark has no call for.
+"""Delta's log through its JVM classes: a table's state, and commits for which PySpark has no call.
 
-Written against Delta 4.4.0; each function says which public call would end it.
+Written against Delta 4.4.0.
 """
 
 # ruff: noqa: SLF001
@@ -22,8 +22,8 @@ class DeltaState:
 
     Args:
         properties: table properties.
-        transactions: last version written per application (`txn` actions).
-        version: its number.
+        transactions: the last version written by each application (`txn` actions).
+        version: the table's version.
     """
 
     properties: Mapping[str, str]
@@ -32,7 +32,10 @@ class DeltaState:
 
 
 def delta_state(session: SparkSession, path: str) -> DeltaState | None:
-    """The state of the Delta table at `path`, None if there is none. DeltaTable tells no transactions."""
+    """The state of the Delta table at `path`, None if there is none.
+
+    The public DeltaTable class does not expose transactions.
+    """
     jvm: Any = session._jvm
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
     if not log.tableExists():
@@ -45,10 +48,10 @@ def delta_state(session: SparkSession, path: str) -> DeltaState | None:
 
 
 def clear_unmade(session: SparkSession, path: str) -> None:
-    """Delete what a process has left at `path` that was killed while it made a Delta table there.
+    """Delete the remains of a Delta table at `path` whose process was killed while it created the table.
 
-    Delta writes a table's first commit under a name of its own before it is one, and would take what is left
-    of it for a table. A log that holds anything else stays.
+    Delta writes a table's first commit under a temporary name, and would treat what is left of it as a table.
+    A log that holds anything else stays.
     """
     jvm: Any = session._jvm
     log = jvm.org.apache.hadoop.fs.Path(path, "_delta_log")
@@ -64,10 +67,10 @@ def clear_unmade(session: SparkSession, path: str) -> None:
 
 
 def _transactions(snapshot: Any) -> dict[str, int]:
-    """Last version written per application.
+    """The last version written by each application.
 
-    From the version's checksum file where it has them: `snapshot.transactions()` is a Spark job over the
-    whole log, for each new version.
+    Read from the version's checksum file if possible: `snapshot.transactions()` is a Spark job over the whole
+    log, for each new version.
     """
     checksum = snapshot.checksumOpt()
     known = checksum.get().setTransactions() if checksum.isDefined() else checksum
@@ -78,25 +81,25 @@ def _transactions(snapshot: Any) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Mark:
-    """What makes a commit of a batch recognisable.
+    """Identifies the commit of a batch.
 
     Args:
-        app: `txn`'s application id.
-        version: its version: the batch's number.
+        app: the application id of its `txn`.
+        version: the version of its `txn`: the batch's number.
         query: the stream's id.
-        said: the commit's `userMetadata`, JSON.
+        metadata: the commit's `userMetadata`, JSON.
     """
 
     app: str
     version: int
     query: str
-    said: str
+    metadata: str
 
 
 class DeltaTransaction:
-    """A change of the Delta table at `path`: what is read of it now, and one commit.
+    """A transaction on the Delta table at `path`: reads, and one commit.
 
-    Delta refuses the commit if another one has changed meanwhile what was read.
+    Delta refuses the commit if another commit has changed meanwhile what was read.
     """
 
     def __init__(self, session: SparkSession, path: str) -> None:
@@ -107,13 +110,13 @@ class DeltaTransaction:
         self._transaction = log.startTransaction()
 
     def has(self, mark: Mark) -> bool:
-        """Whether a commit with `mark` is in the table."""
-        # As `txnVersion` notes it, which would ask for `snapshot.transactions()`.
+        """Whether the table has a commit with `mark`."""
+        # As `txnVersion` does, which would call `snapshot.transactions()`.
         self._transaction.readTxn().addOne(mark.app)
         return _transactions(self._transaction.snapshot()).get(mark.app, -1) >= mark.version
 
     def files(self) -> list[dict[str, Any]]:
-        """The table's files: what Delta's protocol has in an `add` action."""
+        """The table's files, as the contents of their `add` actions."""
         self._transaction.readWholeTable()
         files = self._transaction.snapshot().allFiles().collectAsList()
         return [json.loads(file.json())["add"] for file in files]
@@ -129,14 +132,14 @@ class DeltaTransaction:
             self._jvm.org.apache.spark.sql.streaming.OutputMode.Append(),
             mark.query,
             mark.version,
-            self._jvm.scala.Option.apply(mark.said),
+            self._jvm.scala.Option.apply(mark.metadata),
         )
         converters = self._jvm.scala.jdk.javaapi.CollectionConverters
         self._register(_metrics_of([json.loads(action) for action in actions]))
         self._transaction.commit(converters.asScala(listed).toSeq(), operation)
 
     def _register(self, values: Mapping[str, int]) -> None:
-        """Have the table's history tell of the commit."""
+        """Show the commit's metrics in the table's history."""
         spark, sql = self._session._jsparkSession, self._jvm.org.apache.spark.sql
         metrics = self._jvm.java.util.HashMap()
         for name, value in values.items():
@@ -149,9 +152,9 @@ class DeltaTransaction:
 
 
 def _metrics_of(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """What Delta's history tells of a streaming commit: new files, files gone, rows and bytes of new ones.
+    """A streaming commit's metrics in Delta's history: files added and removed, rows and bytes added.
 
-    A file that comes again with another deletion vector is neither new nor gone.
+    A file whose deletion vector changes is neither added nor removed.
     """
     added = [action["add"] for action in actions if "add" in action]
     new = [file for file in added if "deletionVector" not in file]
@@ -165,9 +168,9 @@ def _metrics_of(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def delta_conflict(error: Exception) -> str | None:
-    """Why Delta refused a commit, if another writer's was the reason; else None.
+    """Why Delta refused a commit, if the reason was another writer's commit; else None.
 
-    The `delta` package's exceptions would tell, but not of a Py4JJavaError.
+    The `delta` package has exceptions for this, but they do not cover a Py4JJavaError.
     """
     java: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     while java is not None:

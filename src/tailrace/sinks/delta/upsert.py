@@ -1,12 +1,12 @@
-"""Changes into a table of rows, by tasks alone: what is theirs of the old rows deleted, the new rows added.
+"""Upserts in tasks, without MERGE: deletes the old rows of changed keys, adds the new rows.
 
-    change files ──driver──▶ which row of which change file is a key's last; the changed keys, in a file
-    data file ──────task───▶ its key columns are read; the rows whose key has changed go into its vector
-    change file ────task───▶ the rows that are a key's last, but for deletes, into a new data file
+    change files ──driver──▶ finds the last row of each key; writes the changed keys into a file
+    data file ──────task───▶ reads its key columns; adds the rows with changed keys to its deletion vector
+    change file ────task───▶ writes its rows that are a key's last, except deletes, into a new data file
 
-All of it is one commit, as a MERGE's would be. No row passes through the JVM and no data file is written
-anew, where MERGE joins table and changes three times (docs/explanation/performance-history.md). Files whose
-bounds of the key's first column, an integer, leave all changed keys out are not looked at.
+Everything is one commit, as with a MERGE. No row passes through the JVM and no data file is rewritten,
+whereas MERGE joins table and changes three times (docs/explanation/performance-history.md). If the key's
+first column is an integer, files whose bounds exclude all changed keys are skipped.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def upsert(
     mark: Mark,
     scratch: str,
 ) -> None:
-    """Bring changes into a table, unless a commit with `mark` is in it.
+    """Apply changes to a table, unless it has a commit with `mark`.
 
     Args:
-        table: the target: its files are reached by a path, and it may have deletion vectors.
+        table: the target; its files are reached by a path, and it may have deletion vectors.
         changes: paths of Parquet files with the columns and MERGE_FIELDS, rows in any order.
         columns: the source's columns.
-        key: those that tell rows apart.
-        mark: what the commit carries.
-        scratch: a directory for what tasks need on the way.
+        key: the key's columns.
+        mark: the mark of the commit.
+        scratch: a directory for temporary files.
     """
     transaction = table.begin()
     if transaction.has(mark):
@@ -69,7 +69,7 @@ def upsert(
 
 
 def are_whole(changes: Sequence[str]) -> bool:
-    """Whether no change lacks columns, whose values only the old row knows.
+    """Whether no change lacks columns, whose values only the old rows have.
 
     Args:
         changes: paths of Parquet files.
@@ -86,7 +86,7 @@ def _keys_of(path: str, schema: pa.Schema) -> pa.Table:
 
 
 def _may_hold(file: Mapping[str, Any], keys: pa.Table, first: str) -> bool:
-    """Whether a data file's bounds leave room for a changed key."""
+    """Whether a data file may hold a changed key, by its bounds."""
     stats = json.loads(file.get("stats") or "{}")
     low, high = (stats.get(bound, {}).get(first) for bound in ("minValues", "maxValues"))
     if not pa.types.is_integer(keys.schema.field(first).type) or low is None or high is None:
@@ -104,8 +104,8 @@ def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], keys: str) -> li
 
     Args:
         table: the target.
-        held: the `add` actions of the files.
-        keys: path of the file with the changed keys.
+        held: the `add` actions of the data files.
+        keys: the path of the file with the changed keys.
     """
     if not held:
         return []
@@ -123,7 +123,7 @@ def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], keys: str) -> li
 
 
 def _without(file: dict[str, Any], changed: pa.Table, root: str) -> list[str]:
-    """The actions that delete the rows of changed keys from a data file; none if it has none of them."""
+    """The actions that delete the rows of changed keys from a data file; none if it has no such rows."""
     rows = pq.read_table(path_of(file, root), columns=changed.column_names)
     hit = rows_of_keys(rows.cast(changed.schema), changed)
     vector = file.get("deletionVector")
@@ -148,7 +148,7 @@ def _without(file: dict[str, Any], changed: pa.Table, root: str) -> list[str]:
 def _added(
     session: SparkSession, changes: Sequence[str], last: LastChanges, columns: pa.Schema, root: str
 ) -> list[DataFile]:
-    """The last rows of the changed keys as data files."""
+    """Write the last rows of the changed keys into data files."""
     work = []
     for path, rows, ops in zip(changes, last.rows, last.ops, strict=True):
         alive = rows.filter(pc.not_equal(ops, OP_DELETE))
@@ -157,23 +157,23 @@ def _added(
     if not work:
         return []
 
-    def won(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def last_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path, numbers in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield from _rows(path, BitMap64.deserialize(numbers), columns)
 
     frame = session.createDataFrame(work, "path string, numbers binary")
-    return write_in_tasks(frame, won, columns, root)
+    return write_in_tasks(frame, last_rows, columns, root)
 
 
 def _rows(path: str, numbers: BitMap64, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Some rows of a change file, with the columns that the table has now."""
-    wanted, first = np.array(numbers, np.int64), 0
+    """The rows of a change file with these numbers, with the table's present columns."""
+    selected, first = np.array(numbers, np.int64), 0
     file = pq.ParquetFile(path)
     names = [c.name for c in columns if c.name in file.schema_arrow.names]
     for batch in file.iter_batches(_ROWS_PER_BATCH, columns=names):
-        low, high = np.searchsorted(wanted, (first, first + batch.num_rows))
-        rows = batch.take(pa.array(wanted[low:high] - first))
+        low, high = np.searchsorted(selected, (first, first + batch.num_rows))
+        rows = batch.take(pa.array(selected[low:high] - first))
         first += batch.num_rows
         arrays = [
             rows.column(c.name).cast(c.type) if c.name in names else pa.nulls(rows.num_rows, c.type)

@@ -1,7 +1,7 @@
 """Deletion vectors: which rows of a data file are deleted, as Delta's protocol stores them.
 
-A vector is a set of row numbers, a Roaring bitmap of 64 bits in the portable form. Its descriptor, part of
-the file's `add` action, says where it lies: in a file beside the data files, or in the log itself.
+A vector is a set of row numbers: a 64-bit Roaring bitmap in the portable format. Its descriptor, part of the
+file's `add` action, gives its location: a file next to the data files, or the log itself.
 
 Source: Delta transaction log protocol, "Deletion Vectors" (format, descriptor schema, file format).
 """
@@ -21,19 +21,19 @@ from pyroaring import BitMap64
 
 from tailrace.errors import StateError
 
-#: Begins a vector whose bitmap is in the portable form.
+#: Begins a vector whose bitmap is in the portable format.
 _PORTABLE = 1681511377
 #: The version of the file format, its first byte.
 _FILE_VERSION = b"\x01"
 _UUID_LENGTH = 20
-#: Base 85 in the alphabet of ZeroMQ (RFC 32), which Python has from 3.13 on, and in that of Python's own.
+#: The alphabets of ZeroMQ's base 85 (RFC 32), which Python has from 3.13 on, and of Python's own.
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _TO_Z85, _TO_B85 = str.maketrans(_B85, _Z85), str.maketrans(_Z85, _B85)
 
 
 def write_vector(rows: BitMap64, root: str) -> dict[str, Any]:
-    """Put a vector into a file of its own.
+    """Write a vector into a file of its own.
 
     Args:
         rows: numbers of the deleted rows.
@@ -56,25 +56,25 @@ def write_vector(rows: BitMap64, root: str) -> dict[str, Any]:
 
 
 def read_vector(descriptor: Mapping[str, Any], root: str) -> BitMap64:
-    """The rows that a vector says are deleted.
+    """The numbers of the rows that a vector deletes.
 
     Args:
-        descriptor: where it lies.
+        descriptor: its descriptor.
         root: the table's directory.
 
     Raises:
-        StateError: it is not what its descriptor or its checksum says.
+        StateError: the vector does not match its descriptor or its checksum.
     """
-    place, size = descriptor["pathOrInlineDv"], descriptor["sizeInBytes"]
+    location, size = descriptor["pathOrInlineDv"], descriptor["sizeInBytes"]
     if descriptor["storageType"] == "i":
-        data = _decoded(place)[:size]
+        data = _decoded(location)[:size]
         whole = True
     else:
         if descriptor["storageType"] == "u":
-            prefix, name = place[:-_UUID_LENGTH], place[-_UUID_LENGTH:]
+            prefix, name = location[:-_UUID_LENGTH], location[-_UUID_LENGTH:]
             path = _file(root, prefix, uuid.UUID(bytes=_decoded(name)))
         else:
-            path = Path(unquote(urlparse(place).path))
+            path = Path(unquote(urlparse(location).path))
         with path.open("rb") as file:
             file.seek(descriptor.get("offset", len(_FILE_VERSION)))
             (length,) = struct.unpack(">i", file.read(4))
@@ -82,10 +82,10 @@ def read_vector(descriptor: Mapping[str, Any], root: str) -> BitMap64:
             whole = length == size and struct.unpack(">I", file.read(4))[0] == zlib.crc32(data)
     if not whole or data[:4] != struct.pack("<i", _PORTABLE):
         raise StateError(
-            f"deletion vector `{place}` of the table at {root} cannot be read",
-            f"found {len(data)} bytes that begin with {data[:4].hex()} or do not fit their checksum, needed "
-            f"{size} bytes in the portable form of Delta's protocol",
-            "if the file is whole: REORG TABLE ... APPLY (PURGE) writes the table anew without vectors",
+            f"deletion vector `{location}` of the table at {root} cannot be read",
+            f"found {len(data)} bytes that begin with {data[:4].hex()} or do not match their checksum, "
+            f"needed {size} bytes in the portable format of Delta's protocol",
+            "if the file is intact: REORG TABLE ... APPLY (PURGE) rewrites the table without vectors",
         )
     return BitMap64.deserialize(data[4:])
 

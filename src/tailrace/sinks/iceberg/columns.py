@@ -1,4 +1,4 @@
-"""Columns of Iceberg tables as Arrow has them: the plain types, with the field ids that files carry. Pure."""
+"""Columns of Iceberg tables in Arrow: plain types, with the field ids of data files. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 def held_columns(schema: Schema) -> pa.Schema:
-    """A table's columns with their ids and plain types: `string`, where pyiceberg has `large_string`."""
+    """A table's columns with ids and plain types: `string` where pyiceberg has `large_string`."""
     return pa.schema([_plain_field(field) for field in schema_to_pyarrow(schema)])
 
 
@@ -25,12 +25,12 @@ def without_ids(columns: Iterable[pa.Field]) -> pa.Schema:
 
 
 def storable(columns: Iterable[pa.Field]) -> pa.Schema:
-    """Columns in the types that Iceberg has: its smallest integer has 32 bits."""
+    """Columns with types that Iceberg has: its smallest integer has 32 bits."""
     return pa.schema([pa.field(c.name, _storable(c.type)) for c in columns])
 
 
 def require_promotions(target: str, changes: Iterable[AddColumn | WidenColumn], held: pa.Schema) -> None:
-    """Refuse what Iceberg cannot widen.
+    """Reject changes of type that Iceberg does not support.
 
     Raises:
         SinkError: a column cannot follow its source.

@@ -1,11 +1,11 @@
-"""Small data files joined into large ones, as one commit that changes no row.
+"""Compacts small data files into large ones, in one commit that changes no row.
 
-Which files, by the rules of Iceberg's `rewrite_data_files`: those below three quarters of the table's target
-size fall into bins of up to that size; a bin of five files or more is worth it. Files that have delete files,
-which another engine has written, stay as they are.
+Files are chosen by the rules of Iceberg's `rewrite_data_files`: files below three quarters of the table's
+target size are put into bins of up to that size, and bins of five or more files are compacted. Files with
+delete files, which another engine wrote, stay as they are.
 
-The commit's operation is `replace`: who reads the table as a stream passes over it. When files were last
-joined is a property of the table, so it outlasts the process.
+The commit's operation is `replace`, which streaming readers skip. The time of the last compaction is a table
+property, so it outlasts the process.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, TableProperties
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyspark.sql import SparkSession
 
 from tailrace.errors import SinkError
 from tailrace.sinks.iceberg.columns import held_columns
 from tailrace.sinks.iceberg.files import FileTarget, fitted
 from tailrace.sinks.iceberg.maintenance import is_due
+from tailrace.sinks.iceberg.replace_files import replace_files
 from tailrace.spark.jvm import map_in_arrow
 
 _COMPACTED_AT = "tailrace.compacted-at"
@@ -39,53 +37,39 @@ _SMALL, _LEAST_FILES = 0.75, 5
 def compact(
     session: SparkSession, table: Table, interval_s: int, now: float, commits: AbstractContextManager[object]
 ) -> int:
-    """Join what is due.
+    """Compact a table if it is due.
 
     Args:
         session: runs the tasks.
         table: the table.
-        interval_s: pause between two times; before the first it counts from the oldest snapshot on.
-        now: seconds since 1970.
-        commits: held while it is committed.
+        interval_s: the time between two compactions; before the first one it counts from the oldest snapshot.
+        now: the time, seconds since 1970.
+        commits: held during the commit.
 
     Returns:
-        How many files were joined.
+        The number of compacted files.
 
     Raises:
-        CommitFailedException: somebody else has committed meanwhile.
-        SinkError: files hold other numbers of rows than the table says.
+        CommitFailedException: another writer has committed meanwhile.
+        SinkError: the row counts of files differ from their manifests.
     """
     if not is_due(table, _COMPACTED_AT, interval_s, now):
         return 0
     bins = _bins(list(table.scan().plan_files()), _target_bytes(table))
-    joined = _join(session, table, bins) if bins else []
+    compacted = _compact(session, table, bins) if bins else []
     with commits, table.transaction() as transaction:
         transaction.set_properties({_COMPACTED_AT: str(int(now))})
         current = table.current_snapshot()
-        if joined and current is not None:
-            # what the newest snapshot says of the stream is true of this one too
-            said = current.summary.additional_properties if current.summary else {}
-            replaced = _ReplaceFiles(
-                operation=Operation.OVERWRITE,
-                transaction=transaction,
-                io=table.io,
-                branch=MAIN_BRANCH,
-                snapshot_properties={k: v for k, v in said.items() if k.startswith("tailrace.")},
-            )
-            with replaced as snapshot:
-                for file in joined:
+        if compacted and current is not None:
+            # the new snapshot shows the same batch as the newest one
+            held = current.summary.additional_properties if current.summary else {}
+            ours = {name: value for name, value in held.items() if name.startswith("tailrace.")}
+            with replace_files(table, transaction, ours) as snapshot:
+                for file in compacted:
                     snapshot.append_data_file(file)
                 for task in (task for tasks in bins for task in tasks):
                     snapshot.delete_data_file(task.file)
     return sum(map(len, bins))
-
-
-class _ReplaceFiles(_OverwriteFiles):
-    """An overwrite that changes no row; pyiceberg has none of that name."""
-
-    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
-        summary = super()._summary(snapshot_properties or {})
-        return Summary(Operation.REPLACE, **summary.additional_properties)
 
 
 def _target_bytes(table: Table) -> int:
@@ -94,7 +78,7 @@ def _target_bytes(table: Table) -> int:
 
 
 def _bins(tasks: Sequence[FileScanTask], target_bytes: int) -> list[list[FileScanTask]]:
-    """The files that are to be joined, those of one partition in the order of the table."""
+    """The files to compact, in bins; each bin has files of one partition, in the table's order."""
     open_: dict[str, tuple[list[FileScanTask], int]] = {}
     bins = []
     for task in tasks:
@@ -111,34 +95,34 @@ def _bins(tasks: Sequence[FileScanTask], target_bytes: int) -> list[list[FileSca
     return [held for held in bins if len(held) >= _LEAST_FILES]
 
 
-def _join(session: SparkSession, table: Table, bins: Sequence[Sequence[FileScanTask]]) -> list[DataFile]:
-    """Each bin's rows in a new file."""
-    place = FileTarget(table.io, f"{table.location()}/data", held_columns(table.schema()))
+def _compact(session: SparkSession, table: Table, bins: Sequence[Sequence[FileScanTask]]) -> list[DataFile]:
+    """Write the rows of each bin into a new file."""
+    target = FileTarget(table.io, f"{table.location()}/data", held_columns(table.schema()))
     work = [(number, [task.file.file_path for task in tasks]) for number, tasks in enumerate(bins)]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number, paths in zip(*batch.to_pydict().values(), strict=True):
-                (path,) = place.write(rows_of(place.io, paths, place.schema), file_bytes=None)
+                (path,) = target.write(rows_of(target.io, paths, target.schema), file_bytes=None)
                 yield pa.RecordBatch.from_pylist([{"bin": number, "path": path}])
 
     frame = session.createDataFrame(work, "bin int, paths array<string>").repartition(len(work))
-    joined = []
+    compacted = []
     for number, path in map_in_arrow(frame, run, "bin bigint, path string").collect():
         file = parquet_file_to_data_file(table.io, table.metadata, path)
-        wanted = sum(task.file.record_count for task in bins[number])
-        if file.record_count != wanted:
+        expected = sum(task.file.record_count for task in bins[number])
+        if file.record_count != expected:
             raise SinkError(
-                f"files of `{'.'.join(table.name())}` cannot be joined",
-                f"{len(bins[number])} files hold {file.record_count} rows, their manifests say {wanted}",
-                "has somebody written over them? Restore the table from an older snapshot",
+                f"files of `{'.'.join(table.name())}` cannot be compacted",
+                f"{len(bins[number])} files hold {file.record_count} rows, their manifests say {expected}",
+                "the data files may have been overwritten; roll back to an older snapshot",
             )
-        joined.append(file)
-    return joined
+        compacted.append(file)
+    return compacted
 
 
 def rows_of(io: FileIO, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of files, some of them at a time, with the columns that the table has now."""
+    """The rows of files in batches, with the table's present columns."""
     for path in paths:
         with io.new_input(path).open() as stream:
             file: Any = pq.ParquetFile(stream)

@@ -1,4 +1,4 @@
-"""Data files: written by Spark's tasks from Arrow columns, through the table's own FileIO."""
+"""Data files, which Spark's tasks write from Arrow columns through the table's own FileIO."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tailrace.sinks.tables.staging import Recipe
 from tailrace.spark.cells import changes_of
 from tailrace.spark.jvm import map_in_arrow
 
-#: A file is ended when it has so many bytes, uncompressed.
+#: A file is closed once it has this many bytes, uncompressed.
 _FILE_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
 class FileTarget:
-    """Where files go.
+    """Where and how data files are written.
 
     Args:
-        io: reaches them, here and in tasks.
+        io: accesses the files, in the driver and in tasks.
         directory: their directory.
         schema: their columns, with field ids.
     """
@@ -38,26 +38,29 @@ class FileTarget:
     schema: pa.Schema
 
     def write(self, batches: Iterable[pa.RecordBatch], *, file_bytes: int | None = _FILE_BYTES) -> list[str]:
-        """`batches` as files; their paths; no file where there is no row.
+        """Write `batches` into files; without rows there is no file.
 
         Args:
             batches: rows of the schema.
-            file_bytes: a file is ended when it has more bytes, uncompressed; None: there is one.
+            file_bytes: a file is closed once it has more bytes, uncompressed; None: write a single file.
+
+        Returns:
+            The paths of the files.
         """
         return self.rolling(file_bytes).fill(batches)
 
     def rolling(self, file_bytes: int | None = _FILE_BYTES) -> RollingFiles[str]:
-        """Files that are to be filled."""
+        """Files to be filled."""
         return RollingFiles(lambda: _File(self), sys.maxsize if file_bytes is None else file_bytes)
 
 
 class _File:
-    """One file."""
+    """An open file."""
 
-    def __init__(self, place: FileTarget) -> None:
-        self._path = f"{place.directory}/{uuid.uuid4()}.parquet"
-        self._schema = place.schema
-        self._stream: Any = place.io.new_output(self._path).create()
+    def __init__(self, target: FileTarget) -> None:
+        self._path = f"{target.directory}/{uuid.uuid4()}.parquet"
+        self._schema = target.schema
+        self._stream: Any = target.io.new_output(self._path).create()
         self._writer = pq.ParquetWriter(self._stream, self._schema, store_schema=False, **ENCODING)
 
     def write(self, rows: pa.Table) -> None:
@@ -72,9 +75,9 @@ class _File:
 
 
 def write_cells(cells: DataFrame, recipe: Recipe[str]) -> list[str]:
-    """The rows of `cells` (one column `cell`) as files, one or more per task; their paths.
+    """Write the rows of `cells` (one column `cell`) into files, one or more per task; their paths.
 
-    They may be of older shapes than the recipe's.
+    The cells may have older schemas than the recipe's.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -85,13 +88,13 @@ def write_cells(cells: DataFrame, recipe: Recipe[str]) -> list[str]:
 
 
 def read(io: FileIO, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A file, or some columns of it."""
+    """Read a file, or some of its columns."""
     with io.new_input(path).open() as stream:
         return pq.read_table(stream, columns=None if columns is None else list(columns))
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows of an older file with the columns that the table has now."""
+    """The rows of an older file, with the table's present columns."""
     columns = [
         rows.column(f.name).cast(f.type) if f.name in rows.schema.names else pa.nulls(rows.num_rows, f.type)
         for f in schema

@@ -1,10 +1,10 @@
-"""Old snapshots expired, and the files that only they needed deleted.
+"""Expires old snapshots and deletes the files that only they needed.
 
-pyiceberg takes snapshots out of a table's metadata and leaves their files. What the expired ones reach and
-the others do not is deleted after that commit: a process that dies in between leaves files that nothing
-names, which Spark's `remove_orphan_files` finds.
+pyiceberg removes snapshots from a table's metadata and leaves their files. So files that only expired
+snapshots reach are deleted after that commit. A process that dies in between leaves files that nothing names,
+which Spark's `remove_orphan_files` finds.
 
-When snapshots were last expired is a property of the table, so it outlasts the process.
+The time of the last expiry is a table property, so it outlasts the process.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ _EXPIRED_AT = "tailrace.expired-at"
 
 
 def expire(table: Table, interval_s: int, retention_hours: int, now: float) -> bool:
-    """Expire what is due; whether anything was.
+    """Expire snapshots if it is due.
 
     Args:
         table: the table; the newest snapshot, and those that a branch or a tag names, stay.
-        interval_s: pause between two times; before the first it counts from the oldest snapshot on.
-        retention_hours: how old a snapshot must be.
-        now: seconds since 1970.
+        interval_s: the time between two expiries; before the first one it counts from the oldest snapshot.
+        retention_hours: the age from which snapshots expire.
+        now: the time, seconds since 1970.
+
+    Returns:
+        Whether any snapshot was expired.
     """
     if not is_due(table, _EXPIRED_AT, interval_s, now):
         return False
@@ -45,19 +48,19 @@ def expire(table: Table, interval_s: int, retention_hours: int, now: float) -> b
     return bool(old)
 
 
-def is_due(table: Table, noted: str, interval_s: int, now: float) -> bool:
-    """Whether work that is done now and then is to be done.
+def is_due(table: Table, done_at: str, interval_s: int, now: float) -> bool:
+    """Whether a regular job is due.
 
     Args:
         table: the table.
-        noted: its property that says when it was done last, seconds since 1970.
-        interval_s: pause between two times; before the first it counts from the oldest snapshot on.
-        now: seconds since 1970.
+        done_at: its property with the time of the last run, seconds since 1970.
+        interval_s: the time between two runs; before the first one it counts from the oldest snapshot.
+        now: the time, seconds since 1970.
     """
     snapshots = table.metadata.snapshots
     if not snapshots:
         return False
-    last = float(table.properties.get(noted, min(s.timestamp_ms for s in snapshots) / 1000))
+    last = float(table.properties.get(done_at, min(s.timestamp_ms for s in snapshots) / 1000))
     return now - last >= interval_s
 
 

@@ -1,8 +1,8 @@
-"""Which Iceberg table a target is, and where a new one lies. Pure.
+"""The Iceberg table of a target, and the location of a new table. Pure.
 
-A target `a.b` is table `b` in namespace `a`, one without a dot is in namespace `default`. A dot beside
-another one, or at an end, divides nothing: no namespace's name is empty. Names are written by `model.paths`,
-and dots that divide nothing like any other special character: catalogs join names by dots.
+A target `a.b` is table `b` in namespace `a`; a target without a dot is in namespace `default`. A dot next to
+another dot, or at either end, is no separator: no namespace's name is empty. `model.paths` escapes names, and
+dots that separate nothing like any other special character, because catalogs join names with dots.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Sequence
 
 from tailrace.model.paths import file_name
 
-_DIVIDES = re.compile(r"(?<=[^.])\.(?=[^.])")
+_SEPARATOR = re.compile(r"(?<=[^.])\.(?=[^.])")
 
 
 def identifier(target: str) -> tuple[str, ...]:
-    """Namespace and name of a target's table."""
-    names = [file_name(name).replace(".", "%2E") for name in _DIVIDES.split(target)]
+    """The namespace and name of a target's table."""
+    names = [file_name(name).replace(".", "%2E") for name in _SEPARATOR.split(target)]
     return ("default", *names) if len(names) == 1 else tuple(names)
 
 
 def former_identifier(target: str) -> tuple[str, ...] | None:
-    """What `identifier` was before names were escaped, None where no table could be made of it."""
+    """The identifier from before names were escaped; None if such a table could not exist."""
     namespace, _, short = target.rpartition(".")
     names = (*(namespace or "default").split("."), short)
     return names if all(names) else None
 
 
 def location(root: str, names: Sequence[str]) -> str:
-    """Where a new table lies: never inside another one's directory, as `a.b.c` in that of `a.b`."""
+    """The location of a new table: never inside another table's directory, as `a.b.c` in `a.b` would be."""
     return f"{root}/{names[0]}/{'%2E'.join(names[1:])}"

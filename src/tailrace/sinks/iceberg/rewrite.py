@@ -1,18 +1,18 @@
-"""Upserts by copying: data files without the keys that have changed, and the keys' last rows in new ones.
+"""Upserts that copy on write: data files are rewritten without changed keys, the last rows go to new files.
 
-    changes ──tasks──▶ change files (the last change per key of each cell)
-            ──driver─▶ which row of which change file is a key's last; the changed keys, in a file
-    data file ──task─▶ read, changed keys left out, written anew; as it is if it holds none of them
-    change file ─task▶ its winning rows, but for deletes, into a data file
+    changes ──tasks──▶ write change files (the last change per key of each cell)
+            ──driver─▶ finds the last row of each key; writes the changed keys into a file
+    data file ──task─▶ rewrites it without the changed keys, unless it holds none of them
+    change file ─task▶ writes its last rows, except deletes, into a data file
 
 A row that lacks columns takes them from the changes that have them (`sinks.tables.keys`): the task of its
-change file reads those columns of other change files. What no change has only the old row knows:
+change file reads these columns of other change files. If no change has a column, only the old row has it:
 
-    change file ─task▶ its winning rows that lack columns still, into a file of parts
-    data file ──task─▶ its rows of these keys with the columns that the parts have, written anew with the rest
+    change file ─task▶ writes its last rows that still lack columns into a file of partial rows
+    data file ──task─▶ completes the partial rows of its keys with its own rows; rewrites them with the rest
 
-The driver sees keys, `_seq` and the names of absent columns only. Tasks get the keys by the file: each reads
-it once.
+The driver reads only keys, `_seq` and the names of absent columns. Each task reads the file of changed keys
+once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tailrace.sinks.iceberg.files import FileTarget, fitted, read
 from tailrace.sinks.tables import keys
 from tailrace.spark.jvm import map_in_arrow
 
-#: Of a winning row: its number in its change file.
+#: The column with a last row's number in its change file.
 ROW = "_tailrace_row"
 
 
@@ -43,72 +43,75 @@ class Changes:
     """The last change of each key.
 
     Args:
-        keys: path of a file with the changed keys.
-        winners: of each change file the rows that are a key's last change and no delete: their numbers, then
-            for each column that any change lacks the places of those that have it.
-        low: the least first column of the keys.
-        high: the greatest.
+        keys: the path of the file with the changed keys.
+        last_rows: for each change file its rows that are a key's last change and no delete: their numbers,
+            and for each column that some change lacks the positions of the changes that have it.
+        low: the smallest value of the keys' first column.
+        high: the greatest value.
     """
 
     keys: str
-    winners: dict[str, pa.Table]
+    last_rows: dict[str, pa.Table]
     low: Any
     high: Any
 
 
-def last_changes(files: Sequence[str], key: Sequence[str], place: FileTarget) -> Changes:
+def last_changes(files: Sequence[str], key: Sequence[str], target: FileTarget) -> Changes:
     """Find the last change of each key in change files.
 
     Args:
         files: their paths.
         key: the key's columns.
-        place: where the file of keys goes; its schema has the key's columns.
+        target: writes the file of keys; its schema has the key's columns.
     """
-    wanted = [*key, "_op", "_seq", "_absent"]
-    found = keys.last_changes((read(place.io, path, wanted) for path in files), key)
-    winners = {}
+    names = [*key, "_op", "_seq", "_absent"]
+    found = keys.last_changes((read(target.io, path, names) for path in files), key)
+    last_rows = {}
     for path, rows, ops, known in zip(files, found.rows, found.ops, found.known, strict=True):
         last = pa.table([rows, *known.values()], [ROW, *known])
-        winners[path] = last.filter(pc.not_equal(ops, OP_DELETE))
-    schema = pa.schema([place.schema.field(name) for name in key])
-    (path,) = FileTarget(place.io, place.directory, schema).write(found.keys.to_batches())
+        last_rows[path] = last.filter(pc.not_equal(ops, OP_DELETE))
+    schema = pa.schema([target.schema.field(name) for name in key])
+    (path,) = FileTarget(target.io, target.directory, schema).write(found.keys.to_batches())
     first = pc.min_max(found.keys.column(key[0]))
-    return Changes(path, winners, first["min"].as_py(), first["max"].as_py())
+    return Changes(path, last_rows, first["min"].as_py(), first["max"].as_py())
 
 
 def insert_files(
-    session: SparkSession, changes: Changes, place: FileTarget, scratch: FileTarget
+    session: SparkSession, changes: Changes, target: FileTarget, scratch: FileTarget
 ) -> tuple[list[str], list[str]]:
-    """The keys' last rows as data files, and those that lack columns still as files of parts; their paths.
+    """Write the last rows of keys into data files, and those that still lack columns into partial files.
 
     Args:
         session: runs the tasks.
-        changes: what has changed.
-        place: where data files go.
-        scratch: where files of parts go; its schema is that of change files.
+        changes: the changes.
+        target: writes data files.
+        scratch: writes files of partial rows; its schema is that of change files.
+
+    Returns:
+        The paths of the data files and of the files of partial rows.
     """
-    files = list(changes.winners)
-    fields = [scratch.schema.field(name) for name in (*place.schema.names, "_absent")]
-    parts = FileTarget(scratch.io, scratch.directory, pa.schema(fields))
-    work = [(path, to_stream(rows).to_pybytes()) for path, rows in changes.winners.items() if len(rows)]
+    files = list(changes.last_rows)
+    fields = [scratch.schema.field(name) for name in (*target.schema.names, "_absent")]
+    partial = FileTarget(scratch.io, scratch.directory, pa.schema(fields))
+    work = [(path, to_stream(rows).to_pybytes()) for path, rows in changes.last_rows.items() if len(rows)]
     if not work:
         return [], []
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for path, winners in zip(*batch.columns, strict=True):
-                won = pa.ipc.open_stream(winners.as_buffer()).read_all()
-                rows = read(place.io, path.as_py(), place.schema.names).take(won.column(ROW))
-                lacking = []
-                if won.num_columns > 1:
-                    rows = _composed(place.io, rows, won, files)
+            for path, numbers in zip(*batch.columns, strict=True):
+                last = pa.ipc.open_stream(numbers.as_buffer()).read_all()
+                rows = read(target.io, path.as_py(), target.schema.names).take(last.column(ROW))
+                incomplete = []
+                if last.num_columns > 1:
+                    rows = _composed(target.io, rows, last, files)
                     is_whole = rows.column("_absent").is_null()
-                    lacking = parts.write(rows.filter(pc.invert(is_whole)).to_batches())
-                    rows = rows.filter(is_whole).select(place.schema.names)
-                yield _lists(place.write(rows.cast(place.schema).to_batches()), lacking)
+                    incomplete = partial.write(rows.filter(pc.invert(is_whole)).to_batches())
+                    rows = rows.filter(is_whole).select(target.schema.names)
+                yield _lists(target.write(rows.cast(target.schema).to_batches()), incomplete)
 
-    frame = session.createDataFrame(work, "path string, winners binary").repartition(len(work))
-    found = map_in_arrow(frame, run, "new array<string>, parts array<string>").collect()
+    frame = session.createDataFrame(work, "path string, numbers binary").repartition(len(work))
+    found = map_in_arrow(frame, run, "new array<string>, partial array<string>").collect()
     return [path for row in found for path in row[0]], [path for row in found for path in row[1]]
 
 
@@ -116,20 +119,23 @@ def kept_files(
     session: SparkSession,
     files: Sequence[str],
     changes: Changes,
-    parts: Sequence[str],
+    partial: Sequence[str],
     *,
     key: Sequence[str],
-    place: FileTarget,
+    target: FileTarget,
 ) -> dict[str, list[str]]:
-    """The data files that hold changed keys, each with the files of its other rows and of completed ones.
+    """Rewrite the data files that hold changed keys, without these keys and with completed partial rows.
 
     Args:
         session: runs the tasks.
-        files: paths of the data files that may hold them.
-        changes: what has changed.
-        parts: paths of files with rows that lack columns.
+        files: paths of the data files that may hold changed keys.
+        changes: the changes.
+        partial: paths of files with partial rows.
         key: the key's columns.
-        place: where the new files go.
+        target: writes the new files.
+
+    Returns:
+        The new files of each rewritten file.
     """
     if not files:
         return {}
@@ -139,13 +145,13 @@ def kept_files(
         changed = None
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                changed = read(place.io, path_of_keys) if changed is None else changed
-                kept = kept_rows(place.io, path, changed, key)
+                changed = read(target.io, path_of_keys) if changed is None else changed
+                kept = kept_rows(target.io, path, changed, key)
                 if kept is not None:
-                    rows = fitted(read(place.io, path), place.schema)
-                    completed = (_completed(place.io, part, rows, key) for part in parts)
+                    rows = fitted(read(target.io, path), target.schema)
+                    completed = (_completed(target.io, file, rows, key) for file in partial)
                     tables = itertools.chain([rows.take(kept)], completed)
-                    written = place.write(batch for table in tables for batch in table.to_batches())
+                    written = target.write(batch for table in tables for batch in table.to_batches())
                     yield _lists([path], written)
 
     frame = session.createDataFrame([(path,) for path in files], "path string").repartition(len(files))
@@ -154,38 +160,38 @@ def kept_files(
 
 
 def kept_rows(io: FileIO, path: str, changed: pa.Table, key: Sequence[str]) -> pa.Array | None:
-    """The numbers of a file's rows whose key has not changed; None if that is all of them."""
+    """The numbers of a file's rows whose key has not changed; None if no key has."""
     rows = read(io, path, key).cast(changed.schema)
     kept = np.ones(rows.num_rows, bool)
     kept[keys.rows_of_keys(rows, changed).to_numpy()] = False
     return None if kept.all() else pa.array(np.flatnonzero(kept))
 
 
-def _composed(io: FileIO, rows: pa.Table, winners: pa.Table, files: Sequence[str]) -> pa.Table:
-    """The winning rows of a change file with what other changes have of them; `_absent` names the rest."""
+def _composed(io: FileIO, rows: pa.Table, last: pa.Table, files: Sequence[str]) -> pa.Table:
+    """The last rows of a change file, with columns of other changes; `_absent` names missing columns."""
     lacks = {}
-    for name in winners.column_names[1:]:
-        places = winners.column(name).combine_chunks()
-        lacks[name] = np.asarray(places.is_null())
+    for name in last.column_names[1:]:
+        positions = last.column(name).combine_chunks()
+        lacks[name] = np.asarray(positions.is_null())
         at = rows.schema.get_field_index(name)
         field = rows.schema.field(at)
 
         def column(file: int, name: str = name) -> pa.ChunkedArray:
             return read(io, files[file], [name]).column(0)
 
-        rows = rows.set_column(at, field, keys.values_at(places, column, field.type))
+        rows = rows.set_column(at, field, keys.values_at(positions, column, field.type))
     return rows.append_column("_absent", keys.named(lacks))
 
 
-def _completed(io: FileIO, part: str, rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Those of a data file's rows that a file of parts has keys of, as they are now."""
-    found = read(io, part, key).cast(rows.select(key).schema)
+def _completed(io: FileIO, partial: str, rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The partial rows in a file that belong to a data file's rows, completed with these."""
+    found = read(io, partial, key).cast(rows.select(key).schema)
     old, new = keys.pairs_of_keys(rows.select(key), found)
     if not len(old):
         return rows.slice(0, 0)
-    rows, parts = rows.take(old), read(io, part).take(new)
-    lacks = keys.lacking(parts.column("_absent"))
-    columns = fitted(parts, rows.schema).columns
+    rows, updates = rows.take(old), read(io, partial).take(new)
+    lacks = keys.lacking(updates.column("_absent"))
+    columns = fitted(updates, rows.schema).columns
     for name, mask in lacks.items():
         at = rows.schema.get_field_index(name)
         columns[at] = pc.if_else(pa.array(mask), rows.column(at), columns[at])
@@ -193,6 +199,6 @@ def _completed(io: FileIO, part: str, rows: pa.Table, key: Sequence[str]) -> pa.
 
 
 def _lists(*lists: Sequence[str]) -> pa.RecordBatch:
-    """Lists of paths as a task hands them over: a row of them."""
+    """Lists of paths as the one row that a task returns."""
     arrays = [pa.array([paths], pa.list_(pa.string())) for paths in lists]
     return pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(len(arrays))])

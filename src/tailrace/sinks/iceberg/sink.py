@@ -1,4 +1,4 @@
-"""The Iceberg sink: what a batch brings to a target, as one commit."""
+"""The Iceberg sink: one commit per batch and target."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -45,9 +46,10 @@ from tailrace.sinks.iceberg.names import former_identifier, identifier, location
 from tailrace.sinks.iceberg.rewrite import ROW, insert_files, kept_files, last_changes
 from tailrace.sinks.paths import one_place, place
 from tailrace.sinks.route import Router
+from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import follow, require_free, stored_schema
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
-from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, stage
+from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute, is_local
@@ -57,10 +59,10 @@ _TARGET = "tailrace.target"
 
 
 class IcebergSink:
-    """Writes each table to the Iceberg table of its target's name.
+    """Writes each table to the Iceberg table named after its target.
 
     Args:
-        settings: where and how.
+        settings: the sink's settings.
         router: names the targets.
     """
 
@@ -70,13 +72,13 @@ class IcebergSink:
         if is_local(self._root):
             self._root = f"file://{self._root}"
         self._router = router
-        self._claims = Claims(router, self._places)
+        self._claims = Claims(router, self._target_names)
         self._pool = TargetPool(self._claims, settings.parallelism)
-        self._expected = ExpectedSchemas()
-        #: How the tables' files were written last.
+        self._single_pass = SinglePass()
+        #: The last layout of each target's files.
         self._layouts: dict[str, _Layout] = {}
         self._catalog: Catalog | None = None
-        # One commit at a time: a catalog in SQLite knows no more.
+        # One commit at a time: a catalog in SQLite supports no more.
         self._lock = threading.Lock()
 
     @property
@@ -94,48 +96,43 @@ class IcebergSink:
         """See `Sink.claim`."""
         self._claims.add(tables)
 
-    def _places(self, table: TableId) -> list[str]:
-        place(self._router, table)  # names of directories that are too long
+    def _target_names(self, table: TableId) -> list[str]:
+        place(self._router, table)  # rejects names that are too long for directories
         return [".".join(identifier(self._router.target(table)))]
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
         catalog = self._catalog = self._catalog or _catalog(self._settings, self._root)
 
-        with self._staged(batch) as (parts, staged):
-
+        def commit(held: StagedBatch[_StagedFiles]) -> list[Written]:
             def write(name: str, parts: list[TableBatch]) -> None:
-                target = _Target(name, self._settings.mode, self._root, catalog, batch, staged, self._lock)
+                mode = self._settings.mode
+                target = _Target(name, mode, self._root, catalog, batch, held.files, self._lock)
                 self._layouts[name] = target.write(parts)
                 target.maintain(self._settings)
 
-            written = self._pool.write(parts, write)
-        self._expected.met(parts)
-        return written
+            return self._pool.write(held.parts, write)
+
+        return self._single_pass.write(
+            batch,
+            one_pass=partial(self._one_pass, batch),
+            commit=commit,
+            write_found=lambda: commit(StagedBatch(True, batch.parts, {})),
+        )
 
     @contextmanager
-    def _staged(self, batch: CellBatch) -> Iterator[tuple[list[TableBatch], _StagedFiles]]:
-        """What the batch holds, and what one pass has put into files; those that nobody uses are deleted."""
-        layouts: dict[tuple[str, str], _Layout] = {}
-        recipes: dict[tuple[str, str], Recipe[str]] = {}
-        for key, shape in self._expected.shapes().items():
-            layout = layouts[key] = self._layouts[self._router.target(shape.id)]
-            recipes[key] = layout.recipe(key[1], shape)
-        if not recipes:
-            yield batch.parts, {}
-            return
-        done = stage(batch.once.select("cell"), recipes)
-        staged = {key: (layouts[key], files) for key, files in done.files.items()}
+    def _one_pass(self, batch: CellBatch, schemas: Schemas) -> Iterator[StagedBatch[_StagedFiles]]:
+        """Stage the rows of a batch that is expected to hold `schemas`."""
+        layouts = {key: self._layouts[self._router.target(schema.id)] for key, schema in schemas.items()}
+        recipes = {key: layouts[key].recipe(key[1], schema) for key, schema in schemas.items()}
+        cells = batch.once.select("cell")
+        staged = stage(cells, recipes, lambda key, paths: _StagedFiles(layouts[key], paths))
         try:
-            if done.is_whole:
-                yield done.parts, staged
+            yield staged
         finally:
-            for layout, files in staged.values():
-                for path in files:
-                    layout.data.io.delete(path)
-        if not done.is_whole:
-            self._expected.was_wrong()
-            yield batch.parts, {}
+            for files in staged.files.values():
+                for path in files.paths:
+                    files.layout.data.io.delete(path)
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -145,12 +142,12 @@ class IcebergSink:
 
 
 def _catalog(settings: IcebergSettings, root: str) -> Catalog:
-    """The catalog that is set, else one in a file beside the tables."""
+    """The configured catalog, or by default one in a SQLite file next to the tables."""
     given = resolve_all(settings.catalog, "sink.catalog")
     if given:
         try:
             return load_catalog("tailrace", **given)
-        except Exception as error:  # noqa: BLE001 - of whatever library; its words may hold the secrets
+        except Exception as error:  # noqa: BLE001 - of any library; its message may hold secrets
             raise SinkError(
                 "the Iceberg catalog cannot be opened",
                 f"{type(error).__name__}: {hidden(str(error), given.values())}",
@@ -173,10 +170,10 @@ class _Layout:
     """How a table's files are written.
 
     Args:
-        mode: the table's.
+        mode: the table's mode.
         columns: the source's columns.
-        data: where rows go.
-        changes: where changes go that rows are rewritten by.
+        data: writes data files.
+        changes: writes change files, for rewrites.
     """
 
     mode: WriteMode
@@ -184,22 +181,31 @@ class _Layout:
     data: FileTarget
     changes: FileTarget
 
-    def recipe(self, kind: str, shape: TableSchema) -> Recipe[str]:
-        """How tasks write the rows of a shape that the table follows already."""
+    def recipe(self, kind: str, schema: TableSchema) -> Recipe[str]:
+        """How tasks write the rows of a schema that the table follows already."""
         if self.mode is WriteMode.CHANGELOG:
-            return Recipe(shape, log_rows(self.columns), self.data.rolling)
+            return Recipe(schema, log_rows(self.columns), self.data.rolling)
         if kind == SNAPSHOT:
-            return Recipe(shape, snapshot_rows(self.columns), self.data.rolling)
-        return Recipe(shape, last_rows(self.columns, shape.key), self.changes.rolling)
+            return Recipe(schema, snapshot_rows(self.columns), self.data.rolling)
+        return Recipe(schema, last_rows(self.columns, schema.key), self.changes.rolling)
 
-    def is_that_of(self, other: _Layout) -> bool:
-        """Whether files written by one are written as by the other, field ids and all."""
+    def is_same(self, other: _Layout) -> bool:
+        """Whether both write the same files, including field ids."""
         same = self.data.schema.equals(other.data.schema, check_metadata=True)
         return same and self.columns == other.columns and self.data.directory == other.data.directory
 
 
-#: Files that are written already, and how, by table and kind; what is used is taken out.
-_StagedFiles = dict[tuple[str, str], tuple[_Layout, list[str]]]
+@dataclass(frozen=True)
+class _StagedFiles:
+    """Files that are not part of the table yet.
+
+    Args:
+        layout: how they are written.
+        paths: their paths.
+    """
+
+    layout: _Layout
+    paths: list[str]
 
 
 @dataclass
@@ -211,14 +217,15 @@ class _Target:
     root: str
     catalog: Catalog
     batch: CellBatch
-    staged: _StagedFiles
+    #: Files that are staged already, by table and kind; used ones are removed.
+    staged: dict[tuple[str, str], _StagedFiles]
     lock: threading.Lock
     _identifier: tuple[str, ...] = ()
     _added: list[str] = field(default_factory=list)
     _removed: list[DataFile] = field(default_factory=list)
 
     def write(self, parts: list[TableBatch]) -> _Layout:
-        """Write the batch, unless the table has it; how its files are written."""
+        """Write the batch, unless the table has it; the layout of its files."""
         with self.lock:
             table = self._open(parts[0])
         if int(table.properties.get(_BATCH, "-1")) >= self.batch.id:
@@ -248,22 +255,22 @@ class _Target:
         )
 
     def _files(self, part: TableBatch, layout: _Layout) -> list[str]:
-        """The files of a part, written now or already."""
+        """The files of a part, staged already or written now."""
         key = (str(part.table), part.kind)
-        if key in self.staged and self.staged[key][0].is_that_of(layout):
-            return self.staged.pop(key)[1]
+        if key in self.staged and self.staged[key].layout.is_same(layout):
+            return self.staged.pop(key).paths
         return write_cells(part.cells_of(self.batch.frame), layout.recipe(part.kind, part.shapes[-1]))
 
     def maintain(self, settings: IcebergSettings) -> None:
-        """Join small files and expire old snapshots, if it is due."""
+        """Compact small files and expire old snapshots, if it is due."""
         now = time.time()
         if settings.optimize_interval is not None:
             with self.lock:
                 table = self.catalog.load_table(self._identifier)
-            with _refused_when_slower(self.name):
+            with _transient_conflicts(self.name):
                 compact(self.batch.spark, table, settings.optimize_interval, now, self.lock)
         if settings.expire_interval is not None:
-            with _refused_when_slower(self.name), self.lock:
+            with _transient_conflicts(self.name), self.lock:
                 table = self.catalog.load_table(self._identifier)
                 expire(table, settings.expire_interval, settings.snapshot_retention_hours, now)
 
@@ -281,7 +288,7 @@ class _Target:
                 f"target `{self.name}` is not this stream's",
                 f"found a table of stream {found or 'none'} in mode `{table.properties.get(_MODE)}`, "
                 f"needed one of stream {stream} in mode `{self.mode}`",
-                "use another catalog or path, go on with that stream's checkpoint, or drop the table",
+                "use another catalog or path, continue with that stream's checkpoint, or drop the table",
             )
         other = table.properties.get(_TARGET, self.name)
         if other != self.name:
@@ -289,7 +296,7 @@ class _Target:
         return table
 
     def _former(self) -> Table | None:
-        """This stream's table from before names were escaped."""
+        """This stream's table with a name from before names were escaped."""
         former = former_identifier(self.name)
         if former is None or former == self._identifier:
             return None
@@ -306,15 +313,15 @@ class _Target:
             return None
 
     def _create(self, names: tuple[str, ...], part: TableBatch) -> Table:
-        shape = part.shapes[0]
-        require_free(shape, self._own, f"mode {self.mode}")
-        if self.mode is WriteMode.UPSERT and not shape.key:
+        schema = part.shapes[0]
+        require_free(schema, self._own, f"mode {self.mode}")
+        if self.mode is WriteMode.UPSERT and not schema.key:
             raise SinkError(
                 f"table `{part.table}` has no key",
                 "mode upsert needs one to find the row of a change",
                 "add a primary key, or use `mode: changelog`",
             )
-        columns = storable(stored_schema(shape))
+        columns = storable(stored_schema(schema))
         self.catalog.create_namespace_if_not_exists(names[:-1])
         return self.catalog.create_table(
             names,
@@ -331,25 +338,25 @@ class _Target:
 
     @property
     def _own(self) -> list[str]:
-        """Names of columns that the table, or its changes, have beside the source's."""
+        """Names of columns that the table, or its change files, have in addition to the source's."""
         if self.mode is WriteMode.UPSERT:
             return [*(field.name for field in UPSERT_FIELDS), ROW]
         return list(log_fields(pa.schema([])).names)
 
     def _follow(self, table: Table, parts: Sequence[TableBatch]) -> pa.Schema:
-        """Let the table follow the parts' shapes; the source's columns that it then has."""
+        """Change the table to fit the parts' schemas; the source's columns that it has then."""
         columns = self._columns(table)
         for part in parts:
-            for shape in part.shapes:
-                require_free(shape, self._own, f"mode {self.mode}")
-                changes = follow(self.name, columns, storable(stored_schema(shape)))
+            for schema in part.shapes:
+                require_free(schema, self._own, f"mode {self.mode}")
+                changes = follow(self.name, columns, storable(stored_schema(schema)))
                 require_promotions(self.name, changes, columns)
                 if changes:
-                    wanted = pa.schema([pa.field(c.name, c.type) for c in changes])
+                    needed = pa.schema([pa.field(c.name, c.type) for c in changes])
                     if self.mode is WriteMode.CHANGELOG:
-                        wanted = wanted.append(pa.field("_before", pa.struct(list(wanted))))
+                        needed = needed.append(pa.field("_before", pa.struct(list(needed))))
                     with table.update_schema() as update:
-                        update.union_by_name(wanted)
+                        update.union_by_name(needed)
                     columns = self._columns(table)
         return columns
 
@@ -362,11 +369,11 @@ class _Target:
     # ---- writing -------------------------------------------------------------------------------------
 
     def _rewrite(self, table: Table, layout: _Layout, parts: list[TableBatch]) -> list[str]:
-        """Bring changes into the table's files; files that were needed for it only."""
-        columns, data, place = layout.columns, layout.data, layout.changes
+        """Apply changes to the table's files; the temporary files that this needed."""
+        columns, data, scratch = layout.columns, layout.data, layout.changes
         key = parts[-1].shapes[-1].key
         files = [path for part in parts for path in self._files(part, layout)]
-        changes = last_changes(files, key, place)
+        changes = last_changes(files, key, scratch)
         within: BooleanExpression = AlwaysTrue()
         if pa.types.is_integer(columns.field(key[0]).type):
             first = Reference(key[0])
@@ -375,31 +382,32 @@ class _Target:
                 LessThanOrEqual(term=first, value=changes.high),
             )
         tasks = {task.file.file_path: task for task in table.scan(row_filter=within).plan_files()}
-        added, lacking = insert_files(self.batch.spark, changes, data, place)
+        added, partial_files = insert_files(self.batch.spark, changes, data, scratch)
         self._added += added
-        kept = kept_files(self.batch.spark, list(tasks), changes, lacking, key=key, place=data)
+        kept = kept_files(self.batch.spark, list(tasks), changes, partial_files, key=key, target=data)
         for path, new in kept.items():
             if tasks[path].delete_files:
                 raise SinkError(
                     f"target `{self.name}` has delete files, which another engine has written",
-                    "mode upsert rewrites data files, and what they delete would come back",
-                    "rewrite them there (rewrite_data_files with delete-file-threshold 1), then start again",
+                    "mode upsert rewrites data files, which would restore the deleted rows",
+                    "apply them with that engine (rewrite_data_files with delete-file-threshold 1), then"
+                    " start again",
                 )
             self._removed.append(tasks[path].file)
             self._added += new
-        return [*files, changes.keys, *lacking]
+        return [*files, changes.keys, *partial_files]
 
     def _commit(self, table: Table) -> None:
-        said = {
+        properties = {
             _STREAM: self.batch.stream.query,
             _BATCH: str(self.batch.id),
             "tailrace.end": json.dumps(self.batch.end, separators=(",", ":")),
         }
         metadata = table.metadata
         added = [parquet_file_to_data_file(table.io, metadata, path) for path in self._added]
-        with _refused_when_slower(self.name), self.lock, table.transaction() as transaction:
+        with _transient_conflicts(self.name), self.lock, table.transaction() as transaction:
             transaction.set_properties({_BATCH: str(self.batch.id)})
-            update = transaction.update_snapshot(snapshot_properties=said)
+            update = transaction.update_snapshot(snapshot_properties=properties)
             if added or self._removed:
                 with update.overwrite() if self._removed else update.merge_append() as snapshot:
                     for file in added:
@@ -409,8 +417,8 @@ class _Target:
 
 
 @contextmanager
-def _refused_when_slower(name: str) -> Iterator[None]:
-    """A commit that another writer was faster than is a TransientSinkError."""
+def _transient_conflicts(name: str) -> Iterator[None]:
+    """Raise TransientSinkError if another writer commits first."""
     try:
         yield
     except (CommitFailedException, CommitStateUnknownException, ValidationException) as error:

@@ -1,4 +1,4 @@
-"""What clients of the sink's Kafka cluster are configured with: plain data, secrets looked up late."""
+"""The configuration of the Kafka clients: plain data; secrets are resolved late."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tailrace.config.secret import resolve_all
 from tailrace.errors import ConfigError
 
-#: Settings that the sink makes itself.
-_OURS = frozenset(
+#: Settings reserved for the sink.
+_RESERVED = frozenset(
     {
         "bootstrap.servers",
         "metadata.broker.list",
@@ -22,22 +22,22 @@ _OURS = frozenset(
         "partitioner",
     }
 )
-#: Settings of every client; the user's win.
+#: Defaults for every client.
 _DEFAULTS = {
     "client.id": "tailrace",
-    "log_level": "0",  # what librdkafka would log comes as errors
+    "log_level": "0",  # librdkafka reports the same as errors
     "reconnect.backoff.max.ms": "2000",
     "topic.metadata.refresh.interval.ms": "60000",
 }
-#: Settings of producers; the user's win.
+#: Defaults for producers.
 _PRODUCER_DEFAULTS = {
-    # What waits to be sent is bounded by its bytes.
+    # The queue is bounded by bytes.
     "queue.buffering.max.kbytes": "65536",
     "queue.buffering.max.messages": "1000000",
     "delivery.report.only.error": "true",
-    # As long as a transaction. Brokers that stand still are noticed by the one who waits (`Producer.commit`).
+    # As long as a transaction. `Producer.commit` detects brokers that make no progress.
     "message.timeout.ms": "600000",
-    # Topics decide how large a message may be: see `cluster.Topic.limit`.
+    # The topics limit the size of a message: see `cluster.Topic.limit`.
     "message.max.bytes": "1000000000",
     "transaction.timeout.ms": "600000",
     "linger.ms": "5",
@@ -50,7 +50,7 @@ class Client:
 
     Args:
         bootstrap_servers: `host:port`, comma-separated.
-        properties: librdkafka's settings as the user gave them; values may be references to secrets.
+        properties: the user's librdkafka settings; values may be references to secrets.
     """
 
     bootstrap_servers: str
@@ -58,20 +58,20 @@ class Client:
 
     def __post_init__(self) -> None:
         for name in self.properties:
-            if name in _OURS:
+            if name in _RESERVED:
                 raise ConfigError(f"`sink.properties.{name}` cannot be set", "the Kafka sink sets it itself")
 
     @property
     def transaction_s(self) -> float:
-        """How long the brokers let a transaction last, seconds."""
+        """Longest time that the brokers let a transaction stay open, seconds."""
         name = "transaction.timeout.ms"
         return int(self.properties.get(name, _PRODUCER_DEFAULTS[name])) / 1000
 
     def settings(self) -> dict[str, str]:
-        """Settings of any client, secrets resolved.
+        """The settings of any client, with secrets resolved.
 
         Raises:
-            ConfigError: a secret cannot be found.
+            ConfigError: a secret cannot be resolved.
         """
         given = resolve_all(self.properties, "sink.properties")
         return {**_DEFAULTS, "bootstrap.servers": self.bootstrap_servers, **given}
@@ -79,11 +79,11 @@ class Client:
     def producer_settings(
         self, transactional_id: str | None, batch_bytes: int | None = None
     ) -> dict[str, str]:
-        """Settings of a producer.
+        """The settings of a producer.
 
         Args:
-            transactional_id: None: one without transactions.
-            batch_bytes: most bytes of messages sent at once to one partition, None: librdkafka's choice.
+            transactional_id: its transactional id; None: no transactions.
+            batch_bytes: most bytes of messages sent at once to one partition; None: librdkafka's default.
         """
         settings = {**_PRODUCER_DEFAULTS, "enable.idempotence": "true", **self.settings()}
         if batch_bytes is not None:

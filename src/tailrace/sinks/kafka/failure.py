@@ -1,4 +1,4 @@
-"""Kafka's error codes as errors of ours: which pass, which do not, what is to be done about them. Pure.
+"""Kafka's error codes as errors of the sink: transient or definite, with a hint. Pure.
 
 Source: librdkafka `rdkafka.h` (names of codes), Kafka protocol guide, "Error Codes".
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.printable import shortened
 
-#: Code: what it means here, and what to do.
+#: By code: the message and the hint.
 _DEFINITE = {
     "_AUTHENTICATION": (
         "the Kafka brokers refuse the credentials",
@@ -51,37 +51,37 @@ _DEFINITE = {
         "transactions need brokers of version 2.5 or newer; or set `delivery: at-least-once`",
     ),
 }
-#: Another producer of the same transactional id has begun.
+#: A newer producer has the same transactional id.
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
 
-def overdue(limit_s: float, name: str, said: str) -> TransientSinkError:
-    """The error for what became of a transaction that lasted longer than the brokers let it.
+def overdue(limit_s: float, name: str, text: str) -> TransientSinkError:
+    """The error for a transaction that exceeded the brokers' time limit.
 
     Args:
-        limit_s: how long they do, seconds.
+        limit_s: the time limit, seconds.
         name: the code's name.
-        said: Kafka's text.
+        text: Kafka's text.
     """
     return TransientSinkError(
         f"a transaction was not written to Kafka within {limit_s:.0f} s, its time limit",
         f"the brokers or the way to them are slow, a quota may hold the client back; {name}:"
-        f" {shortened(said)}",
+        f" {shortened(text)}",
         "raise `transaction.timeout.ms` in `sink.properties` (and the brokers' `transaction.max.timeout.ms`),"
         " or make batches smaller: `source.max-bytes-per-trigger`",
     )
 
 
-def sink_error(name: str, said: str, topic: str | None = None) -> SinkError:
-    """The error for one of Kafka's.
+def sink_error(name: str, text: str, topic: str | None = None) -> SinkError:
+    """The sink's error for an error of Kafka.
 
     Args:
         name: the code's name, e.g. `_TRANSPORT`.
-        said: Kafka's text.
-        topic: the topic it is about, None: no topic.
+        text: Kafka's text.
+        topic: the topic concerned, None: no topic.
     """
     where = f" (topic `{topic}`)" if topic else ""
-    detail = f"{name}: {shortened(said)}"
+    detail = f"{name}: {shortened(text)}"
     if name in _DEFINITE:
         message, hint = _DEFINITE[name]
         return SinkError(message + where, detail, hint)

@@ -1,4 +1,4 @@
-"""Which format writes messages for which settings, and where its schemas are registered."""
+"""The message format and the schema registry for the sink's settings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tailrace.sinks.kafka.schema_registry import RegistryAccess, SchemaRegistry
 
 
 def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, database: str) -> Envelopes:
-    """What the messages look like.
+    """The form of the messages.
 
     Args:
-        settings: the sink's.
+        settings: the sink's settings.
         targets: names the tables' targets.
         connector: Debezium's name of the source's kind.
         database: the source's database, where tables are in one (PostgreSQL).
@@ -48,7 +48,7 @@ def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, 
 
 
 def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageFormat:
-    """The format that `settings` ask for."""
+    """The message format in `settings`."""
     schemas, context = settings.schemas_enable, None
     if settings.extended_headers_enabled:
         context = context_of(settings.topic_prefix, envelopes.connector, str(uuid.uuid4()))
@@ -65,12 +65,12 @@ def message_format(settings: KafkaSettings, envelopes: Envelopes) -> MessageForm
 
 
 def side_streams(settings: KafkaSettings, envelopes: Envelopes) -> SideStreams:
-    """Makes the messages beside the data, encoded as keys are."""
+    """The messages of the side topics, encoded like keys."""
     return SideStreams(envelopes, settings.key_encoding.value, settings.schemas_enable)
 
 
 def schema_registry(settings: KafkaSettings) -> SchemaRegistry | None:
-    """The registry, None where none is needed."""
+    """The schema registry, None without one."""
     if settings.schema_registry_url is None:
         return None
     return SchemaRegistry(
@@ -87,10 +87,10 @@ def schema_registry(settings: KafkaSettings) -> SchemaRegistry | None:
 
 @dataclass(frozen=True)
 class DebeziumJson:
-    """Keys and values in JSON, both written in one go: twice as fast as one after the other.
+    """Keys and values in JSON, written in one pass: twice as fast as one after the other.
 
     Args:
-        form: how.
+        form: the format.
     """
 
     form: DebeziumFormat

@@ -1,9 +1,12 @@
-"""The producer of librdkafka, by ctypes: its public C interface, in the library that confluent-kafka brings.
+"""librdkafka's producer through ctypes: its public C interface, in the library bundled with confluent-kafka.
 
-confluent-kafka's own producer takes one Python call per message and no headers in bulk. This one takes Arrow
-arrays (`kernels.produce`). All else that is done with Kafka goes through confluent-kafka.
+confluent-kafka's own producer needs one Python call per message, and takes no headers in bulk. This one takes
+Arrow arrays (`kernels.produce`). Everything else uses confluent-kafka.
 
-A producer is used by one thread. Its callbacks run only while that thread is in `poll`, `flush`, `commit`.
+The bundled library's location is private to confluent-kafka's wheels: `library_path` finds it, and
+`pyproject.toml` bounds the version.
+
+A producer is used by one thread. Its callbacks run only while that thread is in `poll`, `flush` or `commit`.
 
 Source: librdkafka `rdkafka.h`, and its INTRODUCTION.md on transactional producers.
 """
@@ -33,7 +36,7 @@ _TIMED_OUT = -185
 _POLL_MS = 100
 #: How long a call may wait at a time, milliseconds.
 _CALL_MS = 1000
-#: Librdkafka's: destroy at once, whatever is still queued.
+#: Flags of `rd_kafka_purge`: messages in the queue, and messages sent but not acknowledged.
 _PURGE_QUEUE, _PURGE_INFLIGHT = 1, 2
 
 _ErrorCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
@@ -74,57 +77,67 @@ _FUNCTIONS: Mapping[str, tuple[Any, list[Any]]] = {
 
 
 class KafkaError(Exception):
-    """What librdkafka says went wrong.
+    """An error of librdkafka.
 
     Args:
         code: its code.
         name: the code's name, e.g. `_TRANSPORT`.
-        said: its text.
-        topic: the topic it is about, None: no topic.
+        text: its text.
+        topic: the topic concerned, None: no topic.
     """
 
-    def __init__(self, code: int, name: str, said: str, topic: str | None = None) -> None:
-        super().__init__(code, name, said, topic)
+    def __init__(self, code: int, name: str, text: str, topic: str | None = None) -> None:
+        super().__init__(code, name, text, topic)
         self.code = code
         self.name = name
-        self.said = said
+        self.text = text
         self.topic = topic
 
 
 class _Message(ctypes.Structure):
-    """The head of `rd_kafka_message_t`."""
+    """The first fields of `rd_kafka_message_t`."""
 
     _fields_ = (("err", ctypes.c_int), ("topic", ctypes.c_void_p))
 
 
 @cache
 def _library() -> Any:
-    library = ctypes.CDLL(str(_path()))
+    library = ctypes.CDLL(str(library_path(Path(confluent_kafka.__file__).parent)))
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, f"rd_kafka_{name}")
         function.restype, function.argtypes = result, arguments
     return library
 
 
-def _path() -> Path | str:
-    package = Path(confluent_kafka.__file__).parent
-    for place in (package.parent / "confluent_kafka.libs", package / ".dylibs"):
-        for library in place.glob("librdkafka*"):
+def library_path(package: Path) -> Path | str:
+    """The librdkafka that confluent-kafka uses: in its wheel, or the system's if it was built from source.
+
+    Args:
+        package: the directory of the installed package `confluent_kafka`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    # where auditwheel (Linux) and delocate (macOS) put a wheel's libraries
+    for folder in (package.parent / "confluent_kafka.libs", package / ".dylibs"):
+        for library in folder.glob("librdkafka*"):
             return library
     found = ctypes.util.find_library("rdkafka")
     if found is None:
         raise ConfigError(
-            "librdkafka was not found", "confluent-kafka is here without it", "pip install 'tailrace[kafka]'"
+            "librdkafka was not found",
+            "confluent-kafka is installed without it",
+            "pip install 'tailrace[kafka]'",
         )
     return found
 
 
-class _Patience:
-    """Time for messages to be queued or delivered, anew whenever one is: brokers may be slow, by a quota.
+class _StallTimer:
+    """A timeout that restarts with every message queued or delivered: brokers may be slow, by a quota.
 
     Args:
-        waiting: how many are not.
-        timeout_s: longest time without one, seconds.
+        waiting: the number of messages that still wait.
+        timeout_s: longest time without progress, seconds.
     """
 
     def __init__(self, waiting: Callable[[], int], timeout_s: float) -> None:
@@ -134,7 +147,7 @@ class _Patience:
         self._deadline = time.monotonic() + timeout_s
 
     def left_s(self) -> float:
-        """Seconds that are left."""
+        """Seconds left."""
         left = self._waiting()
         if left < self._left:
             self._left, self._deadline = left, time.monotonic() + self._timeout_s
@@ -142,7 +155,7 @@ class _Patience:
 
 
 class Producer:
-    """One client of a Kafka cluster that writes.
+    """A producer of a Kafka cluster.
 
     Args:
         settings: librdkafka's configuration.
@@ -155,29 +168,29 @@ class Producer:
         self._topics: dict[str, int] = {}
         #: The first message that could not be delivered since the last `begin` or `deliver`.
         self._lost: KafkaError | None = None
-        #: What librdkafka last said about its connections.
-        self.said: KafkaError | None = None
-        # Kept: librdkafka holds their addresses only.
+        #: The last error of its connections.
+        self.connection_error: KafkaError | None = None
+        # librdkafka holds only their addresses
         self._callbacks = _ErrorCallback(self._on_error), _ReportCallback(self._on_report)
         library = _library()
         text = ctypes.create_string_buffer(512)
         conf = library.rd_kafka_conf_new()
         for name, value in settings.items():
-            done = library.rd_kafka_conf_set(conf, name.encode(), value.encode(), text, len(text))
-            if done != _CONF_OK:
+            code = library.rd_kafka_conf_set(conf, name.encode(), value.encode(), text, len(text))
+            if code != _CONF_OK:
                 library.rd_kafka_conf_destroy(conf)
-                said = text.value.decode(errors="replace")
-                raise KafkaError(done, "_INVALID_ARG", hidden(said, settings.values()))
+                reason = text.value.decode(errors="replace")
+                raise KafkaError(code, "_INVALID_ARG", hidden(reason, settings.values()))
         library.rd_kafka_conf_set_error_cb(conf, self._callbacks[0])
         library.rd_kafka_conf_set_dr_msg_cb(conf, self._callbacks[1])
         self._client = library.rd_kafka_new(_PRODUCER, conf, text, len(text))
         if not self._client:
             library.rd_kafka_conf_destroy(conf)
-            said = text.value.decode(errors="replace")
-            raise KafkaError(-186, "_INVALID_ARG", hidden(said, settings.values()))
+            reason = text.value.decode(errors="replace")
+            raise KafkaError(-186, "_INVALID_ARG", hidden(reason, settings.values()))
 
     def init_transactions(self, timeout_s: float) -> None:
-        """Become the one producer of the transactional id: what another has begun is aborted."""
+        """Become the only producer of the transactional id; aborts the previous one's transaction."""
         self._until(lambda ms: _library().rd_kafka_init_transactions(self._client, ms), timeout_s)
 
     def begin(self) -> None:
@@ -186,26 +199,26 @@ class Producer:
         self._check(_library().rd_kafka_begin_transaction(self._client))
 
     def commit(self, timeout_s: float) -> None:
-        """Send what is queued and commit.
+        """Send the queued messages and commit.
 
         Args:
             timeout_s: longest time without any message delivered, seconds.
 
         Raises:
-            KafkaError: a message was refused, another producer has taken over, or it takes too long.
+            KafkaError: a message was rejected, another producer has taken over, or there is no progress.
         """
         self._until(lambda ms: _library().rd_kafka_commit_transaction(self._client, ms), timeout_s)
 
     def produce(self, topic: str, messages: MessageColumns, timeout_s: float) -> None:
-        """Queue messages; waits for room.
+        """Queue messages; wait for room in the queue.
 
         Args:
-            topic: its name.
+            topic: the topic's name.
             messages: the messages.
             timeout_s: longest time without any room, seconds.
 
         Raises:
-            KafkaError: a message was refused, or there was no room for so long.
+            KafkaError: a message was rejected, or there was no room for too long.
         """
         job = messages.job()
         library = _library()
@@ -213,19 +226,19 @@ class Producer:
         job[kernel.ERROR_CODE] = _address(library.rd_kafka_error_code)
         job[kernel.ERROR_DESTROY] = _address(library.rd_kafka_error_destroy)
         job[kernel.CLIENT], job[kernel.TOPIC] = self._client, self._topic(topic)
-        patience = _Patience(lambda: int(job[kernel.ROWS] - job[kernel.NEXT]), timeout_s)
+        timer = _StallTimer(lambda: int(job[kernel.ROWS] - job[kernel.NEXT]), timeout_s)
         while code := kernel.produce(job.ctypes.data):
             if code != _QUEUE_FULL:
                 raise self._lost or _error(code, topic=topic)
             library.rd_kafka_poll(self._client, _POLL_MS)
             self._raise_lost()
-            if patience.left_s() <= 0:
-                raise self.said or _error(_TIMED_OUT, topic=topic)
+            if timer.left_s() <= 0:
+                raise self.connection_error or _error(_TIMED_OUT, topic=topic)
         library.rd_kafka_poll(self._client, 0)
         self._raise_lost()
 
     def deliver(self, timeout_s: float) -> None:
-        """Wait until all that was produced is delivered; for producers without transactions.
+        """Wait until all messages are delivered; for producers without transactions.
 
         Args:
             timeout_s: longest time without any message delivered, seconds.
@@ -233,18 +246,18 @@ class Producer:
         Raises:
             KafkaError: a message was not delivered.
         """
-        patience = _Patience(self._waiting, timeout_s)
+        timer = _StallTimer(self._waiting, timeout_s)
         while code := _library().rd_kafka_flush(self._client, _CALL_MS):
-            if patience.left_s() <= 0 or self._is_hopeless():
+            if timer.left_s() <= 0 or self._is_hopeless():
                 break
         lost, self._lost = self._lost, None
         if lost is not None:
             raise lost
         if code:
-            raise self.said or _error(code)
+            raise self.connection_error or _error(code)
 
     def close(self) -> None:
-        """Drop what is queued, without a word to the broker, and let go."""
+        """Drop the queued messages, without telling the broker, and free the producer."""
         library = _library()
         library.rd_kafka_purge(self._client, _PURGE_QUEUE | _PURGE_INFLIGHT)
         library.rd_kafka_poll(self._client, 0)
@@ -263,45 +276,45 @@ class Producer:
         return handle
 
     def _until(self, call: Any, timeout_s: float) -> None:
-        """`call` with a time limit in milliseconds, again while it can be tried again."""
-        patience = _Patience(self._waiting, timeout_s)
+        """Repeat `call`, which takes a timeout in milliseconds, while its error is retriable."""
+        timer = _StallTimer(self._waiting, timeout_s)
         while error := call(_CALL_MS):
             library = _library()
             retriable = library.rd_kafka_error_is_retriable(error)
-            if retriable and patience.left_s() > 0 and not self._is_hopeless():
+            if retriable and timer.left_s() > 0 and not self._is_hopeless():
                 library.rd_kafka_error_destroy(error)
                 library.rd_kafka_poll(self._client, 0)
                 continue
             self._check(error)
 
     def _waiting(self) -> int:
-        """MessageColumns that are not delivered yet."""
+        """The number of messages not delivered yet."""
         return int(_library().rd_kafka_outq_len(self._client))
 
     def _is_hopeless(self) -> bool:
-        """Whether connections fail for what will not pass."""
-        return self.said is not None and self.said.name in HOPELESS
+        """Whether the connections fail for a permanent reason."""
+        return self.connection_error is not None and self.connection_error.name in HOPELESS
 
     def _check(self, error: int | None) -> None:
         if not error:
             return
         library = _library()
-        code, said = library.rd_kafka_error_code(error), library.rd_kafka_error_string(error).decode()
+        code, text = library.rd_kafka_error_code(error), library.rd_kafka_error_string(error).decode()
         retriable = library.rd_kafka_error_is_retriable(error)
         library.rd_kafka_error_destroy(error)
         library.rd_kafka_poll(self._client, 0)
-        if retriable and self.said is not None:
-            raise self.said
-        raise self._lost or _error(code, said)
+        if retriable and self.connection_error is not None:
+            raise self.connection_error
+        raise self._lost or _error(code, text)
 
     def _raise_lost(self) -> None:
         if self._lost is not None:
             raise self._lost
 
-    def _on_error(self, _client: int, code: int, said: bytes, _opaque: int) -> None:
+    def _on_error(self, _client: int, code: int, text: bytes, _opaque: int) -> None:
         name = _name(code)
-        if name != "_ALL_BROKERS_DOWN" or self.said is None:
-            self.said = KafkaError(code, name, said.decode(errors="replace"))
+        if name != "_ALL_BROKERS_DOWN" or self.connection_error is None:
+            self.connection_error = KafkaError(code, name, text.decode(errors="replace"))
 
     def _on_report(self, _client: int, message: int, _opaque: int) -> None:
         report = _Message.from_address(message)
@@ -309,7 +322,7 @@ class Producer:
             self._lost = _error(report.err, topic=_library().rd_kafka_topic_name(report.topic).decode())
 
 
-#: Errors of connections that no waiting mends.
+#: Errors of connections that are permanent.
 HOPELESS = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
 
 
@@ -318,9 +331,9 @@ def _name(code: int) -> str:
     return name.decode()
 
 
-def _error(code: int, said: str | None = None, topic: str | None = None) -> KafkaError:
-    text: bytes = _library().rd_kafka_err2str(code)
-    return KafkaError(code, _name(code), said or text.decode(), topic)
+def _error(code: int, text: str | None = None, topic: str | None = None) -> KafkaError:
+    default: bytes = _library().rd_kafka_err2str(code)
+    return KafkaError(code, _name(code), text or default.decode(), topic)
 
 
 def _address(function: Any) -> int:
@@ -335,7 +348,7 @@ class MessageColumns:
         values: binary; null: no value.
         headers: list of (key, value) structs, or None.
         partitions: int32.
-        wanted: uint8; 0 leaves a message out.
+        selected: uint8; 0 leaves a message out.
     """
 
     def __init__(
@@ -344,33 +357,33 @@ class MessageColumns:
         values: pa.BinaryArray,
         headers: pa.ListArray | None,
         partitions: np.ndarray,
-        wanted: np.ndarray,
+        selected: np.ndarray,
     ) -> None:
         self._keys = keys
         self._values = values
         self._headers = headers if headers is not None and headers.null_count < len(headers) else None
         self._partitions = partitions
-        self._wanted = wanted
+        self._selected = selected
         self._kept: list[Any] = []
 
     def job(self) -> np.ndarray:
-        """The kernel's job; valid as long as this object lives."""
+        """The kernel's job; valid as long as this object exists."""
         job = np.zeros(kernel.JOB, np.int64)
         job[kernel.ROWS] = len(self._values)
-        job[kernel.WANTED] = self._wanted.ctypes.data
+        job[kernel.WANTED] = self._selected.ctypes.data
         job[kernel.PARTITIONS] = self._partitions.ctypes.data
         job[kernel.KEYS : kernel.KEYS_FIRST + 1] = _buffers(self._keys)
         job[kernel.VALUES : kernel.VALUES_FIRST + 1] = _buffers(self._values)
-        most = 0
+        most_headers = 0
         if self._headers is not None:
-            most = self._put_headers(job, self._headers)
-        arguments = np.zeros((kernel.FIXED_ARGUMENTS + most, kernel.ARGUMENT), np.uint8)
+            most_headers = self._put_headers(job, self._headers)
+        arguments = np.zeros((kernel.FIXED_ARGUMENTS + most_headers, kernel.ARGUMENT), np.uint8)
         job[kernel.ARGUMENTS] = arguments.ctypes.data
         self._kept.append(arguments)
         return job
 
     def _put_headers(self, job: np.ndarray, headers: pa.ListArray) -> int:
-        """The most headers of one message."""
+        """Fill in the headers; the most headers of one message."""
         entries = headers.values
         names = entries.field(0).dictionary_encode()
         pool, starts = bytearray(), []
@@ -392,16 +405,16 @@ class MessageColumns:
         return int(lengths.max(initial=0))
 
 
-#: Where the bytes of a binary array are that has none.
-_NOTHING = np.zeros(1, np.uint8)
+#: Data buffer for a binary array without one.
+_NO_DATA = np.zeros(1, np.uint8)
 
 
 def _buffers(array: pa.BinaryArray) -> tuple[int, int, int, int]:
-    """Addresses of a binary array's buffers and the number of its first element."""
+    """Addresses of a binary array's buffers, and the index of its first element."""
     validity, offsets, data = array.buffers()
     return (
         0 if validity is None or array.null_count == 0 else validity.address,
         offsets.address,
-        _NOTHING.ctypes.data if data is None or data.size == 0 else data.address,
+        _NO_DATA.ctypes.data if data is None or data.size == 0 else data.address,
         array.offset,
     )

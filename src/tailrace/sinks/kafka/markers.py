@@ -1,20 +1,19 @@
-"""What is in Kafka already: small records, in the same transactions as the messages they speak of.
+"""Markers of the batches in Kafka: small records, in the same transactions as the messages.
 
     topic   __tailrace.<pipeline>.<topic prefix>      one partition, compacted
 
     key                value                                 written by
     <writer's number>  {"v", "stream", "batch", "writers"}   each writer, with its share of a batch
-    beside             the same                              the driver, with what goes with a batch
+    beside             the same                              the driver, with a batch's side topics
     owner              the same, batch -1                    the driver, before anything else
     shape:<table>      {"v", "stream", "shape"}              the driver, with a schema change
 
-`stream` is Spark's id of the checkpoint. The owner says which stream writes under the pipeline's name and
-with how many writers.
+`stream` is Spark's id of the checkpoint. The owner record names the stream that writes under the pipeline's
+name, and its number of writers.
 
-Records of their own and not a consumer group's offsets (`send_offsets_to_transaction`): brokers forget the
-offsets of a group that has been idle for a week (`offsets.retention.minutes`), and a pipeline that was
-stopped half way through a batch may well be idle for longer. A compacted topic keeps the last record of a
-key for ever.
+Why not a consumer group's offsets (`send_offsets_to_transaction`): brokers drop the offsets of a group that
+has been idle for a week (`offsets.retention.minutes`), and a pipeline stopped in the middle of a batch may be
+idle for longer. A compacted topic keeps the last record of a key permanently.
 """
 
 from __future__ import annotations
@@ -22,32 +21,36 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+import numpy as np
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace.errors import StateError, TransientSinkError
 from tailrace.formats.connect.topics import legal
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.failure import sink_error
+from tailrace.sinks.kafka.librdkafka import MessageColumns
 
-OWNER, BESIDE = "owner", "beside"
+#: Keys of the driver's markers. They are stored: "beside" is the key of the side topics' marker.
+OWNER, SIDE_TOPICS = "owner", "beside"
 _SHAPE = "shape:"
 _VERSION = 1
 _TIMEOUT_S = 60.0
-#: How many records are taken at once.
+#: Most records read at once.
 _RECORDS = 10_000
 
 
 @dataclass(frozen=True)
 class Marker:
-    """What a writer, or the driver, has written last.
+    """The last batch that a writer, or the driver, has written.
 
     Args:
         stream: Spark's id of the stream's checkpoint.
-        batch: the batch; -1 in the owner's.
-        writers: how many writers share the batch.
+        batch: the batch's number; -1 in the owner record.
+        writers: the number of writers that share the batch.
     """
 
     stream: str
@@ -57,11 +60,11 @@ class Marker:
 
 @dataclass(frozen=True)
 class AnnouncedSchema:
-    """The shape of a table that was announced last.
+    """The last announced schema of a table.
 
     Args:
         stream: Spark's id of the stream's checkpoint.
-        shape: its fingerprint.
+        shape: the schema's fingerprint.
     """
 
     stream: str
@@ -73,48 +76,55 @@ class Record:
     """One record of the topic.
 
     Args:
-        key: its key.
-        value: what it says.
+        key: the record's key.
+        value: the record's content.
     """
 
     key: str
     value: Marker | AnnouncedSchema
 
     @classmethod
-    def of_shape(cls, table: str, shape: AnnouncedSchema) -> Record:
-        """That a table's shape was announced."""
-        return cls(_SHAPE + table, shape)
+    def of_schema(cls, table: str, schema: AnnouncedSchema) -> Record:
+        """The record of a table's announced schema."""
+        return cls(_SHAPE + table, schema)
 
     def pair(self) -> tuple[bytes, bytes]:
         """Key and value as bytes."""
-        said = {"v": _VERSION, **asdict(self.value)}
-        return self.key.encode(), json.dumps(said, separators=(",", ":")).encode()
+        fields = {"v": _VERSION, **asdict(self.value)}
+        return self.key.encode(), json.dumps(fields, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
 class Markers:
-    """The last record of each key, and where the next one will stand.
+    """The last record of each key, and the offset of the next one.
 
     Args:
         last: markers by key.
-        shapes: fingerprints by table.
+        schemas: fingerprints of the announced schemas, by table.
         end: offset of the next record.
     """
 
     last: Mapping[str, Marker] = field(default_factory=dict)
-    shapes: Mapping[str, str] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
     end: int = 0
 
 
+def record_messages(records: Sequence[Record]) -> MessageColumns:
+    """Records as messages of the marker topic."""
+    keys, values = (pa.array(list(column)) for column in zip(*map(Record.pair, records), strict=True))
+    partitions, selected = np.zeros(len(records), np.int32), np.ones(len(records), np.uint8)
+    return MessageColumns(keys, values, None, partitions, selected)
+
+
 def marker_topic(name: str) -> str:
-    """The topic of the records of the sink called `name`."""
+    """The marker topic of the sink called `name`."""
     return legal(f"__tailrace.{name}")
 
 
 def of_same_prefix(topics: Iterable[str], own: str, prefix: str) -> list[str]:
-    """Topics of the records of other pipelines' sinks with the same topic prefix.
+    """The marker topics of other pipelines' sinks with the same topic prefix.
 
-    A pipeline with a dot in its name is left out: where that ends and the prefix begins cannot be told.
+    A pipeline with a dot in its name is not found: where the name ends and the prefix begins is ambiguous.
     """
     pattern = re.compile(re.escape(marker_topic("")) + r"[^.]+" + re.escape(legal(f".{prefix}")))
     return [topic for topic in topics if topic != own and pattern.fullmatch(topic)]
@@ -123,12 +133,12 @@ def of_same_prefix(topics: Iterable[str], own: str, prefix: str) -> list[str]:
 def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
     """The committed records from offset `start` on.
 
-    Who wants to know what its own predecessor has committed calls `init_transactions` first: a transaction
-    that is still open is not seen.
+    To see all that a predecessor has committed, call `init_transactions` first: an open transaction is not
+    visible.
 
     Raises:
-        SinkError: they cannot be read.
-        StateError: they were written by another version.
+        SinkError: the records cannot be read.
+        StateError: another version of Tailrace wrote them.
     """
     consumer = Consumer(
         {
@@ -142,7 +152,7 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
         }
     )
     last: dict[str, Marker] = {}
-    shapes: dict[str, str] = {}
+    schemas: dict[str, str] = {}
     end, deadline = start, time.monotonic() + _TIMEOUT_S
     try:
         consumer.assign([TopicPartition(topic, 0, start)])
@@ -151,14 +161,14 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
                 error = message.error()
                 if error is None:
                     key = message.key().decode()
-                    said = _parsed(topic, message.value())
-                    if isinstance(said, Marker):
-                        last[key] = said
+                    value = _parsed(topic, message.value())
+                    if isinstance(value, Marker):
+                        last[key] = value
                     else:
-                        shapes[key.removeprefix(_SHAPE)] = said.shape
+                        schemas[key.removeprefix(_SHAPE)] = value.shape
                     end = message.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                    return Markers(last, shapes, max(end, message.offset()))
+                    return Markers(last, schemas, max(end, message.offset()))
                 elif not error.retriable():
                     raise sink_error(error.name(), error.str(), topic)
             if time.monotonic() > deadline:
@@ -172,11 +182,11 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
 
 
 def _parsed(topic: str, value: bytes) -> Marker | AnnouncedSchema:
-    said = json.loads(value)
-    if said.pop("v") != _VERSION:
+    fields = json.loads(value)
+    if fields.pop("v") != _VERSION:
         raise StateError(
             f"topic `{topic}` was written by another version of Tailrace",
             f"version {_VERSION} is needed",
-            "go on with the version that wrote it",
+            "continue with the version that wrote it",
         )
-    return AnnouncedSchema(**said) if "shape" in said else Marker(**said)
+    return AnnouncedSchema(**fields) if "shape" in fields else Marker(**fields)

@@ -1,8 +1,15 @@
-"""The registry that gives schemas their ids, by Confluent's REST interface.
+"""A client of Confluent's schema registry REST interface: registers schemas and returns their ids.
 
-Confluent's own speaks it, and Apicurio's, Redpanda's and Karapace. Used on the driver, once for each shape of
-a table: registering a schema that is there already gives its id again, so a batch that is replayed gets the
-same ids. Tasks are given ids and never talk to the registry.
+Confluent's own registry has this interface, and Apicurio's, Redpanda's and Karapace. The driver uses it once
+for each schema of a table: registering a known schema returns the same id again, so a replayed batch gets the
+same ids. Tasks receive the ids and never call the registry.
+
+Why not `confluent_kafka.schema_registry` (as of 2.16): it reads answers of any size into memory, has no time
+limit by default and never one for a request as a whole, and leaves redirects to its HTTP library. Its bearer
+tokens need a Confluent Cloud logical cluster, it makes all attempts at one URL before it tries the next, and
+it accepts a password in the URL. It needs five more packages (an HTTP client, authlib, attrs, cachetools,
+certifi), and trusts certifi's certificates instead of the system's. This client bounds the size and the whole
+time of an answer and follows no redirect (`bounded_http`): credentials go only to the configured addresses.
 
 Source: Confluent Schema Registry API reference (v1).
 """
@@ -28,27 +35,27 @@ from tailrace.sinks.bounded_http import send
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_S = 30
-#: Pauses between attempts; their number is that of further attempts.
+#: Pauses before the second and every further attempt.
 _PAUSES_S = (0.2, 1, 3)
-#: Most characters of the registry's own words in an error.
-_SAID = 600
-#: Confluent's code of an answer: the subject has no such schema, or is not there.
+#: Most characters of the registry's message in an error.
+_MESSAGE_CHARACTERS = 600
+#: Confluent's error codes: the subject does not exist, or has no such schema.
 _UNKNOWN = (40401, 40403)
 
 
 @dataclass(frozen=True)
 class RegistryAccess:
-    """Where a registry is and how to get in.
+    """The address and the credentials of a registry.
 
     Args:
-        url: its address, or several with commas between them: `schema.registry.url`.
-        user: user for basic authentication, None for none.
+        url: its address, or several separated by commas: `schema.registry.url`.
+        user: the user for basic authentication, None for none.
         password: the user's password.
-        token: bearer token, instead of user and password.
+        token: a bearer token, instead of user and password.
         ca_file: certificates to trust instead of the system's, PEM.
-        certificate_file: our certificate and, if `key_file` is not given, its key, PEM.
-        key_file: our key.
-        register: whether schemas that the registry does not know are registered (`auto.register.schemas`).
+        certificate_file: the client's certificate and, without `key_file`, its key, PEM.
+        key_file: the client's key.
+        register: whether to register unknown schemas (`auto.register.schemas`).
     """
 
     url: str
@@ -63,11 +70,11 @@ class RegistryAccess:
 
 @dataclass
 class SchemaRegistry:
-    """A registry; ids that it gave are remembered.
+    """A registry; caches the ids.
 
     Args:
-        access: where it is.
-        sleep: how to wait between attempts.
+        access: its address and credentials.
+        sleep: waits between attempts.
     """
 
     access: RegistryAccess
@@ -76,11 +83,11 @@ class SchemaRegistry:
     _context: ssl.SSLContext | None = field(default=None, init=False)
 
     def ids(self, schemas: Iterable[SchemaText]) -> dict[str, int]:
-        """The ids of some schemas, by `SchemaText.reference`; they are registered if they are new.
+        """The ids of schemas, by `SchemaText.reference`; new schemas are registered.
 
         Raises:
-            SinkError: the registry refuses a schema or us.
-            TransientSinkError: it does not answer, or says that it cannot now.
+            SinkError: the registry rejects a schema or the client.
+            TransientSinkError: the registry does not answer, or is unavailable.
             ConfigError: a secret or certificate cannot be read.
         """
         found = {}
@@ -96,13 +103,13 @@ class SchemaRegistry:
         body = {"schema": schema.text}
         if schema.type != "AVRO":
             body["schemaType"] = schema.type
-        status, answer = self._ask(path, json.dumps(body).encode())
+        status, answer = self._request(path, json.dumps(body).encode())
         if status == 200 and isinstance(answer.get("id"), int):
             return int(answer["id"])
         raise self._refused(schema, status, answer)
 
-    def _ask(self, path: str, body: bytes | None) -> tuple[int, dict[str, Any]]:
-        """The status and the body of the answer of the first registry that gives one."""
+    def _request(self, path: str, body: bytes | None) -> tuple[int, dict[str, Any]]:
+        """Status and body of the first answer from one of the addresses."""
         problem = ""
         for pause in (*_PAUSES_S, None):
             for url in self._urls():
@@ -122,7 +129,7 @@ class SchemaRegistry:
         raise TransientSinkError(
             "the schema registry does not answer",
             problem,
-            "see whether it runs and whether `schema.registry.url` names it",
+            "check that it runs, and that `schema.registry.url` is its address",
         )
 
     def _send(self, url: str, body: bytes | None) -> tuple[int, dict[str, Any]]:
@@ -135,7 +142,7 @@ class SchemaRegistry:
             raise SinkError(
                 "the schema registry redirects to another address",
                 f"HTTP {answer.status} from {url} to {answer.location}, where nothing is sent",
-                "set schema.registry.url to the address that answers by itself",
+                "set schema.registry.url to the address that answers without a redirect",
             )
         return answer.status, _parsed(answer.body)
 
@@ -146,11 +153,11 @@ class SchemaRegistry:
                 raise ConfigError(
                     "the address of the schema registry holds a user or password",
                     "an address is printed in messages and logs",
-                    "give user and password by their own settings",
+                    "set user and password by their own settings",
                 )
             if not url.startswith(("http://", "https://")):
                 raise ConfigError(
-                    f"`{url}` is no address of a schema registry",
+                    f"`{url}` is not the address of a schema registry",
                     "expected an address that begins with http:// or https://",
                     "set schema.registry.url, e.g. http://localhost:8081",
                 )
@@ -180,29 +187,29 @@ class SchemaRegistry:
         return self._context
 
     def _changes(self, schema: SchemaText) -> str:
-        """What makes `schema` another than the last of its subject."""
+        """The differences between `schema` and the last schema of its subject."""
         subject = urllib.parse.quote(schema.subject, safe="")
-        status, answer = self._ask(f"/subjects/{subject}/versions/latest", None)
+        status, answer = self._request(f"/subjects/{subject}/versions/latest", None)
         if status != 200:
-            return "the registry does not show the schema of before"
+            return "the registry does not show the earlier schema"
         return f"what changed: {changes(answer['schema'], schema.text, schema.type) or 'no field'}"
 
     def _refused(self, schema: SchemaText, status: int, answer: dict[str, Any]) -> SinkError:
-        subject, said = schema.subject, _message(answer)
+        subject, message = schema.subject, _message(answer)
         where = f"{self._urls()[0]}/config/{urllib.parse.quote(subject, safe='')}"
         match status:
             case 409:
                 return SinkError(
                     f"the schema registry refuses the new schema of subject `{subject}`: not compatible",
-                    f"{self._changes(schema)}; it says: {said}",
+                    f"{self._changes(schema)}; it says: {message}",
                     "change the table so that readers of the old schema can go on, or allow the change: "
                     f"curl -X PUT -H 'Content-Type: application/json' -d '{{\"compatibility\": \"NONE\"}}' "
                     f"{where}",
                 )
             case 401 | 403:
                 return SinkError(
-                    f"the schema registry does not let us write subject `{subject}`",
-                    f"HTTP {status}: {said}",
+                    f"the schema registry does not allow writing subject `{subject}`",
+                    f"HTTP {status}: {message}",
                     "check user and password or token, and that they may write subjects",
                 )
             case 404 if not self.access.register and answer.get("error_code") in _UNKNOWN:
@@ -214,12 +221,12 @@ class SchemaRegistry:
             case 404:
                 return SinkError(
                     "the schema registry has no Confluent-compatible interface at this address",
-                    f"HTTP 404 for subject `{subject}`: {said}",
+                    f"HTTP 404 for subject `{subject}`: {message}",
                     "give its base path in schema.registry.url (Apicurio: .../apis/ccompat/v7)",
                 )
         return SinkError(
             f"the schema registry refuses the schema of subject `{subject}`",
-            f"HTTP {status}: {said}",
+            f"HTTP {status}: {message}",
             "see the registry's log",
         )
 
@@ -234,12 +241,12 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 def _message(answer: dict[str, Any]) -> str:
     text = " ".join(str(answer.get("message", "nothing")).split())
-    return text if len(text) <= _SAID else f"{text[:_SAID]}..."
+    return text if len(text) <= _MESSAGE_CHARACTERS else f"{text[:_MESSAGE_CHARACTERS]}..."
 
 
 def _untrusted(url: str, reason: ssl.SSLCertVerificationError) -> SinkError:
     return SinkError(
         f"the certificate of the schema registry `{url}` is not trusted",
         reason.verify_message,
-        "name the certificate of its authority by `schema.registry.ssl.ca.location`",
+        "set `schema.registry.ssl.ca.location` to the certificate of its authority",
     )

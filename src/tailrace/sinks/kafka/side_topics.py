@@ -1,11 +1,11 @@
-"""The topics beside the data, written by the driver: schema changes, transactions, heartbeats.
+"""The side topics, written by the driver: schema changes, transactions, heartbeats.
 
-A batch's schema changes and transactions are one transaction with a marker of its own, committed before any
-of the batch's data: so a consumer can meet a table's new shape before the first row that has it. Which
-shapes were announced stands in the marker topic. A batch holds whole transactions, so their BEGIN and END
-come together, and before their changes.
+A batch's schema changes and transactions form one Kafka transaction with a marker of its own, committed
+before any of the batch's data: so a consumer can see a table's new schema before the first row with it. The
+marker topic stores the announced schemas. A batch holds whole transactions, so their BEGIN and END come
+together, and before their changes.
 
-Heartbeats say that the pipeline runs, and when: a thread sends one every so often, whether or not there is
+Heartbeats show that the pipeline runs, and when: a thread sends them at a fixed interval, with or without
 data.
 """
 
@@ -30,7 +30,7 @@ from tailrace.sinks.base import CellBatch
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
 from tailrace.sinks.kafka.librdkafka import KafkaError, MessageColumns, Producer
-from tailrace.sinks.kafka.markers import Record
+from tailrace.sinks.kafka.markers import record_messages
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.spark.cells import changes_of, spark_schema
@@ -40,15 +40,15 @@ _log = logging.getLogger(__name__)
 _TIMEOUT_S = 90.0
 
 
-class Beside:
-    """Writes the streams beside the data of one sink.
+class SideTopics:
+    """Writes the side topics of one sink.
 
     Args:
-        settings: which of them.
+        settings: the sink's settings.
         client: how to reach the cluster.
-        cluster: makes their topics.
-        streams: makes their messages.
-        registry: gives their schemas' ids.
+        cluster: creates the topics.
+        streams: makes the messages.
+        registry: registers their schemas; None if there is none.
     """
 
     def __init__(
@@ -68,39 +68,39 @@ class Beside:
         self._heartbeat: _Heartbeat | None = None
 
     def start(self) -> None:
-        """Begin with heartbeats, if there are to be any."""
+        """Start the heartbeats, if they are configured."""
         if self._settings.heartbeat_interval_ms and self._heartbeat is None:
             topic, ids = self._topic("heartbeat"), self._ids("heartbeat")
             self._heartbeat = _Heartbeat(self._settings, self._client, self._streams, topic, ids)
             self._heartbeat.start()
 
     def write(self, batch: CellBatch, stream: KafkaStream) -> None:
-        """Write what goes with `batch`, unless it is there.
+        """Write the side topics of `batch`, unless they are written already.
 
         Raises:
-            KafkaError: Kafka does not take it.
+            KafkaError: Kafka rejects a message.
         """
         settings = self._settings
         if not (settings.include_schema_changes or settings.provide_transaction_metadata):
             return
-        if stream.has_beside(batch.id):
+        if stream.has_side_topics(batch.id):
             return
         made: list[tuple[Topic, pa.RecordBatch]] = []
-        shapes: dict[str, str] = {}
+        schemas: dict[str, str] = {}
         now_ms = time.time_ns() // 1_000_000
-        if settings.include_schema_changes and (changes := list(_new_shapes(batch, stream.shapes))):
-            shapes = {str(c.table.id): c.table.fingerprint for c in changes}
+        if settings.include_schema_changes and (changes := list(_new_schemas(batch, stream.schemas))):
+            schemas = {str(c.table.id): c.table.fingerprint for c in changes}
             messages = self._streams.schema_changes(changes, now_ms, self._ids("schema_change"))
             made.append((self._topic("schema_change"), messages))
         if settings.provide_transaction_metadata and (ended := _transactions(batch)):
             messages = self._streams.transactions(ended, self._ids("transaction"))
             made.append((self._topic("transaction"), messages))
         if made:
-            self._send(stream, batch, made, shapes)
-        stream.beside_done(batch.id, shapes)
+            self._send(stream, batch, made, schemas)
+        stream.side_topics_done(batch.id, schemas)
 
     def close(self) -> None:
-        """No more heartbeats; let go of the producer."""
+        """Stop the heartbeats and close the producer."""
         if self._heartbeat is not None:
             self._heartbeat.end()
             self._heartbeat = None
@@ -111,21 +111,20 @@ class Beside:
         stream: KafkaStream,
         batch: CellBatch,
         made: Iterable[tuple[Topic, pa.RecordBatch]],
-        shapes: Mapping[str, str],
+        schemas: Mapping[str, str],
     ) -> None:
         try:
             if self._producer is None:
-                self._producer = stream.producer_beside()
+                self._producer = stream.side_producer()
             producer = self._producer
             if stream.is_transactional:
                 producer.begin()
             for topic, messages in made:
                 keys = messages.column("key")
                 _produce(producer, topic.name, keys, messages.column("value"), topic.partitions)
-            records = stream.beside_records(batch.id, shapes)
             if stream.is_transactional:
-                keys, values = (pa.array(list(side)) for side in zip(*map(Record.pair, records), strict=True))
-                _produce(producer, stream.topic, keys, values, 1)
+                records = record_messages(stream.side_records(batch.id, schemas))
+                producer.produce(stream.topic, records, _TIMEOUT_S)
                 producer.commit(_TIMEOUT_S)
             else:
                 producer.deliver(_TIMEOUT_S)
@@ -147,7 +146,7 @@ class Beside:
 
 
 class _Heartbeat(threading.Thread):
-    """Sends heartbeats until `end`. One that cannot be sent is logged and left out."""
+    """Sends heartbeats until `end`. A heartbeat that fails is logged and skipped."""
 
     def __init__(
         self, settings: KafkaSettings, client: Client, streams: SideStreams, topic: Topic, ids: SchemaIds
@@ -171,41 +170,42 @@ class _Heartbeat(threading.Thread):
                     _produce(producer, topic.name, made.column("key"), made.column("value"), topic.partitions)
                     producer.deliver(_TIMEOUT_S)
                 except KafkaError as error:
-                    _log.warning("no heartbeat could be sent: %s: %s", error.name, error.said)
+                    _log.warning("no heartbeat could be sent: %s: %s", error.name, error.text)
                 if self._ended.wait(self._pause_s):
                     return
         finally:
             producer.close()
 
     def end(self) -> None:
-        """Send no more."""
+        """Stop the heartbeats."""
         self._ended.set()
         self.join(_TIMEOUT_S)
 
 
 def _produce(producer: Producer, topic: str, keys: pa.Array, values: pa.Array, partitions: int) -> None:
-    wanted = np.ones(len(values), np.uint8)
-    producer.produce(
-        topic, MessageColumns(keys, values, None, partitions_of(keys, partitions), wanted), _TIMEOUT_S
-    )
+    selected = np.ones(len(values), np.uint8)
+    messages = MessageColumns(keys, values, None, partitions_of(keys, partitions), selected)
+    producer.produce(topic, messages, _TIMEOUT_S)
 
 
-def _new_shapes(batch: CellBatch, known: Mapping[str, str]) -> Iterator[SchemaChangeEvent]:
-    """The shapes in `batch` that were not announced, each table's in log order."""
+def _new_schemas(batch: CellBatch, known: Mapping[str, str]) -> Iterator[SchemaChangeEvent]:
+    """The schemas in `batch` that are not announced yet, each table's in log order."""
     last = dict(known)
     for part in batch.parts:
         table = str(part.table)
-        for shape in part.shapes:
-            if last.get(table) == shape.fingerprint:
+        for schema in part.shapes:
+            if last.get(table) == schema.fingerprint:
                 continue
-            cells = batch.frame.where((f.col("table") == table) & (f.col("fingerprint") == shape.fingerprint))
+            cells = batch.frame.where(
+                (f.col("table") == table) & (f.col("fingerprint") == schema.fingerprint)
+            )
             first = cells.orderBy("min_seq").select("cell").first()
             assert first is not None
             change = decode_cell(bytes(first["cell"]))
             (origin,) = change.origin.slice(0, 1).to_pylist()
             known_table = table in last
-            yield SchemaChangeEvent(shape, "ALTER" if known_table else "CREATE", origin, change.is_snapshot)
-            last[table] = shape.fingerprint
+            yield SchemaChangeEvent(schema, "ALTER" if known_table else "CREATE", origin, change.is_snapshot)
+            last[table] = schema.fingerprint
 
 
 def _transactions(batch: CellBatch) -> list[Transaction]:

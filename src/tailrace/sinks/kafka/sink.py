@@ -1,42 +1,36 @@
 """Kafka topics as Debezium fills them: one per target, each change in them exactly once.
 
-    prefix.database.table       changes: key, envelope, headers; after a delete a tombstone
-    __tailrace.<pipeline>       which batches are there (`markers`)
+    prefix.database.table       changes: key, envelope, headers; a tombstone after a delete
+    __tailrace.<pipeline>       which batches are written (`markers`)
 
-A batch is shared out among a fixed number of writers by the keys of its changes (`writer`). Each writer
-puts its share and a marker into one transaction of its own. A batch that comes again, after a crash between
-any two of them, is written by those writers only whose marker is missing: so `read_committed` consumers see
-each change once, and the changes of a key in their order. What one writer has of a batch they may see before
+A batch is divided among a fixed number of writers by the keys of its changes (`writer`). Each writer puts its
+share and a marker into one transaction of its own. When a batch comes again, after a crash between any two of
+these transactions, only those writers write it whose marker is missing. So `read_committed` consumers see
+each change once, and the changes of a key in order. They may see one writer's share of a batch before
 another's.
 
 A partition is chosen by the key's bytes as Kafka's Java producer chooses it, so a topic that Debezium has
-filled can be gone on with. Changes of a table without a key all go to partition 0: they keep their order.
+filled can be continued. All changes of a table without a key go to partition 0 and keep their order.
 
-With `delivery: at-least-once` there are no transactions and no markers; what a batch that comes again holds
-is there twice.
+With `delivery: at-least-once` there are no transactions and no markers: a batch that comes again is written
+again.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 
-import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
-from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow, SubjectNames
-from tailrace.errors import SinkError, TransientSinkError
+from tailrace.config.sinks import KafkaDelivery, KafkaSettings, SubjectNames
 from tailrace.failpoints import failpoint
-from tailrace.formats.base import NO_IDS, SchemaIds
 from tailrace.formats.connect.names import adjusted
-from tailrace.formats.connect.topics import Topics, collision, legal
-from tailrace.model.table import TableId, TableSchema
+from tailrace.formats.connect.topics import Topics, collision
+from tailrace.model.table import TableId
 from tailrace.sinks.base import (
     Capabilities,
     CellBatch,
@@ -47,23 +41,19 @@ from tailrace.sinks.base import (
 )
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.kafka.client import Client
-from tailrace.sinks.kafka.cluster import Cluster, Topic
+from tailrace.sinks.kafka.cluster import Cluster
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.formats import envelopes_of, message_format, schema_registry, side_streams
+from tailrace.sinks.kafka.job import Reports, ShareFactory, run_writers
 from tailrace.sinks.kafka.librdkafka import KafkaError
-from tailrace.sinks.kafka.side_topics import Beside
+from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
-from tailrace.sinks.kafka.transaction_order import with_places
-from tailrace.sinks.kafka.writer import REPORT, SHARES, Share, cut_cells, write_share
+from tailrace.sinks.kafka.transaction_order import with_order
 from tailrace.sinks.route import Router
-from tailrace.sinks.tables.staging import ExpectedSchemas
-from tailrace.spark.jvm import map_in_arrow
-from tailrace.spark.task_errors import parse_error
+from tailrace.sinks.single_pass import Schemas, SinglePass
 
 _log = logging.getLogger(__name__)
 
-#: Settings of the topic of refused messages: as large as a request may be by default, and a little less.
-_REFUSED = {"max.message.bytes": "100000000"}
 #: Settings of the marker topic.
 _MARKERS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
 
@@ -91,14 +81,15 @@ class KafkaSink:
         self._registry = schema_registry(settings)
         self._cluster = Cluster(self._client)
         streams = side_streams(settings, envelopes)
+        self._shares = ShareFactory(settings, self._client, self._cluster, self._format, self._registry)
         self._claims = Claims(router, self._places, self._taken(envelopes.topics))
-        self._beside = Beside(settings, self._client, self._cluster, streams, self._registry)
-        self._expected = ExpectedSchemas()
+        self._side_topics = SideTopics(settings, self._client, self._cluster, streams, self._registry)
+        self._single_pass = SinglePass()
         self._stream: KafkaStream | None = None
 
     @property
     def capabilities(self) -> Capabilities:
-        """See `Sink.capabilities`: messages carry their own shape, so topics need not follow any."""
+        """See `Sink.capabilities`: messages carry their own schema, so topics need not follow one."""
         return Capabilities(
             Delivery.EXACTLY_ONCE if self._exactly_once else Delivery.AT_LEAST_ONCE,
             Order.PER_KEY,
@@ -123,7 +114,7 @@ class KafkaSink:
         settings = self._settings
         taken = {
             topics.heartbeat: "the topic of heartbeats",
-            self._quarantine: "the topic of refused messages",
+            self._shares.quarantine: "the topic of refused messages",
         }
         if settings.provide_transaction_metadata:
             taken[topics.transaction] = "the topic of transactions"
@@ -134,88 +125,82 @@ class KafkaSink:
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
         try:
-            return self._write(batch)
+            stream = self._open(batch)
+            return self._single_pass.write(
+                batch,
+                one_pass=partial(self._one_pass, batch, stream),
+                commit=partial(self._commit_pass, batch, stream),
+                write_found=partial(self._write_found, batch, stream),
+            )
         except KafkaError as error:
             self._stream = None
-            raise sink_error(error.name, error.said, error.topic) from error
+            raise sink_error(error.name, error.text, error.topic) from error
         except BaseException:
-            # What is written is found out anew.
+            # The next batch reads from Kafka what is written.
             self._stream = None
             raise
 
-    def _write(self, batch: CellBatch) -> list[Written]:
-        stream = self._open(batch)
-        written = self._write_as_expected(batch, stream)
-        if written is None:
-            written = self._write_as_found(batch, stream)
-        return written
+    @contextmanager
+    def _one_pass(self, batch: CellBatch, stream: KafkaStream, schemas: Schemas) -> Iterator[_Pass | None]:
+        """Write a batch that is expected to hold `schemas`; None where one pass cannot."""
+        writers, missing = stream.missing(batch.id)
+        if len(missing) < writers or self._settings.provide_transaction_metadata:
+            yield None
+            return
+        expected = list(self._with_topic(schemas).values())
+        share = self._shares.share(batch.id, stream, writers, expected) if expected else None
+        if share is None or share.whole:
+            yield None
+            return
+        share = replace(share, shapes=frozenset(schema.text for schema in expected))
+        tables = {str(schema.id): schema.id for schema in expected}
+        yield _Pass(tables, run_writers(batch.once.select("min_seq", "cell"), share, missing))
 
-    def _write_as_found(self, batch: CellBatch, stream: KafkaStream) -> list[Written]:
-        """Write a batch once it is known what it holds."""
+    def _with_topic(self, schemas: Schemas) -> Schemas:
+        """Those of the tables whose topics exist: a deleted topic is created again for new changes only."""
+        topics = {schema.id: self._format.topic(schema.id) for schema in schemas.values()}
+        existing = self._cluster.found(topics.values())
+        self._single_pass.forget(table for table, topic in topics.items() if topic not in existing)
+        return {key: schema for key, schema in schemas.items() if topics[schema.id] in existing}
+
+    def _commit_pass(self, batch: CellBatch, stream: KafkaStream, done: _Pass) -> list[Written]:
+        """Note a batch that one pass has written."""
+        self._note(batch, stream, done.reports)
+        return [
+            Written.counted(done.tables[name], kind, changes, self._router.target(done.tables[name]))
+            for (name, kind), changes in sorted((done.reports.changes or {}).items())
+        ]
+
+    def _write_found(self, batch: CellBatch, stream: KafkaStream) -> list[Written]:
+        """Write a batch by what it holds."""
         self._claims.add(part.table for part in batch.parts)
         written = [Written.of(part, self._router.target(part.table)) for part in batch.parts]
         if not written:
             return written
-        self._beside.write(batch, stream)
+        self._side_topics.write(batch, stream)
         writers, missing = stream.missing(batch.id)
         if missing:
-            shapes = [shape for part in batch.parts for shape in part.shapes]
-            self._send(
-                batch, stream, self._cells(batch), self._share(batch, stream, writers, shapes), missing
-            )
-        self._expected.met(batch.parts)
+            schemas = [schema for part in batch.parts for schema in part.shapes]
+            share = self._shares.share(batch.id, stream, writers, schemas)
+            self._note(batch, stream, run_writers(self._cells(batch), share, missing))
         return written
 
-    def _write_as_expected(self, batch: CellBatch, stream: KafkaStream) -> list[Written] | None:
-        """Write a batch by one pass over its cells; None if it cannot be, and nothing is written."""
-        writers, missing = stream.missing(batch.id)
-        if len(missing) < writers or self._settings.provide_transaction_metadata:
-            return None
-        topics = {shape.id: self._format.topic(shape.id) for shape in self._expected.shapes().values()}
-        there = self._cluster.found(topics.values())
-        # one that somebody has deleted is made again for new changes only
-        self._expected.forget(table for table, topic in topics.items() if topic not in there)
-        shapes = list(self._expected.shapes().values())
-        if not shapes:
-            return None
-        share = self._share(batch, stream, writers, shapes)
-        if share.whole:
-            return None
-        share = replace(share, shapes=frozenset(shape.text for shape in shapes))
-        met = self._send(batch, stream, batch.once.select("min_seq", "cell"), share, missing)
-        if met is None:
-            self._expected.was_wrong()
-            return None
-        ids = {str(shape.id): shape.id for shape in shapes}
-        return [
-            Written.counted(ids[name], kind, changes, self._router.target(ids[name]))
-            for (name, kind), changes in sorted(met.items())
-        ]
-
-    def _send(
-        self, batch: CellBatch, stream: KafkaStream, cells: DataFrame, share: Share, missing: list[int]
-    ) -> Counter[tuple[str, str]] | None:
-        """Have the writers `missing` write; the changes by table and kind; None if they were told to stop."""
-        reports = _run(cells, share, missing)
-        if any(report["met"] is None for report in reports):
-            return None
-        stream.tokens |= {r["writer"]: r["token"] for r in reports}
-        if refused := sum(r["refused"] for r in reports):
-            _log.warning("batch %d: %d messages refused, now in `%s`", batch.id, refused, self._quarantine)
+    def _note(self, batch: CellBatch, stream: KafkaStream, reports: Reports) -> None:
+        """Note that all writers have written a batch."""
+        stream.tokens |= reports.tokens
+        if reports.refused:
+            _log.warning(
+                "batch %d: %d messages refused, now in `%s`",
+                batch.id,
+                reports.refused,
+                self._shares.quarantine,
+            )
         failpoint("sink.table")
-        stream.done(batch.id, share.writers)
-        met: Counter[tuple[str, str]] = Counter()
-        for part in (part for report in reports for part in report["met"]):
-            met[part["table"], part["kind"]] += part["changes"]
-        return met
+        stream.done(batch.id, reports.writers)
 
     def close(self) -> None:
         """See `Sink.close`."""
-        self._beside.close()
-
-    @property
-    def _quarantine(self) -> str:
-        return legal(f"{self._settings.topic_prefix}.__quarantine")
+        self._side_topics.close()
 
     def _open(self, batch: CellBatch) -> KafkaStream:
         if self._stream is not None:
@@ -229,98 +214,30 @@ class KafkaSink:
         if self._exactly_once:
             self._cluster.topics([stream.topic], 1, settings.topic_replication, _MARKERS)
         stream.open(self._cluster.names())
-        self._beside.start()
+        self._side_topics.start()
         self._stream = stream
         return stream
 
-    def _topics(self, tables: Iterable[TableId]) -> dict[str, Topic]:
-        """The topic of each table."""
-        settings = self._settings
-        names = {str(table): self._format.topic(table) for table in tables}
-        topics = self._cluster.topics(
-            names.values(), settings.topic_partitions, settings.topic_replication, settings.topic_config
-        )
-        return {table: topics[name] for table, name in names.items()}
-
-    def _share(
-        self, batch: CellBatch, stream: KafkaStream, writers: int, shapes: Sequence[TableSchema]
-    ) -> Share:
-        """What the tasks of a batch must know.
-
-        Args:
-            batch: the batch.
-            stream: its stream.
-            writers: how many there are.
-            shapes: those that its changes have.
-        """
-        forms: dict[str, set[str]] = {}
-        for shape in shapes:
-            key = [(c, str(shape.column(c).type.arrow)) for c in shape.key]
-            forms.setdefault(str(shape.id), set()).add(str(key))
-        quarantine = None
-        if self._settings.on_refused_row is RefusedRow.QUARANTINE:
-            name, replication = self._quarantine, self._settings.topic_replication
-            quarantine = self._cluster.topics([name], 1, replication, _REFUSED)[name]
-        return Share(
-            client=self._client,
-            format=self._format,
-            ids=self._ids(shapes),
-            topics=self._topics({shape.id for shape in shapes}),
-            writers=writers,
-            whole=frozenset(table for table, keys in forms.items() if len(keys) > 1),
-            now_ms=time.time_ns() // 1_000_000,
-            tombstones=self._settings.tombstones,
-            quarantine=quarantine,
-            name=stream.name if self._exactly_once else None,
-            marker=stream.marker(batch.id, writers),
-            marker_topic=stream.topic,
-            marker_end=stream.end,
-            tokens=dict(stream.tokens),
-        )
-
     def _cells(self, batch: CellBatch) -> DataFrame:
-        """What is written: columns `min_seq` and `cell`."""
+        """The cells to be written: columns `min_seq` and `cell`."""
         if self._settings.provide_transaction_metadata:
-            return with_places(batch.frame)
+            return with_order(batch.frame)
         return batch.frame.select("min_seq", "cell")
 
-    def _ids(self, shapes: Iterable[TableSchema]) -> SchemaIds:
-        """The registry's ids of all schemas of `shapes`."""
-        if self._registry is None:
-            return NO_IDS
-        return self._registry.ids(schema for shape in shapes for schema in self._format.schemas(shape))
 
-
-def _run(cells: DataFrame, share: Share, missing: list[int]) -> list[Any]:
-    """Have the writers `missing` write; their reports.
+@dataclass(frozen=True)
+class _Pass:
+    """What one pass has written.
 
     Args:
-        cells: columns `min_seq` and `cell`.
-        share: what the writers must know.
-        missing: their numbers.
-
-    Raises:
-        SinkError: one of them could not.
+        tables: the tables that it expected, by their names.
+        reports: its writers'.
     """
 
-    def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return cut_cells(share, rows)
+    tables: Mapping[str, TableId]
+    reports: Reports
 
-    if share.writers == 1 and share.shapes is None:
-        shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
-    else:
-        shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(missing))
-    shares = shares.repartitionById(share.writers, f.col("writer")).sortWithinPartitions("seq")
-
-    def write(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return write_share(share, rows)
-
-    try:
-        reports = map_in_arrow(shares, write, REPORT).collect()
-    except PySparkException as error:
-        raise parse_error(str(error)) or error from error
-    for report in reports:
-        if report["failure"] is not None:
-            kind = TransientSinkError if report["token"] == "transient" else SinkError  # noqa: S105
-            raise kind(report["failure"], report["detail"], report["hint"])
-    return reports
+    @property
+    def is_whole(self) -> bool:
+        """See `Pass`."""
+        return self.reports.is_whole

@@ -1,11 +1,11 @@
-"""Where each change stands in its transaction, for the envelope's `transaction` block: counted by Spark.
+"""The order of changes within their transactions, for the envelope's `transaction` block: counted by Spark.
 
-The changes of a transaction lie in several cells, one for each table at least, and are told in log order by
-`seq` only. So all of them are sorted once:
+The changes of a transaction are in several cells, at least one for each table, and only `seq` gives their
+order in the log. So all of them are sorted once:
 
-    cells ──tasks──► each change's cell, row, `txn`, `seq` ──by txn──► its place ──by cell──► cells with them
+    cells ──tasks──► each change's cell, row, `txn`, `seq` ──by txn──► its order ──by cell──► cells with it
 
-That costs a shuffle of some 100 bytes a change, and is done only where it is asked for.
+This costs a shuffle of some 100 bytes per change, and is done only if the setting requires it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace.model.change import TRANSACTION_ORDER, ChangeBatch
 from tailrace.spark.cells import changes_of, spark_schema
 from tailrace.spark.jvm import map_in_arrow
 
-#: A change: its table, the `min_seq` of its cell, its row there.
+#: A change: its table, the `min_seq` of its cell, its row in the cell.
 _CHANGES = pa.schema(
     [
         pa.field("table", pa.string()),
@@ -34,27 +34,27 @@ _CHANGES = pa.schema(
         pa.field("seq", pa.string()),
     ]
 )
-_PLACED = pa.schema([pa.field("min_seq", pa.string()), pa.field("cell", pa.binary())])
+_ORDERED = pa.schema([pa.field("min_seq", pa.string()), pa.field("cell", pa.binary())])
 _ROWS_PER_BATCH = 8192
 
 
-def with_places(cells: DataFrame) -> DataFrame:
-    """Columns `min_seq` and `cell` of a batch's cells: those of log cells say the changes' places."""
+def with_order(cells: DataFrame) -> DataFrame:
+    """Columns `min_seq` and `cell` of a batch's cells; log cells get the order of their changes."""
     log = cells.where(f.col("kind") == LOG).select("cell")
     in_transaction = Window.partitionBy("txn").orderBy("seq")
     in_table = Window.partitionBy("txn", "table").orderBy("seq")
-    places = map_in_arrow(log, _changes, spark_schema(_CHANGES)).select(
+    orders = map_in_arrow(log, _changes, spark_schema(_CHANGES)).select(
         "table",
         "min_seq",
         f.struct(
             "row",
             f.row_number().over(in_transaction).cast("long").alias("total"),
             f.row_number().over(in_table).cast("long").alias("own"),
-        ).alias("place"),
+        ).alias("order"),
     )
-    of_cell = places.groupBy("table", "min_seq").agg(f.sort_array(f.collect_list("place")).alias("places"))
-    joined = cells.join(of_cell, ["table", "min_seq"], "left").select("min_seq", "cell", "places")
-    return map_in_arrow(joined, _placed, spark_schema(_PLACED))
+    of_cell = orders.groupBy("table", "min_seq").agg(f.sort_array(f.collect_list("order")).alias("orders"))
+    joined = cells.join(of_cell, ["table", "min_seq"], "left").select("min_seq", "cell", "orders")
+    return map_in_arrow(joined, _ordered, spark_schema(_ORDERED))
 
 
 def _changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -68,29 +68,29 @@ def _changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield made.slice(start, _ROWS_PER_BATCH)
 
 
-def _placed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _ordered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for seq, cell, places in zip(*batch.columns, strict=True):
+        for seq, cell, orders in zip(*batch.columns, strict=True):
             data = cell.as_buffer()
-            if places.is_valid:
-                data = encode_cell(with_place(decode_cell(data), places.values))
+            if orders.is_valid:
+                data = encode_cell(ordered(decode_cell(data), orders.values))
             ends = pa.py_buffer(np.array([0, data.size], np.int32))
             one = pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
-            yield pa.RecordBatch.from_arrays([pa.array([seq.as_py()]), one], schema=_PLACED)
+            yield pa.RecordBatch.from_arrays([pa.array([seq.as_py()]), one], schema=_ORDERED)
 
 
-def with_place(batch: ChangeBatch, places: pa.StructArray) -> ChangeBatch:
-    """`batch` with the places of those of its changes that have any.
+def ordered(batch: ChangeBatch, orders: pa.StructArray) -> ChangeBatch:
+    """`batch` with the order of those of its changes that belong to a transaction.
 
     Args:
         batch: changes of one table.
-        places: structs of a row's number and its two places, sorted.
+        orders: structs of a row's number, and its number in the transaction and in the table; sorted.
     """
-    rows, total, own = places.flatten()
+    rows, total, own = orders.flatten()
     known = np.zeros(len(batch), bool)
     known[rows.to_numpy()] = True
     at = pa.array(np.cumsum(known) - 1, mask=~known)
-    fields = [orders.take(at) for orders in (total, own)]
+    fields = [numbers.take(at) for numbers in (total, own)]
     return replace(
         batch, order=pa.StructArray.from_arrays(fields, fields=list(TRANSACTION_ORDER), mask=pa.array(~known))
     )

@@ -1,14 +1,15 @@
-"""Cells to the rows that a target is brought, in Spark's tasks, column by column.
+"""From cells to the rows to write, in Spark's tasks, column by column.
 
-    snapshot cells    rows as they are                                          -> one portion of inserts
-    log cells         the last change of each key of a cell, by bucket of keys  (`spread`)
-                      the last change of each key of a bucket                   (`last_changes`)
+    snapshot cells    the rows, unchanged                                       -> one set of inserts
+    log cells         the last change of each key in a cell, by key bucket      (`split_by_bucket`)
+                      the last change of each key in a bucket                   (`last_changes`)
                                                                                 -> deletes, updates, upserts
 
-An update of which the log left columns out is composed with the changes before it (`sinks.tables.keys`). What
-it lacks still stays as it is in the target: a portion for each set of columns that rows lack.
+An update with columns missing from the log is composed with the changes before it (`sinks.tables.keys`). A
+column that is still absent keeps its value in the target: each set of absent columns has its own
+`RowChanges`.
 
-Rows of a portion are sorted by key: a database's index takes them twice as fast.
+The rows of a `RowChanges` are sorted by key: index maintenance in the database is twice as fast.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.reader.schema_projection import fit_batch
 from tailrace.sinks.replica.dialect import RowOperation
 from tailrace.sinks.replica.target_schema import TargetSchema
-from tailrace.sinks.replica.unit import Portion
+from tailrace.sinks.replica.unit_writer import RowChanges
 from tailrace.sinks.tables.keys import comparable, composed, lacking, last_of_each_key
 from tailrace.sinks.tables.rows import absent_names
 
-#: What a change carries beside its row.
+#: Columns of a change next to those of its row.
 _OP, _SEQ, _SOURCE, _POSITION = "_tailrace_op", "_tailrace_seq", "_tailrace_source", "_tailrace_position"
 _ABSENT = "_tailrace_absent"
 _DELETE = pa.scalar(OP_DELETE, pa.int8())
 
 
-def snapshot_portion(batches: Sequence[ChangeBatch], shape: TargetSchema) -> Portion:
-    """Snapshot rows as one portion."""
+def snapshot_inserts(batches: Sequence[ChangeBatch], schema: TargetSchema) -> RowChanges:
+    """Snapshot rows as inserts."""
     rows = pa.Table.from_batches(
-        [_image(fit_batch(b, shape.schema).image("after"), shape) for b in batches], _schema(shape)
+        [_image(fit_batch(b, schema.table_schema).image("after"), schema) for b in batches], _schema(schema)
     )
 
     def origin(row: int) -> tuple[str, str]:
@@ -48,22 +49,24 @@ def snapshot_portion(batches: Sequence[ChangeBatch], shape: TargetSchema) -> Por
             row -= len(batch)
         raise IndexError(row)
 
-    return Portion(RowOperation.INSERT, rows, origin)
+    return RowChanges(RowOperation.INSERT, rows, origin)
 
 
-def spread(batch: ChangeBatch, shape: TargetSchema, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The last change of each key of a cell, by the bucket that the key hashes to.
+def split_by_bucket(
+    batch: ChangeBatch, schema: TargetSchema, buckets: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The last change of each key in a cell, by the bucket that the key hashes to.
 
     Raises:
-        SinkError: the log has a row that is new in parts.
+        SinkError: the log has a partial image of a new row.
     """
-    absent = absent_names(batch, shape.arrow.names)
-    fitted = fit_batch(batch, shape.schema)
-    keys = [fitted_column(fitted, name) for name in shape.key]
-    # all of a cell's rows lack the same columns: what the last one lacks no other one has
+    absent = absent_names(batch, schema.arrow.names)
+    fitted = fit_batch(batch, schema.table_schema)
+    keys = [fitted_column(fitted, name) for name in schema.key]
+    # all rows of a cell lack the same columns: an earlier change cannot supply them
     last = last_of_each_key(keys)
     fitted, keys = fitted.take(last), [key.take(last) for key in keys]
-    rows = _with_origin(fitted, absent.take(last), shape)
+    rows = _with_origin(fitted, absent.take(last), schema)
     if buckets == 1:
         yield 0, rows
         return
@@ -75,62 +78,62 @@ def spread(batch: ChangeBatch, shape: TargetSchema, buckets: int) -> Iterator[tu
             yield bucket, rows.take(pa.array(order[ends[bucket] : ends[bucket + 1]]))
 
 
-def last_changes(pieces: Sequence[pa.RecordBatch], shape: TargetSchema) -> list[Portion]:
-    """The last change of each key of a bucket, as portions."""
-    rows = pa.Table.from_batches(pieces)
-    if len(pieces) > 1:
-        rows = composed(rows.take(pc.sort_indices(rows.column(_SEQ))), shape.key, _ABSENT)
-    order = [(name, "ascending") for name in shape.key]
-    plain = pa.Table.from_arrays([comparable(rows.column(n)) for n in shape.key], list(shape.key))
+def last_changes(batches: Sequence[pa.RecordBatch], schema: TargetSchema) -> list[RowChanges]:
+    """The last change of each key in a bucket, in the order to write them."""
+    rows = pa.Table.from_batches(batches)
+    if len(batches) > 1:
+        rows = composed(rows.take(pc.sort_indices(rows.column(_SEQ))), schema.key, _ABSENT)
+    order = [(name, "ascending") for name in schema.key]
+    plain = pa.Table.from_arrays([comparable(rows.column(n)) for n in schema.key], list(schema.key))
     rows = rows.take(pc.sort_indices(plain, sort_keys=order))
     deleted = pc.equal(rows.column(_OP), _DELETE)
-    # deletes first: another row may need their place in a unique index
+    # deletes first: an upsert may reuse a unique value of a deleted row
     return [
-        *_portion(RowOperation.DELETE, rows.filter(deleted), shape),
-        *_portions_by_columns(rows.filter(pc.invert(deleted)), shape),
+        *_row_changes(RowOperation.DELETE, rows.filter(deleted), schema),
+        *_by_absent_columns(rows.filter(pc.invert(deleted)), schema),
     ]
 
 
-def _portions_by_columns(rows: pa.Table, shape: TargetSchema) -> Iterator[Portion]:
-    """Rows by the columns that they lack, those that lack none last."""
+def _by_absent_columns(rows: pa.Table, schema: TargetSchema) -> Iterator[RowChanges]:
+    """Changes for each set of absent columns; complete rows come last."""
     lacks = lacking(rows.column(_ABSENT))
     if not lacks:
-        yield from _portion(RowOperation.UPSERT, rows, shape)
+        yield from _row_changes(RowOperation.UPSERT, rows, schema)
         return
     names = np.array(list(lacks))
     sets, numbers = np.unique(np.stack(list(lacks.values()), axis=1), axis=0, return_inverse=True)
     for number in reversed(range(len(sets))):
-        of_set = rows.filter(pa.array(numbers.reshape(-1) == number))
+        selected = rows.filter(pa.array(numbers.reshape(-1) == number))
         absent = tuple(names[sets[number]].tolist())
-        yield from _portion(
-            RowOperation.UPDATE if absent else RowOperation.UPSERT, of_set, shape.without(absent), absent
+        yield from _row_changes(
+            RowOperation.UPDATE if absent else RowOperation.UPSERT, selected, schema.without(absent), absent
         )
 
 
-def _portion(
-    verb: RowOperation, rows: pa.Table, shape: TargetSchema, absent: tuple[str, ...] = ()
-) -> Iterator[Portion]:
-    """Rows as a portion; none where there is nothing to write."""
-    if rows.num_rows and (verb is not RowOperation.UPDATE or len(shape.columns) > len(shape.key)):
-        yield Portion(verb, rows.select(shape.arrow.names), _origin(rows), absent)
+def _row_changes(
+    operation: RowOperation, rows: pa.Table, schema: TargetSchema, absent: tuple[str, ...] = ()
+) -> Iterator[RowChanges]:
+    """The rows as changes; nothing if there is nothing to write."""
+    if rows.num_rows and (operation is not RowOperation.UPDATE or len(schema.columns) > len(schema.key)):
+        yield RowChanges(operation, rows.select(schema.arrow.names), _origin(rows), absent)
 
 
 def fitted_column(batch: ChangeBatch, name: str) -> pa.Array:
-    """A column of the rows that changes show: before a delete, after anything else."""
-    at = batch.table.arrow.get_field_index(name)
-    before, after = (None if i is None else i.flatten()[at] for i in (batch.before, batch.after))
+    """A column of the changed rows: the image before a delete, the image after any other change."""
+    index = batch.table.arrow.get_field_index(name)
+    before, after = (None if i is None else i.flatten()[index] for i in (batch.before, batch.after))
     if before is None or after is None:
-        found = after if before is None else before
-        assert found is not None
-        return found
+        column = after if before is None else before
+        assert column is not None
+        return column
     return pc.if_else(pc.equal(batch.op, _DELETE), before, after)
 
 
-def _with_origin(batch: ChangeBatch, absent: pa.ListArray, shape: TargetSchema) -> pa.RecordBatch:
+def _with_origin(batch: ChangeBatch, absent: pa.ListArray, schema: TargetSchema) -> pa.RecordBatch:
     n = len(batch)
-    arrays = [fitted_column(batch, name) for name in shape.arrow.names]
+    arrays = [fitted_column(batch, name) for name in schema.arrow.names]
     arrays += [batch.op, batch.origin.column("seq"), pa.repeat(str(batch.table.id), n), positions(batch)]
-    names = [*shape.arrow.names, _OP, _SEQ, _SOURCE, _POSITION, _ABSENT]
+    names = [*schema.arrow.names, _OP, _SEQ, _SOURCE, _POSITION, _ABSENT]
     return pa.RecordBatch.from_arrays([*arrays, absent], names)
 
 
@@ -141,9 +144,9 @@ def _origin(rows: pa.Table) -> Callable[[int], tuple[str, str]]:
     return origin
 
 
-def _image(rows: pa.StructArray, shape: TargetSchema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(rows.flatten(), shape.arrow.names)
+def _image(rows: pa.StructArray, schema: TargetSchema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(rows.flatten(), schema.arrow.names)
 
 
-def _schema(shape: TargetSchema) -> pa.Schema:
-    return pa.schema(list(shape.schema.arrow))
+def _schema(schema: TargetSchema) -> pa.Schema:
+    return pa.schema(list(schema.table_schema.arrow))

@@ -1,15 +1,15 @@
-"""What a database must provide to hold replicas, and what can go wrong with it.
+"""The interface of a database that holds replicas, and its errors.
 
-A dialect is plain data that tasks get a copy of; a session is a connection of it, used by one thread. Rows
-go in by one of four verbs:
+A dialect is plain data, copied to the tasks; a session is a connection, used by one thread. There are four
+row operations:
 
     insert   rows with new keys
-    upsert   rows that replace those with their keys
-    update   parts of rows: columns that they lack stay as they are; keys that are not there are passed over
-    delete   keys whose rows go (rows hold the key's columns alone)
+    upsert   rows that replace those with the same key
+    update   partial rows: absent columns keep their values; keys not in the table are skipped
+    delete   keys of the rows to delete (rows hold the key columns only)
 
-either at once (`WriteSession.write`), in the running transaction, or by way of a table beside the target
-that is filled first (`stage`) and brought in later (`merge`).
+Rows are written directly, in the current transaction (`WriteSession.write`), or through a staging table that
+is filled first (`stage`, `fill`) and merged later (`merge`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import pyarrow as pa
 
 from tailrace.errors import ConfigError, SinkError, SourceError, TailraceError, TransientSinkError
 from tailrace.model.table import Column
-from tailrace.sinks.replica.encode import Writer
+from tailrace.sinks.replica.encode import ColumnEncoding
 from tailrace.sinks.replica.target_schema import TargetSchema
 
 
 class RowOperation(StrEnum):
-    """What is done with rows."""
+    """How rows are written to a table."""
 
     INSERT = "insert"
     UPSERT = "upsert"
@@ -39,19 +39,19 @@ class RowOperation(StrEnum):
 
 @dataclass(frozen=True)
 class TableName:
-    """A table's place in the target: database (MySQL) or schema (PostgreSQL), and name."""
+    """A table's name in the target: database (MySQL) or schema (PostgreSQL), and table."""
 
     schema: str
     table: str
 
 
 class RefusalError(Exception):
-    """The database does not take some of the rows.
+    """The database rejected some of the rows.
 
     Args:
         reason: why, without any value.
-        column: the column concerned, "" if it is not known.
-        is_duplicate: a row with that key is there already.
+        column: the column concerned, "" if it is unknown.
+        is_duplicate: a row with that key exists already.
     """
 
     def __init__(self, reason: str, column: str = "", *, is_duplicate: bool = False) -> None:
@@ -62,40 +62,45 @@ class RefusalError(Exception):
 
 
 class WriteSession(Protocol):
-    """A connection."""
+    """A connection for writing."""
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of a statement.
+        """Run a statement and return its rows.
 
         Raises:
-            RefusalError: a value is not taken.
-            TransientSinkError: another try may succeed.
-            SinkError: the server refuses.
+            RefusalError: a value is rejected.
+            TransientSinkError: a retry may succeed.
+            SinkError: the server rejects the statement.
         """
 
-    def write(self, verb: RowOperation, place: TableName, shape: TargetSchema, rows: pa.Table) -> None:
-        """Do `verb` with `rows` in the running transaction; their columns are those of `columns_of`.
+    def write(self, operation: RowOperation, table: TableName, schema: TargetSchema, rows: pa.Table) -> None:
+        """Write `rows` in the current transaction; their columns are those of `columns_of`.
 
-        Here and below `shape` is what rows of `verb` hold: the table's, an UPDATE's without what they lack.
+        Here and below, `schema` is the schema of the rows: the table's, without the absent columns of an
+        update.
         """
 
-    def stage(self, name: TableName, verb: RowOperation, place: TableName, shape: TargetSchema) -> None:
-        """Make the table `name`, for rows of `verb` on their way to `place`."""
+    def stage(
+        self, staging: TableName, operation: RowOperation, table: TableName, schema: TargetSchema
+    ) -> None:
+        """Create the staging table `staging` for an operation on `table`."""
 
-    def fill(self, name: TableName, columns: Sequence[Column], rows: pa.Table) -> None:
-        """Put rows into a table that `stage` made."""
+    def fill(self, table: TableName, columns: Sequence[Column], rows: pa.Table) -> None:
+        """Append rows to a staging table."""
 
-    def merge(self, name: TableName, verb: RowOperation, place: TableName, shape: TargetSchema) -> None:
-        """Do `verb` with the rows of a table that `stage` made."""
+    def merge(
+        self, staging: TableName, operation: RowOperation, table: TableName, schema: TargetSchema
+    ) -> None:
+        """Apply `operation` to `table` with the rows of a staging table."""
 
-    def columns(self, place: TableName) -> list[str]:
-        """The columns of a table, in order; empty if there is none."""
+    def columns(self, table: TableName) -> list[str]:
+        """The columns of a table, in order; empty if it does not exist."""
 
-    def key(self, place: TableName) -> list[str]:
+    def key(self, table: TableName) -> list[str]:
         """The columns of its primary key, in order."""
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Close the connection."""
 
 
 class Dialect(Protocol):
@@ -103,110 +108,112 @@ class Dialect(Protocol):
 
     @property
     def name_type(self) -> str:
-        """SQL type of a name, which may be a key."""
+        """SQL type of a name; usable in a key."""
 
     @property
     def text_type(self) -> str:
-        """SQL type of any text."""
+        """SQL type of text of any length."""
 
     @property
     def serial_type(self) -> str:
-        """SQL type of a key that counts up."""
+        """SQL type of an auto-increment primary key."""
 
     def connect(self) -> WriteSession:
-        """A session that is in no transaction.
+        """A new session, outside a transaction.
 
         Raises:
-            TransientSinkError: nobody answers.
-            SinkError: the server refuses the user.
+            TransientSinkError: the server does not answer.
+            SinkError: the server rejects the user.
         """
 
-    def place(self, target: str) -> TableName:
-        """Where the target of that name is.
+    def table_name(self, target: str) -> TableName:
+        """The table of a target.
 
         Raises:
-            ConfigError: the server's own tables, or Tailrace's, are there.
-            SinkError: it cannot be.
+            ConfigError: the name is reserved for the server's own tables, or Tailrace's.
+            SinkError: the name is not valid.
         """
 
-    def same(self, place: TableName) -> str:
-        """What two places have in common that are one to the server."""
+    def folded_name(self, table: TableName) -> str:
+        """The table's name as the server compares it: equal for two names of one table."""
 
     @property
-    def notes(self) -> str:
-        """The database or schema of what Tailrace notes."""
+    def ledger_schema(self) -> str:
+        """The database or schema of Tailrace's own tables (`ledger`)."""
 
     def quote(self, name: str) -> str:
-        """A name in SQL."""
+        """An identifier, quoted."""
 
-    def name(self, place: TableName) -> str:
-        """A table's full name in SQL."""
+    def name(self, table: TableName) -> str:
+        """A table's qualified name, quoted."""
 
     def literal(self, value: str | int | None) -> str:
-        """A value in SQL."""
+        """A value as an SQL literal."""
 
-    def writer(self, column: Column) -> Writer:
-        """How a column's values are written."""
+    def encoding(self, column: Column) -> ColumnEncoding:
+        """How to encode a column's values for loading."""
 
-    def make_schema(self, schema: str) -> list[str]:
-        """Statements that make a database or schema where it is not there."""
+    def create_schema(self, schema: str) -> list[str]:
+        """Statements that create a database or schema unless it exists."""
 
-    def create(self, place: TableName, shape: TargetSchema) -> list[str]:
-        """Statements that make a table for `shape`, where it is not there yet.
+    def create(self, table: TableName, schema: TargetSchema) -> list[str]:
+        """Statements that create a table unless it exists.
 
         Raises:
-            SinkError: the database cannot hold it.
+            SinkError: the database cannot hold such a table.
         """
 
     def alter(
-        self, place: TableName, held: TargetSchema, wanted: TargetSchema, there: Sequence[str]
+        self, table: TableName, current: TargetSchema, needed: TargetSchema, existing: Sequence[str]
     ) -> list[str]:
-        """Statements that let a table follow.
+        """Statements that change a table's schema.
 
         Args:
-            place: the table.
-            held: what it holds.
-            wanted: what it shall hold.
-            there: the columns that it has by now: an earlier try may have added some.
+            table: the table.
+            current: its schema according to the ledger.
+            needed: the new schema.
+            existing: the columns that it really has: an earlier attempt may have added some.
         """
 
-    def hold(self, sql: str, *, shared: bool) -> str:
-        """A SELECT that locks the rows it finds until the transaction ends."""
+    def locking(self, sql: str, *, shared: bool) -> str:
+        """The SELECT `sql`, locking its rows until the transaction ends."""
 
 
-#: Begins the names of tables that Tailrace keeps beside the targets.
-OWN = "_tailrace"
+#: Prefix of the names of Tailrace's own tables.
+OWN_PREFIX = "_tailrace"
 
 
-def require_free(target: str, place: TableName, notes: str, own: bool) -> None:
-    """Refuse a place that no target may have.
+def require_unreserved(target: str, table: TableName, ledger_schema: str, is_system: bool) -> None:
+    """Reject names that no target may have.
 
     Args:
         target: the target's name.
-        place: where it would be.
-        notes: the database or schema of what Tailrace notes.
-        own: whether the database or schema is the server's own.
+        table: its table.
+        ledger_schema: the database or schema of Tailrace's own tables.
+        is_system: whether the database or schema is the server's own.
 
     Raises:
-        ConfigError: the server's own tables, or Tailrace's, are there.
+        ConfigError: the name is reserved for the server's own tables, or Tailrace's.
     """
-    if own:
-        found = f"`{place.schema}` is the server's own"
-    elif place.schema.lower() == notes.lower() and place.table.lower().startswith(OWN):
-        found = f"names that begin with `{OWN}` are those of Tailrace's own tables there"
+    if is_system:
+        found = f"`{table.schema}` is the server's own"
+    elif table.schema.lower() == ledger_schema.lower() and table.table.lower().startswith(OWN_PREFIX):
+        found = f"names that begin with `{OWN_PREFIX}` are those of Tailrace's own tables there"
     else:
         return
     raise ConfigError(
-        f"target `{target}` cannot be written", found, "route its table to another name, or leave it out"
+        f"target `{target}` cannot be written",
+        found,
+        "route its table to another name, or leave the table out",
     )
 
 
-def columns_of(verb: RowOperation, shape: TargetSchema) -> tuple[Column, ...]:
-    """The columns that rows of a verb have."""
-    return shape.key_columns if verb is RowOperation.DELETE else shape.columns
+def columns_of(operation: RowOperation, schema: TargetSchema) -> tuple[Column, ...]:
+    """The columns of the rows for an operation."""
+    return schema.key_columns if operation is RowOperation.DELETE else schema.columns
 
 
-#: What a source's hints call settings that a sink has too.
+#: Source options named in a source's hints; a sink has settings of the same kind.
 _OPTION = re.compile(r"\b(tls[A-Z]\w+|allow[A-Z]\w+|serverPublicKeyFile)\b")
 
 
@@ -215,12 +222,12 @@ def _as_setting(found: re.Match[str]) -> str:
 
 
 def as_sink_error(error: TailraceError, doing: str, grants: str) -> TailraceError:
-    """A source's connection error as one of a sink: sources know best what a server's numbers mean.
+    """A source's connection error as an error of the sink: the sources interpret the servers' error codes.
 
     Args:
-        error: what a source's `translate` made of it.
-        doing: what was done.
-        grants: what the user needs.
+        error: the result of the source's `translate`.
+        doing: the operation that failed.
+        grants: the privileges that the user needs.
     """
     if not isinstance(error, SourceError):
         return error

@@ -1,4 +1,4 @@
-"""Arrow rows as the lines that LOAD DATA and COPY read, some hundred kilobytes at a time."""
+"""Encode Arrow rows as the text lines that LOAD DATA and COPY read, in buffers of some hundred kilobytes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tailrace.kernels import lines
 from tailrace.kernels.memory import SLACK
 from tailrace.kernels.tables import TABLES
 
-#: Bytes of one piece: below the smallest packet that a MySQL server may be set to take.
-_PIECE = 512 << 10
+#: Bytes of one buffer: below the smallest `max_allowed_packet` that a MySQL server can be set to.
+_BUFFER_BYTES = 512 << 10
 
 
 @dataclass(frozen=True)
-class Writer:
-    """How a column's values are written.
+class ColumnEncoding:
+    """How to encode a column's values.
 
     Args:
         kind: a constant of `kernels.lines`.
-        detail: what that kind needs to know, see there.
+        detail: the parameter of that kind, see there.
     """
 
     kind: int
@@ -43,29 +43,29 @@ _BY_ARROW_TYPE = {
 }
 
 
-def plain_writer(type_: pa.DataType) -> Writer:
-    """How values of `type_` are written where nothing else is said."""
+def plain_encoding(type_: pa.DataType) -> ColumnEncoding:
+    """The default encoding for values of `type_`."""
     if pa.types.is_decimal128(type_):
-        return Writer(lines.DECIMAL, type_.scale)
-    return Writer(_BY_ARROW_TYPE[type_])
+        return ColumnEncoding(lines.DECIMAL, type_.scale)
+    return ColumnEncoding(_BY_ARROW_TYPE[type_])
 
 
 def encode(
-    rows: pa.RecordBatch, writers: Sequence[Writer], *, style: int = lines.LINES
+    rows: pa.RecordBatch, encodings: Sequence[ColumnEncoding], *, style: int = lines.LINES
 ) -> Iterator[memoryview]:
-    """The lines of `rows`, in pieces of whole lines; a piece is good until the next one is asked for.
+    """The lines of `rows`, in buffers of whole lines; a buffer is valid until the next one is requested.
 
     Args:
-        rows: what is written.
-        writers: one for each column.
+        rows: the rows to encode.
+        encodings: one for each column.
         style: LINES or TUPLES of `kernels.lines`.
     """
     if not rows.num_rows:
         return
     columns = np.zeros((max(rows.num_columns, 1), lines.WORDS), np.int64)
-    for words, array, writer in zip(columns, rows.columns, writers, strict=True):
-        words[:] = _words(array, writer)
-    capacity = _PIECE
+    for words, array, encoding in zip(columns, rows.columns, encodings, strict=True):
+        words[:] = _words(array, encoding)
+    capacity = _BUFFER_BYTES
     out = np.empty(capacity + SLACK, np.uint8)
     job = np.zeros(lines.JOB, np.int64)
     job[lines.ROWS] = rows.num_rows
@@ -78,39 +78,46 @@ def encode(
         used = int(job[lines.USED])
         if used:
             yield out.data[:used]
-        else:  # a row of its own size
+        else:  # a single row is larger than the buffer
             capacity *= 2
             out = np.empty(capacity + SLACK, np.uint8)
 
 
 def encode_table(
     rows: pa.Table,
-    writers: Sequence[Writer],
-    written: Callable[[int, pa.Array], pa.Array],
+    encodings: Sequence[ColumnEncoding],
+    convert: Callable[[int, pa.Array], pa.Array],
     *,
     style: int = lines.LINES,
 ) -> Iterator[memoryview]:
     """The lines of a table, see `encode`.
 
     Args:
-        rows: what is written.
-        writers: one for each column.
-        written: the array that is written for one of a column of that number.
+        rows: the rows to encode.
+        encodings: one for each column.
+        convert: converts an array of the column with that index to the array to encode.
         style: LINES or TUPLES of `kernels.lines`.
     """
     for batch in rows.to_batches():
-        arrays = [written(i, array) for i, array in enumerate(batch.columns)]
-        yield from encode(pa.RecordBatch.from_arrays(arrays, batch.schema.names), writers, style=style)
+        arrays = [convert(i, array) for i, array in enumerate(batch.columns)]
+        yield from encode(pa.RecordBatch.from_arrays(arrays, batch.schema.names), encodings, style=style)
 
 
-def _words(array: pa.Array, writer: Writer) -> list[int]:
+def _words(array: pa.Array, encoding: ColumnEncoding) -> list[int]:
     buffers = array.buffers()
     if pa.types.is_list(array.type):
         data = _address(buffers[3]) + 4 * array.values.offset
-        return [writer.kind, _address(buffers[0]), _address(buffers[1]), data, array.offset, writer.detail]
+        return [
+            encoding.kind,
+            _address(buffers[0]),
+            _address(buffers[1]),
+            data,
+            array.offset,
+            encoding.detail,
+        ]
     data = _address(buffers[2]) if len(buffers) > 2 else 0
     validity = 0 if array.null_count == 0 else _address(buffers[0])
-    return [writer.kind, validity, _address(buffers[1]), data, array.offset, writer.detail]
+    return [encoding.kind, validity, _address(buffers[1]), data, array.offset, encoding.detail]
 
 
 def _address(buffer: pa.Buffer | None) -> int:

@@ -1,23 +1,23 @@
-"""What a replica's database knows of the streams that fill it: tables beside the targets.
+"""The ledger: Tailrace's own tables in a replica's database, stored with the targets.
 
-    _tailrace             a row for each target: the stream whose it is, what it holds, which batch was begun
-                          (by which run), which is done, and the stream offset that it has then
-    _tailrace_units       a row for each target and unit: the last batch that the unit has written
-    _tailrace_quarantine  rows that the database refused
+    _tailrace             a row per target: its stream, its schema, the last batch begun (and by which
+                          attempt), the last batch done, and the stream offset after that batch
+    _tailrace_units       a row per target and unit: the last batch that the unit has written
+    _tailrace_quarantine  rows that the database rejected
 
-A *unit* is what one transaction writes of a batch: a snapshot split's rows of a target (`s3`), or a target's
-changes whose keys hash to one bucket (`b0`). How a target's share of a batch falls into units is its
-*layout*: the same for every replay, unless settings have changed in between. So:
+A *unit* is the work of one transaction: the rows of one snapshot split for a target (`s3`), or the changes
+of a target whose keys hash to one bucket (`b0`). The division of a target's share of a batch into units is
+its *layout*. Every replay has the same layout, unless settings have changed in between. For batch n:
 
     begun       done        layout
     below n     below n     any            the batch is new: units are written with plain inserts and upserts
-    n           below n     the same       units that are marked are left out
-    n           below n     another        no mark means anything: all is written again, by upserts alone
-    any         n or above                 the target has it
+    n           below n     the same       marked units are skipped
+    n           below n     another        marks are void: all units are written again, by upserts only
+    any         n or above                 the target has the batch
 
-Every run of a batch notes an *epoch* when it begins, and every unit's transaction holds on to the row that
-has it. So what is left of an earlier run, a task that waits for its server while its driver is long dead,
-can commit before the new run begins or not at all.
+Every attempt to write a batch stores a new *epoch* when it begins, and the transaction of every unit locks
+the row with the epoch. So a task left over from an earlier attempt, still waiting for its server long after
+its driver died, commits before the new attempt begins or not at all.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ class Entry:
     """A row of `_tailrace`.
 
     Args:
-        target: its name.
-        stream: the id of the stream whose it is.
-        shape: what it holds.
-        begun: the last batch that was begun.
-        done: the last batch that it holds.
-        layout: how the batch that was begun falls into units.
+        target: the target's name.
+        stream: id of the stream that owns the target.
+        schema: the target's schema.
+        begun: the last batch begun.
+        done: the last batch written.
+        layout: digest of the division of batch `begun` into units.
     """
 
     target: str
     stream: str
-    shape: TargetSchema
+    schema: TargetSchema
     begun: int
     done: int
     layout: str
 
 
 @dataclass(frozen=True)
-class Refused:
+class QuarantinedRow:
     """A row of `_tailrace_quarantine`. `key` and `row` are JSON objects."""
 
     target: str
@@ -72,45 +72,45 @@ class Refused:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The tables, in SQL.
+    """The ledger's tables, read and written by SQL.
 
     Args:
-        dialect: the database's.
+        dialect: the database.
     """
 
     dialect: Dialect
 
     @property
     def targets(self) -> str:
-        """Name of `_tailrace` in SQL."""
+        """Qualified name of `_tailrace`."""
         return self._name("_tailrace")
 
     @property
     def units(self) -> str:
-        """Name of `_tailrace_units` in SQL."""
+        """Qualified name of `_tailrace_units`."""
         return self._name("_tailrace_units")
 
     @property
     def quarantine(self) -> str:
-        """Name of `_tailrace_quarantine` in SQL."""
+        """Qualified name of `_tailrace_quarantine`."""
         return self._name("_tailrace_quarantine")
 
-    def staged(self, name: str) -> TableName:
-        """The place of a table that rows wait in."""
-        return TableName(self.dialect.notes, name)
+    def staging_table(self, name: str) -> TableName:
+        """The staging table of that name."""
+        return TableName(self.dialect.ledger_schema, name)
 
     def _name(self, table: str) -> str:
-        return self.dialect.name(TableName(self.dialect.notes, table))
+        return self.dialect.name(TableName(self.dialect.ledger_schema, table))
 
     # ---- the driver ----------------------------------------------------------------------------------
 
     def create(self, session: WriteSession) -> None:
-        """Make the tables where they are not there."""
+        """Create the tables that do not exist."""
         d = self.dialect
         name, text = d.name_type, d.text_type
-        if session.columns(TableName(d.notes, "_tailrace_quarantine")):
+        if session.columns(TableName(d.ledger_schema, "_tailrace_quarantine")):
             return
-        for statement in d.make_schema(d.notes):
+        for statement in d.create_schema(d.ledger_schema):
             session.run(statement)
         session.run(
             f"CREATE TABLE IF NOT EXISTS {self.targets} (target {name} NOT NULL PRIMARY KEY,"
@@ -130,14 +130,14 @@ class Ledger:
         )
 
     def entries(
-        self, session: WriteSession, targets: Iterable[str], *, hold: bool = False
+        self, session: WriteSession, targets: Iterable[str], *, lock: bool = False
     ) -> dict[str, Entry]:
-        """The entries of targets that have one; their rows are locked if they are to be held."""
+        """The entries of targets that have one, by target; `lock` locks their rows."""
         sql = (
             f"SELECT target, stream, shape, begun, done, layout FROM {self.targets}"
             f" WHERE target IN ({self._listed(targets)}) ORDER BY target"
         )
-        found = session.run(self.dialect.hold(sql, shared=False) if hold else sql)
+        found = session.run(self.dialect.locking(sql, shared=False) if lock else sql)
         with sensible("what is noted of its tables"):
             return {
                 str(row[0]): Entry(
@@ -151,19 +151,19 @@ class Ledger:
                 for row in found
             }
 
-    def own(self, session: WriteSession, target: str, stream: StreamId, shape: TargetSchema) -> None:
-        """Note that a target is the stream's."""
-        values = self._listed((target, stream.query, stream.pipeline, shape.to_json()))
+    def claim(self, session: WriteSession, target: str, stream: StreamId, schema: TargetSchema) -> None:
+        """Record that the stream owns a new target."""
+        values = self._listed((target, stream.query, stream.pipeline, schema.to_json()))
         session.run(
             f"INSERT INTO {self.targets} (target, stream, pipeline, shape, begun, done, epoch, layout)"
             f" VALUES ({values}, {NEVER}, {NEVER}, '', '')"
         )
 
-    def reshape(self, session: WriteSession, shape: TargetSchema) -> None:
-        """Note what a target holds by now."""
+    def store_schema(self, session: WriteSession, schema: TargetSchema) -> None:
+        """Record a target's new schema."""
         session.run(
-            f"UPDATE {self.targets} SET shape = {self.dialect.literal(shape.to_json())}"
-            f" WHERE target = {self.dialect.literal(shape.target)}"
+            f"UPDATE {self.targets} SET shape = {self.dialect.literal(schema.to_json())}"
+            f" WHERE target = {self.dialect.literal(schema.target)}"
         )
 
     def begin(
@@ -174,44 +174,44 @@ class Ledger:
         layouts: Mapping[str, str],
         units: Mapping[str, Sequence[str]],
     ) -> frozenset[str]:
-        """Begin a batch, in a transaction of its own: from here on nothing of an earlier run is written.
+        """Begin a batch, in a transaction of its own: it shuts out the tasks of earlier attempts.
 
         Args:
-            session: in no transaction.
-            batch: its number.
-            epoch: tells this run from others.
-            layouts: how each target's share of it falls into units.
-            units: each target's.
+            session: a session outside a transaction.
+            batch: the batch's number.
+            epoch: identifies this attempt.
+            layouts: each target's layout.
+            units: each target's units.
 
         Returns:
-            Targets that rows may be in without being marked, so that all must be written by upserts.
+            Targets that may hold rows of the batch without a mark; they need upserts only.
         """
         session.run("BEGIN")
-        entries = self.entries(session, layouts, hold=True).values()
-        again = frozenset(e.target for e in entries if e.begun == batch and e.layout != layouts[e.target])
+        entries = self.entries(session, layouts, lock=True).values()
+        replayed = frozenset(e.target for e in entries if e.begun == batch and e.layout != layouts[e.target])
         literal = self.dialect.literal
-        if again:
+        if replayed:
             session.run(
                 f"UPDATE {self.units} SET batch = {NEVER}"
-                f" WHERE target IN ({self._listed(again)}) AND batch = {batch}"
+                f" WHERE target IN ({self._listed(replayed)}) AND batch = {batch}"
             )
         cases = " ".join(f"WHEN {literal(t)} THEN {literal(layout)}" for t, layout in layouts.items())
         session.run(
             f"UPDATE {self.targets} SET begun = {batch}, epoch = {literal(epoch)},"
             f" layout = CASE target {cases} END WHERE target IN ({self._listed(layouts)})"
         )
-        there = set(
+        existing = set(
             session.run(f"SELECT target, unit FROM {self.units} WHERE target IN ({self._listed(layouts)})")
         )
-        new = [(t, u) for t, names in units.items() for u in names if (t, u) not in there]
+        new = [(t, u) for t, names in units.items() for u in names if (t, u) not in existing]
         if new:
             rows = ", ".join(f"({literal(t)}, {literal(u)}, {NEVER})" for t, u in new)
             session.run(f"INSERT INTO {self.units} (target, unit, batch) VALUES {rows}")
         session.run("COMMIT")
-        return again
+        return replayed
 
     def finish(self, session: WriteSession, batch: int, targets: Iterable[str], position: str | None) -> None:
-        """Note that targets hold a batch."""
+        """Record that targets have a batch."""
         session.run(
             f"UPDATE {self.targets} SET begun = {batch}, done = {batch},"
             f" position = {self.dialect.literal(position)} WHERE target IN ({self._listed(targets)})"
@@ -219,15 +219,15 @@ class Ledger:
 
     # ---- tasks ---------------------------------------------------------------------------------------
 
-    def hold(self, session: WriteSession, target: str, epoch: str) -> None:
-        """Hold on to this run in the transaction.
+    def lock_epoch(self, session: WriteSession, target: str, epoch: str) -> None:
+        """Lock this attempt's epoch until the transaction ends.
 
         Raises:
-            TransientSinkError: another one has begun.
+            TransientSinkError: another attempt has begun.
         """
         literal = self.dialect.literal
         sql = f"SELECT epoch FROM {self.targets} WHERE target = {literal(target)}"
-        found = session.run(self.dialect.hold(sql, shared=True))
+        found = session.run(self.dialect.locking(sql, shared=True))
         if found != [(epoch,)]:
             raise TransientSinkError(
                 f"target `{target}` is being written by another run of the stream",
@@ -235,22 +235,22 @@ class Ledger:
             )
 
     def is_marked(self, session: WriteSession, target: str, unit: str, batch: int) -> bool:
-        """Whether a unit has written a batch; nobody else writes it until the transaction ends."""
+        """Whether a unit has written a batch; the unit is locked until the transaction ends."""
         literal = self.dialect.literal
         sql = f"SELECT batch FROM {self.units} WHERE target = {literal(target)} AND unit = {literal(unit)}"
-        ((marked,),) = session.run(self.dialect.hold(sql, shared=False))
+        ((marked,),) = session.run(self.dialect.locking(sql, shared=False))
         return int(marked) >= batch
 
     def mark(self, session: WriteSession, target: str, unit: str, batch: int) -> None:
-        """Mark a unit as written, in the transaction of its rows."""
+        """Mark a unit as written, in the transaction that wrote its rows."""
         literal = self.dialect.literal
         session.run(
             f"UPDATE {self.units} SET batch = {batch}"
             f" WHERE target = {literal(target)} AND unit = {literal(unit)}"
         )
 
-    def set_aside(self, session: WriteSession, rows: Iterable[Refused]) -> None:
-        """Put refused rows into quarantine."""
+    def add_quarantined(self, session: WriteSession, rows: Iterable[QuarantinedRow]) -> None:
+        """Insert rejected rows into the quarantine table."""
         for row in rows:
             values = (row.target, row.source, row.batch, row.op, row.position, row.column, row.reason)
             listed = ", ".join(self.dialect.literal(v) for v in (*values, row.key, row.row))

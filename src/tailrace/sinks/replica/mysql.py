@@ -1,7 +1,7 @@
 """Replicas in MySQL and MariaDB.
 
-Keys that are text are compared as bytes (a NO PAD binary collation): the source's own collation has decided
-already which of them are one, and `a` and `A` that are two there must be two here.
+Text keys are compared as bytes (a NO PAD binary collation): keys that differ by the source's collation, such
+as `a` and `A`, must differ in the replica too.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tailrace.errors import SinkError
 from tailrace.kernels import lines
 from tailrace.model.table import Column
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.replica.dialect import TableName, require_free
-from tailrace.sinks.replica.encode import Writer, plain_writer
+from tailrace.sinks.replica.dialect import TableName, require_unreserved
+from tailrace.sinks.replica.encode import ColumnEncoding, plain_encoding
 from tailrace.sinks.replica.mysql_session import MySqlWriteSession, connect
 from tailrace.sinks.replica.target_schema import TargetSchema, capacity
 from tailrace.sources.mysql.connection import parse_version
 from tailrace.sources.mysql.snapshot.literal import identifier
 
 _INTEGERS = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "bigint"}
-#: Most bytes of an index and of a row's columns but texts and blobs, and most bytes of a character.
+#: Most bytes of an index key, of a row without its texts and blobs, and of a character.
 _KEY_BYTES, _ROW_BYTES, _CHARACTER = 3072, 65_000, 4
-_SERVERS_OWN = frozenset({"mysql", "sys", "information_schema", "performance_schema", "ndbinfo"})
+_SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_schema", "ndbinfo"})
 _TEXTS = (
     (255, "tinytext", "tinyblob"),
     (65_535, "text", "blob"),
@@ -39,11 +39,11 @@ class MySqlDialect:
     """MySQL or MariaDB.
 
     Args:
-        settings: the server, the user with a password that is no reference.
-        mariadb: whether it is MariaDB.
+        settings: the server and the user; the password is resolved.
+        mariadb: whether the server is MariaDB.
         has_vectors: whether it has the type VECTOR.
-        reads_files: whether it takes LOAD DATA LOCAL.
-        folds_case: whether it takes names that differ in case only for one.
+        reads_files: whether it allows LOAD DATA LOCAL.
+        folds_case: whether it treats names that differ only in case as equal.
     """
 
     settings: MySqlSettings
@@ -57,11 +57,11 @@ class MySqlDialect:
 
     @classmethod
     def open(cls, settings: MySqlSettings) -> MySqlDialect:
-        """The dialect of the server that answers.
+        """The dialect of the server, asked for its version and settings.
 
         Raises:
-            TransientSinkError: nobody answers.
-            SinkError: the server refuses the user.
+            TransientSinkError: the server does not answer.
+            SinkError: the server rejects the user.
         """
         dialect = cls(replace(settings, password=settings.password.resolved()))
         session = dialect.connect()
@@ -84,29 +84,29 @@ class MySqlDialect:
     # ---- names and values ----------------------------------------------------------------------------
 
     @property
-    def notes(self) -> str:
-        """See `Dialect.notes`."""
+    def ledger_schema(self) -> str:
+        """See `Dialect.ledger_schema`."""
         return self.settings.address[3] or "tailrace"
 
-    def place(self, target: str) -> TableName:
-        """See `Dialect.place`."""
+    def table_name(self, target: str) -> TableName:
+        """See `Dialect.table_name`."""
         schema, dot, table = target.partition(".")
         if not dot:
             schema, table = "", target
-        for name in (schema, table):
-            if len(name) > 64:
+        for part in (schema, table):
+            if len(part) > 64:
                 raise SinkError(
-                    f"`{name}` is too long for a name in MySQL",
-                    f"{len(name)} characters, at most 64",
+                    f"`{part}` is too long for a name in MySQL",
+                    f"{len(part)} characters, at most 64",
                     "route the table to another name",
                 )
-        place = TableName(schema or self.notes, table)
-        require_free(target, place, self.notes, place.schema.lower() in _SERVERS_OWN)
-        return place
+        name = TableName(schema or self.ledger_schema, table)
+        require_unreserved(target, name, self.ledger_schema, name.schema.lower() in _SYSTEM_SCHEMAS)
+        return name
 
-    def same(self, place: TableName) -> str:
-        """See `Dialect.same`."""
-        name = self.name(place)
+    def folded_name(self, table: TableName) -> str:
+        """See `Dialect.folded_name`."""
+        name = self.name(table)
         return name.lower() if self.folds_case else name
 
     def quote(self, name: str) -> str:
@@ -121,79 +121,79 @@ class MySqlDialect:
             return str(value)
         return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
-    def hold(self, sql: str, *, shared: bool) -> str:
-        """See `Dialect.hold`."""
+    def locking(self, sql: str, *, shared: bool) -> str:
+        """See `Dialect.locking`."""
         return f"{sql} {'LOCK IN SHARE MODE' if shared else 'FOR UPDATE'}"
 
-    def writer(self, column: Column) -> Writer:
-        """See `Dialect.writer`."""
+    def encoding(self, column: Column) -> ColumnEncoding:
+        """See `Dialect.encoding`."""
         type_ = column.type
         match type_.kind:
             case _ if type_.zero_dates == "text":
-                return Writer(lines.TEXT)
+                return ColumnEncoding(lines.TEXT)
             case Kind.DATE:
-                return Writer(lines.MYSQL_DATE)
+                return ColumnEncoding(lines.MYSQL_DATE)
             case Kind.DATETIME | Kind.INSTANT:
-                return Writer(lines.MYSQL_MOMENT, 6)
+                return ColumnEncoding(lines.MYSQL_MOMENT, 6)
             case Kind.TIME:
-                return Writer(lines.TIME, 6)
+                return ColumnEncoding(lines.TIME, 6)
             case Kind.YEAR:
-                return Writer(lines.YEAR)
+                return ColumnEncoding(lines.YEAR)
             case Kind.BOOLEAN:
-                return Writer(lines.BIT if type_.native == "bit" else lines.BOOLEAN)
+                return ColumnEncoding(lines.BIT if type_.native == "bit" else lines.BOOLEAN)
             case Kind.JSON | Kind.LIST:
-                return Writer(lines.TEXT, 1)
+                return ColumnEncoding(lines.TEXT, 1)
             case Kind.VECTOR:
-                return Writer(lines.TEXT)
-        return plain_writer(type_.arrow)
+                return ColumnEncoding(lines.TEXT)
+        return plain_encoding(type_.arrow)
 
     # ---- tables --------------------------------------------------------------------------------------
 
-    def make_schema(self, schema: str) -> list[str]:
-        """See `Dialect.make_schema`."""
+    def create_schema(self, schema: str) -> list[str]:
+        """See `Dialect.create_schema`."""
         return [f"CREATE DATABASE IF NOT EXISTS {self.quote(schema)}"]
 
-    def create(self, place: TableName, shape: TargetSchema) -> list[str]:
+    def create(self, table: TableName, schema: TargetSchema) -> list[str]:
         """See `Dialect.create`."""
-        listed = ", ".join(self._definitions(shape))
-        key = ", ".join(self.quote(name) for name in shape.key)
+        listed = ", ".join(self._definitions(schema))
+        key = ", ".join(self.quote(name) for name in schema.key)
         options = "ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT = DYNAMIC"
         return [
-            *self.make_schema(place.schema),
-            f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({listed}, PRIMARY KEY ({key})) {options}",
+            *self.create_schema(table.schema),
+            f"CREATE TABLE IF NOT EXISTS {self.name(table)} ({listed}, PRIMARY KEY ({key})) {options}",
         ]
 
     def alter(
-        self, place: TableName, held: TargetSchema, wanted: TargetSchema, there: Sequence[str]
+        self, table: TableName, current: TargetSchema, needed: TargetSchema, existing: Sequence[str]
     ) -> list[str]:
         """See `Dialect.alter`."""
-        before = self._definitions(held)
-        present = {name.lower() for name in there}
+        before = self._definitions(current)
+        present = {name.lower() for name in existing}
         changes = []
-        for i, (column, definition) in enumerate(zip(wanted.columns, self._definitions(wanted), strict=True)):
+        for i, (column, definition) in enumerate(zip(needed.columns, self._definitions(needed), strict=True)):
             if column.name.lower() not in present:
                 changes.append(f"ADD COLUMN {definition}")
             elif i >= len(before) or before[i] != definition:
                 changes.append(f"MODIFY COLUMN {definition}")
-        return [f"ALTER TABLE {self.name(place)} {', '.join(changes)}"] if changes else []
+        return [f"ALTER TABLE {self.name(table)} {', '.join(changes)}"] if changes else []
 
-    def name(self, place: TableName) -> str:
+    def name(self, table: TableName) -> str:
         """A table's full name in SQL."""
-        return f"{self.quote(place.schema)}.{self.quote(place.table)}"
+        return f"{self.quote(table.schema)}.{self.quote(table.table)}"
 
-    def _definitions(self, shape: TargetSchema) -> list[str]:
-        """What stands in CREATE TABLE for each column."""
-        types = {c.name: self.column_type(c.type, in_key=shape.is_key(c)) for c in shape.columns}
-        types |= self._fitting_key(shape)
-        types |= self._fitting_row(shape, types)
+    def _definitions(self, schema: TargetSchema) -> list[str]:
+        """The columns' definitions in CREATE TABLE."""
+        types = {c.name: self.column_type(c.type, in_key=schema.is_key(c)) for c in schema.columns}
+        types |= self._fitting_key(schema)
+        types |= self._fitting_row(schema, types)
         return [
             # without NULL, a first TIMESTAMP would be NOT NULL in MariaDB
             f"{self.quote(c.name)} {types[c.name]} {'NULL' if c.nullable else 'NOT NULL'}"
-            for c in shape.columns
+            for c in schema.columns
         ]
 
     def column_type(self, type_: ColumnType, *, in_key: bool = False) -> str:
-        """The SQL type that holds values of `type_`."""
+        """The SQL type for values of `type_`."""
         match type_.kind:
             case Kind.INTEGER:
                 return _INTEGERS[type_.bits or 64] + (" unsigned" if type_.unsigned else "")
@@ -201,8 +201,8 @@ class MySqlDialect:
                 return str(type_.kind)
             case Kind.DECIMAL:
                 precision, scale = type_.precision or 10, type_.scale or 0
-                held = precision <= 65 and scale <= (38 if self.mariadb else 30)
-                return f"decimal({precision},{scale})" if held else "longtext"
+                fits = precision <= 65 and scale <= (38 if self.mariadb else 30)
+                return f"decimal({precision},{scale})" if fits else "longtext"
             case Kind.STRING:
                 return self._text(type_, in_key=in_key)
             case Kind.BYTES:
@@ -216,7 +216,7 @@ class MySqlDialect:
             case Kind.DATETIME:
                 return f"datetime({type_.fraction or 0})"
             case Kind.INSTANT:
-                # that of PostgreSQL reaches beyond the year 2038
+                # a PostgreSQL timestamptz goes beyond 2038, where TIMESTAMP ends
                 return f"{'timestamp' if type_.native == 'timestamp' else 'datetime'}({type_.fraction or 0})"
             case Kind.TIME:
                 return f"time({type_.fraction or 0})"
@@ -243,7 +243,7 @@ class MySqlDialect:
             return f"varchar({most}) character set utf8mb4 collate {collation}"
         if characters * _CHARACTER <= 65_532 and not type_.native.endswith("text"):
             return f"{'char' if type_.native == 'char' and characters <= 255 else 'varchar'}({characters})"
-        # a text's limit is one of bytes, and the source's characters may have had fewer of them
+        # the limit of a text type is in bytes, and the source's character set may need fewer
         return next((text for most, text, _ in _TEXTS if characters * _CHARACTER <= most), "longtext")
 
     def _bytes(self, type_: ColumnType) -> str:
@@ -252,11 +252,11 @@ class MySqlDialect:
             return f"{type_.native}({size})"
         return next(blob for most, _, blob in _TEXTS if size <= most)
 
-    def _fitting_key(self, shape: TargetSchema) -> dict[str, str]:
-        """Types of key columns without a length of their own: they share what an index may hold."""
-        fixed, open_ = 0, []
-        for name in shape.key:
-            type_ = next(c.type for c in shape.columns if c.name == name)
+    def _fitting_key(self, schema: TargetSchema) -> dict[str, str]:
+        """Types of unbounded key columns: they share the bytes left in the index key."""
+        fixed, unbounded = 0, []
+        for name in schema.key:
+            type_ = next(c.type for c in schema.columns if c.name == name)
             if type_.kind is Kind.STRING and type_.native not in ("uuid", "inet4", "inet6"):
                 size = capacity(type_) * _CHARACTER
             elif type_.kind is Kind.BYTES:
@@ -264,28 +264,28 @@ class MySqlDialect:
             else:
                 size = 16
             if size > _KEY_BYTES:
-                open_.append((name, type_.kind))
+                unbounded.append((name, type_.kind))
             else:
                 fixed += size
-        left = (_KEY_BYTES - fixed) // max(len(open_), 1)
-        if left < 4 * _CHARACTER * len(open_) or fixed > _KEY_BYTES:
+        left = (_KEY_BYTES - fixed) // max(len(unbounded), 1)
+        if left < 4 * _CHARACTER * len(unbounded) or fixed > _KEY_BYTES:
             raise SinkError(
-                f"target `{shape.target}` cannot have its source's key",
-                f"the key ({', '.join(shape.key)}) takes more than {_KEY_BYTES} bytes of UTF-8 text",
+                f"target `{schema.target}` cannot have its source's key",
+                f"the key ({', '.join(schema.key)}) takes more than {_KEY_BYTES} bytes of UTF-8 text",
                 "leave the table out of the captured ones, or shorten the key's columns",
             )
         collation = "utf8mb4_nopad_bin" if self.mariadb else "utf8mb4_0900_bin"
         text = f"varchar({left // _CHARACTER}) character set utf8mb4 collate {collation}"
-        return {name: text if kind is Kind.STRING else f"varbinary({left})" for name, kind in open_}
+        return {name: text if kind is Kind.STRING else f"varbinary({left})" for name, kind in unbounded}
 
-    def _fitting_row(self, shape: TargetSchema, types: dict[str, str]) -> dict[str, str]:
-        """Types of the longest columns where all together are too long for a row: they become texts."""
+    def _fitting_row(self, schema: TargetSchema, types: dict[str, str]) -> dict[str, str]:
+        """TEXT or BLOB for the longest columns, if all columns together are too long for a row."""
         sizes = {}
-        for column in shape.columns:
+        for column in schema.columns:
             found = re.match(r"(var)?(char|binary)\((\d+)\)", types[column.name])
-            if found and not shape.is_key(column):
+            if found and not schema.is_key(column):
                 sizes[column.name] = int(found[3]) * (_CHARACTER if found[2] == "char" else 1)
-        others = 16 * (len(shape.columns) - len(sizes)) + _KEY_BYTES
+        others = 16 * (len(schema.columns) - len(sizes)) + _KEY_BYTES
         moved: dict[str, str] = {}
         for name in sorted(sizes, key=lambda n: (-sizes[n], n)):
             if sum(sizes.values()) - sum(sizes[n] for n in moved) + others <= _ROW_BYTES:

@@ -1,8 +1,8 @@
 """Replicas in PostgreSQL: types, names and tables.
 
-Source types that PostgreSQL lacks become the nearest that holds each of their values: BIGINT UNSIGNED
-numeric(20), TIME (which goes to 838 hours in MySQL) interval, ENUM and SET text, GEOMETRY bytea with the
-source's bytes (SRID, then WKB: `ST_GeomFromWKB(substring(g from 5))` where there is PostGIS).
+A source type that PostgreSQL lacks becomes the nearest type that holds all its values: BIGINT UNSIGNED
+becomes numeric(20), TIME (up to 838 hours in MySQL) interval, ENUM and SET text, GEOMETRY bytea with the
+source's bytes (SRID, then WKB; with PostGIS: `ST_GeomFromWKB(substring(g from 5))`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tailrace.errors import ConfigError, SinkError
 from tailrace.kernels import lines
 from tailrace.model.table import Column
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.replica.dialect import TableName, require_free
-from tailrace.sinks.replica.encode import Writer, plain_writer
+from tailrace.sinks.replica.dialect import TableName, require_unreserved
+from tailrace.sinks.replica.encode import ColumnEncoding, plain_encoding
 from tailrace.sinks.replica.postgres_session import PostgresWriteSession, connect
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sources.postgres.literal import identifier, string
 
-#: PostgreSQL's own types whose values travel as text, and are read back as it.
+#: PostgreSQL types whose values are transferred as text.
 _TEXTS = frozenset(
     (
         *("numeric", "uuid", "inet", "cidr", "macaddr", "macaddr8", "interval", "timetz", "xml", "varbit"),
@@ -29,7 +29,7 @@ _TEXTS = frozenset(
         *("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange", "jsonpath"),
     )
 )
-#: Most bytes of a name; longer ones would be cut.
+#: Most bytes of a name; PostgreSQL truncates longer ones.
 _NAME_BYTES = 63
 
 
@@ -38,8 +38,8 @@ class PostgresDialect:
     """PostgreSQL.
 
     Args:
-        settings: the server, the user with a password that is no reference.
-        is_source: whether the source is PostgreSQL too, whose TIME is one of the day.
+        settings: the server and the user; the password is resolved.
+        is_source: whether the source is PostgreSQL too: its TIME is a time of day.
     """
 
     settings: PostgresSettings
@@ -50,10 +50,10 @@ class PostgresDialect:
 
     @classmethod
     def open(cls, settings: PostgresSettings, source: str = "mysql") -> PostgresDialect:
-        """The dialect of the server that `settings` name, for rows of a source of dialect `source`.
+        """The dialect of the server in `settings`, for rows from a source of dialect `source`.
 
         Raises:
-            ConfigError: they name no database.
+            ConfigError: the URL names no database.
         """
         if not settings.address[3]:
             raise ConfigError(
@@ -63,28 +63,29 @@ class PostgresDialect:
         return cls(replace(settings, password=settings.password.resolved()), source == "postgresql")
 
     @property
-    def notes(self) -> str:
-        """See `Dialect.notes`."""
+    def ledger_schema(self) -> str:
+        """See `Dialect.ledger_schema`."""
         return self.settings.schema
 
-    def place(self, target: str) -> TableName:
-        """See `Dialect.place`."""
+    def table_name(self, target: str) -> TableName:
+        """See `Dialect.table_name`."""
         schema, dot, table = target.partition(".")
         if not dot:
-            schema, table = self.notes, target
-        for name in (schema, table):
-            self._require_short(name)
-        place = TableName(schema, table)
-        require_free(target, place, self.notes, schema.startswith("pg_") or schema == "information_schema")
-        return place
+            schema, table = self.ledger_schema, target
+        for part in (schema, table):
+            self._require_short(part)
+        name = TableName(schema, table)
+        is_system = schema.startswith("pg_") or schema == "information_schema"
+        require_unreserved(target, name, self.ledger_schema, is_system)
+        return name
 
-    def same(self, place: TableName) -> str:
-        """See `Dialect.same`."""
-        return self.name(place)
+    def folded_name(self, table: TableName) -> str:
+        """See `Dialect.folded_name`."""
+        return self.name(table)
 
-    def name(self, place: TableName) -> str:
+    def name(self, table: TableName) -> str:
         """See `Dialect.name`."""
-        return f"{self.quote(place.schema)}.{self.quote(place.table)}"
+        return f"{self.quote(table.schema)}.{self.quote(table.table)}"
 
     def quote(self, name: str) -> str:
         """See `Dialect.quote`."""
@@ -96,63 +97,63 @@ class PostgresDialect:
             return "NULL"
         return str(value) if isinstance(value, int) else string(value)
 
-    def hold(self, sql: str, *, shared: bool) -> str:
-        """See `Dialect.hold`."""
+    def locking(self, sql: str, *, shared: bool) -> str:
+        """See `Dialect.locking`."""
         return f"{sql} FOR {'SHARE' if shared else 'UPDATE'}"
 
-    def writer(self, column: Column) -> Writer:
-        """See `Dialect.writer`."""
-        return _writer(column.type)
+    def encoding(self, column: Column) -> ColumnEncoding:
+        """See `Dialect.encoding`."""
+        return _encoding(column.type)
 
-    def make_schema(self, schema: str) -> list[str]:
-        """See `Dialect.make_schema`."""
-        # CREATE SCHEMA IF NOT EXISTS wants the right to make one even where it is there
-        found = f"SELECT FROM pg_catalog.pg_namespace WHERE nspname = {self.literal(schema)}"
-        make = f"IF NOT EXISTS ({found}) THEN CREATE SCHEMA {self.quote(schema)}; END IF;"
-        return [f"DO {string(f'BEGIN {make} END')}"]
+    def create_schema(self, schema: str) -> list[str]:
+        """See `Dialect.create_schema`."""
+        # CREATE SCHEMA IF NOT EXISTS needs the CREATE privilege even if the schema exists
+        existing = f"SELECT FROM pg_catalog.pg_namespace WHERE nspname = {self.literal(schema)}"
+        create = f"IF NOT EXISTS ({existing}) THEN CREATE SCHEMA {self.quote(schema)}; END IF;"
+        return [f"DO {string(f'BEGIN {create} END')}"]
 
-    def create(self, place: TableName, shape: TargetSchema) -> list[str]:
+    def create(self, table: TableName, schema: TargetSchema) -> list[str]:
         """See `Dialect.create`."""
         listed = ", ".join(
             f"{self.quote(c.name)} {self.column_type(c.type)}{'' if c.nullable else ' NOT NULL'}"
-            for c in shape.columns
+            for c in schema.columns
         )
-        for column in shape.columns:
+        for column in schema.columns:
             self._require_short(column.name)
-        key = ", ".join(self.quote(name) for name in shape.key)
+        key = ", ".join(self.quote(name) for name in schema.key)
         return [
-            *self.make_schema(place.schema),
-            f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({listed}, PRIMARY KEY ({key}))",
+            *self.create_schema(table.schema),
+            f"CREATE TABLE IF NOT EXISTS {self.name(table)} ({listed}, PRIMARY KEY ({key}))",
         ]
 
     def alter(
-        self, place: TableName, held: TargetSchema, wanted: TargetSchema, there: Sequence[str]
+        self, table: TableName, current: TargetSchema, needed: TargetSchema, existing: Sequence[str]
     ) -> list[str]:
         """See `Dialect.alter`."""
         changes = []
-        for i, column in enumerate(wanted.columns):
+        for i, column in enumerate(needed.columns):
             name, type_ = self.quote(column.name), self.column_type(column.type)
-            if column.name not in there:
+            if column.name not in existing:
                 self._require_short(column.name)
                 changes.append(f"ADD COLUMN {name} {type_}")
                 continue
-            if i >= len(held.columns):
+            if i >= len(current.columns):
                 continue
-            before = held.columns[i]
+            before = current.columns[i]
             if self.column_type(before.type) != type_:
                 bits = column.type.kind is Kind.BITS
                 using = f" USING lpad({name}::text, {column.type.bits}, '0')::{type_}" if bits else ""
                 changes.append(f"ALTER COLUMN {name} TYPE {type_}{using}")
             if column.nullable and not before.nullable:
                 changes.append(f"ALTER COLUMN {name} DROP NOT NULL")
-        return [f"ALTER TABLE {self.name(place)} {', '.join(changes)}"] if changes else []
+        return [f"ALTER TABLE {self.name(table)} {', '.join(changes)}"] if changes else []
 
     def connect(self) -> PostgresWriteSession:
         """See `Dialect.connect`."""
         return PostgresWriteSession(self, connect(self.settings))
 
     def column_type(self, type_: ColumnType) -> str:
-        """The SQL type that holds values of `type_`."""
+        """The SQL type for values of `type_`."""
         if type_.kind is Kind.LIST and type_.element is not None:
             return f"{self.column_type(type_.element)}[]"
         if type_.kind is Kind.TIME and self.is_source:
@@ -174,8 +175,8 @@ def _column_type(type_: ColumnType) -> str:
         case _ if type_.zero_dates == "text":
             return "text"
         case Kind.INTEGER:
-            held = (type_.bits or 64) + (1 if type_.unsigned else 0)
-            return next((sql for bits, sql in _INTEGERS if held <= bits), "numeric(20)")
+            bits_needed = (type_.bits or 64) + (1 if type_.unsigned else 0)
+            return next((sql for bits, sql in _INTEGERS if bits_needed <= bits), "numeric(20)")
         case Kind.FLOAT:
             return "real"
         case Kind.DOUBLE:
@@ -210,26 +211,26 @@ def _column_type(type_: ColumnType) -> str:
             return "text"
         case Kind.VECTOR:
             return "real[]"
-    raise AssertionError(type_.kind)  # a list is its elements' matter
+    raise AssertionError(type_.kind)  # `column_type` handles lists
 
 
 _INTEGERS = ((16, "smallint"), (32, "integer"), (64, "bigint"))
 
 
-def _writer(type_: ColumnType) -> Writer:
+def _encoding(type_: ColumnType) -> ColumnEncoding:
     match type_.kind:
         case _ if type_.zero_dates == "text":
-            return Writer(lines.TEXT)
+            return ColumnEncoding(lines.TEXT)
         case Kind.DATETIME | Kind.INSTANT:
-            return Writer(lines.MOMENT, 6)
+            return ColumnEncoding(lines.MOMENT, 6)
         case Kind.TIME:
-            return Writer(lines.TIME, 6)
+            return ColumnEncoding(lines.TIME, 6)
         case Kind.BYTES | Kind.GEOMETRY:
-            return Writer(lines.BYTES)
+            return ColumnEncoding(lines.BYTES)
         case Kind.BITS:
-            return Writer(lines.BITS, type_.bits or 1)
+            return ColumnEncoding(lines.BITS, type_.bits or 1)
         case Kind.VECTOR:
-            return Writer(lines.FLOATS)
+            return ColumnEncoding(lines.FLOATS)
         case Kind.LIST:
-            return Writer(lines.TEXT)
-    return plain_writer(type_.arrow)
+            return ColumnEncoding(lines.TEXT)
+    return plain_encoding(type_.arrow)

@@ -1,11 +1,10 @@
 """Connections to PostgreSQL that write.
 
-Rows go in by COPY in text form. pg8000, which the source needs too, gives COPY the pieces it is handed
-without looking at them, so a second driver would win nothing: what the server does with the rows takes
-five times as long.
+Rows are loaded by COPY in text format. pg8000, which the source needs too, passes buffers to COPY unread, so
+a second driver would gain nothing: the server's work on the rows takes five times as long.
 
-All but inserts are loaded into a temporary table, then `INSERT ... ON CONFLICT`, `UPDATE ... FROM` or
-`DELETE ... USING`.
+Rows for any operation but inserts are loaded into a temporary table first, then merged by
+`INSERT ... ON CONFLICT`, `UPDATE ... FROM` or `DELETE ... USING`.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from tailrace.sinks.replica.dialect import (
     columns_of,
 )
 from tailrace.sinks.replica.encode import encode_table
+from tailrace.sinks.replica.list_columns import as_array
 from tailrace.sinks.replica.target_schema import TargetSchema
-from tailrace.sinks.replica.written import as_array
 from tailrace.sources.postgres import connection as server
 
 _GRANTS = "GRANT CREATE ON DATABASE <database> TO <user>; the tables must be the user's own"
-#: Why a value is not taken, by SQLSTATE; of other states of classes 22 and 23 the state is told.
+#: Why a value is rejected, by SQLSTATE; other states of classes 22 and 23 are reported by number.
 _REFUSALS = {
     "22001": "too long for the target",
     "22003": "out of the target type's range",
@@ -46,7 +45,7 @@ _REFUSALS = {
     "22P05": "a character that the target does not hold",
     "23502": "NULL where the target has NOT NULL",
     "23503": "a foreign key of the target",
-    "23505": "a row with its key, or another unique value, is there already",
+    "23505": "a row with its key, or another unique value, exists already",
     "23514": "a CHECK constraint, or no partition, of the target",
     "54000": "too long for an index of the target",
     "P0001": "a trigger of the target",
@@ -55,17 +54,17 @@ _DUPLICATE = "23505"
 
 
 def connect(settings: PostgresSettings) -> server.Connection:
-    """A connection that is in no transaction.
+    """A connection outside a transaction.
 
     Raises:
-        TransientSinkError: nobody answers.
-        SinkError: the server refuses the user.
+        TransientSinkError: the server does not answer.
+        SinkError: the server rejects the user.
     """
     options = settings.server
     doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` to write"
     try:
         connection = server.connect(options, purpose="writing")
-        # what a dead task still holds is waited for a minute
+        # wait a minute for locks that a dead task still holds
         connection.rows("SET lock_timeout = '60s'")
     except (SourceError, DatabaseError, InterfaceError, OSError) as error:
         raise as_sink_error(server.translate(error, doing), doing, _GRANTS) from error
@@ -73,10 +72,10 @@ def connect(settings: PostgresSettings) -> server.Connection:
 
 
 class PostgresWriteSession:
-    """A connection.
+    """A connection for writing.
 
     Args:
-        dialect: how names and values are written.
+        dialect: the database.
         connection: the connection.
     """
 
@@ -86,15 +85,15 @@ class PostgresWriteSession:
         self._temporary = 0
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """See `Session.run`."""
+        """See `WriteSession.run`."""
         try:
             return [tuple(row) for row in self._connection.rows(sql)]
         except (DatabaseError, InterfaceError, OSError, SourceError) as error:
             raise _failure(error) from error
 
-    def columns(self, place: TableName) -> list[str]:
-        """See `Session.columns`."""
-        name = self._dialect.literal(self._dialect.name(place))
+    def columns(self, table: TableName) -> list[str]:
+        """See `WriteSession.columns`."""
+        name = self._dialect.literal(self._dialect.name(table))
         return [
             str(row[0])
             for row in self.run(
@@ -103,9 +102,9 @@ class PostgresWriteSession:
             )
         ]
 
-    def key(self, place: TableName) -> list[str]:
-        """See `Session.key`."""
-        name = self._dialect.literal(self._dialect.name(place))
+    def key(self, table: TableName) -> list[str]:
+        """See `WriteSession.key`."""
+        name = self._dialect.literal(self._dialect.name(table))
         return [
             str(row[0])
             for row in self.run(
@@ -116,75 +115,81 @@ class PostgresWriteSession:
             )
         ]
 
-    def write(self, verb: RowOperation, place: TableName, shape: TargetSchema, rows: pa.Table) -> None:
-        """See `Session.write`."""
-        if verb is RowOperation.INSERT:
-            self.fill(place, columns_of(verb, shape), rows)
+    def write(self, operation: RowOperation, table: TableName, schema: TargetSchema, rows: pa.Table) -> None:
+        """See `WriteSession.write`."""
+        if operation is RowOperation.INSERT:
+            self.fill(table, columns_of(operation, schema), rows)
             return
         self._temporary += 1
-        name = TableName("pg_temp", f"_tailrace_{self._temporary}")
-        self.run(f"CREATE TEMPORARY TABLE {name.table} ON COMMIT DROP AS {self._nothing(verb, place, shape)}")
-        self.fill(name, columns_of(verb, shape), rows)
-        self.merge(name, verb, place, shape)
-        self.run(f"DROP TABLE {self._dialect.name(name)}")
+        staging = TableName("pg_temp", f"_tailrace_{self._temporary}")
+        empty = self._no_rows(operation, table, schema)
+        self.run(f"CREATE TEMPORARY TABLE {staging.table} ON COMMIT DROP AS {empty}")
+        self.fill(staging, columns_of(operation, schema), rows)
+        self.merge(staging, operation, table, schema)
+        self.run(f"DROP TABLE {self._dialect.name(staging)}")
 
-    def stage(self, name: TableName, verb: RowOperation, place: TableName, shape: TargetSchema) -> None:
-        """See `Session.stage`."""
-        self.run(f"CREATE UNLOGGED TABLE {self._dialect.name(name)} AS {self._nothing(verb, place, shape)}")
+    def stage(
+        self, staging: TableName, operation: RowOperation, table: TableName, schema: TargetSchema
+    ) -> None:
+        """See `WriteSession.stage`."""
+        empty = self._no_rows(operation, table, schema)
+        self.run(f"CREATE UNLOGGED TABLE {self._dialect.name(staging)} AS {empty}")
 
-    def fill(self, name: TableName, columns: Sequence[Column], rows: pa.Table) -> None:
-        """See `Session.fill`."""
+    def fill(self, table: TableName, columns: Sequence[Column], rows: pa.Table) -> None:
+        """See `WriteSession.fill`."""
         listed = ", ".join(self._dialect.quote(c.name) for c in columns)
-        writers = [self._dialect.writer(c) for c in columns]
-        pieces = encode_table(rows, writers, lambda i, array: self._as_written(array, columns[i]))
+        encodings = [self._dialect.encoding(c) for c in columns]
+        buffers = encode_table(rows, encodings, lambda i, array: self._converted(array, columns[i]))
         try:
-            self._connection.copy_in(f"COPY {self._dialect.name(name)} ({listed}) FROM STDIN", pieces)
+            self._connection.copy_in(f"COPY {self._dialect.name(table)} ({listed}) FROM STDIN", buffers)
         except (DatabaseError, InterfaceError, OSError, SourceError) as error:
             raise _failure(error) from error
 
-    def merge(self, name: TableName, verb: RowOperation, place: TableName, shape: TargetSchema) -> None:
-        """See `Session.merge`."""
-        source, target = self._dialect.name(name), self._dialect.name(place)
+    def merge(
+        self, staging: TableName, operation: RowOperation, table: TableName, schema: TargetSchema
+    ) -> None:
+        """See `WriteSession.merge`."""
+        source, target = self._dialect.name(staging), self._dialect.name(table)
         quote = self._dialect.quote
-        on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in shape.key)
-        rest = [quote(c.name) for c in shape.columns if not shape.is_key(c)]
-        if verb is RowOperation.DELETE:
+        on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in schema.key)
+        rest = [quote(c.name) for c in schema.columns if not schema.is_key(c)]
+        if operation is RowOperation.DELETE:
             self.run(f"DELETE FROM {target} AS t USING {source} AS s WHERE {on}")
             return
-        if verb is RowOperation.UPDATE:
+        if operation is RowOperation.UPDATE:
             sets = ", ".join(f"{c} = s.{c}" for c in rest)
             self.run(f"UPDATE {target} AS t SET {sets} FROM {source} AS s WHERE {on}")
             return
-        listed = ", ".join(quote(c.name) for c in shape.columns)
+        listed = ", ".join(quote(c.name) for c in schema.columns)
         insert = f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {source}"
-        if verb is RowOperation.INSERT:
+        if operation is RowOperation.INSERT:
             self.run(insert)
             return
         update = f"UPDATE SET {', '.join(f'{c} = EXCLUDED.{c}' for c in rest)}" if rest else "NOTHING"
-        self.run(f"{insert} ON CONFLICT ({', '.join(quote(k) for k in shape.key)}) DO {update}")
+        self.run(f"{insert} ON CONFLICT ({', '.join(quote(k) for k in schema.key)}) DO {update}")
 
     def close(self) -> None:
-        """See `Session.close`."""
+        """See `WriteSession.close`."""
         self._connection.close()
 
-    def _nothing(self, verb: RowOperation, place: TableName, shape: TargetSchema) -> str:
-        """What makes a table with the columns of the target that rows of `verb` have."""
-        listed = ", ".join(self._dialect.quote(c.name) for c in columns_of(verb, shape))
-        return f"SELECT {listed} FROM {self._dialect.name(place)} WITH NO DATA"
+    def _no_rows(self, operation: RowOperation, table: TableName, schema: TargetSchema) -> str:
+        """A query without rows that has the columns of the target for `operation`."""
+        listed = ", ".join(self._dialect.quote(c.name) for c in columns_of(operation, schema))
+        return f"SELECT {listed} FROM {self._dialect.name(table)} WITH NO DATA"
 
-    def _as_written(self, array: pa.Array, column: Column) -> pa.Array:
+    def _converted(self, array: pa.Array, column: Column) -> pa.Array:
         if column.type.kind is not Kind.LIST:
             return array
         assert column.type.element is not None
-        return as_array(array, self._dialect.writer(Column("", column.type.element)))
+        return as_array(array, self._dialect.encoding(Column("", column.type.element)))
 
 
 def _failure(error: Exception) -> Exception:
-    said = error.args[0] if isinstance(error, DatabaseError) and error.args else None
+    fields = error.args[0] if isinstance(error, DatabaseError) and error.args else None
     state = server.sqlstate(error)
-    if isinstance(said, dict) and (state[:2] in ("22", "23") or state in _REFUSALS):
-        named = re.findall(r"^COPY .*, line \d+, column ([^:]+)", str(said.get("W", "")))
-        column = str(said.get("c") or (named[0] if named else ""))
+    if isinstance(fields, dict) and (state[:2] in ("22", "23") or state in _REFUSALS):
+        named = re.findall(r"^COPY .*, line \d+, column ([^:]+)", str(fields.get("W", "")))
+        column = str(fields.get("c") or (named[0] if named else ""))
         reason = _REFUSALS.get(state, f"SQLSTATE {state}")
         return RefusalError(reason, column, is_duplicate=state == _DUPLICATE)
     doing = "writing to the target"

@@ -1,24 +1,24 @@
 """Tables of a database kept equal to the source's, exactly once: MySQL, MariaDB, PostgreSQL.
 
-The driver makes and alters tables, and begins and ends batches; the rows are written by Spark's tasks, each
-with a connection of its own. There are two ways of committing them.
+The driver creates and alters tables, and begins and finishes batches; Spark's tasks write the rows, each
+with its own connection. There are two commit modes.
 
-`transaction: parts`. A batch falls into units (`ledger`), each a transaction of its own, with its mark:
+`transaction: parts`. A batch is divided into units (`ledger`). Each is a transaction of its own, with a mark:
 
-    driver   tables as they must be; begin: the batch's number, the run's epoch            commit
+    driver   create or alter tables; begin: the batch's number, the attempt's epoch        commit
     tasks      a unit's rows, its mark                                                     commit, each
-    driver   end: targets have the batch                                                   commit
+    driver   finish: the targets have the batch                                            commit
 
-A reader of the target sees a batch come in, key by key never older than it was.
+A reader of the target sees a batch arrive in parts; no key ever goes back to an older state.
 
-`transaction: whole-batch`. A reader sees a batch at once, in all tables: each state of the target is one that
-the source had. Rows wait in tables of their own in the meantime, so they are written twice:
+`transaction: whole-batch`. A reader sees a batch appear at once, in all tables: every state of the target is
+one that the source had. Rows are staged in tables of their own first, so they are written twice:
 
-    tasks      a unit's rows into new tables                                               commit, each
-    driver   all of them into their targets, and the batch's number                        commit
-             the tables are dropped, or those of a run that died, by the next run
+    tasks      a unit's rows into new staging tables                                       commit, each
+    driver   merge all of them into their targets; the batch's number                      commit
+             drop the staging tables; those of an attempt that died, in the next attempt
 
-No foreign keys and no triggers are made: units of a batch are committed in any order. Tables routed to one
+The sink creates no foreign keys and no triggers: units of a batch commit in any order. Tables routed to one
 target are merged by key: of two source rows with the same key, the target holds the one that changed last.
 """
 
@@ -45,9 +45,9 @@ from tailrace.sinks.replica.dialect import Dialect, RefusalError, RowOperation, 
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.plan import BatchPlan, Work
-from tailrace.sinks.replica.target_schema import TargetSchema, shape_of
-from tailrace.sinks.replica.tasks import Job, Outcome, StagingTable, TableStaging
-from tailrace.sinks.replica.unit import Run, Table, refused_error, staged_prefix
+from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
+from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, UnitResult
+from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.targets import by_target, written
 from tailrace.spark.cells import TableBatch
@@ -59,7 +59,7 @@ class ReplicaSink:
     """Keeps tables of a database equal to the source's.
 
     Args:
-        settings: where and how.
+        settings: the sink's settings.
         router: names the targets.
         source: the source's dialect.
     """
@@ -72,7 +72,7 @@ class ReplicaSink:
         self._router = router
         self._dialect: Dialect | None = None
         self._session: WriteSession | None = None
-        self._shapes: dict[str, TargetSchema] = {}
+        self._schemas: dict[str, TargetSchema] = {}
         self._claims = Claims(router, lambda table: [router.target(table)])
 
     @property
@@ -86,7 +86,7 @@ class ReplicaSink:
         return self._settings.transaction is ReplicaTransaction.WHOLE_BATCH
 
     def claim(self, tables: Iterable[TableId]) -> None:
-        """See `Sink.claim`. Before there is a connection nobody knows what is one to the server."""
+        """See `Sink.claim`. How the server compares names is unknown until it is connected."""
         self._claims.add(tables)
 
     def write(self, batch: CellBatch) -> list[Written]:
@@ -96,14 +96,14 @@ class ReplicaSink:
             try:
                 self._write(batch, work)
             except BaseException:
-                self.close()  # the session may be in a transaction, or gone
+                self.close()  # the session may be in a transaction, or broken
                 raise
         return written(work)
 
     def close(self) -> None:
         """See `Sink.close`."""
         session, self._session = self._session, None
-        self._shapes = {}
+        self._schemas = {}
         if session is not None:
             session.close()
 
@@ -118,76 +118,82 @@ class ReplicaSink:
         if not todo:
             return
         for name, parts in todo.items():
-            self._follow(session, ledger, parts, entries.get(name), name=name, stream=batch.stream)
-        tables = {name: Table(dialect.place(name), self._shapes[name]) for name in todo}
+            self._prepare_table(session, ledger, parts, entries.get(name), name=name, stream=batch.stream)
+        tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in todo}
         plan = BatchPlan(batch, todo, self._settings.parallelism)
         epoch = uuid.uuid4().hex
-        again = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units)
-        run = Run(dialect, tables, batch.id, epoch, again, self._settings.on_refused_row)
+        replayed = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units)
+        policy = self._settings.on_refused_row
+        attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy)
         position = None if batch.end is None else json.dumps(batch.end, separators=(",", ":"))
         if self._is_whole:
-            self._write_whole(session, ledger, plan, run, position)
+            self._write_whole(session, ledger, plan, attempt, position)
             return
-        _raise_first(plan.write(Job(run, plan.routes, plan.buckets, None)))
+        _raise_first(plan.write(TaskInput(attempt, plan.routes, plan.buckets, None)))
         for name in todo:
             ledger.finish(session, batch.id, [name], position)
             failpoint("sink.table")
 
     def _write_whole(
-        self, session: WriteSession, ledger: Ledger, plan: BatchPlan, run: Run, position: str | None
-    ) -> None:
-        stream, routes = plan.batch.stream.query, plan.routes
-        for rehearse in (False, True):
-            self._drop_staged(session, ledger, stream)
-            job = Job(run, routes, plan.buckets, TableStaging(stream, rehearse))
-            outcomes = plan.write(job)
-            _raise_first(outcomes)
-            try:
-                self._bring_in(session, ledger, run, outcomes, position)
-                break
-            except _MergeRefusedError as refused:
-                # a constraint: only the tasks' rehearsal can tell which row it is
-                session.run("ROLLBACK")
-                if rehearse:
-                    reason, column = refused.refusal.reason, refused.refusal.column
-                    raise refused_error(refused.target, column, reason, f"batch {run.batch}") from refused
-        failpoint("sink.table")
-        self._drop_staged(session, ledger, stream)
-
-    def _bring_in(
         self,
         session: WriteSession,
         ledger: Ledger,
-        run: Run,
-        outcomes: Iterable[Outcome],
+        plan: BatchPlan,
+        attempt: BatchAttempt,
         position: str | None,
     ) -> None:
-        """All rows that wait into their targets, in one transaction."""
+        """Stage all rows, then merge them in one transaction."""
+        stream, routes = plan.batch.stream.query, plan.routes
+        for dry_run in (False, True):
+            self._drop_staging_tables(session, ledger, stream)
+            results = plan.write(TaskInput(attempt, routes, plan.buckets, TableStaging(stream, dry_run)))
+            _raise_first(results)
+            try:
+                self._merge_staged(session, ledger, attempt, results, position)
+                break
+            except _MergeRefusedError as refused:
+                # a constraint: only a dry run by the tasks finds the row
+                session.run("ROLLBACK")
+                if dry_run:
+                    reason, column = refused.refusal.reason, refused.refusal.column
+                    raise refused_error(refused.target, column, reason, f"batch {attempt.batch}") from refused
+        failpoint("sink.table")
+        self._drop_staging_tables(session, ledger, stream)
+
+    def _merge_staged(
+        self,
+        session: WriteSession,
+        ledger: Ledger,
+        attempt: BatchAttempt,
+        results: Iterable[UnitResult],
+        position: str | None,
+    ) -> None:
+        """Merge all staged rows into their targets, in one transaction."""
         session.run("BEGIN")
-        for name in run.tables:
-            ledger.hold(session, name, run.epoch)
-        for outcome in outcomes:
-            table = run.tables[outcome.target]
-            for staged in outcome.staged:
+        for name in attempt.tables:
+            ledger.lock_epoch(session, name, attempt.epoch)
+        for result in results:
+            table = attempt.tables[result.target]
+            for staged in result.staged:
                 try:
-                    _merge(session, ledger.staged(staged.name), staged, table)
+                    _merge(session, ledger.staging_table(staged.name), staged, table)
                 except RefusalError as refusal:
-                    raise _MergeRefusedError(outcome.target, refusal) from refusal
-            ledger.set_aside(session, outcome.refused)
-        ledger.finish(session, run.batch, run.tables, position)
+                    raise _MergeRefusedError(result.target, refusal) from refusal
+            ledger.add_quarantined(session, result.refused)
+        ledger.finish(session, attempt.batch, attempt.tables, position)
         session.run("COMMIT")
 
-    def _drop_staged(self, session: WriteSession, ledger: Ledger, stream: str) -> None:
+    def _drop_staging_tables(self, session: WriteSession, ledger: Ledger, stream: str) -> None:
         dialect = ledger.dialect
-        prefix = staged_prefix(stream)
-        found = session.run(
+        prefix = staging_prefix(stream)
+        rows = session.run(
             "SELECT table_name FROM information_schema.tables"
-            f" WHERE table_schema = {dialect.literal(dialect.notes)}"
+            f" WHERE table_schema = {dialect.literal(dialect.ledger_schema)}"
             f" AND left(table_name, {len(prefix)}) = {dialect.literal(prefix)}"
         )
-        for name in (str(row[0]) for row in found):
+        for name in (str(row[0]) for row in rows):
             if name.startswith(prefix):
-                session.run(f"DROP TABLE {dialect.name(ledger.staged(name))}")
+                session.run(f"DROP TABLE {dialect.name(ledger.staging_table(name))}")
 
     # ---- tables --------------------------------------------------------------------------------------
 
@@ -201,14 +207,16 @@ class ReplicaSink:
                     stream.pipeline,
                 )
             dialect, router, known = self._dialect, self._router, self._claims.tables
-            self._claims = Claims(router, lambda table: [dialect.same(dialect.place(router.target(table)))])
+            self._claims = Claims(
+                router, lambda table: [dialect.folded_name(dialect.table_name(router.target(table)))]
+            )
             self._claims.add(known)
         if self._session is None:
             self._session = self._dialect.connect()
             Ledger(self._dialect).create(self._session)
         return self._dialect, self._session
 
-    def _follow(
+    def _prepare_table(
         self,
         session: WriteSession,
         ledger: Ledger,
@@ -218,86 +226,89 @@ class ReplicaSink:
         name: str,
         stream: StreamId,
     ) -> None:
-        """Let a table hold rows of all shapes that are to come, and make it if it is not there.
+        """Create a table, or alter it to hold the rows of the batch.
 
         Raises:
-            StateError: the table is somebody else's, or is gone.
+            StateError: the table belongs to another stream, or was dropped.
         """
-        dialect, held = ledger.dialect, None if entry is None else entry.shape
-        wanted = shape_of(name, (shape for part in parts for shape in part.shapes), held)
-        if self._shapes.get(name) == wanted == held:
+        dialect, current = ledger.dialect, None if entry is None else entry.schema
+        needed = schema_for(name, (schema for part in parts for schema in part.shapes), current)
+        if self._schemas.get(name) == needed == current:
             return
-        place = dialect.place(name)
-        there = session.columns(place)
-        if held is None:
-            if there:
-                self._adopt(session, dialect, wanted, there, stream)
-            ledger.own(session, name, stream, wanted)
-            held = wanted
-        elif not there and entry is not None and entry.begun >= 0:
+        table = dialect.table_name(name)
+        existing = session.columns(table)
+        if current is None:
+            if existing:
+                self._adopt(session, dialect, needed, existing, stream)
+            ledger.claim(session, name, stream, needed)
+            current = needed
+        elif not existing and entry is not None and entry.begun >= 0:
             raise StateError(
                 f"target `{name}` is gone",
-                f"the stream has written it up to batch {entry.done}, and does not bring those rows again",
-                "begin a new stream: a new checkpoint, and DELETE FROM "
+                f"the stream has written it up to batch {entry.done}, and will not write those rows again",
+                "start a new stream: with a new checkpoint, and DELETE FROM "
                 f"{ledger.targets} WHERE target = {dialect.literal(name)}",
             )
-        statements = dialect.alter(place, held, wanted, there) if there else dialect.create(place, wanted)
+        if existing:
+            statements = dialect.alter(table, current, needed, existing)
+        else:
+            statements = dialect.create(table, needed)
         for statement in statements:
             session.run(statement)
-        if wanted != held:
-            ledger.reshape(session, wanted)
-        self._shapes[name] = wanted
+        if needed != current:
+            ledger.store_schema(session, needed)
+        self._schemas[name] = needed
 
     def _adopt(
         self,
         session: WriteSession,
         dialect: Dialect,
-        wanted: TargetSchema,
-        there: list[str],
+        needed: TargetSchema,
+        existing: list[str],
         stream: StreamId,
     ) -> None:
-        """Take a table that is there.
+        """Accept a table that exists already, for a new target.
 
         Raises:
-            StateError: it is not to be taken, or has other columns or another key.
+            StateError: `existing-tables` forbids it, or its columns or key differ.
         """
         if self._settings.existing_tables is ExistingTables.REFUSE:
-            raise _not_ours(wanted.target, "a table that Tailrace did not make", stream)
-        key = session.key(dialect.place(wanted.target))
-        columns = {name.lower() for name in there} == {c.name.lower() for c in wanted.columns}
-        if columns and [k.lower() for k in key] == [k.lower() for k in wanted.key]:
+            raise _not_ours(needed.target, "a table that Tailrace did not make", stream)
+        key = session.key(dialect.table_name(needed.target))
+        same_columns = {name.lower() for name in existing} == {c.name.lower() for c in needed.columns}
+        if same_columns and [k.lower() for k in key] == [k.lower() for k in needed.key]:
             return
-        listed = ", ".join(c.name for c in wanted.columns)
+        listed = ", ".join(c.name for c in needed.columns)
         raise StateError(
-            f"target `{wanted.target}` cannot be adopted",
-            f"it has the columns ({', '.join(there)}) with the key ({', '.join(key)}), needed are"
-            f" ({listed}) with the key ({', '.join(wanted.key)})",
+            f"target `{needed.target}` cannot be adopted",
+            f"it has the columns ({', '.join(existing)}) with the key ({', '.join(key)}), needed are"
+            f" ({listed}) with the key ({', '.join(needed.key)})",
             "alter it, route the source's table to another name, or drop it",
         )
 
 
-def _merge(session: WriteSession, name: TableName, staged: StagingTable, table: Table) -> None:
-    """Bring rows in; those of a snapshot that are there already are replaced."""
-    if staged.verb is not RowOperation.INSERT:
-        session.merge(name, staged.verb, table.place, table.shape.without(staged.lacking))
+def _merge(session: WriteSession, name: TableName, staged: StagingTable, table: TargetTable) -> None:
+    """Merge a staging table; snapshot rows replace existing rows."""
+    if staged.operation is not RowOperation.INSERT:
+        session.merge(name, staged.operation, table.name, table.schema.without(staged.absent))
         return
     session.run("SAVEPOINT tailrace")
     try:
-        session.merge(name, RowOperation.INSERT, table.place, table.shape)
+        session.merge(name, RowOperation.INSERT, table.name, table.schema)
     except RefusalError as refusal:
         if not refusal.is_duplicate:
             raise
         session.run("ROLLBACK TO SAVEPOINT tailrace")
-        session.merge(name, RowOperation.UPSERT, table.place, table.shape)
+        session.merge(name, RowOperation.UPSERT, table.name, table.schema)
 
 
 def open_dialect(settings: MySqlSettings | PostgresSettings, source: str) -> Dialect:
-    """The dialect of the server that `settings` name, for rows of a source of dialect `source`.
+    """The dialect of the server in `settings`, for rows from a source of dialect `source`.
 
     Raises:
-        ConfigError: they name no database, or an extra is missing.
-        TransientSinkError: nobody answers.
-        SinkError: the server refuses the user.
+        ConfigError: the URL names no database, or an extra is missing.
+        TransientSinkError: the server does not answer.
+        SinkError: the server rejects the user.
     """
     if isinstance(settings, MySqlSettings):
         return MySqlDialect.open(settings)
@@ -308,7 +319,7 @@ def open_dialect(settings: MySqlSettings | PostgresSettings, source: str) -> Dia
 
 
 class _MergeRefusedError(Exception):
-    """A target refuses rows that wait for it."""
+    """A target rejects staged rows."""
 
     def __init__(self, target: str, refusal: RefusalError) -> None:
         super().__init__(target, refusal)
@@ -316,16 +327,16 @@ class _MergeRefusedError(Exception):
         self.refusal = refusal
 
 
-def _raise_first(outcomes: Iterable[Outcome]) -> None:
-    for outcome in outcomes:
-        if outcome.error is not None:
-            raise outcome.error
+def _raise_first(results: Iterable[UnitResult]) -> None:
+    for result in results:
+        if result.error is not None:
+            raise result.error
 
 
 def _not_ours(name: str, found: str, stream: StreamId) -> StateError:
     return StateError(
         f"target `{name}` is not this stream's",
         f"found {found}, this one is {stream.query}",
-        "route the table to another name, go on with that stream's checkpoint, set `existing-tables: adopt`,"
-        " or drop the table",
+        "route the table to another name, continue with that stream's checkpoint, set"
+        " `existing-tables: adopt`, or drop the table",
     )

@@ -1,13 +1,13 @@
-"""The columns of a replica's table, and how they follow the source's. Pure.
+"""The schema of a replica's table, and how it follows the source's. Pure.
 
-Beside the Arrow type, which says how values travel (`sinks.tables.columns`), a database's column has what the
-source declared: lengths, labels, digits. A table holds *columns of the model*, widened as the source's are,
-never narrowed: VARCHAR(10) becomes VARCHAR(20) when the source's does, an ENUM gains labels. What a dialect
-makes of such a column is its matter.
+In addition to the Arrow type, which defines how values are transferred (`sinks.tables.columns`), a column in
+a database has the source's declarations: length, labels, digits. A target schema consists of *columns of the
+model*, widened with the source's and never narrowed: VARCHAR(10) becomes VARCHAR(20) when the source's does,
+an ENUM gains labels. The dialect chooses the SQL types.
 
-NOT NULL is kept as long as no row can come without a value: not for columns that were added later (the log
-does not tell what the rows that were there got), nor that the source dropped, nor for dates, since one that
-is none (`0000-00-00`) reads as null.
+NOT NULL is kept as long as every row has a value. So it is dropped for columns added later (the log does not
+tell their value in existing rows), for columns that the source dropped, and for dates, since an invalid one
+(`0000-00-00`) reads as null.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.tables.columns import WidenColumn, follow, stored_schema
 
-#: Kinds whose values are text, by what texts they allow: each is one of the last.
+#: Kinds with text values, in order of generality; a string can hold any of the others.
 _TEXTS = (Kind.ENUM, Kind.SET, Kind.JSON, Kind.STRING)
-#: Most characters or bytes of types that declare no length.
+#: Most characters or bytes of types without a declared length.
 _CAPACITY = {
     **dict.fromkeys(("tinytext", "tinyblob"), 255),
-    "blob": 65_535,  # a `text` may be PostgreSQL's, which has no end
+    "blob": 65_535,  # not `text`: PostgreSQL's is unbounded
     **dict.fromkeys(("mediumtext", "mediumblob"), 16_777_215),
     "uuid": 36,
     "inet4": 15,
@@ -41,12 +41,12 @@ _DATES = (Kind.DATE, Kind.DATETIME, Kind.INSTANT)
 
 @dataclass(frozen=True)
 class TargetSchema:
-    """What a table of the replica holds.
+    """The schema of a table in the replica.
 
     Args:
-        target: its name, for errors.
-        columns: in the table's order.
-        key: names of the key's columns.
+        target: the target's name, for errors.
+        columns: the columns, in the table's order.
+        key: names of the key columns.
     """
 
     target: str
@@ -54,109 +54,112 @@ class TargetSchema:
     key: tuple[str, ...]
 
     @cached_property
-    def schema(self) -> TableSchema:
-        """This shape as the source would say it."""
+    def table_schema(self) -> TableSchema:
+        """The schema in the model of a source's table."""
         return TableSchema(TableId("", self.target), self.columns, self.key)
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The columns as rows bring them."""
-        return stored_schema(self.schema)
+        """The Arrow schema of the rows to write."""
+        return stored_schema(self.table_schema)
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        """The key's columns, in its order."""
+        """The key columns, in the key's order."""
         by_name = {c.name: c for c in self.columns}
         return tuple(by_name[name] for name in self.key)
 
     def is_key(self, column: Column) -> bool:
-        """Whether the column is one of the key's."""
+        """Whether the column belongs to the key."""
         return column.name in self.key
 
-    def without(self, lacking: Collection[str]) -> TargetSchema:
-        """This shape without some columns."""
-        return replace(self, columns=tuple(c for c in self.columns if c.name not in lacking))
+    def without(self, absent: Collection[str]) -> TargetSchema:
+        """This schema without some columns."""
+        return replace(self, columns=tuple(c for c in self.columns if c.name not in absent))
 
-    def followed(self, shape: TableSchema) -> TargetSchema:
-        """This shape, widened to hold rows of `shape` too.
+    def widened_for(self, schema: TableSchema) -> TargetSchema:
+        """This schema, widened to hold rows of `schema` too.
 
         Raises:
-            SinkError: it cannot be.
+            SinkError: the change is not possible: another key, or an incompatible type.
         """
-        if shape.key != self.key:
+        if schema.key != self.key:
             raise SinkError(
                 f"target `{self.target}` cannot follow its source: the key has changed",
-                f"the target's key is ({', '.join(self.key)}), that of `{shape.id}` ({', '.join(shape.key)})",
+                f"the target's key is ({', '.join(self.key)}),"
+                f" that of `{schema.id}` ({', '.join(schema.key)})",
                 "start a pipeline with a new target and checkpoint",
             )
-        changes = follow(self.target, self.arrow, stored_schema(shape))
+        changes = follow(self.target, self.arrow, stored_schema(schema))
         widened = {c.name.lower() for c in changes if isinstance(c, WidenColumn)}
-        wanted = {c.name.lower(): c for c in shape.columns}
-        columns = [self._widened(c, wanted.pop(c.name.lower(), None), widened) for c in self.columns]
-        columns += [replace(c, nullable=True) for c in shape.columns if c.name.lower() in wanted]
+        unmatched = {c.name.lower(): c for c in schema.columns}
+        columns = [self._widened(c, unmatched.pop(c.name.lower(), None), widened) for c in self.columns]
+        columns += [replace(c, nullable=True) for c in schema.columns if c.name.lower() in unmatched]
         return replace(self, columns=tuple(columns))
 
-    def _widened(self, held: Column, wanted: Column | None, widened: set[str]) -> Column:
-        if wanted is None:
-            return replace(held, nullable=not self.is_key(held))
-        nullable = not self.is_key(held) and (held.nullable or _may_be_null(wanted))
-        if held.name.lower() in widened:
-            return Column(held.name, wanted.type, nullable)
-        return Column(held.name, self._wider(held, wanted.type), nullable)
+    def _widened(self, current: Column, needed: Column | None, widened: set[str]) -> Column:
+        if needed is None:
+            return replace(current, nullable=not self.is_key(current))
+        nullable = not self.is_key(current) and (current.nullable or _may_be_null(needed))
+        if current.name.lower() in widened:
+            return Column(current.name, needed.type, nullable)
+        return Column(current.name, self._wider(current, needed.type), nullable)
 
-    def _wider(self, held: Column, wanted: ColumnType) -> ColumnType:
-        """A type for the values of both; their Arrow types are the same, or the held one is wider."""
-        type_ = held.type
-        if type_ == wanted:
+    def _wider(self, current: Column, needed: ColumnType) -> ColumnType:
+        """A type for the values of both; the current Arrow type is equal or wider."""
+        type_ = current.type
+        if type_ == needed:
             return type_
-        if wanted.kind == type_.kind:
-            return _wider_of_kind(type_, wanted)
-        if type_.kind in _TEXTS and wanted.kind in _TEXTS:
-            return _wider_text(_as_text(type_), _as_text(wanted))
+        if needed.kind == type_.kind:
+            return _wider_of_kind(type_, needed)
+        if type_.kind in _TEXTS and needed.kind in _TEXTS:
+            return _wider_text(_as_text(type_), _as_text(needed))
         numbers = (Kind.INTEGER, Kind.YEAR, Kind.DECIMAL, Kind.DOUBLE, Kind.FLOAT)
         dates = (Kind.DATE, Kind.DATETIME)
         for family in (numbers, dates):
-            if type_.kind in family and wanted.kind in family:
-                return wanted if type_.kind is Kind.YEAR else type_
+            if type_.kind in family and needed.kind in family:
+                return needed if type_.kind is Kind.YEAR else type_
         raise SinkError(
-            f"column `{held.name}` of target `{self.target}` cannot follow its source",
-            f"the target holds {type_.native}, the source has changed to {wanted.native}",
+            f"column `{current.name}` of target `{self.target}` cannot follow its source",
+            f"the target holds {type_.native}, the source has changed to {needed.native}",
             "start a pipeline with a new target and checkpoint, or change the column back",
         )
 
     def to_json(self) -> str:
-        """This shape as text; `from_json` reads it back."""
-        return json.dumps(self.schema.to_json(), separators=(",", ":"))
+        """This schema as JSON text."""
+        return json.dumps(self.table_schema.to_json(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, target: str, text: str) -> TargetSchema:
-        """The shape that `to_json` wrote."""
+        """The inverse of `to_json`."""
         schema = TableSchema.from_json(json.loads(text))
         return cls(target, schema.columns, schema.key)
 
 
-def first_shape(target: str, shape: TableSchema) -> TargetSchema:
-    """The shape of a new table for rows of `shape`.
+def first_schema(target: str, schema: TableSchema) -> TargetSchema:
+    """The schema of a new target for rows of `schema`.
 
     Raises:
-        SinkError: it has no key.
+        SinkError: the table has no key.
     """
-    if not shape.key:
+    if not schema.key:
         raise SinkError(
-            f"table `{shape.id}` has no key",
+            f"table `{schema.id}` has no key",
             "a replica needs one to find the row of a change",
             "add a primary key, or leave the table out of the captured ones",
         )
-    columns = (replace(c, nullable=c.name not in shape.key and _may_be_null(c)) for c in shape.columns)
-    return TargetSchema(target, tuple(columns), shape.key)
+    columns = (replace(c, nullable=c.name not in schema.key and _may_be_null(c)) for c in schema.columns)
+    return TargetSchema(target, tuple(columns), schema.key)
 
 
-def shape_of(target: str, shapes: Iterable[TableSchema], held: TargetSchema | None = None) -> TargetSchema:
-    """What a table must hold for rows of all `shapes`, beside what it holds."""
-    for shape in shapes:
-        held = first_shape(target, shape) if held is None else held.followed(shape)
-    assert held is not None
-    return held
+def schema_for(
+    target: str, schemas: Iterable[TableSchema], current: TargetSchema | None = None
+) -> TargetSchema:
+    """The target schema for rows of all `schemas`: `current` widened, or a new one."""
+    for schema in schemas:
+        current = first_schema(target, schema) if current is None else current.widened_for(schema)
+    assert current is not None
+    return current
 
 
 def _may_be_null(column: Column) -> bool:
@@ -164,7 +167,7 @@ def _may_be_null(column: Column) -> bool:
 
 
 def capacity(type_: ColumnType) -> int:
-    """Most characters or bytes of a type's values, as far as it is declared."""
+    """Most characters or bytes of a type's values, by its declaration."""
     if type_.labels:
         lengths = [len(label) for label in type_.labels]
         return sum(lengths) + len(lengths) if type_.kind is Kind.SET else max(lengths)
@@ -192,7 +195,7 @@ def _wider_of_kind(a: ColumnType, b: ColumnType) -> ColumnType:
         case Kind.STRING | Kind.BYTES:
             return _wider_text(a, b)
         case Kind.ENUM | Kind.SET:
-            # both kinds' values are stored by number: labels that are there keep theirs
+            # values of both kinds are stored by number: existing labels keep theirs
             return replace(a, labels=a.labels + tuple(x for x in b.labels if x not in a.labels))
         case Kind.DATETIME | Kind.INSTANT | Kind.TIME:
             return replace(a, fraction=max(a.fraction or 0, b.fraction or 0))
@@ -209,9 +212,9 @@ def _wider_of_kind(a: ColumnType, b: ColumnType) -> ColumnType:
     return a
 
 
-def _signed(held: ColumnType) -> ColumnType:
-    """A type for the held one's values, whatever their sign: its Arrow type has one."""
-    bits = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}.get(held.arrow)
+def _signed(type_: ColumnType) -> ColumnType:
+    """The signed type for the values of an integer type, by its Arrow type."""
+    bits = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}.get(type_.arrow)
     if bits is None:
         return ColumnType(Kind.DECIMAL, "decimal", precision=20, scale=0)
     return ColumnType(Kind.INTEGER, "int", bits=bits)

@@ -1,13 +1,14 @@
-"""What Spark's tasks do for a replica: take cells, write units, say what came of it.
+"""The Spark tasks of a replica: read cells, write units, report the results.
 
-    snapshot   a task has a split's cells; the target's unit is the split, its transaction as long as the task
-    log        `spread_log`: cells to (target, bucket, changes); Spark brings a bucket's together;
-               `write_log`: a transaction for each bucket. Without a shuffle where each target has one bucket.
+    snapshot   a task reads a split's cells; the split is the unit, and its transaction lasts as long as the
+               task
+    log        `bucket_log`: cells to (target, bucket, changes); Spark shuffles them by bucket;
+               `write_log`: one transaction per bucket. No shuffle if no target has more than one bucket.
 
-What will fail again is a result and not an exception: Spark would try the task again, and take the other
-targets' tasks down. What may pass is raised, and Spark tries the task again: what it has committed is marked.
+A definite error is a result and not an exception: Spark would retry the task, and fail the tasks of the
+other targets. A transient error is raised, and Spark retries the task: its committed units are marked.
 
-With whole-batch transactions a unit's rows go into tables of their own; the driver brings them in.
+With whole-batch transactions, the rows of a unit go into staging tables; the driver merges them.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from tailrace import errors
 from tailrace.errors import SinkError, TailraceError, TransientSinkError
 from tailrace.model.cell import decode_cell, to_stream
 from tailrace.model.change import ChangeBatch
-from tailrace.sinks.replica.changes import last_changes, snapshot_portion, spread
+from tailrace.sinks.replica.changes import last_changes, snapshot_inserts, split_by_bucket
 from tailrace.sinks.replica.dialect import RowOperation, WriteSession
-from tailrace.sinks.replica.ledger import Refused
-from tailrace.sinks.replica.unit import Portion, Run, UnitWriter, staged_name
+from tailrace.sinks.replica.ledger import QuarantinedRow
+from tailrace.sinks.replica.unit_writer import BatchAttempt, RowChanges, UnitWriter, staging_name
 
 Batches = Iterator[pa.RecordBatch]
-#: Rows of a snapshot that go in by one statement, in bytes of Arrow.
-_PORTION_BYTES = 16 << 20
-#: How often a bucket's transaction is tried, where servers say that they gave way to another one.
-_TRIES = 3
+#: Snapshot rows written by one statement, in bytes of Arrow.
+_STATEMENT_BYTES = 16 << 20
+#: Attempts at a bucket's transaction: servers abort one as the victim of a deadlock.
+_ATTEMPTS = 3
 
 RESULT = pa.schema(
-    [pa.field("target", pa.string()), pa.field("error", pa.string()), pa.field("found", pa.string())]
+    [pa.field("target", pa.string()), pa.field("error", pa.string()), pa.field("details", pa.string())]
 )
-PIECES = pa.schema(
+BUCKET_CHANGES = pa.schema(
     [
         pa.field("partition", pa.int32()),
         pa.field("target", pa.string()),
@@ -49,29 +50,29 @@ PIECES = pa.schema(
 
 @dataclass(frozen=True)
 class TableStaging:
-    """Rows wait in tables of their own until the driver brings them in.
+    """Stage rows in tables of their own, for the driver to merge.
 
     Args:
         stream: the stream's id.
-        rehearse: whether it is tried first which rows the targets refuse.
+        dry_run: whether to find the rows that the targets reject, by a dry run, before staging.
     """
 
     stream: str
-    rehearse: bool
+    dry_run: bool
 
 
 @dataclass(frozen=True)
-class Job:
-    """What tasks are told.
+class TaskInput:
+    """The input of the tasks.
 
     Args:
-        run: the run of the batch.
+        attempt: the attempt at the batch.
         routes: each source table's target.
-        buckets: buckets of each target's changes, and the Spark partition of the first.
-        staging: how rows wait; None: they are brought in at once.
+        buckets: by target: the number of buckets, and the Spark partition of the first.
+        staging: how to stage rows; None: write them to their targets.
     """
 
-    run: Run
+    attempt: BatchAttempt
     routes: dict[str, str]
     buckets: dict[str, tuple[int, int]]
     staging: TableStaging | None
@@ -79,49 +80,49 @@ class Job:
 
 @dataclass(frozen=True)
 class StagingTable:
-    """Rows that wait in a table of their own.
+    """A staging table with rows.
 
     Args:
-        verb: what they are for.
-        name: the table's.
-        lacking: columns that they lack.
+        operation: the operation to merge them by.
+        name: the table's name.
+        absent: columns that the rows lack.
     """
 
-    verb: RowOperation
+    operation: RowOperation
     name: str
-    lacking: Sequence[str]
+    absent: Sequence[str]
 
 
 @dataclass
-class Outcome:
-    """What came of a unit.
+class UnitResult:
+    """The result of writing a unit.
 
     Args:
-        target: whose unit.
-        error: why it was not written.
-        staged: the rows of it that wait.
-        refused: rows that were refused, where the driver is to note them.
+        target: the target's name.
+        error: why the unit was not written; None if it was.
+        staged: its staging tables.
+        refused: rejected rows for the driver to quarantine.
     """
 
     target: str
     error: TailraceError | None = None
     staged: list[StagingTable] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[QuarantinedRow] = field(default_factory=list)
 
     def to_row(self) -> pa.RecordBatch:
-        """As a row of RESULT."""
+        """This result as a row of RESULT."""
         error = None if self.error is None else json.dumps([type(self.error).__name__, *self.error.args])
-        found = json.dumps(
+        details = json.dumps(
             {"staged": [asdict(s) for s in self.staged], "refused": [asdict(r) for r in self.refused]}
         )
         return pa.RecordBatch.from_pylist(
-            [{"target": self.target, "error": error, "found": found}], schema=RESULT
+            [{"target": self.target, "error": error, "details": details}], schema=RESULT
         )
 
     @classmethod
-    def from_row(cls, target: str, error: str | None, found: str) -> Outcome:
-        """What `to_row` made."""
-        said = json.loads(found)
+    def from_row(cls, target: str, error: str | None, details: str) -> UnitResult:
+        """The inverse of `to_row`."""
+        parsed = json.loads(details)
         failure = None
         if error is not None:
             name, *args = json.loads(error)
@@ -129,121 +130,123 @@ class Outcome:
         return cls(
             target,
             failure,
-            [StagingTable(RowOperation(s["verb"]), s["name"], s["lacking"]) for s in said["staged"]],
-            [Refused(**r) for r in said["refused"]],
+            [StagingTable(RowOperation(s["operation"]), s["name"], s["absent"]) for s in parsed["staged"]],
+            [QuarantinedRow(**r) for r in parsed["refused"]],
         )
 
 
 # ---- snapshot ------------------------------------------------------------------------------------------
 
 
-def write_snapshot(job: Job) -> Callable[[Batches], Batches]:
-    """Writes rows `table`, `cell` of a partition of the batch's frame; yields RESULT."""
+def write_snapshot(task_input: TaskInput) -> Callable[[Batches], Batches]:
+    """A task: rows (table, cell) of a partition of the batch's frame to rows of RESULT."""
 
     def task(batches: Batches) -> Batches:
         context = TaskContext.get()
         assert context is not None
         unit = f"s{context.partitionId()}"
-        open_: dict[str, _SnapshotUnit] = {}
+        units: dict[str, _SnapshotUnit] = {}
         try:
             for batch in batches:
                 for name, cell in zip(batch.column(0), batch.column(1), strict=True):
-                    target = job.routes[name.as_py()]
-                    if target not in open_:
-                        open_[target] = _SnapshotUnit(job, target, unit)
-                        open_[target].begin()
-                    open_[target].add(decode_cell(cell.as_buffer()))
-            for written in open_.values():
-                yield written.end().to_row()
+                    target = task_input.routes[name.as_py()]
+                    if target not in units:
+                        units[target] = _SnapshotUnit(task_input, target, unit)
+                        units[target].begin()
+                    units[target].add(decode_cell(cell.as_buffer()))
+            for snapshot_unit in units.values():
+                yield snapshot_unit.end().to_row()
         finally:
-            for written in open_.values():
-                written.session.close()
+            for snapshot_unit in units.values():
+                snapshot_unit.session.close()
 
     return task
 
 
 class _SnapshotUnit:
-    """A target's rows of a split, on their way."""
+    """Writes the rows of a split for one target."""
 
-    def __init__(self, job: Job, target: str, unit: str) -> None:
-        self.session = job.run.dialect.connect()
+    def __init__(self, task_input: TaskInput, target: str, unit: str) -> None:
+        self.session = task_input.attempt.dialect.connect()
         self._unit = unit
-        self._writer = UnitWriter(job.run, target, self.session)
-        self._staging = job.staging
-        self._outcome = Outcome(target)
-        self._held: list[ChangeBatch] = []
+        self._writer = UnitWriter(task_input.attempt, target, self.session)
+        self._staging = task_input.staging
+        self._result = UnitResult(target)
+        self._buffered: list[ChangeBatch] = []
         self._bytes = 0
-        self._wanted = True
+        self._is_open = True
 
     def begin(self) -> None:
-        """Begin the transaction, if the rows are not there."""
-        self._wanted = self._staging is not None or self._writer.begin(self._unit)
+        """Begin the transaction, unless the unit is written already."""
+        self._is_open = self._staging is not None or self._writer.begin(self._unit)
 
     def add(self, batch: ChangeBatch) -> None:
-        """Take rows."""
-        if not self._wanted:
+        """Add rows."""
+        if not self._is_open:
             return
-        self._held.append(batch)
+        self._buffered.append(batch)
         self._bytes += batch.image("after").nbytes
-        if self._bytes > _PORTION_BYTES:
+        if self._bytes > _STATEMENT_BYTES:
             self._flush()
 
-    def end(self) -> Outcome:
-        """Write what is left, and commit."""
-        if self._wanted:
+    def end(self) -> UnitResult:
+        """Write the remaining rows and commit."""
+        if self._is_open:
             self._flush()
-        if self._wanted and self._staging is None:
+        if self._is_open and self._staging is None:
             self._writer.commit(self._unit)
-        return self._outcome
+        return self._result
 
     def _flush(self) -> None:
-        held, self._held, self._bytes = self._held, [], 0
-        if not held:
+        rows, self._buffered, self._bytes = self._buffered, [], 0
+        if not rows:
             return
         try:
-            portion = snapshot_portion(held, self._writer.table.shape)
-            _bring(self._writer, portion, self._staging, self._outcome)
+            changes = snapshot_inserts(rows, self._writer.table.schema)
+            _write_changes(self._writer, changes, self._staging, self._result)
         except TailraceError as error:
             if error.retryable:
                 raise
-            self._outcome.error = error
-            self._wanted = False
+            self._result.error = error
+            self._is_open = False
             self.session.run("ROLLBACK")
 
 
-def _bring(writer: UnitWriter, portion: Portion, staging: TableStaging | None, outcome: Outcome) -> None:
-    """Bring rows to where they go."""
+def _write_changes(
+    writer: UnitWriter, changes: RowChanges, staging: TableStaging | None, result: UnitResult
+) -> None:
+    """Write changes to the target or to a staging table."""
     if staging is None:
-        writer.write(portion)
+        writer.write(changes)
         return
-    if staging.rehearse:
-        portion = writer.rehearse(portion)
-    name = staged_name(staging.stream)
-    writer.stage(writer.run.ledger.staged(name), portion)
-    outcome.staged.append(StagingTable(portion.verb, name, portion.lacking))
-    outcome.refused, writer.refused = outcome.refused + writer.refused, []
+    if staging.dry_run:
+        changes = writer.without_refused(changes)
+    name = staging_name(staging.stream)
+    writer.stage(writer.attempt.ledger.staging_table(name), changes)
+    result.staged.append(StagingTable(changes.operation, name, changes.absent))
+    result.refused, writer.refused = result.refused + writer.refused, []
 
 
 # ---- log -----------------------------------------------------------------------------------------------
 
 
-def spread_log(job: Job) -> Callable[[Batches], Batches]:
-    """Takes rows `table`, `cell`; yields PIECES."""
+def bucket_log(task_input: TaskInput) -> Callable[[Batches], Batches]:
+    """A task: rows (table, cell) to rows of BUCKET_CHANGES."""
 
     def task(batches: Batches) -> Batches:
         for batch in batches:
             for name, cell in zip(batch.column(0), batch.column(1), strict=True):
-                target = job.routes[name.as_py()]
-                count, first = job.buckets[target]
+                target = task_input.routes[name.as_py()]
+                count, first = task_input.buckets[target]
                 changes = decode_cell(cell.as_buffer())
-                for bucket, rows in spread(changes, job.run.tables[target].shape, count):
-                    yield _piece(first + bucket, target, f"b{bucket}", rows)
+                for bucket, rows in split_by_bucket(changes, task_input.attempt.tables[target].schema, count):
+                    yield _bucket_row(first + bucket, target, f"b{bucket}", rows)
 
     return task
 
 
-def write_log(job: Job) -> Callable[[Batches], Batches]:
-    """Writes a partition of PIECES; yields RESULT."""
+def write_log(task_input: TaskInput) -> Callable[[Batches], Batches]:
+    """A task: rows of BUCKET_CHANGES to rows of RESULT."""
 
     def task(batches: Batches) -> Batches:
         units: dict[tuple[str, str], list[pa.RecordBatch]] = {}
@@ -253,47 +256,49 @@ def write_log(job: Job) -> Callable[[Batches], Batches]:
                 units.setdefault((target.as_py(), unit.as_py()), []).append(rows)
         if not units:
             return
-        session = job.run.dialect.connect()
+        session = task_input.attempt.dialect.connect()
         try:
-            for (target, unit), pieces in units.items():
-                yield _write_unit(job, session, target, unit, pieces).to_row()
+            for (target, unit), bucket in units.items():
+                yield _write_unit(task_input, session, target, unit, bucket).to_row()
         finally:
             session.close()
 
     return task
 
 
-def write_small_log(job: Job) -> Callable[[Batches], Batches]:
-    """Both in one task, where no target has more than one bucket; takes rows `table`, `cell`."""
-    take, write = spread_log(job), write_log(job)
-    return lambda batches: write(take(batches))
+def write_small_log(task_input: TaskInput) -> Callable[[Batches], Batches]:
+    """A task: rows (table, cell) to rows of RESULT, if no target has more than one bucket."""
+    split, write = bucket_log(task_input), write_log(task_input)
+    return lambda batches: write(split(batches))
 
 
 def _write_unit(
-    job: Job, session: WriteSession, target: str, unit: str, pieces: list[pa.RecordBatch]
-) -> Outcome:
-    portions = last_changes(pieces, job.run.tables[target].shape)
-    for attempt in range(_TRIES):
-        outcome = Outcome(target)
-        writer = UnitWriter(job.run, target, session)
+    task_input: TaskInput, session: WriteSession, target: str, unit: str, bucket: list[pa.RecordBatch]
+) -> UnitResult:
+    to_write = last_changes(bucket, task_input.attempt.tables[target].schema)
+    for number in range(_ATTEMPTS):
+        result = UnitResult(target)
+        writer = UnitWriter(task_input.attempt, target, session)
         try:
-            if job.staging is not None or writer.begin(unit):
-                for portion in portions:
-                    _bring(writer, portion, job.staging, outcome)
-                if job.staging is None:
+            if task_input.staging is not None or writer.begin(unit):
+                for changes in to_write:
+                    _write_changes(writer, changes, task_input.staging, result)
+                if task_input.staging is None:
                     writer.commit(unit)
-            return outcome
+            return result
         except TransientSinkError:
-            if attempt + 1 == _TRIES:
+            if number + 1 == _ATTEMPTS:
                 raise
             session.run("ROLLBACK")
         except SinkError as error:
             session.run("ROLLBACK")
-            outcome.error = error
-            return outcome
+            result.error = error
+            return result
     raise AssertionError
 
 
-def _piece(partition: int, target: str, unit: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+def _bucket_row(partition: int, target: str, unit: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     arrays = [pa.array([partition], pa.int32()), pa.array([target]), pa.array([unit])]
-    return pa.RecordBatch.from_arrays([*arrays, pa.array([to_stream(rows).to_pybytes()])], schema=PIECES)
+    return pa.RecordBatch.from_arrays(
+        [*arrays, pa.array([to_stream(rows).to_pybytes()])], schema=BUCKET_CHANGES
+    )

@@ -1,11 +1,11 @@
-"""How a table's columns are stored, and how a stored table follows the shape of its source. Pure.
+"""How columns are stored, and how a stored table follows the schema of its source. Pure.
 
-Stored types are the canonical Arrow types (`ColumnType.arrow`) but one: TIME is a number of microseconds, as
-neither Delta nor most readers of Parquet know durations.
+Stored types are the canonical Arrow types (`ColumnType.arrow`) with one exception: TIME is a number of
+microseconds, as neither Delta nor most readers of Parquet support durations.
 
-A target is never rebuilt behind the user's back. It follows its source where that keeps all it holds:
-a new column is added, a type becomes a wider one, a column gone from the source stays and is null from then
-on. Anything else (text to number, a new key) is a SinkError.
+A target is never rebuilt without the user's consent. It follows its source where it can keep all its data: a
+new column is added, a type is widened, a column dropped at the source stays and is null from then on.
+Anything else (text to number, a new key) is a SinkError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INTEGERS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 @dataclass(frozen=True)
 class AddColumn:
-    """A column the target does not have yet."""
+    """Add a column that the target does not have yet."""
 
     name: str
     type: pa.DataType
@@ -31,17 +31,17 @@ class AddColumn:
 
 @dataclass(frozen=True)
 class WidenColumn:
-    """A column whose type becomes a wider one."""
+    """Widen the type of a column."""
 
     name: str
     type: pa.DataType
 
 
 def stored_schema(table: TableSchema) -> pa.Schema:
-    """The columns a target of `table` has.
+    """The columns of a target of `table`.
 
     Raises:
-        SinkError: names differ in case only: few targets tell them apart, and none of ours does.
+        SinkError: names differ in case only. Few targets distinguish them, and none of ours does.
     """
     names = [c.name for c in table.columns]
     if len({name.lower() for name in names}) < len(names):
@@ -55,15 +55,15 @@ def stored_schema(table: TableSchema) -> pa.Schema:
 
 
 def require_free(table: TableSchema, own: Iterable[str], what: str) -> None:
-    """Refuse a table with a column of a name that a target needs for itself.
+    """Reject a table with a column whose name the target needs itself.
 
     Args:
         table: the table.
-        own: names that the target, or what waits beside it, adds.
-        what: what needs them.
+        own: names of columns that the sink adds to the target or to its pending changes.
+        what: what needs them, for errors.
 
     Raises:
-        SinkError: a column has one of them.
+        SinkError: a column has one of these names.
     """
     needed = {name.lower() for name in own}
     taken = [c.name for c in table.columns if c.name.lower() in needed]
@@ -76,24 +76,24 @@ def require_free(table: TableSchema, own: Iterable[str], what: str) -> None:
 
 
 def stored_type(type_: pa.DataType) -> pa.DataType:
-    """The type that values of the canonical type `type_` are stored as."""
+    """The stored type of values of the canonical type `type_`."""
     return pa.int64() if pa.types.is_duration(type_) else type_
 
 
-def follow(target: str, held: pa.Schema, wanted: Iterable[pa.Field]) -> list[AddColumn | WidenColumn]:
-    """What must change in a target for it to hold rows of another shape too.
+def follow(target: str, held: pa.Schema, needed: Iterable[pa.Field]) -> list[AddColumn | WidenColumn]:
+    """The changes that let a target also hold rows of another schema.
 
     Args:
         target: its name, for errors.
-        held: the columns it has.
-        wanted: the columns of the rows to come.
+        held: its present columns.
+        needed: the columns of the other schema.
 
     Raises:
-        SinkError: the types of a column cannot both be held.
+        SinkError: a column cannot hold values of both types.
     """
     changes: list[AddColumn | WidenColumn] = []
     by_name = {field.name.lower(): field for field in held}
-    for field in wanted:
+    for field in needed:
         old = by_name.get(field.name.lower())
         if old is None:
             changes.append(AddColumn(field.name, field.type))
@@ -109,14 +109,14 @@ def follow(target: str, held: pa.Schema, wanted: Iterable[pa.Field]) -> list[Add
 
 
 def fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Whether every value of `narrow` is one of `wide` too, by a change of type that Delta can make."""
+    """Whether `wide` holds every value of `narrow`, and Delta can change one type to the other."""
     if narrow == wide:
         return True
     if narrow in _INTEGERS:
         if wide in _INTEGERS:
             return _INTEGERS[narrow] < _INTEGERS[wide]
         if pa.types.is_decimal128(wide):
-            # Delta counts a byte and a short as an int here.
+            # Delta treats a byte and a short as an int here.
             return bool(wide.precision - wide.scale >= max(_INTEGERS[narrow], 10))
         return bool(pa.types.is_float64(wide)) and narrow != pa.int64()
     if pa.types.is_float32(narrow):
@@ -127,18 +127,18 @@ def fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
     return bool(pa.types.is_date32(narrow) and wide == pa.timestamp("us"))
 
 
-def merged_schema(target: str, shapes: Iterable[TableSchema]) -> pa.Schema:
-    """Columns that rows of all `shapes` fit in.
+def merged_schema(target: str, schemas: Iterable[TableSchema]) -> pa.Schema:
+    """Columns that hold the rows of all `schemas`.
 
     Raises:
         SinkError: see `follow`.
     """
-    schema = pa.schema([])
-    for shape in shapes:
-        for change in follow(target, schema, stored_schema(shape)):
+    merged = pa.schema([])
+    for schema in schemas:
+        for change in follow(target, merged, stored_schema(schema)):
             field = pa.field(change.name, change.type)
             if isinstance(change, AddColumn):
-                schema = schema.append(field)
+                merged = merged.append(field)
             else:
-                schema = schema.set(schema.get_field_index(change.name), field)
-    return schema
+                merged = merged.set(merged.get_field_index(change.name), field)
+    return merged

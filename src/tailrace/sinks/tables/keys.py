@@ -1,16 +1,16 @@
-"""Rows by their keys, whole columns at a time.
+"""Group rows by key, whole columns at a time.
 
-Of the changes of a key the last one counts. It may lack columns, which the log left out of an update
-(PostgreSQL: unchanged TOAST values; MySQL: partial images) and a list beside the row names:
+Of the changes of a key the last one counts. It may lack columns: the log left them out of an update
+(PostgreSQL: unchanged TOAST values; MySQL: partial images), and a list next to the row names them.
 
-    a column that it lacks          is as in the last change that has it
-    where none of the changes has   is as in the target's row; the composed change still names it
-    where there is no such row      the change is passed over: the row is deleted later, or is in the snapshot
-                                    that is read again
+    a missing column             has the value of the last change that has it
+    no change has it             it keeps the value in the target's row; the composed change still names it
+    there is no such row         the change is skipped: the row is deleted later, or belongs to the snapshot
+                                 that is read again
 
-All changes of a cell lack the same columns, so the last change of a key stands for all that the cell has of
-it. What was composed of changes that lack different ones no longer tells how old its values are: it must not
-be composed with changes that lie in between.
+All changes of a cell lack the same columns, so the last change of a key represents all changes of the key in
+that cell. A change composed of changes that lack different columns no longer tells how old its values are:
+it must not be composed with changes between them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_ROW, _OTHER, _PLACE, _KNOWN = "_tailrace_row", "_tailrace_other", "_tailrace_place", "_tailrace_known_"
-#: A row's place among several files: the file's number, then the row's in these lower bits.
+_ROW, _OTHER, _POSITION, _KNOWN = "_tailrace_row", "_tailrace_other", "_tailrace_position", "_tailrace_known_"
+#: A row's position among several files: the file's number, then the row's number in these lower bits.
 _ROW_BITS = 32
 
 
@@ -38,12 +38,12 @@ def last_of_each_key(keys: Sequence[pa.Array]) -> pa.Array:
 
 
 def composed(rows: pa.Table, key: Sequence[str], absent: str) -> pa.Table:
-    """The last row of each key, with what it lacks from the last row that has it.
+    """The last row of each key; a column that it lacks comes from the last row that has it.
 
     Args:
-        rows: in the order of their changes.
+        rows: the rows, in the order of their changes.
         key: the key's columns.
-        absent: the column that names those that a row lacks, null where it lacks none.
+        absent: the column with the names of the columns that a row lacks, null if it lacks none.
     """
     keys = [rows.column(name).combine_chunks() for name in key]
     last, known = _last_of_each_key(keys, lacking(rows.column(absent)))
@@ -58,10 +58,10 @@ def composed(rows: pa.Table, key: Sequence[str], absent: str) -> pa.Table:
 
 
 def lacking(absent: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
-    """Of each column that rows lack whether each row does.
+    """For each column that rows lack, by name: which rows lack it.
 
     Args:
-        absent: of each row the names of the columns that it lacks, null where it lacks none.
+        absent: for each row the names of the columns that it lacks, null if it lacks none.
     """
     if absent.null_count == len(absent):
         return {}
@@ -75,7 +75,7 @@ def lacking(absent: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
 
 
 def named(lacks: Mapping[str, np.ndarray]) -> pa.ListArray:
-    """Of each row the names of the columns that it lacks, null where it lacks none; undoes `lacking`."""
+    """For each row the names of the columns that it lacks, null if none; the inverse of `lacking`."""
     matrix = np.stack(list(lacks.values()), axis=1)
     _, column = np.nonzero(matrix)
     offsets = np.concatenate([[0], np.cumsum(matrix.sum(axis=1))]).astype(np.int32)
@@ -84,21 +84,21 @@ def named(lacks: Mapping[str, np.ndarray]) -> pa.ListArray:
 
 
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Durations as numbers: they are neither grouped, sorted nor hashed (seen in Arrow 26)."""
+    """Durations as numbers: Arrow neither groups, sorts nor hashes durations (seen in Arrow 26)."""
     return column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
 
 
 def _last_of_each_key(
     keys: Sequence[pa.Array], lacks: Mapping[str, np.ndarray]
 ) -> tuple[pa.Array, dict[str, pa.Array]]:
-    """The last row of each key, ascending, and the last one that has each column of `lacks`, null if none."""
+    """The last row of each key, ascending, and the last row with each column of `lacks`, null if none."""
     names = [f"k{i}" for i in range(len(keys))]
     row = np.arange(len(keys[0]), dtype="int64")
     numbers = [pa.array(row), *(pa.array(row, mask=mask) for mask in lacks.values())]
-    wanted = [f"r{i}" for i in range(len(numbers))]
-    table = pa.Table.from_arrays([*(comparable(key) for key in keys), *numbers], names=[*names, *wanted])
-    found = table.group_by(names, use_threads=False).aggregate([(name, "max") for name in wanted])
-    last, *known = (found.column(f"{name}_max").combine_chunks() for name in wanted)
+    values = [f"r{i}" for i in range(len(numbers))]
+    table = pa.Table.from_arrays([*(comparable(key) for key in keys), *numbers], names=[*names, *values])
+    found = table.group_by(names, use_threads=False).aggregate([(name, "max") for name in values])
+    last, *known = (found.column(f"{name}_max").combine_chunks() for name in values)
     if not known:
         return last.sort(), {}
     order = pc.sort_indices(last)
@@ -110,14 +110,14 @@ def _last_of_each_key(
 
 @dataclass(frozen=True)
 class LastChanges:
-    """The last change of each key, of changes that lie in several files.
+    """The last change of each key, among changes in several files.
 
     Args:
         keys: the keys, each once.
-        rows: of each file the numbers of the rows that are a key's last change, ascending.
-        ops: their `_op`.
-        known: of each file, by the name of each column that any change lacks, for each of these rows the
-            place of the change that has it, null where none has; for `values_at`.
+        rows: for each file the numbers of the rows that are a key's last change, ascending.
+        ops: the `_op` of these rows.
+        known: for each file, by the name of each column that some change lacks: for each of these rows the
+            position of the last change that has the column, null if none has it; for `values_at`.
     """
 
     keys: pa.Table
@@ -130,56 +130,56 @@ def last_changes(files: Iterable[pa.Table], key: Sequence[str]) -> LastChanges:
     """Find the last change of each key.
 
     Args:
-        files: of each file the key's columns, `_op` and `_seq`, by which the last is told; `_absent` where
-            changes may lack columns.
+        files: for each file the key's columns, `_op`, `_seq`, which orders changes, and `_absent` if changes
+            may lack columns.
         key: the key's columns.
     """
-    parts = []
-    for number, part in enumerate(files):
-        places = np.arange(part.num_rows) + (number << _ROW_BITS)
-        parts.append(part.append_column(_PLACE, pa.array(places)))
-    table = pa.concat_tables(parts).sort_by("_seq")
+    numbered = []
+    for number, file in enumerate(files):
+        positions = np.arange(file.num_rows) + (number << _ROW_BITS)
+        numbered.append(file.append_column(_POSITION, pa.array(positions)))
+    table = pa.concat_tables(numbered).sort_by("_seq")
     lacks = lacking(table.column("_absent")) if "_absent" in table.column_names else {}
     last, known = _last_of_each_key([table.column(name).combine_chunks() for name in key], lacks)
-    places = table.column(_PLACE)
-    table = table.select([*key, "_op", _PLACE]).take(last)
+    at = table.column(_POSITION)
+    table = table.select([*key, "_op", _POSITION]).take(last)
     for name, numbers in known.items():
-        table = table.append_column(_KNOWN + name, places.take(numbers))
-    table = table.sort_by(_PLACE)
-    ends = np.searchsorted(table.column(_PLACE).to_numpy(), np.arange(len(parts) + 1) << _ROW_BITS)
+        table = table.append_column(_KNOWN + name, at.take(numbers))
+    table = table.sort_by(_POSITION)
+    ends = np.searchsorted(table.column(_POSITION).to_numpy(), np.arange(len(numbered) + 1) << _ROW_BITS)
     by_file = [table.slice(a, b - a) for a, b in itertools.pairwise(ends)]
     return LastChanges(
         table.select(list(key)),
-        [_rows(part.column(_PLACE)) for part in by_file],
-        [part.column("_op").combine_chunks() for part in by_file],
-        [{name: part.column(_KNOWN + name).combine_chunks() for name in known} for part in by_file],
+        [_rows(file.column(_POSITION)) for file in by_file],
+        [file.column("_op").combine_chunks() for file in by_file],
+        [{name: file.column(_KNOWN + name).combine_chunks() for name in known} for file in by_file],
     )
 
 
 def values_at(
-    places: pa.Array, column: Callable[[int], pa.ChunkedArray], type_: pa.DataType
+    positions: pa.Array, column: Callable[[int], pa.ChunkedArray], type_: pa.DataType
 ) -> pa.Array | pa.ChunkedArray:
-    """The values of a column at places of `LastChanges.known`, null where there is no place.
+    """The values of a column at positions from `LastChanges.known`, null where the position is null.
 
     Args:
-        places: the places.
-        column: the column of the file of that number.
+        positions: the positions.
+        column: gives the column of the file with a number.
         type_: the column's type.
     """
-    known = np.flatnonzero(places.is_valid().to_numpy(zero_copy_only=False))
+    known = np.flatnonzero(positions.is_valid().to_numpy(zero_copy_only=False))
     if not len(known):
-        return pa.nulls(len(places), type_)
-    numbers = places.drop_null().to_numpy()
+        return pa.nulls(len(positions), type_)
+    numbers = positions.drop_null().to_numpy()
     file, row = numbers >> _ROW_BITS, numbers & ((1 << _ROW_BITS) - 1)
     chunks = [column(int(n)).take(pa.array(row[file == n])).combine_chunks() for n in np.unique(file)]
-    taken = np.full(len(places), -1)
+    taken = np.full(len(positions), -1)
     taken[known[np.argsort(file, kind="stable")]] = np.arange(len(known))
     return pa.chunked_array(chunks, type_).take(pa.array(taken, mask=taken < 0))
 
 
-def _rows(places: pa.ChunkedArray) -> pa.Array:
+def _rows(positions: pa.ChunkedArray) -> pa.Array:
     """The numbers of rows in their files."""
-    return pc.bit_wise_and(places, (1 << _ROW_BITS) - 1).combine_chunks()
+    return pc.bit_wise_and(positions, (1 << _ROW_BITS) - 1).combine_chunks()
 
 
 # ---- rows of known keys ------------------------------------------------------------------------------

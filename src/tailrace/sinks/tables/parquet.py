@@ -1,9 +1,9 @@
-"""Parquet files written by Python tasks straight from Arrow columns, with what Delta wants to know of them.
+"""Parquet files that Python tasks write straight from Arrow columns, with the statistics that Delta stores.
 
-Rows do not pass through the JVM: 1.3 million rows of 12 columns per core and second where Spark's own writer,
-fed through `mapInArrow`, makes some tenth of that. Only for file systems that every task reaches by a path.
+Rows do not pass through the JVM: 1.3 million rows of 12 columns per core and second, about ten times what
+Spark's own writer makes, fed through `mapInArrow`. Only for file systems that every task reaches by a path.
 
-A file that no commit names is what a failed task left; VACUUM deletes it.
+A failed task may leave a file that no commit names; VACUUM deletes it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tailrace.sinks.tables.rolling import RollingFiles
 from tailrace.spark.cells import Unpack, changes_of
 from tailrace.spark.jvm import map_in_arrow
 
-#: A file is ended when it has so many bytes, uncompressed.
+#: A file is closed once it has this many bytes, uncompressed.
 _FILE_BYTES = 256 << 20
-#: Dictionaries cost more than all else, and make files larger that are compressed as well as this.
+#: Dictionaries cost more than all the rest, and make files larger when they are compressed as well.
 ENCODING: dict[str, Any] = {"use_dictionary": False, "compression": "zstd", "compression_level": 1}
-#: Columns with minimum and maximum, as many as Delta itself looks at.
+#: How many columns get a minimum and maximum: as many as Delta itself reads.
 _COLUMNS_WITH_STATS = 32
-#: Longest text that is given as a minimum or maximum; Delta cuts longer ones, we leave them out.
+#: Longest text stored as a minimum or maximum. Delta truncates longer ones; we omit them.
 _LONGEST_BOUND = 32
 
 
@@ -41,8 +41,8 @@ class DataFile:
 
     Args:
         name: its name in the table's directory.
-        size: in bytes.
-        rows: how many.
+        size: its size, bytes.
+        rows: the number of its rows.
         stats: Delta's statistics, as JSON text.
     """
 
@@ -55,7 +55,7 @@ class DataFile:
         """Delta's `add` action, as JSON text.
 
         Args:
-            partition: value of each column that the table is partitioned by.
+            partition: the value of each partition column.
         """
         add = {
             "path": self.name,
@@ -69,7 +69,7 @@ class DataFile:
 
 
 def write_cells(cells: DataFrame, unpack: Unpack, schema: pa.Schema, directory: str) -> list[DataFile]:
-    """The rows of `cells` (one column `cell`) as files in `directory`, one or more per task."""
+    """Write the rows of `cells` (one column `cell`) into files in `directory`, one or more per task."""
     return write_in_tasks(cells, lambda batches: map(unpack, changes_of(batches)), schema, directory)
 
 
@@ -79,7 +79,7 @@ def write_in_tasks(
     schema: pa.Schema,
     directory: str,
 ) -> list[DataFile]:
-    """Rows that tasks make of their shares of `work`, as files in `directory`, one or more per task."""
+    """Write the rows that tasks make of `work` into files in `directory`, one or more per task."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files = [asdict(file) for file in write_rows(rows(batches), schema, directory)]
@@ -100,17 +100,17 @@ _FILE_SCHEMA = pa.schema(
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, directory: str) -> list[DataFile]:
-    """`batches` as files in `directory`; no file where there is no row."""
+    """Write `batches` into files in `directory`; without rows there is no file."""
     return rolling(schema, directory).fill(batches)
 
 
 def rolling(schema: pa.Schema, directory: str) -> RollingFiles[DataFile]:
-    """Files in `directory` that are to be filled."""
+    """Files to be filled, in `directory`."""
     return RollingFiles(lambda: _File(schema, directory), _FILE_BYTES)
 
 
 class _File:
-    """One file."""
+    """An open file."""
 
     def __init__(self, schema: pa.Schema, directory: str) -> None:
         Path(directory).mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ class _File:
 
 
 def _stats(footer: Any, schema: pa.Schema) -> dict[str, Any]:
-    """Row count, and of the first plain columns bounds and nulls, as Delta writes them."""
+    """Row count, and bounds and null counts of the first flat columns, as Delta writes them."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

@@ -1,15 +1,15 @@
-"""Cells to rows, in Spark's tasks, column by column: never one Python object per row.
+"""Turns cells into rows, in Spark's tasks, column by column: never one Python object per row.
 
-Four forms of row, each with the columns of the *target*, in its order and its types, whatever the cell's
-shape was: a column the shape does not have is null, a narrower type is widened.
+There are four kinds of rows. Each has the columns of the *target*, in its order and with its types, whatever
+schema the cell has: a column that the schema lacks is null, a narrower type is widened.
 
     snapshot rows   the columns
-    last rows       per key of a cell the last change: the columns, `_op` and `_seq`, and `_absent`, the
-                    columns that the log left out of an update, which stay as they are (upsert)
-    versions        the columns, from when to when the row was such, and `_seq` (scd2): made of snapshot rows
-                    at once, of changes with `_op`, `_seq` and `_ts` by a merge
+    last rows       the last change per key of a cell: the columns, `_op`, `_seq`, and `_absent`, the columns
+                    that the log left out of an update and that keep their values (upsert)
+    versions        the columns, the time when the row was valid, and `_seq` (scd2): snapshot rows become
+                    versions at once, changes with `_op`, `_seq` and `_ts` by a merge
     log rows        formats.row's columns, `_before`, the whole old row of an update, and `_absent_before`,
-                    the columns that the log left out of it (changelog)
+                    the columns that the log left out of the old row (changelog)
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tailrace.sinks.tables.columns import stored_type
 from tailrace.sinks.tables.keys import last_of_each_key
 from tailrace.spark.cells import Unpack
 
-#: What a row that is to be merged carries beside its columns.
+#: The columns that a row to be merged has in addition.
 MERGE_FIELDS = (pa.field("_op", pa.int8()), pa.field("_seq", pa.string()))
 
-#: ... where the last change of a key counts: the columns that it lacks, by the target's names; null: none.
+#: ... if the last change of a key counts: `_absent` names the columns that it lacks, as the target does.
 UPSERT_FIELDS = (*MERGE_FIELDS, pa.field("_absent", ABSENT_TYPE))
 
 _INSTANT = pa.timestamp("us", "UTC")
-#: ... where each change makes a version: its commit time, null if it is unknown.
+#: ... if each change makes a version: `_ts` is its commit time, null if it is unknown.
 CHANGE_FIELDS = (*MERGE_FIELDS, pa.field("_ts", _INSTANT))
 
-#: What a version of a row has beside its columns. `_seq` is that of the change that it begins with.
+#: The columns that a version of a row has in addition. `_seq` is that of the change that begins it.
 VERSION_FIELDS = (
     pa.field("_valid_from", _INSTANT),
     pa.field("_valid_to", _INSTANT),
@@ -46,13 +46,13 @@ VERSION_FIELDS = (
     pa.field("_seq", pa.string()),
 )
 
-# scalars made once: pyarrow looks for pandas on each conversion of a Python value
+# Made once: pyarrow looks for pandas on each conversion of a Python value.
 _UNKNOWN = pa.scalar(0, pa.int64())
 _CREATE = pa.scalar(OP_CREATE, pa.int8())
 
 
 def snapshot_rows(columns: pa.Schema) -> Unpack:
-    """Rows as they are after the change; for batches of snapshot rows."""
+    """Makes the rows after the change; for batches of snapshot rows."""
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(_fit(batch.image("after"), columns), schema=columns)
@@ -61,23 +61,23 @@ def snapshot_rows(columns: pa.Schema) -> Unpack:
 
 
 def last_rows(columns: pa.Schema, key: tuple[str, ...]) -> Unpack:
-    """The last change of each key of a batch; a delete's row is the row before it."""
+    """Makes the last change of each key of a batch; a delete has the old row."""
     schema = pa.schema([*columns, *UPSERT_FIELDS])
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
-        lacked = absent_names(batch, columns.names)
+        missing = absent_names(batch, columns.names)
         rows = to_rows(batch)
-        # all of a batch's rows lack the same columns: what the last one lacks no other one has
+        # All rows of a batch lack the same columns: what the last row lacks no other row has.
         last = last_of_each_key(rows.select(list(key)).columns)
         image = rows.select(batch.table.arrow.names)
-        arrays = [*_fit_columns(image, columns), batch.op, batch.origin.column("seq"), lacked]
+        arrays = [*_fit_columns(image, columns), batch.op, batch.origin.column("seq"), missing]
         return pa.RecordBatch.from_arrays([a.take(last) for a in arrays], schema=schema)
 
     return unpack
 
 
 def first_versions(columns: pa.Schema) -> Unpack:
-    """Versions that begin with a row of the snapshot; for batches of snapshot rows."""
+    """Makes versions that begin with a snapshot row; for batches of snapshot rows."""
     schema = pa.schema([*columns, *VERSION_FIELDS])
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
@@ -94,7 +94,7 @@ def first_versions(columns: pa.Schema) -> Unpack:
 
 
 def version_changes(columns: pa.Schema) -> Unpack:
-    """Every change, with its time; a delete's row is the row before it."""
+    """Makes a row of each change, with its time; a delete has the old row."""
     schema = pa.schema([*columns, *CHANGE_FIELDS])
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
@@ -107,13 +107,13 @@ def version_changes(columns: pa.Schema) -> Unpack:
 
 
 def log_fields(columns: pa.Schema) -> pa.Schema:
-    """The columns of a change log whose tables have `columns`."""
+    """The columns of a change log of tables with `columns`."""
     old = [pa.field("_before", pa.struct(list(columns))), pa.field("_absent_before", ABSENT_TYPE)]
     return pa.schema([*columns, *ROW_FIELDS, *old])
 
 
 def log_rows(columns: pa.Schema) -> Unpack:
-    """Every change, with the old row of an update beside it."""
+    """Makes a row of each change, with the old row of an update."""
     schema = log_fields(columns)
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
@@ -134,13 +134,13 @@ def log_rows(columns: pa.Schema) -> Unpack:
 
 
 def absent_names(batch: ChangeBatch, columns: Sequence[str]) -> pa.ListArray:
-    """For each change the names of those `columns` that its row lacks, null where it lacks none.
+    """For each change the names of those `columns` that its row lacks, null if it lacks none.
 
     Raises:
-        SinkError: a row that is new, or has a new key, lacks columns: there is nothing to leave as it is.
+        SinkError: a new row, or one with a new key, lacks columns: there is no old value to keep.
     """
-    lacking = {name.lower() for name in batch.absent_after}
-    names = [name for name in columns if name.lower() in lacking]
+    missing = {name.lower() for name in batch.absent_after}
+    names = [name for name in columns if name.lower() in missing]
     if not names:
         return pa.nulls(len(batch), ABSENT_TYPE)
     if pc.any(pc.equal(batch.op, _CREATE)).as_py():
@@ -149,10 +149,10 @@ def absent_names(batch: ChangeBatch, columns: Sequence[str]) -> pa.ListArray:
 
 
 def _require_whole_rows(batch: ChangeBatch) -> None:
-    """Refuse changes whose rows lack columns: every version is a row of its own.
+    """Reject changes whose rows lack columns: every version is a row of its own.
 
     Raises:
-        SinkError: the log has left columns out.
+        SinkError: the log left columns out.
     """
     if batch.absent_after:
         raise _lacks_columns(batch, "a version of a row")

@@ -1,4 +1,4 @@
-"""A batch by its targets, and to several at once: each by one thread, its tables one after the other."""
+"""Writes a batch to several targets at the same time: one thread per target, its tables in turn."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tailrace.spark.cells import TableBatch
 
 
 class TargetPool:
-    """Threads that write targets.
+    """A pool of threads that write targets.
 
     Args:
         claims: names the targets.
-        parallelism: targets written at the same time.
+        parallelism: how many targets are written at the same time.
     """
 
     def __init__(self, claims: Claims, parallelism: int) -> None:
@@ -26,21 +26,21 @@ class TargetPool:
     def write(
         self, parts: Iterable[TableBatch], write: Callable[[str, list[TableBatch]], None]
     ) -> list[Written]:
-        """Call `write` with each target's name and its parts of a batch.
+        """Call `write` with the name of each target and its parts of a batch.
 
         Raises:
             ConfigError: two tables would be mixed in one target.
-            Exception: the first that `write` raised, after all have ended: none writes on.
+            Exception: the first that `write` raised, once all threads have finished.
         """
         work = by_target(parts, self._claims)
         self.run([partial(write, name, parts) for name, parts in work.items()])
         return written(work)
 
     def run(self, jobs: Iterable[Callable[[], None]]) -> None:
-        """Do something with several targets.
+        """Run jobs at the same time.
 
         Raises:
-            Exception: the first that a job raised, after all have ended.
+            Exception: the first that a job raised, once all have finished.
         """
         running = [self._pool.submit(job) for job in jobs]
         failures = [e for e in (job.exception() for job in running) if e is not None]
@@ -53,7 +53,7 @@ class TargetPool:
 
 
 def by_target(parts: Iterable[TableBatch], claims: Claims) -> dict[str, list[TableBatch]]:
-    """The parts of a batch that each target is brought, by its name.
+    """The parts of a batch by the name of their target.
 
     Raises:
         ConfigError: two tables would be mixed in one target.
@@ -66,5 +66,5 @@ def by_target(parts: Iterable[TableBatch], claims: Claims) -> dict[str, list[Tab
 
 
 def written(work: Mapping[str, list[TableBatch]]) -> list[Written]:
-    """What a sink says when all of `work` is written."""
+    """What a sink reports when all of `work` is written."""
     return [Written.of(part, name) for name, parts in work.items() for part in parts]

@@ -1,4 +1,4 @@
-"""Files that are filled side by side: whatever comes, all rows are in them, few are open, little is held."""
+"""Files that one task fills side by side: all rows are in them, few files are open, few rows are held."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import random
 import pyarrow as pa
 import pytest
 
-from tailrace.model.cell import LOG, SNAPSHOT
+from tailrace.model.cell import LOG
 from tailrace.sinks.tables import rolling, staging
 from tailrace.sinks.tables.rolling import RollingFiles
 from tailrace.sinks.tables.rows import log_rows
-from tailrace.sinks.tables.staging import ExpectedSchemas, Recipe, _write
-from tailrace.spark.cells import TableBatch
+from tailrace.sinks.tables.staging import Recipe, _write
 from tests.support.changes import INT, TEXT, changes, table
 
 
@@ -40,13 +39,13 @@ class _File:
         return self._groups
 
 
-def shape(name):
+def schema(name):
     return table(("id", INT), ("name", TEXT), key=("id",), name=f"shop.{name}")
 
 
-def created(of, first, count):
+def created(schema_, first, count):
     return changes(
-        of, [("c", None, {"id": i, "name": "x" * 50}) for i in range(first, first + count)], first=first
+        schema_, [("c", None, {"id": i, "name": "x" * 50}) for i in range(first, first + count)], first=first
     )
 
 
@@ -58,7 +57,7 @@ def small(monkeypatch):
 
 
 def test_many_tables_hold_no_more_than_one_and_keep_few_files_open(small):
-    files, shapes = Files(), [shape(f"t{n}") for n in range(30)]
+    files, schemas = Files(), [schema(f"t{n}") for n in range(30)]
     columns = pa.schema([("id", pa.int32()), ("name", pa.string())])
     held = []
 
@@ -66,67 +65,49 @@ def test_many_tables_hold_no_more_than_one_and_keep_few_files_open(small):
         held.append(RollingFiles(files.begin, 100_000))
         return held[-1]
 
-    recipes = {(str(s.id), LOG): Recipe(s, log_rows(columns), begin) for s in shapes}
+    recipes = {(str(s.id), LOG): Recipe(s, log_rows(columns), begin) for s in schemas}
     draw, most = random.Random(1), 0
 
     def cells():
         nonlocal most
         for n in range(600):
-            yield created(draw.choice(shapes), 10 * n, 10)
+            yield created(draw.choice(schemas), 10 * n, 10)
             most = max(most, sum(f.held_bytes for f in held))
 
     report = _write(cells(), recipes)
     assert report.is_whole
-    found = report.met
-    assert sum(met.changes for met in found.values()) == 6000
-    assert sum(met.cells for met in found.values()) == 600
-    for met in found.values():
-        assert sum(sum(groups) for groups in met.files) == met.changes
+    found = report.written
+    assert sum(written.changes for written in found.values()) == 6000
+    assert sum(written.cells for written in found.values()) == 600
+    for written in found.values():
+        assert sum(sum(groups) for groups in written.files) == written.changes
     assert files.open == 0
     assert files.most_open <= 6
     assert most <= 20_000 + 5_000
 
 
-def test_one_table_has_row_groups_and_files_of_the_size_that_is_wanted(small):
-    files, only = Files(), shape("t")
+def test_one_table_has_row_groups_and_files_of_the_configured_size(small):
+    files, only = Files(), schema("t")
     columns = pa.schema([("id", pa.int32()), ("name", pa.string())])
     recipe = Recipe(only, log_rows(columns), lambda: RollingFiles(files.begin, 100_000))
     cells = (created(only, 10 * n, 10) for n in range(500))
-    (met,) = _write(cells, {(str(only.id), LOG): recipe}).met.values()
-    assert sum(sum(groups) for groups in met.files) == 5000
-    assert all(len(groups) in (5, 6) for groups in met.files[:-1])
+    (written,) = _write(cells, {(str(only.id), LOG): recipe}).written.values()
+    assert sum(sum(groups) for groups in written.files) == 5000
+    assert all(len(groups) in (5, 6) for groups in written.files[:-1])
     assert files.most_open == 1
 
 
-def test_what_there_is_no_recipe_for_is_noticed(small):
-    known = shape("t")
+def test_cell_without_a_recipe_is_noticed(small):
+    known = schema("t")
     columns = pa.schema([("id", pa.int32()), ("name", pa.string())])
     recipes = {(str(known.id), LOG): Recipe(known, log_rows(columns), lambda: RollingFiles(Files().begin, 1))}
     wider = table(("id", INT), ("name", TEXT), ("more", INT), key=("id",), name="shop.t")
     row = {"id": 1, "name": "", "more": 1}
     for batch in (
-        created(shape("u"), 0, 1),
+        created(schema("u"), 0, 1),
         changes(wider, [("c", None, row)]),
         changes(known, [("r", None, {"id": 1, "name": ""})]),
     ):
         report = _write([created(known, 0, 1), batch], recipes)
         assert not report.is_whole
-        assert [met.files for met in report.met.values()] == [[[1]]]
-
-
-def test_nothing_is_expected_after_it_was_wrong_until_a_batch_brings_nothing_new():
-    one, two, three = (TableBatch(s.id, LOG, 1, 1, (s,)) for s in map(shape, "abc"))
-    expected = ExpectedSchemas()
-    assert not expected.shapes()
-    expected.met([one])
-    assert list(expected.shapes()) == [("shop.a", LOG)]
-    expected.was_wrong()
-    assert not expected.shapes()
-    expected.met([one, two])
-    assert not expected.shapes()
-    expected.met([two, three])
-    assert not expected.shapes()
-    expected.met([])
-    assert set(expected.shapes()) == {(f"shop.{n}", LOG) for n in "abc"}
-    expected.met([TableBatch(one.table, SNAPSHOT, 1, 1, one.shapes)])
-    assert ("shop.a", SNAPSHOT) in expected.shapes()
+        assert [written.files for written in report.written.values()] == [[[1]]]

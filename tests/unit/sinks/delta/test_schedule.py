@@ -1,8 +1,8 @@
-"""When changes that wait are merged."""
+"""When pending changes are merged."""
 
 from __future__ import annotations
 
-from tailrace.sinks.delta.schedule import MOST_WAITING, Schedule
+from tailrace.sinks.delta.schedule import MOST_PENDING, Schedule
 
 
 def after_a_merge(interval_s: int | None, at: float, took_s: float) -> Schedule:
@@ -34,11 +34,11 @@ def test_without_an_interval_merges_take_at_most_a_quarter_of_the_time() -> None
 
 
 def test_backlog_is_merged_whatever_the_interval() -> None:
-    assert after_a_merge(3600, 100.0, 1.0).is_due(101.0, MOST_WAITING + 1)
+    assert after_a_merge(3600, 100.0, 1.0).is_due(101.0, MOST_PENDING + 1)
 
 
-def test_stream_that_rests_is_merged_at_once_unless_an_interval_is_set() -> None:
-    assert not after_a_merge(None, 100.0, 10.0).is_due_at_rest(100.5)
-    assert after_a_merge(None, 100.0, 10.0).is_due_at_rest(101.0)
-    assert not after_a_merge(60, 100.0, 10.0).is_due_at_rest(101.0)
-    assert after_a_merge(60, 100.0, 10.0).is_due_at_rest(160.0)
+def test_idle_stream_is_merged_at_once_unless_an_interval_is_set() -> None:
+    assert not after_a_merge(None, 100.0, 10.0).is_due_when_idle(100.5)
+    assert after_a_merge(None, 100.0, 10.0).is_due_when_idle(101.0)
+    assert not after_a_merge(60, 100.0, 10.0).is_due_when_idle(101.0)
+    assert after_a_merge(60, 100.0, 10.0).is_due_when_idle(160.0)

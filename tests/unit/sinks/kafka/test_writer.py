@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +24,19 @@ from tests.support.changes import INT, TEXT, changes, table
 
 pytest.importorskip("confluent_kafka")
 
+import confluent_kafka
+
 from tailrace.sinks.kafka import librdkafka
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.formats import message_format
-from tailrace.sinks.kafka.librdkafka import KafkaError, MessageColumns, Producer, kernel
+from tailrace.sinks.kafka.librdkafka import KafkaError, MessageColumns, Producer, kernel, library_path
 from tailrace.sinks.kafka.markers import Marker, Record, _parsed
-from tailrace.sinks.kafka.writer import Share, _cut, _Writing, sizes
+from tailrace.sinks.kafka.messages import change_of, sizes
+from tailrace.sinks.kafka.reports import failed_report, reported_error, stopped_report, written_report
+from tailrace.sinks.kafka.shares import Share, cut, owned_by
+from tailrace.sinks.kafka.transactions import WriterTransaction
 
 SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
 SETTINGS = KafkaSettings("nowhere:1", "p")
@@ -90,7 +97,7 @@ def test_partition_of_a_key_is_that_of_kafkas_java_producer(partitions: int) -> 
 
 def test_changes_of_a_key_stay_with_one_writer_in_their_order() -> None:
     rows = [("u", row(i % 10), {"id": i % 10, "name": str(i)}) for i in range(200)]
-    pieces = dict(_cut(share(), changes(SHAPE, rows)))
+    pieces = dict(cut(share(), changes(SHAPE, rows)))
     assert sorted(pieces) == [0, 1, 2]
     owners: dict[int, int] = {}
     for writer, piece in pieces.items():
@@ -106,24 +113,25 @@ def test_halves_of_a_key_update_reach_their_writers_and_keep_their_headers() -> 
     for first, (old, new) in enumerate([(1, 2), (2, 9), (3, 4), (5, 11)]):
         whole = key_update(old, new, first)
         written = []
-        for writer, piece in _cut(made, whole):
+        for writer, piece in cut(made, whole):
             messages = made.format.messages(piece, 0, {})
-            writing = _Writing(made, writer, None, done=False)  # type: ignore[arg-type]
-            own = writing._own(piece, messages.num_rows)
+            owned = owned_by(made, writer, piece)
+            assert owned is not None
+            own = owned[change_of(piece, messages.num_rows)]
             written += messages.filter(pa.array(own)).to_pylist()
         expected = made.format.messages(whole, 0, {}).to_pylist()
         assert sorted(map(repr, written)) == sorted(map(repr, expected))
 
 
-def test_table_with_two_forms_of_its_key_is_not_cut() -> None:
+def test_table_with_two_forms_of_its_key_is_notcut() -> None:
     batch = changes(SHAPE, [("c", None, row(i)) for i in range(50)])
-    pieces = list(_cut(share(whole=frozenset({"shop.t"})), batch))
+    pieces = list(cut(share(whole=frozenset({"shop.t"})), batch))
     assert [len(piece) for _, piece in pieces] == [50]
 
 
-def test_table_without_a_key_is_not_cut() -> None:
+def test_table_without_a_key_is_notcut() -> None:
     batch = changes(table(("id", INT), ("name", TEXT), key=()), [("c", None, row(i)) for i in range(50)])
-    assert [len(piece) for _, piece in _cut(share(), batch)] == [50]
+    assert [len(piece) for _, piece in cut(share(), batch)] == [50]
 
 
 def test_size_of_a_message_counts_its_headers() -> None:
@@ -137,15 +145,33 @@ def test_size_of_a_message_counts_its_headers() -> None:
 def test_message_that_its_topic_does_not_take_is_refused_with_its_place_in_the_log() -> None:
     made = share(topics={"shop.t": Topic("p.shop.t", 3, 300)})
     batch = changes(SHAPE, [("c", None, row(1))], first=7)
-    writing = _Writing(made, 0, None, done=False)  # type: ignore[arg-type]
+    transaction = WriterTransaction(made, 0, None, done=False)  # type: ignore[arg-type]
     with pytest.raises(SinkError, match=r"larger than topic `p\.shop\.t` takes") as error:
-        writing.write(batch)
+        transaction.write(batch)
     assert "binlog.000001:700" in str(error.value)
 
 
 def test_marker_is_read_as_it_was_written() -> None:
     key, value = Record("2", Marker("stream", 7, 3)).pair()
     assert (key, _parsed("t", value)) == (b"2", Marker("stream", 7, 3))
+
+
+@pytest.mark.parametrize("kind", [SinkError, TransientSinkError])
+def test_failure_is_reported_with_its_kind_and_texts(kind: type[SinkError]) -> None:
+    (report,) = failed_report(kind("message", "detail", "hint")).to_pylist()
+    error = reported_error(report)
+    assert type(error) is kind
+    assert error.args == ("message", "detail", "hint")
+
+
+def test_report_of_a_written_share_counts_its_changes() -> None:
+    (report,) = written_report(2, "token", 1, {("a.b", "log"): 3}).to_pylist()
+    assert reported_error(report) is None
+    assert (report["writer"], report["token"], report["refused"]) == (2, "token", 1)
+    assert report["changes"] == [{"table": "a.b", "kind": "log", "changes": 3}]
+    (stopped,) = stopped_report(2).to_pylist()
+    assert reported_error(stopped) is None
+    assert stopped["changes"] is None
 
 
 def test_settings_of_the_sink_itself_cannot_be_set() -> None:
@@ -161,7 +187,7 @@ def test_secrets_are_resolved_late_and_never_shown(monkeypatch: pytest.MonkeyPat
     assert "sasl" not in repr(KafkaSettings("b:1", "p", properties={"sasl.password": "hush"}))
 
 
-def test_error_that_waiting_does_not_mend_is_definite() -> None:
+def test_error_that_waiting_does_not_fix_is_definite() -> None:
     assert not sink_error("_AUTHENTICATION", "x").retryable
     assert sink_error("_TRANSPORT", "x").retryable
     assert isinstance(sink_error("_FENCED", "x"), TransientSinkError)
@@ -175,6 +201,28 @@ def test_messages_of_postgresql_name_its_database() -> None:
     made = message_format(SETTINGS, envelopes).messages(batch, 0, {})
     source = json.loads(made.column("value")[0].as_py())["source"]
     assert (source["connector"], source["db"], source["schema"]) == ("postgresql", "app", "shop")
+
+
+@pytest.mark.parametrize("folder", ["confluent_kafka.libs", "confluent_kafka/.dylibs"])
+def test_librdkafka_is_found_where_wheels_bundle_it(tmp_path: Path, folder: str) -> None:
+    library = tmp_path / folder / "librdkafka-5f3c.so.1"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert library_path(tmp_path / "confluent_kafka") == library
+
+
+def test_librdkafka_of_the_system_is_used_if_none_is_bundled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctypes.util, "find_library", {"rdkafka": "librdkafka.so.1"}.get)
+    assert library_path(tmp_path / "confluent_kafka") == "librdkafka.so.1"
+    monkeypatch.setattr(ctypes.util, "find_library", lambda _: None)
+    with pytest.raises(ConfigError, match="librdkafka was not found"):
+        library_path(tmp_path / "confluent_kafka")
+
+
+def test_installed_confluent_kafka_has_librdkafka() -> None:
+    assert "rdkafka" in str(library_path(Path(confluent_kafka.__file__).parent))
 
 
 @pytest.mark.parametrize("room", [True, False])

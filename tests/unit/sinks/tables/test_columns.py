@@ -1,4 +1,4 @@
-"""Stored types, and what a target must change to hold another shape."""
+"""Stored types, and how a target changes to hold another schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_time_is_stored_as_microseconds() -> None:
     assert stored_schema(table(("at", TIME), key=())).field("at").type == pa.int64()
 
 
-def test_equal_shape_needs_no_change() -> None:
+def test_equal_schema_needs_no_change() -> None:
     held = pa.schema([("id", pa.int32()), ("gone", pa.string())])
     assert follow("t", held, [pa.field("id", pa.int32())]) == []
 
@@ -33,11 +33,11 @@ def test_names_that_differ_in_case_only_are_refused() -> None:
 
 def test_new_and_wider_columns_are_followed() -> None:
     held = pa.schema([("id", pa.int32())])
-    wanted = [pa.field("id", pa.int64()), pa.field("note", pa.string())]
-    assert follow("t", held, wanted) == [WidenColumn("id", pa.int64()), AddColumn("note", pa.string())]
+    needed = [pa.field("id", pa.int64()), pa.field("note", pa.string())]
+    assert follow("t", held, needed) == [WidenColumn("id", pa.int64()), AddColumn("note", pa.string())]
 
 
-def test_older_narrower_shape_fits_a_target_that_was_widened() -> None:
+def test_older_narrower_schema_fits_a_target_that_was_widened() -> None:
     assert follow("t", pa.schema([("id", pa.int64())]), [pa.field("id", pa.int8())]) == []
 
 
@@ -69,7 +69,7 @@ def test_type_fits_where_delta_can_widen_it(narrow: pa.DataType, wide: pa.DataTy
     assert fits(narrow, wide) is expected
 
 
-def test_merged_schema_holds_every_shape() -> None:
+def test_merged_schema_holds_every_schema() -> None:
     old = table(("id", INT), ("name", TEXT), key=("id",))
     new = table(("id", BIGINT), ("note", TEXT), key=("id",))
     expected = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])

@@ -121,10 +121,10 @@ def test_last_changes_of_files_say_where_values_lie(
     parts = []
     for file, taken, known in zip(files, found.rows, found.known, strict=True):
         part = file.take(taken)
-        for name, places in known.items():
-            values = values_at(places, lambda number, name=name: files[number].column(name), pa.string())
+        for name, positions in known.items():
+            values = values_at(positions, lambda number, name=name: files[number].column(name), pa.string())
             part = part.set_column(part.schema.get_field_index(name), name, values)
-        absent = {name: np.asarray(places.is_null()) for name, places in known.items()}
+        absent = {name: np.asarray(positions.is_null()) for name, positions in known.items()}
         if absent:
             part = part.set_column(part.schema.get_field_index("_absent"), "_absent", named(absent))
         parts.append(part)

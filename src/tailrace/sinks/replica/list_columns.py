@@ -1,4 +1,4 @@
-"""Lists and vectors in the forms that databases read, whole columns at a time."""
+"""Lists and vectors as the literals that databases read, whole columns at a time."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.sinks.replica.encode import Writer, encode
+from tailrace.sinks.replica.encode import ColumnEncoding, encode
 
 _CONTROLS = [chr(i) for i in range(32)]
 
 
 def as_bytes(array: pa.ListArray) -> pa.BinaryArray:
-    """Lists of float32 as their bytes, little-endian."""
+    """Lists of float32 as little-endian bytes."""
     numbers = array.values.buffers()[1]
     offsets = pc.multiply(array.offsets, pa.scalar(4, pa.int32()))
     if array.values.offset:
         offsets = pc.add(offsets, pa.scalar(4 * array.values.offset, pa.int32()))
-    made = pa.Array.from_buffers(pa.binary(), len(array), [None, offsets.buffers()[1], numbers])
-    return pc.if_else(array.is_valid(), made, None)
+    whole = pa.Array.from_buffers(pa.binary(), len(array), [None, offsets.buffers()[1], numbers])
+    return pc.if_else(array.is_valid(), whole, None)
 
 
 def as_json(array: pa.ListArray) -> pa.StringArray:
-    """Lists as JSON arrays: numbers and booleans as they are, bytes in hexadecimal, all else as text."""
+    """Lists as JSON arrays: numbers and booleans unchanged, bytes in hexadecimal, other values as text."""
     values = array.values
     if pa.types.is_boolean(values.type):
         texts = pc.if_else(values, "true", "false")
@@ -39,12 +39,12 @@ def as_json(array: pa.ListArray) -> pa.StringArray:
     return _joined(array, texts, "null", "[", "]")
 
 
-def as_array(array: pa.ListArray, writer: Writer) -> pa.StringArray:
-    """Lists as array literals of PostgreSQL.
+def as_array(array: pa.ListArray, encoding: ColumnEncoding) -> pa.StringArray:
+    """Lists as PostgreSQL array literals.
 
     Args:
         array: the lists.
-        writer: how elements are written that are neither text nor bytes.
+        encoding: the encoding of elements that are neither text nor bytes.
     """
     values = array.values
     if pa.types.is_binary(values.type):
@@ -53,7 +53,7 @@ def as_array(array: pa.ListArray, writer: Writer) -> pa.StringArray:
         escaped = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
         texts = _quoted(escaped)
     else:
-        texts = _quoted(_lines(values, writer))
+        texts = _quoted(_encoded(values, encoding))
     return _joined(array, texts, "NULL", "{", "}")
 
 
@@ -64,19 +64,20 @@ def _joined(array: pa.ListArray, texts: pa.StringArray, null: str, left: str, ri
     return pc.if_else(array.is_valid(), whole, None)
 
 
-def _lines(values: pa.Array, writer: Writer) -> pa.StringArray:
-    """Each value as a line has it."""
-    text = b"".join(bytes(piece) for piece in encode(pa.RecordBatch.from_arrays([values], ["v"]), [writer]))
+def _encoded(values: pa.Array, encoding: ColumnEncoding) -> pa.StringArray:
+    """Each value as encoded for loading."""
+    rows = pa.RecordBatch.from_arrays([values], ["v"])
+    text = b"".join(bytes(buffer) for buffer in encode(rows, [encoding]))
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 10)
     starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
-    # the newlines are left out by being taken for values of their own
+    # each newline is a value of its own, so that taking every other value skips them
     offsets = np.stack([starts, ends], 1).reshape(-1)
     offsets = np.append(offsets, len(text)).astype(np.int32)
     both = pa.Array.from_buffers(
         pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     )
-    found = both.take(pa.array(np.arange(0, 2 * len(values), 2)))
-    return pc.if_else(values.is_valid(), found, None)
+    selected = both.take(pa.array(np.arange(0, 2 * len(values), 2)))
+    return pc.if_else(values.is_valid(), selected, None)
 
 
 def _quoted(texts: pa.Array) -> pa.StringArray:
@@ -92,7 +93,7 @@ def _escaped(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _hex(values: pa.BinaryArray) -> pa.StringArray:
-    """Two digits for each byte."""
+    """Bytes as hexadecimal digits."""
     data = values.buffers()[2]
     offsets = values.offset, len(values) + 1
     ends = np.frombuffer(values.buffers()[1], np.int32)[offsets[0] : offsets[0] + offsets[1]]

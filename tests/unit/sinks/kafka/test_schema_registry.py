@@ -138,7 +138,7 @@ def test_user_and_password_are_sent_and_never_shown(monkeypatch):
         schemas.ids([AVRO])
         sent = asked[0][2]["Authorization"]
         assert sent == "Basic " + base64.b64encode(b"me:hunter2").decode()
-        with pytest.raises(SinkError, match="does not let us write") as error:
+        with pytest.raises(SinkError, match="does not allow writing") as error:
             schemas.ids([PROTOBUF])
     assert "hunter2" not in str(error.value) + repr(schemas)
 
@@ -174,7 +174,7 @@ def test_schema_that_the_registry_cannot_read_is_refused():
 
 
 def test_address_must_be_http():
-    with pytest.raises(ConfigError, match="no address of a schema registry"):
+    with pytest.raises(ConfigError, match="not the address of a schema registry"):
         client("localhost:8081")[0].ids([AVRO])
 
 

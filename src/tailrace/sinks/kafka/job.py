@@ -1,0 +1,181 @@
+"""The Spark job of a batch: what its tasks need, and what they report."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
+from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
+from tailrace.formats.connect.topics import legal
+from tailrace.model.table import TableId, TableSchema
+from tailrace.sinks.kafka.client import Client
+from tailrace.sinks.kafka.cluster import Cluster, Topic
+from tailrace.sinks.kafka.reports import REPORT, reported_error
+from tailrace.sinks.kafka.schema_registry import SchemaRegistry
+from tailrace.sinks.kafka.shares import SHARES, Share, cut_cells
+from tailrace.sinks.kafka.stream import KafkaStream
+from tailrace.sinks.kafka.writer import write_share
+from tailrace.spark.jvm import map_in_arrow
+from tailrace.spark.task_errors import parse_error
+
+#: Settings of the topic of refused messages: as large as a request may be by default, and a little less.
+_REFUSED = {"max.message.bytes": "100000000"}
+
+
+class ShareFactory:
+    """Makes what tasks need: topics and schema ids that exist.
+
+    Args:
+        settings: the sink's.
+        client: how to reach the cluster.
+        cluster: creates topics.
+        format: makes messages.
+        registry: registers the format's schemas, None if there is none.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        client: Client,
+        cluster: Cluster,
+        format: MessageFormat,  # noqa: A002 - as `Share.format`
+        registry: SchemaRegistry | None,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._cluster = cluster
+        self._format = format
+        self._registry = registry
+
+    @property
+    def quarantine(self) -> str:
+        """The topic of refused messages."""
+        return legal(f"{self._settings.topic_prefix}.__quarantine")
+
+    def share(
+        self, batch_id: int, stream: KafkaStream, writers: int, schemas: Sequence[TableSchema]
+    ) -> Share:
+        """What the tasks of a batch need.
+
+        Args:
+            batch_id: the batch's number.
+            stream: its stream.
+            writers: the number of its writers.
+            schemas: the schemas of its changes.
+        """
+        keys: dict[str, set[str]] = {}
+        for schema in schemas:
+            key = [(c, str(schema.column(c).type.arrow)) for c in schema.key]
+            keys.setdefault(str(schema.id), set()).add(str(key))
+        settings = self._settings
+        quarantine = None
+        if settings.on_refused_row is RefusedRow.QUARANTINE:
+            name, replication = self.quarantine, settings.topic_replication
+            quarantine = self._cluster.topics([name], 1, replication, _REFUSED)[name]
+        return Share(
+            client=self._client,
+            format=self._format,
+            ids=self._ids(schemas),
+            topics=self._topics({schema.id for schema in schemas}),
+            writers=writers,
+            whole=frozenset(table for table, of_table in keys.items() if len(of_table) > 1),
+            now_ms=time.time_ns() // 1_000_000,
+            tombstones=settings.tombstones,
+            quarantine=quarantine,
+            name=stream.name if settings.delivery is KafkaDelivery.EXACTLY_ONCE else None,
+            marker=stream.marker(batch_id, writers),
+            marker_topic=stream.topic,
+            marker_end=stream.end,
+            tokens=dict(stream.tokens),
+        )
+
+    def _topics(self, tables: Iterable[TableId]) -> dict[str, Topic]:
+        """The topic of each table, created if it is missing."""
+        settings = self._settings
+        names = {str(table): self._format.topic(table) for table in tables}
+        topics = self._cluster.topics(
+            names.values(), settings.topic_partitions, settings.topic_replication, settings.topic_config
+        )
+        return {table: topics[name] for table, name in names.items()}
+
+    def _ids(self, schemas: Iterable[TableSchema]) -> SchemaIds:
+        """The registry's ids of all message schemas of tables with `schemas`."""
+        if self._registry is None:
+            return NO_IDS
+        return self._registry.ids(made for schema in schemas for made in self._format.schemas(schema))
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What the writers of a batch have reported.
+
+    Args:
+        writers: how many writers the batch has.
+        tokens: the producer of each writer that has written now.
+        refused: messages that were put into quarantine.
+        changes: changes written, by table and kind of cell; None: the batch held another schema than
+            `Share.shapes`, and nothing is written.
+    """
+
+    writers: int
+    tokens: Mapping[int, str]
+    refused: int
+    changes: Mapping[tuple[str, str], int] | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the changes are written."""
+        return self.changes is not None
+
+
+def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Reports:
+    """Run a batch's writers.
+
+    Args:
+        cells: columns `min_seq` and `cell`.
+        share: what the writers need.
+        missing: the numbers of the writers that have not written the batch yet.
+
+    Raises:
+        SinkError: one of them failed.
+    """
+
+    def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return cut_cells(share, rows)
+
+    if share.writers == 1 and share.shapes is None:
+        shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
+    else:
+        shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(list(missing)))
+    shares = shares.repartitionById(share.writers, f.col("writer")).sortWithinPartitions("seq")
+
+    def write(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return write_share(share, rows)
+
+    try:
+        reports = map_in_arrow(shares, write, REPORT).collect()
+    except PySparkException as error:
+        raise parse_error(str(error)) or error from error
+    return _summary(share.writers, reports)
+
+
+def _summary(writers: int, reports: Sequence[Any]) -> Reports:
+    changes: Counter[tuple[str, str]] = Counter()
+    for report in reports:
+        if (error := reported_error(report)) is not None:
+            raise error
+    if any(report["changes"] is None for report in reports):
+        return Reports(writers, {}, 0, None)
+    for found in (found for report in reports for found in report["changes"]):
+        changes[found["table"], found["kind"]] += found["changes"]
+    tokens = {report["writer"]: report["token"] for report in reports}
+    return Reports(writers, tokens, sum(report["refused"] for report in reports), changes)

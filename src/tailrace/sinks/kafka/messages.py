@@ -1,0 +1,61 @@
+"""Messages of changes: which change each is of, how large it is, and its stand-in if it is too large."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.formats.encodings.json_documents import operations
+from tailrace.kernels.murmur import partitions_of
+from tailrace.model.change import OP_DELETE, ChangeBatch
+from tailrace.sinks.kafka.cluster import Topic
+from tailrace.sinks.kafka.librdkafka import MessageColumns
+
+#: Most bytes that Kafka adds to key, value and headers (record batch and record headers).
+_OVERHEAD = 128
+
+
+def change_of(batch: ChangeBatch, messages: int) -> np.ndarray:
+    """The row of the change that each of a batch's messages belongs to; a delete may have a tombstone."""
+    rows = np.arange(len(batch))
+    return rows if messages == len(batch) else np.repeat(rows, 1 + (operations(batch) == OP_DELETE))
+
+
+def sizes(messages: pa.RecordBatch) -> np.ndarray:
+    """Most bytes of each message, as a record batch of its own."""
+    total = np.full(messages.num_rows, _OVERHEAD, np.int64)
+    for name in ("key", "value"):
+        total += pc.fill_null(pc.binary_length(messages.column(name)), 0).to_numpy()
+    headers = messages.column("headers")
+    if headers.null_count < len(headers):
+        entries = headers.values
+        each = np.zeros(len(entries) + 1, np.int64)
+        lengths = [pc.fill_null(pc.binary_length(entries.field(i)), 0).to_numpy() for i in (0, 1)]
+        np.cumsum(lengths[0] + lengths[1] + 10, out=each[1:])
+        starts = headers.offsets.to_numpy()
+        total += np.where(headers.is_valid().to_numpy(zero_copy_only=False), np.diff(each[starts]), 0)
+    return total
+
+
+def quarantined(refused: pa.RecordBatch, topic: Topic, quarantine: Topic) -> MessageColumns:
+    """Messages for the quarantine topic, with the reason in headers.
+
+    Args:
+        refused: messages that are too large for `topic`.
+        topic: their topic.
+        quarantine: the quarantine topic; a value too large for it is left out.
+    """
+    fits = pa.array(sizes(refused) <= quarantine.limit)
+    entries = [
+        ("__tailrace.refused.topic", topic.name.encode()),
+        (
+            "__tailrace.refused.reason",
+            f"larger than the topic's max.message.bytes ({topic.limit})".encode(),
+        ),
+    ]
+    headers = pa.array([entries] * refused.num_rows, refused.column("headers").type)
+    keys = refused.column("key")
+    values = pc.if_else(fits, refused.column("value"), pa.scalar(None, pa.binary()))
+    partitions = partitions_of(keys, quarantine.partitions)
+    return MessageColumns(keys, values, headers, partitions, np.ones(refused.num_rows, np.uint8))

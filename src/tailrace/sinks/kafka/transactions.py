@@ -1,0 +1,210 @@
+"""The transactions of a batch's writers, and the producers that each Python process keeps for them.
+
+Kafka decides who may write: the transactional id names the pipeline and the writer, and `init_transactions`
+fences the previous producer with that id. A process keeps its producers for later batches. A producer may
+write again if the driver names it as the last that wrote this share. In any other case (another process has
+written in between, or this task is the second attempt of one that died) a new producer takes over, and reads
+from the marker topic whether the share is written already.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SinkError, TransientSinkError
+from tailrace.failpoints import failpoint
+from tailrace.kernels.murmur import partitions_of
+from tailrace.model.cell import LOG, SNAPSHOT
+from tailrace.model.change import ChangeBatch
+from tailrace.sinks.kafka.cluster import Topic
+from tailrace.sinks.kafka.librdkafka import MessageColumns, Producer
+from tailrace.sinks.kafka.markers import Record, read_markers, record_messages
+from tailrace.sinks.kafka.messages import change_of, quarantined, sizes
+from tailrace.sinks.kafka.reports import written_report
+from tailrace.sinks.kafka.shares import Share, owned_by
+
+#: Most bytes sent at once to a partition, if its topic allows as many.
+_BATCH_BYTES = 1_000_000
+#: Longest time without any progress, seconds.
+STALL_TIMEOUT_S = 90.0
+
+
+@dataclass
+class _KeptProducer:
+    """A producer, kept for later batches.
+
+    Args:
+        producer: the producer.
+        token: identifies it to the driver.
+        batch_bytes: most bytes that it sends at once.
+        batch: the last batch that it committed.
+    """
+
+    producer: Producer
+    token: str
+    batch_bytes: int
+    batch: int = -1
+
+
+#: This process's producers, by transactional id (or by settings, without transactions).
+_producers: dict[str, _KeptProducer] = {}
+
+
+class WriterTransaction:
+    """One writer's transaction; without transactions, its messages until they are delivered.
+
+    Args:
+        share: the batch's settings.
+        writer: the writer's number.
+        kept: its producer.
+        done: whether the share is in Kafka already.
+    """
+
+    def __init__(self, share: Share, writer: int, kept: _KeptProducer, *, done: bool) -> None:
+        self.writer = writer
+        self.refused = 0
+        self._changes: Counter[tuple[str, str]] = Counter()
+        self._share = share
+        self._kept = kept
+        self._done = done
+        #: When the transaction began, by `time.monotonic`; None: there is none.
+        self._began: float | None = None
+        if share.name is not None and not done:
+            kept.producer.begin()
+            self._began = time.monotonic()
+
+    @property
+    def lasted_s(self) -> float:
+        """How long the transaction has been open, seconds."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
+
+    def write(self, batch: ChangeBatch) -> None:
+        """Queue the messages of one cell's changes.
+
+        Raises:
+            SinkError: a message is too large for its topic, and there is no quarantine.
+        """
+        share = self._share
+        owned = owned_by(share, self.writer, batch)
+        kind = SNAPSHOT if batch.is_snapshot else LOG
+        self._changes[str(batch.table.id), kind] += len(batch) if owned is None else int(owned.sum())
+        if self._done:
+            return
+        messages = share.format.messages(batch, share.now_ms, share.ids)
+        keys, values, headers = (messages.column(name) for name in ("key", "value", "headers"))
+        topic = share.topics[str(batch.table.id)]
+        selected = np.ones(len(values), bool) if owned is None else owned[change_of(batch, len(values))]
+        if not share.tombstones:
+            selected &= values.is_valid().to_numpy(zero_copy_only=False)
+        if (too_large := selected & (sizes(messages) > topic.limit)).any():
+            self._refuse(batch, messages, topic, too_large)
+            selected &= ~too_large
+        partitions = partitions_of(keys, topic.partitions)
+        columns = MessageColumns(keys, values, headers, partitions, selected.astype(np.uint8))
+        self._kept.producer.produce(topic.name, columns, STALL_TIMEOUT_S)
+
+    def _refuse(
+        self, batch: ChangeBatch, messages: pa.RecordBatch, topic: Topic, too_large: np.ndarray
+    ) -> None:
+        """Put messages that are too large for `topic` into quarantine.
+
+        Raises:
+            SinkError: there is no quarantine.
+        """
+        rows = np.flatnonzero(too_large)
+        quarantine = self._share.quarantine
+        if quarantine is None:
+            change = int(change_of(batch, messages.num_rows)[rows[0]])
+            (origin,) = batch.origin.slice(change, 1).to_pylist()
+            raise SinkError(
+                f"a message of table `{batch.table.id}` is larger than topic `{topic.name}` takes",
+                f"{sizes(messages)[rows[0]]} bytes with what Kafka adds, the topic's `max.message.bytes` is "
+                f"{topic.limit}; the change stands at {origin['file']}:{origin['pos']} of the log",
+                f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config "
+                "max.message.bytes=...; or set `sink.on-refused-row: quarantine`",
+            )
+        columns = quarantined(messages.take(pa.array(rows)), topic, quarantine)
+        self._kept.producer.produce(quarantine.name, columns, STALL_TIMEOUT_S)
+        self.refused += len(rows)
+
+    def finish(self) -> pa.RecordBatch:
+        """Make the share durable; its row of REPORT."""
+        if not self._done:
+            self._commit()
+        return written_report(self.writer, self._kept.token, self.refused, self._changes)
+
+    def _commit(self) -> None:
+        producer, share = self._kept.producer, self._share
+        if share.name is None:
+            producer.deliver(STALL_TIMEOUT_S)
+            failpoint("sink.task")
+            return
+        marker = Record(str(self.writer), share.marker)
+        producer.produce(share.marker_topic, record_messages([marker]), STALL_TIMEOUT_S)
+        failpoint("sink.produced")
+        producer.commit(STALL_TIMEOUT_S)
+        self._kept.batch = share.marker.batch
+        failpoint("sink.task")
+
+    def drop(self) -> None:
+        """Close the producer: its successor, or Kafka's timeout, aborts the transaction."""
+        for name, kept in list(_producers.items()):
+            if kept is self._kept:
+                del _producers[name]
+        self._kept.producer.close()
+
+
+def open_transaction(share: Share, writer: int) -> WriterTransaction:
+    """Begin a writer's transaction, with a kept producer or a new one.
+
+    Raises:
+        KafkaError: the cluster does not allow it.
+        SinkError: the markers cannot be read, or the batch was begun by another number of writers.
+    """
+    given = (share.client.bootstrap_servers, sorted(share.client.properties.items()))
+    name = str(given) if share.name is None else share.transactional_id(writer)
+    batch_bytes = min([_BATCH_BYTES, *(topic.limit for topic in share.topics.values())])
+    kept = _producers.pop(name, None)
+    if kept is not None and not _may_continue(share, writer, kept, batch_bytes):
+        kept.producer.close()
+        kept = None
+    if kept is not None:
+        done = share.name is not None and kept.batch == share.marker.batch
+    else:
+        id_ = None if share.name is None else share.transactional_id(writer)
+        producer = Producer(share.client.producer_settings(id_, batch_bytes))
+        kept = _KeptProducer(producer, uuid.uuid4().hex, batch_bytes)
+        done = share.name is not None and _take_over(share, writer, producer)
+    transaction = WriterTransaction(share, writer, kept, done=done)
+    _producers[name] = kept
+    return transaction
+
+
+def _may_continue(share: Share, writer: int, kept: _KeptProducer, batch_bytes: int) -> bool:
+    """Whether a producer of an earlier batch may write this one."""
+    wrote_last = share.name is None or kept.token == share.tokens.get(writer)
+    return wrote_last and kept.batch_bytes <= batch_bytes
+
+
+def _take_over(share: Share, writer: int, producer: Producer) -> bool:
+    """Fence the writer's previous producer; whether its share of the batch is written already."""
+    try:
+        producer.init_transactions(STALL_TIMEOUT_S)
+        marker = read_markers(share.client, share.marker_topic, share.marker_end).last.get(str(writer))
+    except BaseException:
+        producer.close()
+        raise
+    if marker is None or marker.batch < share.marker.batch:
+        return False
+    if marker.writers != share.writers:
+        raise TransientSinkError(
+            "the batch was begun by another number of writers",
+            f"found a marker of {marker.writers}, now there are {share.writers}",
+        )
+    return True
