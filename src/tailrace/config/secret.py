@@ -125,6 +125,17 @@ def has_credentials(url: str) -> bool:
     return bool(colon) and not authority.endswith("]") and not port.isdecimal() and "@" in rest
 
 
+def refuse_credentials(url: str | None, path: str) -> None:
+    """Raise a ConfigError if the address at `path` of the pipeline file has a password in it."""
+    if url is not None and has_credentials(url):
+        raise ConfigError(
+            f"`{path}` holds a user or password",
+            "an address is printed in messages and logs",
+            "databases and registries have settings of their own for user and password, object stores have "
+            '`pipeline.spark`: {spark.hadoop.fs.s3a.secret.key: "${env:NAME}"}',
+        )
+
+
 def shown(value: str) -> str:
     """`value` for an error, where it is a plain word; an address with a password in it is none."""
     return f"`{value}`" if _WORD.fullmatch(value) else "a value that is not shown"
