@@ -100,7 +100,7 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
     log_file = log_file or engine.default_log_file(pipeline)
     _log_to(log_file)
     console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
-    with ProgressView(console) as view, stop_on_signals(view.stopping) as stop:
+    with ProgressView(console, pipeline.source.dialect) as view, stop_on_signals(view.stopping) as stop:
         engine.run(pipeline, view, stop, log_file)
 
 

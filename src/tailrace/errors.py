@@ -4,19 +4,19 @@
     ├── ConfigError            a setting is wrong: names its path and what is allowed
     ├── PreflightError         the server is not set up for capture: carries the findings
     ├── SourceError
-    │   ├── TransientSourceError   worth another try: connection lost, server restarting
-    │   ├── ServerChangedError     another server answers: positions must be found anew on it
+    │   ├── TransientSourceError   retry: connection lost, server restarting
+    │   ├── ServerChangedError     another server answers: positions must be looked up again on it
     │   ├── PositionLostError      the log no longer holds what the stream needs
-    │   ├── SchemaMismatchError    rows and the table's known shape disagree
-    │   └── DecodeError            bytes that cannot be what they claim to be
-    ├── StateError             an offset, checkpoint or target that cannot be continued from
+    │   ├── SchemaMismatchError    rows do not match the table's known schema
+    │   └── DecodeError            malformed bytes
+    ├── StateError             an offset, checkpoint or target from which the stream cannot continue
     └── SinkError
-        └── TransientSinkError     worth another try
+        └── TransientSinkError     retry
 
-`message` is lower case without a full stop and names the object; `detail` says what was found;
-`hint` says what to do, with the statement to run, on several lines where it needs them. None of them ever
-holds a row's values or a secret. Their text shows control characters of names and server messages escaped.
-All are picklable: Spark carries them from tasks to the driver.
+`message` is lower case, without a full stop, and names the object. `detail` says what was found. `hint` says
+what to do, with the statement to run, on several lines where it needs them. None of them ever holds a row's
+values or a secret. Their text shows control characters of names and server messages escaped. All errors can
+be pickled: Spark carries them from tasks to the driver.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _LONGEST = 20_000
 
 
 class TailraceError(Exception):
-    """Base of all errors of Tailrace.
+    """Base class of all errors of Tailrace.
 
     Args:
         message: what went wrong, lower case, no full stop.
-        detail: what was found and what was needed, or None.
-        hint: what to do about it, with the SQL or setting, or None.
+        detail: what was found and what is needed, or None.
+        hint: how to fix it, with the SQL or setting, or None.
     """
 
-    #: Whether the same call may succeed later without anybody mending anything.
+    #: Whether the same call may succeed later without intervention.
     retryable = False
 
     def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
@@ -59,44 +59,44 @@ class ConfigError(TailraceError):
 
 
 class PreflightError(TailraceError):
-    """The server cannot be captured as it is set up."""
+    """The server's settings do not allow capture."""
 
 
 class SourceError(TailraceError):
-    """Reading from the source failed for good."""
+    """Reading from the source failed permanently."""
 
 
 class TransientSourceError(SourceError):
-    """Reading failed in a way that usually passes: reconnect and go on."""
+    """Reading failed for a transient reason: reconnect and continue."""
 
     retryable = True
 
 
 class ServerChangedError(SourceError):
-    """Another server answers under the address: positions of the old one must be found anew on it."""
+    """Another server answers at the address: the old server's positions must be looked up again on it."""
 
 
 class PositionLostError(SourceError):
-    """The log no longer holds the position the stream has to go on from."""
+    """The log no longer holds the position from which the stream has to continue."""
 
 
 class SchemaMismatchError(SourceError):
-    """Rows do not fit the shape the table is known to have."""
+    """Rows do not match the table's known schema."""
 
 
 class DecodeError(SourceError):
-    """Bytes from the server are not what their headers claim."""
+    """Bytes from the server are malformed or contradict their headers."""
 
 
 class StateError(TailraceError):
-    """Stored state (offset, checkpoint, target table) cannot be continued from."""
+    """The stream cannot continue from its stored state (offset, checkpoint, target table)."""
 
 
 class SinkError(TailraceError):
-    """Writing to the target failed for good."""
+    """Writing to the target failed permanently."""
 
 
 class TransientSinkError(SinkError):
-    """Writing failed in a way that usually passes."""
+    """Writing failed for a transient reason."""
 
     retryable = True

@@ -1,24 +1,28 @@
-"""Named crash points: the places where dying must not matter, and where a test makes the process die.
+"""Named crash points: steps of a batch at which a crash must do no harm, and at which a test can cause one.
 
-    failpoint("snapshot.batch")      costs one dictionary look-up when nothing is armed
+    failpoint("snapshot.batch")      costs one dictionary look-up when no failpoint is armed
 
-Armed by the environment variable TAILRACE_FAILPOINT, `NAME=VICTIM@FILE`: the process that reaches NAME kills
-VICTIM with SIGKILL, once over all processes and restarts: whoever creates FILE first does it. VICTIM is
-`self`, or `jvm`: in a task and in the source process the nearest Java process above, which takes them with
-it; in the driver the one that it has started, and the driver goes on without it. A number is a process's id:
-of a server, which is killed while the one that reaches NAME goes on. With `raise` nobody is killed and
-InjectedError is raised.
-Points, in the order in which a batch passes them:
+The environment variable TAILRACE_FAILPOINT, `NAME=VICTIM@FILE`, arms a failpoint. The process that reaches
+NAME kills VICTIM with SIGKILL. This happens once across all processes and restarts: the first process to
+create FILE does it. VICTIM is one of:
+
+    self      the process that reaches NAME
+    jvm       in a task and in the source process: the nearest Java process above, which takes them with it;
+              in the driver: the Java process that it started, without which the driver goes on
+    a number  the process with this id, e.g. a server; the process that reaches NAME goes on
+    raise     no process: InjectedError is raised
+
+Failpoints, in the order in which a batch reaches them:
 
     offset.planned     source process: the batch's end is chosen, Spark has not logged it
-    batch.planned      source process: the end is logged, its splits are made
-    snapshot.batch     task: rows of a snapshot split were handed to Spark, more may follow
-    log.batch          task: changes of a log split were handed to Spark, more may follow
-    sink.produced      task of a sink with transactions: its share is sent, its transaction is open
-    sink.task          task of a sink: its share of a table is written or committed, others' may not be
+    batch.planned      source process: the end is logged, its splits are planned
+    snapshot.batch     task: rows of a snapshot split were passed to Spark, more may follow
+    log.batch          task: changes of a log split were passed to Spark, more may follow
+    sink.produced      task of a transactional sink: its messages are sent, its transaction is open
+    sink.task          task of a sink: its rows of a table are written or committed, other tasks' may not be
     sink.table         driver: one table of the batch is committed, others may not be
-    sink.merged        driver: changes that waited are merged into a table, the note of them is still there
-    sink.committed     driver: the sink has the whole batch, Spark's commit log does not
+    sink.merged        driver: pending changes are merged into a table, their record still exists
+    sink.committed     driver: the sink has committed the whole batch, Spark's commit log has not
 """
 
 from __future__ import annotations
@@ -47,11 +51,16 @@ VARIABLE = "TAILRACE_FAILPOINT"
 
 
 class InjectedError(Exception):
-    """A failure that a test asked for."""
+    """A failure that a test requested."""
 
 
 def failpoint(name: str) -> None:
-    """Die here, kill the JVM above or raise InjectedError, if a test has armed `name`."""
+    """Kill a process or raise InjectedError if a test has armed `name`.
+
+    Raises:
+        ConfigError: the environment variable is malformed.
+        InjectedError: the armed victim is `raise`.
+    """
     armed = os.environ.get(VARIABLE)
     if not armed:
         return
@@ -77,11 +86,11 @@ def failpoint(name: str) -> None:
         os.kill(_java_below(), signal.SIGKILL)
         return
     os.kill(java, signal.SIGKILL)
-    signal.pause()  # until it has taken this process with it
+    signal.pause()  # its death ends this process, too
 
 
 def _java_above() -> int | None:
-    """The nearest Java process above this one."""
+    """The id of the nearest Java process among this one's ancestors."""
     pid = os.getppid()
     while pid > 1 and not _is_java(pid):
         pid = _parent(pid)
@@ -89,10 +98,10 @@ def _java_above() -> int | None:
 
 
 def _java_below() -> int:
-    """The Java process that this one has started."""
+    """The id of the Java process that this process has started."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has exited meanwhile
                 pid = int(entry.name)
                 if _parent(pid) == os.getpid() and _is_java(pid):
                     return pid

@@ -12,7 +12,8 @@ from tailrace.errors import SinkError
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.modes import Modes
-from tailrace.formats.connect.postgres import placeholder, sequences
+from tailrace.formats.connect.postgres import placeholder
+from tailrace.formats.connect.source_block import sequences
 from tailrace.formats.connect.topics import Topics
 from tailrace.formats.connect.value_modes import form_of
 from tailrace.formats.debezium.messages import DebeziumFormat
@@ -160,7 +161,7 @@ def test_texts_take_debeziums_forms(native: str, values: list[str], expected: li
 
 
 def test_a_numeric_that_is_no_number_has_no_precise_form() -> None:
-    with pytest.raises(SinkError, match=r"set decimal\.handling\.mode to string or double"):
+    with pytest.raises(SinkError, match=r"set decimal-handling-mode: string or double"):
         form_of(pa.array(["NaN"]), _NUMERIC, Modes())
 
 

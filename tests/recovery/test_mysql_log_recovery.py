@@ -224,7 +224,7 @@ def test_log_without_gtids_and_with_or_without_checksums_is_followed(without_gti
         found = follower.end_after(start, max_bytes=None, max_rows=None)
         held = follower.blocks(start, found.end)
         assert found.transactions == 2
-        assert [change.text for change in found.ddl_ahead] == ["ALTER TABLE d.t COMMENT 'x'"]
+        assert [change.text for change in found.later_ddl] == ["ALTER TABLE d.t COMMENT 'x'"]
         last = follower.end_after(found.end, max_bytes=None, max_rows=None)
         assert last.end.order == end.order
         assert (last.end.gtids, last.end.file) == ("", end.file)

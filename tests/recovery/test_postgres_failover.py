@@ -38,7 +38,7 @@ from tests.support.switch import Switch
 NUMBERS = SUBJECTS[0]
 SLOT = "slot_shop"
 NO_SLOT = r"it does not exist.*has been promoted"
-LACKS = "lacks changes that the stream has read already"
+LACKS = "lacks changes that the stream has already read"
 
 
 @pytest.fixture

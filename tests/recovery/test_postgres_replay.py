@@ -136,7 +136,7 @@ def test_table_without_a_key_is_read_by_its_blocks_and_by_one_task_when_the_batc
 
 def test_log_of_a_batch_is_read_again_by_a_copy_of_the_slot(postgres, postgres_database, monkeypatch):
     options, _, batch, (_, log) = planned(postgres, postgres_database, "FULL")
-    monkeypatch.setattr("tailrace.sources.postgres.replication.follower.LogFollower.events", lambda *_: None)
+    monkeypatch.setattr("tailrace.sources.postgres.replication.follower.WalFollower.events", lambda *_: None)
     with Engine(options) as other:
         assert multiset(other.read(*batch)[1]) == multiset(log)
 

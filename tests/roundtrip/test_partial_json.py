@@ -215,7 +215,7 @@ _DOCUMENT = bytes([0, 1, 0, 12, 0, 11, 0, 1, 0, 5, 7, 0]) + b"a"  # {"a": 7}
     ("diffs", "reason"),
     [
         (b"\x07\x01$", "operation 7"),
-        (b"\x00\x03$.b\x03\x05\x01\x00", "what its document does not have"),
+        (b"\x00\x03$.b\x03\x05\x01\x00", "does not exist in its document"),
         (b"\x01\x03$.a\x03\x05\x01\x00", "that is there"),
         (b"\x02\x01$", "whole document"),
         (b"\x02\x03x.a", "a path that is none"),

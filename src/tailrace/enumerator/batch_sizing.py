@@ -1,24 +1,25 @@
-"""How many snapshot chunks a batch takes: what a batch costs by itself shrinks beside what it reads.
+"""The number of snapshot chunks in a batch.
 
-A batch has fixed costs (offsets written, tasks started, a sink's commit), and the log waits while it lasts.
-So batches begin small and grow while they are short.
+A batch has fixed costs (writing offsets, starting tasks, the sink's commit), and the log waits until it ends.
+Large batches amortize the fixed costs; small ones keep the log's latency low. So batches start small and grow
+as long as they are short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: A batch shorter than this doubles the next one, one longer than that halves it, seconds.
+#: A batch shorter than SHORT_S doubles the size of the next one, one longer than LONG_S halves it; seconds.
 SHORT_S, LONG_S = 1.0, 4.0
-#: Most chunks per task that runs at once.
+#: Most chunks per batch and concurrent task.
 MOST_ROUNDS = 8
 
 
 class BatchSizing:
-    """Chunks per batch, by how long the batches take.
+    """Chunks per batch, adapted to the batches' duration.
 
     Args:
-        parallelism: tasks that run at once.
+        parallelism: concurrent tasks.
         clock: monotonic seconds.
     """
 
@@ -29,7 +30,7 @@ class BatchSizing:
         self._begun: float | None = None
 
     def chunks(self) -> int:
-        """Chunks of the batch that is planned now; call it once per batch."""
+        """The number of chunks of the batch being planned; call it once per batch."""
         if self._begun is not None:
             took = self._clock() - self._begun
             if took < SHORT_S:

@@ -1,8 +1,9 @@
-"""Chunk ends asked for ahead: while Spark runs one batch, the server counts off the chunks of the next.
+"""Prefetch of chunk boundaries: while Spark runs one batch, the server finds the chunks of the next.
 
-Finding where a chunk ends costs the server an index scan over the chunk. A key that ended a chunk a moment
-ago is a good end still, whatever was written since: ranges between keys miss nothing. Only "fewer rows
-remain" is never taken from a guess, as it makes the chunk open-ended (design §1, trap 6).
+Finding the end of a chunk costs the server an index scan over the chunk. A key that ended a chunk a moment
+ago is still a valid end, whatever was written since: ranges between keys omit no row. Only the answer "fewer
+rows remain" is never prefetched, because it makes the chunk open-ended: rows inserted since then would make
+the last chunk arbitrarily large.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tailrace.model.table import TableSchema
 
 @dataclass
 class _Chain:
-    """The ends of consecutive chunks of one table, found one after the other."""
+    """The ends of consecutive chunks of one table, by the key before each chunk."""
 
     table: TableSchema
     after: Key | None
@@ -28,10 +29,10 @@ class _Chain:
 
 
 class BoundaryPrefetch:
-    """A `Boundary` that knows some answers already.
+    """A `Boundary` that returns prefetched ends if it has them.
 
     Args:
-        boundary: asks the server; called by one thread at a time.
+        boundary: queries the server; called by one thread at a time.
     """
 
     def __init__(self, boundary: Boundary) -> None:
@@ -40,8 +41,8 @@ class BoundaryPrefetch:
         self._thread: threading.Thread | None = None
 
     def __call__(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
-        """The key `rows` rows after `after`, None when fewer remain."""
-        self._settle()
+        """The key `rows` rows after `after`, None if fewer remain."""
+        self._join()
         chain = self._chain
         if chain is not None and (chain.table, chain.rows) == (table, rows):
             end = chain.ends.get(after)
@@ -50,8 +51,8 @@ class BoundaryPrefetch:
         return self._boundary(table, after, rows)
 
     def prepare(self, table: TableSchema, after: Key | None, rows: int, count: int) -> None:
-        """Begin to find the ends of the `count` chunks behind `after`."""
-        self._settle()
+        """Start finding the ends of the `count` chunks after `after`."""
+        self._join()
         self._chain = _Chain(table, after, rows, count)
         self._thread = threading.Thread(
             target=self._find, args=(self._chain,), name="tailrace-chunks", daemon=True
@@ -59,10 +60,10 @@ class BoundaryPrefetch:
         self._thread.start()
 
     def close(self) -> None:
-        """Wait for what is under way."""
-        self._settle()
+        """Wait until the prefetch has ended."""
+        self._join()
 
-    def _settle(self) -> None:
+    def _join(self) -> None:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -73,7 +74,7 @@ class BoundaryPrefetch:
             try:
                 end = self._boundary(chain.table, after, chain.rows)
             except TailraceError:
-                return  # who needs the answer asks again, and is told what is wrong
+                return  # the next call queries the server again and raises the error
             if end is None:
                 return
             chain.ends[after] = end

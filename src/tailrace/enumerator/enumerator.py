@@ -1,14 +1,14 @@
-"""Plans batches: from the offset a batch starts at to the offset it ends at, and from both to splits.
+"""Plans batches: from a batch's start offset to its end offset, and from both to splits.
 
     start ──latest()──▶ end ──splits(start, end)──▶ [SnapshotSplit…, LogSplit…]
 
-A batch ends at the log position P that `latest` chose; its log splits read up to P, its snapshot splits
-read the key ranges between the two offsets' cursors *as of* P. `splits` needs nothing but the offsets: what
-it remembers of `latest` (where chunks end, the events themselves) only saves work, so a batch replayed
-after a crash gives the same rows.
+A batch ends at the log position P that `latest` chose. Its log splits read up to P, its snapshot splits read
+the key ranges between the two offsets' cursors *as of* P. `splits` needs only the offsets: what it remembers
+from `latest` (chunk boundaries, the events themselves) only saves work. So a batch that is replayed after a
+crash gives the same rows.
 
-Snapshot chunks are planned only while the log is caught up (rewinding costs what the lag costs) and while no
-schema change waits right behind P.
+Snapshot chunks are planned only while the log is caught up, because a rewind costs as much as reading the
+lag, and while no schema change follows directly after P.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from tailrace.sources.base import Log, LogRange, Position, Source
 
 T = TypeVar("T")
 
-#: A log that moves without a captured change moves the offset at most this often, seconds.
+#: Minimum time between two advances of the offset over log without captured changes, seconds.
 QUIET_ADVANCE_S = 10.0
-#: How often the catalog is asked for tables that appeared, seconds; at once after a schema change.
+#: Interval at which the catalog is searched for new tables, seconds; immediately after a schema change.
 CATALOG_REFRESH_S = 30.0
-#: Most rows of one SELECT of a chunk: it bounds a task's memory, the chunk's size does not.
+#: Most rows of one SELECT: this bounds a task's memory, not the chunk's size.
 PAGE_ROWS = 65_536
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one batch may hold; None: no limit."""
+    """Limits of one batch; None: no limit."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -53,7 +53,7 @@ class Enumerator:
     Args:
         options: the stream's options.
         source: the database.
-        parallelism: snapshot splits that are read at once.
+        parallelism: snapshot splits that are read concurrently.
         clock: monotonic seconds.
     """
 
@@ -68,35 +68,43 @@ class Enumerator:
         self._options = options
         self._source = source
         self._parallelism = parallelism
-        self._pace = BatchSizing(parallelism, clock)
+        self._sizing = BatchSizing(parallelism, clock)
         self._clock = clock
         self._log: Log | None = None
         self._boundary = BoundaryPrefetch(source.boundary)
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
         self._schemas_read_at: float | None = None
-        #: Tables that the log has begun to carry.
+        #: Tables that were added to the log since the last batch.
         self._published: set[str] = set()
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
-        self._moved_at = clock()
+        self._advanced_at = clock()
+        #: Position beyond which nothing is read (Trigger.AvailableNow).
         self._target: Position | None = None
         self._checked = False
 
     def hold(self) -> None:
-        """Read nothing that is committed after now (Trigger.AvailableNow)."""
-        self._require()
+        """Read no transaction that commits from now on (Trigger.AvailableNow)."""
+        self._check_source()
         self._target = self._source.log_end()
 
     def latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
-        """Where the batch that begins at `start` ends; `start` itself when there is nothing to read.
+        """Choose the end of the batch that begins at `start`.
+
+        Args:
+            start: where the batch begins.
+            limits: how much it may hold.
+
+        Returns:
+            The end offset; the object `start` itself if there is nothing to read.
 
         Raises:
-            TailraceError: what the source raises.
+            TailraceError: an error of the source.
         """
         return self._on_one_server(lambda: self._latest(start, limits))
 
     def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
-        self._require()
+        self._check_source()
         if start.log is None:
             offset = self._begin()
             log_range = None
@@ -117,7 +125,7 @@ class Enumerator:
             return start
         self._plan = (start, offset, planned)
         self._offset = offset
-        self._moved_at = self._clock()
+        self._advanced_at = self._clock()
         return offset
 
     def splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
@@ -125,12 +133,12 @@ class Enumerator:
         return self._on_one_server(lambda: self._splits(start, end))
 
     def _splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
-        self._require()
+        self._check_source()
         self._offset = end
         assert end.log is not None
-        out: list[Split] = []
+        splits: list[Split] = []
         if start.log is not None and start.log != end.log and end.mode != "snapshot":
-            out.extend(self._log_splits(start, end))
+            splits.extend(self._log_splits(start, end))
         ranges = self._ranges(start, end)
         if ranges:
             schemas = self._tables()
@@ -138,57 +146,57 @@ class Enumerator:
             as_of = self._source.as_of(self._source.position(end.log))
             for name, table_ranges in ranges.items():
                 if name not in schemas:
-                    continue  # dropped since: what it held at P is gone, the log tells of the drop
+                    continue  # dropped since: its rows at P are lost; the log carries the DROP
                 for r in table_ranges:
                     split = SnapshotSplit(schemas[name], r.after, r.upto, as_of, page_rows)
-                    out.extend(self._source.divided(split, self._parallelism))
-        return out
+                    splits.extend(self._source.divided(split, self._parallelism))
+        return splits
 
     def commit(self, end: StreamOffset) -> None:
-        """The batch that ends at `end`, and all before it, are in the sink."""
+        """Confirm to the source that the sink has the batch that ends at `end` and all earlier ones."""
         if end.log is not None:
             self._source.confirm(self._source.position(end.log))
 
     def head(self, offset: StreamOffset | None = None) -> StreamOffset:
-        """The offset a stream without any lag would be at."""
+        """The offset of a stream without lag."""
         current = self._offset if offset is None else offset
         if current.is_new or self._log is None:
             return current
         try:
             head = self._log.head()
         except ServerChangedError:
-            return current  # the next batch finds its place on the other server
+            return current  # the next batch looks up its position on the other server
         return replace(current, log=head.to_json(), tables={}, done=current.done)
 
     def close(self) -> None:
-        """Stop following the log, drop the connections."""
+        """Stop following the log and close the connections."""
         if self._log is not None:
             self._log.close()
             self._log = None
         self._boundary.close()
         self._source.close()
 
-    def _on_one_server(self, planning: Callable[[], T]) -> T:
-        """What `planning` finds out; planned anew when another server has taken over meanwhile."""
+    def _on_one_server(self, plan: Callable[[], T]) -> T:
+        """Call `plan`, and once more if another server has taken over meanwhile."""
         try:
-            return planning()
+            return plan()
         except ServerChangedError:
             self.close()
             self._source.server_changed()
             if self._target is not None:
                 self._target = self._source.position(self._target.to_json())
-            return planning()
+            return plan()
 
     # ---- steps of latest ----
 
-    def _require(self) -> None:
+    def _check_source(self) -> None:
         if not self._checked:
             self._source.require()
             self._checked = True
 
     def _begin(self) -> StreamOffset:
         mode = self._options.starting_position
-        tables = self._tables()  # before the position: the log holds their changes from it on
+        tables = self._tables()  # before the position, so that the log holds all their changes after it
         self._published.clear()
         position = self._source.starting_position()
         offset = StreamOffset(mode=mode, log=position.to_json())
@@ -213,16 +221,16 @@ class Enumerator:
             return start, None
         quiet = not log_range.has_changes and not log_range.ddl_ahead and not start.tables
         quiet = quiet and not log_range.is_far
-        if quiet and self._target is None and self._clock() - self._moved_at < QUIET_ADVANCE_S:
+        if quiet and self._target is None and self._clock() - self._advanced_at < QUIET_ADVANCE_S:
             return start, None
         return replace(start, log=log_range.end.to_json()), log_range
 
     def _register(self, offset: StreamOffset, log_range: LogRange | None) -> StreamOffset:
-        """Add captured tables that the stream does not know yet.
+        """Add captured tables that are new to the stream.
 
-        A table whose CREATE the batch holds, or waits right behind it, is followed from its first row. One
-        that exists already is snapshotted, which is right whenever it was made: as of a position before its
-        rows it is empty.
+        A table whose CREATE is in the batch, or directly after it, is followed from its first row. A table
+        that exists already is snapshotted. That is correct whenever it was created: as of a position before
+        its first row it is empty.
         """
         if log_range is not None:
             _require_apart([*log_range.created, *(schema.id for schema in self._tables().values())])
@@ -243,14 +251,14 @@ class Enumerator:
         return offset
 
     def _refuse_gaps(self, offset: StreamOffset) -> None:
-        """Stop where a table that the stream has followed was not in the log for a time."""
+        """Raise an error if a table that the stream follows was missing from the log for a time."""
         lost = sorted(name for name in self._published if offset.knows(name))
         self._published.clear()
         if lost:
             raise PositionLostError(
                 f"changes of {', '.join(f'`{name}`' for name in lost)} are missing from the log",
-                "the stream followed it before: it was dropped and made anew, or taken out of the log",
-                "begin a new stream with a new checkpoint",
+                "the stream already followed it: it was dropped and created again, or removed from the log",
+                "start a new stream with a new checkpoint",
             )
 
     @staticmethod
@@ -269,7 +277,7 @@ class Enumerator:
         return self._log is None or self._target is not None or self._log.is_caught_up(position)
 
     def _budget(self, limits: Limits) -> tuple[int, int]:
-        chunk_rows, splits = self._options.snapshot_chunk_rows, self._pace.chunks()
+        chunk_rows, splits = self._options.snapshot_chunk_rows, self._sizing.chunks()
         if limits.max_rows is not None:
             chunk_rows = min(chunk_rows, limits.max_rows)
             splits = max(1, min(splits, limits.max_rows // chunk_rows))
@@ -287,7 +295,7 @@ class Enumerator:
             cursors={
                 schemas[n].id: Cursor(schemas[n], p.cursor)
                 for n, p in start.tables.items()
-                if p.cursor is not None and n in schemas  # of a dropped table nothing more is wanted
+                if p.cursor is not None and n in schemas  # nothing of a dropped table is emitted
             },
             finished=self._finished(start, end),
             keys={s.id: s.key for s in schemas.values() if s.key},
@@ -302,10 +310,10 @@ class Enumerator:
 
     @staticmethod
     def _finished(start: StreamOffset, end: StreamOffset) -> frozenset[str] | None:
-        """Tables whose changes are all emitted; None: all captured ones.
+        """Tables of which the batch emits all changes; None: all captured tables.
 
-        A stream that takes snapshots follows a table once it knows it. One that is created within the
-        batch, or right behind it, is followed from its first row.
+        A stream with snapshots follows a table from its registration on. A table that is created within the
+        batch, or directly after it, is followed from its first row.
         """
         if end.mode != "initial":
             return None
@@ -326,7 +334,7 @@ class Enumerator:
                 ranges[name] = [KeyRange(before.cursor, progress.cursor)]
         return ranges
 
-    # ---- what the source is asked ----
+    # ---- queries to the source ----
 
     def _follow(self, start: StreamOffset) -> Log:
         if self._log is None:
@@ -347,8 +355,8 @@ class Enumerator:
         if not found and self._schemas_read_at is None:
             raise ConfigError(
                 "no table is captured",
-                f"none matches {', '.join(f'`{p}`' for p in self._options.tables)}",
-                "each pattern must match a whole `database.table`; mind that a dot matches any character",
+                f"no table matches {', '.join(f'`{p}`' for p in self._options.tables)}",
+                "each pattern must match a whole `database.table`; a dot matches any character",
             )
         _require_apart(t.schema.id for t in found)
         if self._options.has_messages and any(t.schema.id == MESSAGES.id for t in found):

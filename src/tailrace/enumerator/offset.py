@@ -1,4 +1,4 @@
-"""The stream offset: everything a stream has to remember, as the JSON that Spark keeps.
+"""The stream offset: the whole state of a stream, as the JSON that Spark stores.
 
     {"v": 1,
      "mode": "initial",                                   how the stream was started
@@ -6,9 +6,9 @@
      "tables": {"shop.orders": {"c": [42], "n": 42, "e": 1000}},   snapshot unfinished: cursor, rows, estimate
      "done": {"shop.items": 7, "shop.old": null}}         finished: rows read; null: never snapshotted
 
-A cursor is the greatest key already read, null before the first row. The size does not grow with rows or
-chunks. Spark compares offsets as text, so the order of keys is fixed. The very first offset, which Spark
-asks for twice and never stores, is the constant {"v": 1}.
+A cursor is the greatest key already read, null before the first row. The offset's size does not grow with
+rows or chunks. Spark compares offsets as text, so the order of keys is fixed. The first offset, which Spark
+requests twice and never stores, is the constant {"v": 1}.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class TableProgress:
-    """An unfinished snapshot.
+    """Progress of an unfinished snapshot.
 
     Args:
         cursor: greatest key read, None before the first row.
-        rows: rows read so far, as planned.
-        estimated: rows in all, as the catalog estimated when the table was added.
+        rows: rows planned so far.
+        estimated: total rows, as the catalog estimated when the table was added.
     """
 
     cursor: Key | None = None
@@ -44,10 +44,10 @@ class StreamOffset:
     """A stream's state between two batches.
 
     Args:
-        mode: `startingPosition` when the stream began; "" before that.
+        mode: `startingPosition` at the start of the stream; "" before the first batch.
         log: position up to which the log is read, as JSON; None before the first batch.
         tables: unfinished snapshots by table name.
-        done: finished ones: rows read, or None for tables that were never to be snapshotted.
+        done: finished snapshots by table name: rows read, or None for tables followed without a snapshot.
     """
 
     mode: str = ""
@@ -57,7 +57,7 @@ class StreamOffset:
 
     @property
     def is_new(self) -> bool:
-        """Whether no batch was planned yet."""
+        """Whether no batch has been planned yet."""
         return self.log is None
 
     def knows(self, name: str) -> bool:
@@ -69,16 +69,16 @@ class StreamOffset:
         return [TableId.parse(name) for name in (*self.tables, *self.done)]
 
     def with_table(self, name: str, progress: TableProgress) -> StreamOffset:
-        """With `name` unfinished at `progress`."""
+        """A copy with the snapshot of `name` unfinished, at `progress`."""
         return replace(self, tables={**self.tables, name: progress})
 
     def with_done(self, name: str, rows: int | None) -> StreamOffset:
-        """With `name` finished."""
+        """A copy with the snapshot of `name` finished after `rows` rows (None: without a snapshot)."""
         tables = {n: p for n, p in self.tables.items() if n != name}
         return replace(self, tables=tables, done={**self.done, name: rows})
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values in a fixed order."""
+        """The offset as JSON values in a fixed order."""
         if self.log is None:
             return {"v": VERSION}
         return {
@@ -94,17 +94,17 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
-        """The offset that `to_json` wrote.
+        """Read the offset that `to_json` wrote.
 
         Raises:
-            StateError: it was written by a newer Tailrace, or is not one of ours.
+            StateError: a newer Tailrace wrote it, or it is not an offset of Tailrace.
         """
         version = value.get("v")
         if version != VERSION:
             raise StateError(
                 "the checkpoint's offset cannot be read",
-                f"found version {version!r}, this Tailrace knows version {VERSION}",
-                "use the Tailrace that wrote it, or a newer one",
+                f"found version {version!r}, this Tailrace supports version {VERSION}",
+                "use the version of Tailrace that wrote it, or a newer one",
             )
         if "log" not in value:
             return cls()

@@ -1,8 +1,9 @@
-"""Which key ranges a batch reads: cursors move on, chunk by chunk, planned in the batch that reads them.
+"""Planning of the key ranges that a batch reads.
 
-No list of chunks exists anywhere. A batch takes up to `splits` chunks of `chunk_rows` rows from the tables
-in name order, beginning at their cursors; where a chunk ends is asked of the server, in its own key order.
-The last chunk of a table is open-ended: as of the batch's position it holds what it held when planned.
+There is no stored list of chunks: each batch plans its own chunks and advances the tables' cursors. It takes
+up to `splits` chunks of `chunk_rows` rows from the tables in name order, starting at their cursors. The
+server finds the end of a chunk, in its own key order. The last chunk of a table is open-ended: as of the
+batch's position it holds the rows that it held when it was planned.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 
-#: (table, after, rows) -> key that many rows further on, None when fewer remain.
+#: (table, after, rows) -> the key `rows` rows after `after`, None if fewer remain.
 Boundary = Callable[[TableSchema, Key | None, int], Key | None]
 
 
@@ -34,17 +35,17 @@ def advance(
     splits: int,
     chunk_rows: int,
 ) -> tuple[StreamOffset, dict[str, list[KeyRange]]]:
-    """Move the cursors of unfinished tables on by up to `splits` chunks in all.
+    """Advance the cursors of unfinished tables by up to `splits` chunks in total.
 
     Args:
-        start: the offset to go on from.
-        schemas: shape of every unfinished table that still exists; a table that is not in it is finished.
+        start: the offset to continue from.
+        schemas: schema of every unfinished table that still exists; a table that is missing here is finished.
         boundary: asks the server where a chunk ends.
         splits: most chunks to plan.
         chunk_rows: rows per chunk.
 
     Returns:
-        The offset with the cursors moved, and the planned ranges by table.
+        The offset with the new cursors, and the planned ranges by table.
     """
     offset, planned = start, dict[str, list[KeyRange]]()
     for name, progress in start.tables.items():
@@ -62,7 +63,7 @@ def advance(
         planned[name] = ranges
         rows = progress.rows + chunk_rows * len(ranges)
         if finished:
-            # what the last chunk holds is not known before it is read
+            # the last chunk's number of rows is unknown before it is read
             full = rows - chunk_rows
             offset = offset.with_done(name, max(full, min(rows, progress.estimated)))
         else:

@@ -1,6 +1,6 @@
-"""Messages from encoded keys and values: which encoding, tombstones, headers of key updates, topics.
+"""Assembly of messages from encoded keys and values: topics, tombstones and headers.
 
-All but the first is the same whatever the encodings are, as in Debezium, where converters know nothing of it.
+These are independent of the encodings, as in Debezium, whose converters handle neither.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ValueEncoding = Literal["debezium-json", "canal-json", "avro", "protobuf"]
 
 @dataclass(frozen=True)
 class JsonEncoding:
-    """Debezium's JSON, by Connect's JSON converter.
+    """Debezium's JSON, as Connect's JSON converter writes it.
 
     Args:
-        form: how it is written.
+        form: writes keys and values.
     """
 
     form: DebeziumFormat
@@ -58,15 +58,15 @@ class JsonEncoding:
 
 @dataclass(frozen=True)
 class KeyValueFormat:
-    """A MessageFormat of one encoding for keys and one for values.
+    """A MessageFormat with an encoding for keys and one for values.
 
     Args:
         topics: names of topics.
-        key: how keys are encoded.
-        value: how values are encoded.
-        tombstones: Debezium's `tombstones.on.delete`; only for values that have them.
+        key: encoding of keys.
+        value: encoding of values.
+        tombstones: Debezium's `tombstones.on.delete`; ignored for encodings without tombstones.
         json_schemas: whether headers carry their Connect schema.
-        context: Debezium's context headers by the end of their names.
+        context: Debezium's context headers, by the suffix of their names.
     """
 
     topics: Topics
@@ -84,9 +84,9 @@ class KeyValueFormat:
         """See MessageFormat."""
         if table == MESSAGES and not all(isinstance(e, JsonEncoding) for e in (self.key, self.value)):
             raise SinkError(
-                "logical messages are written in JSON only",
-                "their envelope is another one than that of rows",
-                "set key.format: json and value.format: debezium-json, or leave out `message.prefix.*`",
+                "logical messages can only be written in JSON",
+                "their envelope differs from that of rows",
+                "set key-format: json and value-format: debezium-json, or omit `message.prefix.*`",
             )
         both = (self.key.key_schema(table), self.value.value_schema(table))
         return tuple(schema for schema in both if schema is not None)
@@ -117,15 +117,15 @@ def key_value_format(
     tombstones: bool = True,
     context: Mapping[str, str] | None = None,
 ) -> KeyValueFormat:
-    """The format that options name.
+    """Create the format that the options select.
 
     Args:
-        envelopes: what messages look like.
-        key: `key.format`.
-        value: `value.format`.
-        schemas: `schemas.enable`: whether JSON carries its Connect schema.
-        tombstones: `tombstones.on.delete`.
-        context: context headers by the end of their names (`extended.headers.enabled`).
+        envelopes: schemas and names of messages.
+        key: encoding of keys.
+        value: encoding of values.
+        schemas: Debezium's `schemas.enable`: whether JSON carries its Connect schema.
+        tombstones: Debezium's `tombstones.on.delete`.
+        context: context headers by the suffix of their names (Debezium's `extended.headers.enabled`).
     """
     form = DebeziumFormat(envelopes, schemas)
 

@@ -1,15 +1,15 @@
-"""Canal's flat messages in JSON (`canal-json`), one row in each: for readers of Canal's topics.
+"""Canal's flat messages in JSON (`canal-json`), one row per message: for consumers of Canal's topics.
 
     data       the row after the change (INSERT, UPDATE) or before it (DELETE), in an array
-    old        UPDATE: what the columns that changed held before; null for all else
+    old        UPDATE: old values of the columns that changed; null otherwise
     type       INSERT (also for rows of a snapshot), UPDATE, DELETE
-    es, ts     when it was committed, when it was processed: milliseconds since 1970 UTC
-    mysqlType, sqlType, pkNames   the columns' types as declared, their codes in JDBC, the key
-    gtid, id   the transaction; where the change's event is in the log (Canal: a number of its own)
+    es, ts     commit time and processing time, milliseconds since 1970 UTC
+    mysqlType, sqlType, pkNames   the columns' declared types, their JDBC codes, the key columns
+    gtid, id   the transaction; the log position of the change's event (Canal: a sequence number)
 
-All values are texts, as MySQL shows them (`formats.connect.plaintext`). An ENUM or SET is its labels;
-Canal gives their numbers. A change of a key is a DELETE and an INSERT, as it is everywhere here; Canal has
-one UPDATE. There are no tombstones. Columns that the log left out (`binlog_row_image`) are left out.
+All values are text, as MySQL prints them (`formats.connect.plaintext`). ENUM and SET values are labels; Canal
+writes their numbers. A key update is a DELETE and an INSERT, as everywhere in Tailrace; Canal writes one
+UPDATE. There are no tombstones. Columns that the log omits (`binlog_row_image`) are omitted.
 
 Source: alibaba/canal wiki and `FlatMessage`; Apache Flink documentation, "Canal Format".
 """
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from tailrace.formats.base import SchemaIds
 from tailrace.formats.connect.plaintext import as_text
-from tailrace.formats.connect.sql_types import declared, jdbc_code
+from tailrace.formats.connect.sql_types import declared_type, jdbc_code
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.encodings.json_documents import operations
 from tailrace.formats.encodings.layout import dumps
@@ -40,10 +40,10 @@ _TYPES = pa.array(["INSERT", "INSERT", "UPDATE", "DELETE"])
 
 @dataclass(frozen=True)
 class CanalEncoding:
-    """Values as Canal writes them; keys as Debezium's JSON, as Canal has none.
+    """Values as Canal writes them; keys as Debezium's JSON, because Canal has none.
 
     Args:
-        keys_as: how keys are written.
+        keys_as: writes the keys.
     """
 
     keys_as: DebeziumFormat
@@ -66,7 +66,7 @@ class CanalEncoding:
         before, after = ([as_text(c, t) for c, t in _columns(batch, side)] for side in ("before", "after"))
         updated = op == OP_UPDATE
         es = pc.divide(origin.column("ts_us"), 1000).cast(pa.string())
-        types = {c.name: declared(c.type) for c in table.columns}
+        types = {c.name: declared_type(c.type) for c in table.columns}
         codes = {c.name: jdbc_code(c.type) for c in table.columns}
         keys = dumps(list(table.key)) if table.key else "null"
         names = f'"sqlType":{dumps(codes)},"table":{dumps(table.id.table)},"ts":{now_ms},"type":'
@@ -98,16 +98,16 @@ class CanalEncoding:
 
 
 def _columns(batch: ChangeBatch, side: str) -> list[tuple[pa.Array, ColumnType]]:
-    """Columns of an image, null where the image is."""
+    """The columns of an image with their types; values of a missing image are null."""
     image = batch.image(side).flatten()
     return [(array, column.type) for array, column in zip(image, batch.table.columns, strict=True)]
 
 
 def _data(batch: ChangeBatch, op: np.ndarray, before: list[pa.Array], after: list[pa.Array]) -> list[Field]:
-    """The row that a change shows; what an update did not change may stand in the row before it only."""
+    """The fields of `data`; an unchanged column of an update may be in the before image only."""
     lacking = {side: set(absent_columns(batch, side)) for side in ("before", "after")}
     deleted = op == OP_DELETE
-    made = []
+    fields = []
     for column, old, new in zip(batch.table.columns, before, after, strict=True):
         from_old, left_out = deleted.copy(), np.zeros(len(batch), bool)
         if column.name in lacking["before"]:
@@ -121,18 +121,18 @@ def _data(batch: ChangeBatch, op: np.ndarray, before: list[pa.Array], after: lis
             left_out |= ~deleted & ~unchanged
         shown = new if not from_old.any() else pc.if_else(pa.array(from_old), old, new)
         skip = left_out if left_out.any() else None
-        made.append(_text(f",{dumps(column.name)}:", shown, skip=skip))
-    return made
+        fields.append(_text(f",{dumps(column.name)}:", shown, skip=skip))
+    return fields
 
 
 def _old(
     batch: ChangeBatch, updated: np.ndarray, before: list[pa.Array], after: list[pa.Array]
 ) -> list[Field]:
-    """What updates changed, as it was."""
+    """The fields of `old`: columns that updates changed, with their old values."""
     if not updated.any():
         return []
     unknown = {*absent_columns(batch, "before"), *absent_columns(batch, "after")}
-    made = []
+    fields = []
     for column, old, new in zip(batch.table.columns, before, after, strict=True):
         same = pc.fill_null(pc.equal(old, new), False)
         both_null = pc.and_(old.is_null(), new.is_null())
@@ -140,8 +140,8 @@ def _old(
         if column.name in unknown:
             skip = np.ones(len(batch), bool)
         if not skip[updated].all():
-            made.append(_text(f",{dumps(column.name)}:", old, skip=skip))
-    return made
+            fields.append(_text(f",{dumps(column.name)}:", old, skip=skip))
+    return fields
 
 
 def _text(label: str, array: pa.Array, null: str = "null", skip: np.ndarray | None = None) -> Field:

@@ -1,4 +1,4 @@
-"""The `row` shape: the table's own columns, then what happened and where it comes from."""
+"""The `row` shape: the table's columns, then the operation and the origin."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tailrace.model.table import TableSchema
 #: Names of the columns that a row image lacks; null where it lacks none.
 ABSENT_TYPE = pa.list_(pa.string())
 
-#: What follows the table's columns.
+#: The columns after the table's.
 #:
 #: _op        r, c, u or d
 #: _seq       sorts in log order for the life of the stream, snapshot rows included
 #: _ts_ms     commit time at the source, milliseconds since 1970 UTC; null if unknown
 #: _txn       the source's transaction id (MySQL: GTID), null if it has none
 #: _position  `file:pos` of the change's event in the log; PostgreSQL: its LSN
-#: _absent    columns of the row that the log left out: not NULL but unknown; null where the row is whole
+#: _absent    columns of the row that the log omits: unknown, not NULL; null if the row is whole
 ROW_FIELDS = (
     pa.field("_op", pa.string()),
     pa.field("_seq", pa.string()),
@@ -32,15 +32,15 @@ ROW_FIELDS = (
     pa.field("_absent", ABSENT_TYPE),
 )
 
-# the image of an r, c, u and d; what a SELECT read is whole
+# For an r, c, u and d, the image to search for absent columns; rows read by a SELECT are whole.
 IN_BEFORE = (None, None, "before", "before")
 IN_AFTER = (None, "after", "after", None)
-#: ... that the row shape shows.
+#: The image that the row shape shows.
 IN_SHOWN = (None, "after", "after", "before")
-#: ... that is the old row of an update.
+#: The image with the old row of an update.
 IN_OLD = (None, None, "before", None)
 
-# scalars made once: pyarrow looks for pandas on each conversion of a Python value
+# scalars created once: pyarrow looks for pandas on each conversion of a Python value
 _LETTERS = pa.array(OP_LETTERS)
 _DELETE = pa.scalar(OP_DELETE, pa.int8())
 _UNKNOWN = pa.scalar(0, pa.int64())
@@ -53,16 +53,15 @@ def row_schema(table: TableSchema) -> pa.Schema:
     """The columns of `to_rows` for changes of `table`.
 
     Raises:
-        ConfigError: the table has a column called like one of ROW_FIELDS (in any case: Spark's names
-            ignore it).
+        ConfigError: a column has the name of one of ROW_FIELDS (Spark's names are case-insensitive).
     """
     reserved = {f.name for f in ROW_FIELDS}
     for column in table.columns:
         if column.name.lower() in reserved:
             raise ConfigError(
-                f"column `{column.name}` of table `{table.id}` has a name that the row shape needs",
-                f"the row shape adds {', '.join(f'`{f.name}`' for f in ROW_FIELDS)}",
-                "read the table in the envelope or debezium shape, or rename the column",
+                f"column `{column.name}` of table `{table.id}` has a name that is reserved in shape `row`",
+                f"shape `row` adds {', '.join(f'`{f.name}`' for f in ROW_FIELDS)}",
+                "use shape `envelope` or `debezium`, or rename the column",
             )
     return pa.schema([*table.arrow, *ROW_FIELDS])
 
@@ -101,13 +100,13 @@ def op_letters(batch: ChangeBatch) -> pa.Array:
 
 
 def ts_ms(batch: ChangeBatch) -> pa.Array:
-    """Commit time of each change in milliseconds, null where it is unknown."""
+    """Commit time of each change in milliseconds, null if unknown."""
     us = batch.origin.column("ts_us")
     return pc.if_else(pc.equal(us, _UNKNOWN), _NULL, pc.divide(us, _THOUSAND))
 
 
 def positions(batch: ChangeBatch) -> pa.Array:
-    """`file:pos` of each change; where the log is no files (PostgreSQL) the LSN, as `0/16B3748`."""
+    """`file:pos` of each change; the LSN, as `0/16B3748`, if the log has no files (PostgreSQL)."""
     pos = batch.origin.column("pos")
     if batch.origin.column("file").dictionary.to_pylist() == [""]:
         lsns = np.asarray(pos.fill_null(0).to_numpy())
@@ -117,7 +116,7 @@ def positions(batch: ChangeBatch) -> pa.Array:
 
 
 def _hexadecimal(values: np.ndarray) -> pa.StringArray:
-    """Numbers of 32 bits in hexadecimal, without zeros in front."""
+    """32-bit numbers in hexadecimal, without leading zeros."""
     digits = _HEX[(values[:, None] >> np.arange(28, -1, -4)) & 15]
     offsets = np.arange(len(values) + 1, dtype=np.int32) * 8
     text = pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(digits.tobytes()))
@@ -127,12 +126,11 @@ def _hexadecimal(values: np.ndarray) -> pa.StringArray:
 
 
 def absent(batch: ChangeBatch, sides: Sequence[str | None]) -> pa.ListArray:
-    """For each change the names of the columns that one of its images lacks, null where it is whole.
+    """For each change the names of the columns that one of its images lacks, null if the image is whole.
 
     Args:
         batch: changes of one table.
-        sides: which image, `before` or `after`, by the change's operation: IN_BEFORE, IN_AFTER, IN_SHOWN or
-            IN_OLD.
+        sides: the image, `before` or `after`, by operation: IN_BEFORE, IN_AFTER, IN_SHOWN or IN_OLD.
     """
     lacking = {side: absent_columns(batch, side) for side in ("before", "after")}
     of_op = [lacking[side] or None if side else None for side in sides]
@@ -142,13 +140,13 @@ def absent(batch: ChangeBatch, sides: Sequence[str | None]) -> pa.ListArray:
 
 
 def absent_columns(batch: ChangeBatch, side: str) -> tuple[str, ...]:
-    """The columns of the batch's table that the log left out of its `before` or `after` images."""
+    """The columns of the batch's table that the log omits from its `before` or `after` images."""
     names = batch.absent_before if side == "before" else batch.absent_after
     return tuple(name for name in names if name in batch.table.arrow.names)
 
 
 def _shown(batch: ChangeBatch) -> list[pa.Array]:
-    """The table's columns: of the image before a delete, of the image after anything else."""
+    """The table's columns: from the before image of a delete, from the after image otherwise."""
     if batch.before is None:
         return list(batch.image("after").flatten())
     deleted = pc.equal(batch.op, _DELETE)
@@ -156,6 +154,6 @@ def _shown(batch: ChangeBatch) -> list[pa.Array]:
         return list(batch.before.flatten())
     if not pc.any(deleted).as_py():
         return list(batch.after.flatten())
-    # `flatten` gives children their parent's nulls: the side not taken may hold anything below them
+    # `flatten` applies the parent's nulls to the children, whose values there are arbitrary
     sides = zip(batch.before.flatten(), batch.after.flatten(), strict=True)
     return [pc.if_else(deleted, before, after) for before, after in sides]

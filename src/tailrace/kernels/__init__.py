@@ -1,1 +1,1 @@
-"""Compiled kernels that sources and formats share: raw memory and the writing of text."""
+"""Compiled kernels shared by sources and formats: raw memory and the writing of text."""

@@ -1,6 +1,7 @@
-"""Calls of C functions by their address, from kernels. C-like; rules in `kernels.memory`.
+"""Calls of C functions by address, from kernels. C-like; rules in `kernels.memory`.
 
-Numba keeps no compiled code that holds the address of a library's function; here the address is an argument.
+Numba does not cache compiled code that contains the address of a library's function; here the address is an
+argument.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Where kernels put values: Arrow buffers for one row image, described to the kernel by data.
+"""Arrow buffers to which kernels write the columns of a row image, and their descriptions.
 
-One kernel serves every table, since the plan of its columns is data: a block of eight int64 per column.
+One kernel serves every table, because the plan of the columns is data: a block of eight int64 per column.
 
     word  0     1   2   3                  4                   5              6
           kind  p1  p2  validity address   values or offsets   data address   data capacity
 
-`kind`, `p1` and `p2` say how a value is read and are each decoder's own; words 3..6 are Arrow's buffers:
-a validity bitmap (starts all zero: a kernel sets the bit of every value that is not null), then either
-fixed-width values, or int32 offsets (offset 0 is set) and data. For bool_ the values are a bitmap.
+`kind`, `p1` and `p2` describe how to read a value; each decoder defines its own. Words 3..6 are Arrow's
+buffers: a validity bitmap (initially zero: the kernel sets the bit of every value that is not null), then
+either fixed-width values, or int32 offsets (offset 0 is set) and data. For bool_ the values are a bitmap.
 
-Lists of numbers are written as their bytes: only when arrays are made do offsets count numbers (`array`).
+Lists of numbers are written as bytes: their offsets count numbers only in the arrays that `array` creates.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ WORDS = 8
 
 @inline
 def no_image(row, columns, variable, nvar):
-    """A row without this image: only offsets need a value.
+    """Write a row that lacks this image: only offsets need a value.
 
-    `variable`: address of the numbers, `nvar` of them, of the columns with offsets.
+    `variable`: address of the indices of the columns with offsets, `nvar` of them.
     """
     for j in range(nvar):
         f = ld64(columns + 8 * (WORDS * ld64(variable + 8 * j) + VALUES))
@@ -42,13 +42,13 @@ def is_variable(type_: pa.DataType) -> bool:
 
 
 def array(type_: pa.DataType, rows: int, validity: pa.Buffer, values: pa.Buffer, data: pa.Buffer) -> pa.Array:
-    """An array of text, bytes, or a list of numbers.
+    """Create an array of text, bytes or lists of numbers.
 
     Args:
         type_: its type.
         rows: its length.
         validity: its validity bitmap.
-        values: int32 offsets in bytes.
+        values: int32 offsets, counted in bytes.
         data: the bytes.
     """
     if not pa.types.is_list(type_):
@@ -63,14 +63,14 @@ class ColumnBuffers:
     """Buffers for `rows` rows of the given Arrow types.
 
     Args:
-        types: Arrow type of each column; fixed width, string, binary or bool.
-        rows: rows there is room for.
-        data_bytes: bytes of room for the data of *each* variable-length column (pages never touched
-            cost nothing).
+        types: Arrow type of each column: fixed width, string, binary or bool.
+        rows: capacity in rows.
+        data_bytes: capacity for the data of *each* variable-length column, bytes (untouched pages cost
+            nothing).
 
     Attributes:
-        descriptors: int64 array of shape (columns, WORDS), to be given to a kernel by address; the
-            decoder fills in KIND, P1 and P2.
+        descriptors: int64 array of shape (columns, WORDS), passed to a kernel by address; the decoder sets
+            KIND, P1 and P2.
     """
 
     def __init__(self, types: Sequence[pa.DataType], rows: int, data_bytes: int) -> None:
@@ -98,7 +98,7 @@ class ColumnBuffers:
                 d[DATA], d[CAPACITY] = data.ctypes.data, data_bytes
 
     def arrays(self, rows: int) -> list[pa.Array]:
-        """The first `rows` values of each column. The buffers belong to the arrays from then on."""
+        """The first `rows` values of each column. From then on the arrays own the buffers."""
         out = []
         fixed = pa.py_buffer(self._fixed)
         for i, type_ in enumerate(self.types):
@@ -110,7 +110,7 @@ class ColumnBuffers:
                 continue
             offsets = fixed.slice(self._values[i], 4 * (rows + 1))
             used = int(np.frombuffer(offsets, np.int32)[rows])
-            # shrink: the reserved room must not live on with the array
+            # shrink: the array must not keep unused memory alive
             kept = pa.py_buffer(data[:used].copy() if used * 2 < len(data) else data[:used])
             out.append(array(type_, rows, validity, offsets, kept))
         return out

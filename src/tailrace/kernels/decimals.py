@@ -1,7 +1,7 @@
-"""Decimals: from text, and put together from chunks of digits. C-like; the rules are in `memory`."""
+"""Decimals from text and from chunks of digits. C-like; the rules are in `memory`."""
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects intrinsics to be called with their typing context)
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.kernels.memory import inline, ld8, mulhi, st64
 
 @inline
 def append(low, high, factor, chunk):
-    """The uint128 of two halves, times `factor`, plus `chunk` below it."""
+    """A uint128, given as two halves, times `factor` plus `chunk`, which is less than `factor`."""
     high = high * factor + np.uint64(mulhi(low, factor))
     low = low * factor + chunk
     if low < chunk:
@@ -22,7 +22,7 @@ def append(low, high, factor, chunk):
 
 @inline
 def store_decimal128(to, low, high, negative):
-    """A uint128 of two halves, or its negative, as decimal128 at `to`."""
+    """Store a uint128, given as two halves, or its negative, as decimal128 at `to`."""
     if negative:
         low = ~low + np.uint64(1)
         high = ~high
@@ -34,7 +34,7 @@ def store_decimal128(to, low, high, negative):
 
 @inline
 def parse_decimal(p, n, precision, scale, to):
-    """Text of n bytes at p to decimal128 at `to`, padded to `scale`. False if it is none or too long."""
+    """Parse n bytes of text at p to a decimal128 at `to`, padded to `scale`. False if invalid or too long."""
     end = p + n
     negative = False
     if n > 0 and ld8(p) == 45:  # -

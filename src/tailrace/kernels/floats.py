@@ -1,8 +1,7 @@
 """Floating-point numbers as Java writes them. C-like; the rules are in `memory`.
 
 The text is that of `Double.toString` and `Float.toString` of JDK 19 and later: plain from 1e-3 up to 1e7,
-else `1.0E10`, always with a digit behind the point. Bits that are no number are written as null; MySQL
-stores none.
+else `1.0E10`, always with a digit after the point. NaN and infinities are written as null; MySQL stores none.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tailrace.kernels.text import count_digits, write_integer, write_null, write
 
 @inline
 def _write(to, negative, bits, width, tables):
-    """A number from its bits without the sign's."""
+    """A number, from its bits without the sign bit."""
     if negative:
         st8(to, 45)
         to += 1
@@ -41,11 +40,11 @@ def _write(to, negative, bits, width, tables):
 
 @inline
 def write_double(to, bits, tables):
-    """A float64 from its bits: 26 bytes at most."""
+    """A float64, from its bits: 26 bytes at most."""
     return _write(to, bits < 0, bits & 0x7FFFFFFFFFFFFFFF, DOUBLE, tables)
 
 
 @inline
 def write_float(to, bits, tables):
-    """A float32 from its bits (the low 32): 16 bytes at most."""
+    """A float32, from its bits (the low 32): 16 bytes at most."""
     return _write(to, bits & 0x80000000 != 0, bits & 0x7FFFFFFF, SINGLE, tables)

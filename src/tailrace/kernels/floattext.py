@@ -1,14 +1,14 @@
 """Floating-point numbers from decimal text, correctly rounded. C-like; the rules are in `memory`.
 
-The text's digits, 19 at most, and its power of ten are multiplied as 64 by 128 bits, which is enough to
-round every such number right in either width. Databases print no more digits than the number needs, 17.
+The text's digits, 19 at most, are multiplied by its power of ten as 64 by 128 bits, which suffices to round
+every such number correctly in either width. Databases print no more digits than the number needs, 17.
 
 Source: Daniel Lemire, "Number Parsing at a Gigabyte per Second" (2021); Noble Mushtak and Daniel Lemire,
 "Fast Number Parsing Without Fallback" (2023).
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects intrinsics to be called with their typing context)
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from tailrace.kernels.memory import inline, ld8, ld16, ld32, ld64, leading_zeros, mulhi
 from tailrace.kernels.tables import READING_HIGH, READING_LOW
 
-#: Bits of the fraction, of the exponent's bias, and its greatest value: of float64 and of float32.
+#: Bits of the fraction, the exponent's bias, and its greatest value: of float64 and of float32.
 DOUBLE = (52, 1023, 2047)
 SINGLE = (23, 127, 255)
 _LEAST_TENS, _MOST_TENS = -342, 308
@@ -38,7 +38,7 @@ def _rounded(digits, tens, width, tables):
     low = digits * power
     high = np.uint64(mulhi(digits, power))
     mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(fraction + 3)
-    if high & mask == mask:  # what lies below may carry into the bits that count
+    if high & mask == mask:  # lower bits may carry into the significant ones
         rest = np.uint64(mulhi(digits, np.uint64(ld64(tables + READING_LOW + 8 * (tens - _LEAST_TENS)))))
         low += rest
         if low < rest:
@@ -53,7 +53,7 @@ def _rounded(digits, tens, width, tables):
             return np.int64(0)
         bits >>= np.uint64(1 - exponent)
         bits = (bits + (bits & one)) >> one
-        return np.int64(bits)  # rounding up to a normal number sets the exponent's lowest bit by itself
+        return np.int64(bits)  # rounding up to a normal number sets the exponent's lowest bit
     if (
         low <= one
         and tens >= (-4 if fraction == 52 else -17)
@@ -61,7 +61,7 @@ def _rounded(digits, tens, width, tables):
         and bits & np.uint64(3) == one
         and bits << shift == high
     ):
-        bits -= one  # exactly half way: to the even one
+        bits -= one  # a tie: round to even
     bits = (bits + (bits & one)) >> one
     if bits >= np.uint64(2) << np.uint64(fraction):
         bits = one << np.uint64(fraction)
@@ -73,7 +73,7 @@ def _rounded(digits, tens, width, tables):
 
 @inline
 def parse_float(p, n, width, tables):
-    """(bits, whether it is one) of the text of n bytes at p, `NaN` and `Infinity` in these letters.
+    """Parse n bytes of text at p, also `NaN` and `Infinity`. Returns the bits, and whether it is valid.
 
     Args:
         p: address.

@@ -1,8 +1,8 @@
 """Rows to 64-bit hashes and checksums, column by column. C-like; rules in `kernels.memory`.
 
-A row's hash is a chain: `state[row] = mix(state[row] ^ word)` over the words of its values, column after
-column. Every step is a bijection of the state, so two rows collide only by chance (2**-64). A NULL is a
-word of its own, and a text's length is part of it, so that neighbouring columns cannot lend each other bytes.
+A row's hash is a chain: `state[row] = mix(state[row] ^ word)` over the words of its values, column by column.
+Every step is a bijection of the state, so two rows collide only by chance (2**-64). NULL has a word of its
+own, and a text's length is hashed, too, so that bytes cannot move between neighbouring columns unnoticed.
 
     fixed width   1, 2, 4 or 8 bytes: one word, sign-extended      16 bytes: two words
     text, bytes   their length, then 8 bytes a word, the last one zero-padded
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tailrace.kernels.arrow import get_bit, is_null
 from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds8, lds16, lds32, st64
 
 _NULL = np.uint64(0x9FB21C651E98DF25)
@@ -35,22 +36,17 @@ def _mix(state, word):
     return x ^ (x >> _S31)
 
 
-@inline
-def _is_null(validity, i):
-    return validity != 0 and (ld8(validity + (i >> 3)) >> (i & 7)) & 1 == 0
-
-
 @entry("void(int64, int64, int64, int64, int64, int64)")
 def hash_fixed(states, rows, validity, values, offset, width):
-    """Take a column of `width` bytes a value (1, 2, 4, 8, 16) into `rows` uint64 at `states`.
+    """Hash a column with values of `width` bytes (1, 2, 4, 8, 16) into `rows` uint64 at `states`.
 
-    Both buffers are given from their start; the first value is number `offset`.
+    Both buffers are given by their start; the first value has index `offset`.
     """
     for row in range(rows):
         i = offset + row
         at = states + 8 * row
         state = np.uint64(ld64(at))
-        if _is_null(validity, i):
+        if is_null(validity, i):
             state = _mix(state, _NULL)
         elif width == 8:
             state = _mix(state, ld64(values + 8 * i))
@@ -67,23 +63,23 @@ def hash_fixed(states, rows, validity, values, offset, width):
 
 @entry("void(int64, int64, int64, int64, int64)")
 def hash_bits(states, rows, validity, values, offset):
-    """Take a column of booleans into `rows` uint64 at `states`."""
+    """Hash a column of booleans into `rows` uint64 at `states`."""
     for row in range(rows):
         i = offset + row
         at = states + 8 * row
-        bit = (ld8(values + (i >> 3)) >> (i & 7)) & 1
-        word = _NULL if _is_null(validity, i) else np.uint64(bit)
+        bit = get_bit(values, i)
+        word = _NULL if is_null(validity, i) else np.uint64(bit)
         st64(at, np.int64(_mix(np.uint64(ld64(at)), word)))
 
 
 @entry("void(int64, int64, int64, int64, int64, int64, int64)")
 def hash_variable(states, rows, validity, offsets, data, offset, wide):
-    """Take a column of text or bytes into `rows` uint64 at `states`; `wide`: its offsets are int64."""
+    """Hash a column of text or bytes into `rows` uint64 at `states`; `wide`: its offsets are int64."""
     for row in range(rows):
         i = offset + row
         at = states + 8 * row
         state = np.uint64(ld64(at))
-        if _is_null(validity, i):
+        if is_null(validity, i):
             st64(at, np.int64(_mix(state, _NULL)))
             continue
         if wide:
@@ -110,8 +106,8 @@ def add_to_buckets(keys, states, rows, buckets, counts, sums):
     Args:
         keys: address of the keys' hashes, uint64.
         states: address of the rows' hashes, uint64.
-        rows: how many of both.
-        buckets: how many buckets: a power of two.
+        rows: number of both.
+        buckets: number of buckets, a power of two.
         counts: address of the buckets' counts, int64.
         sums: address of the buckets' sums, uint64; they wrap around.
     """

@@ -1,8 +1,8 @@
-"""Scratch memory for the images of one batch, reused from batch to batch.
+"""Scratch memory for the row images of one batch, reused from batch to batch.
 
-The kernel fills roomy regions; `arrays` copies out what was used into one block of the right size. So arrays
-hold no more than their values, and no fresh page is touched for room that is not used. What was used is
-zeroed again in the same pass.
+The kernel fills large regions; `arrays` copies the used part to one block of the right size. So arrays keep
+no more than their values alive, and unused capacity touches no fresh pages. The used part is zeroed in the
+same pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tailrace.kernels.columns import CAPACITY, DATA, VALIDITY, VALUES, array, is
 from tailrace.kernels.memory import SLACK, copy, entry, ld64, st64
 from tailrace.model.table import TableSchema
 
-#: Room for one column's data to begin with. It grows fourfold when a batch does not fit.
+#: Initial capacity for one column's data. It grows fourfold when a batch does not fit.
 _FIRST_ROOM = 64 << 10
 #: Offsets are int32.
 _MOST_ROOM = (1 << 31) - (1 << 20)
@@ -25,15 +25,15 @@ _ALIGN = 64
 
 
 class RowImagePlan(Protocol):
-    """How the two images of a table's rows are decoded."""
+    """How to decode the two images of a table's rows."""
 
     @property
     def schema(self) -> TableSchema:
-        """The shape."""
+        """The table's schema."""
 
     @property
     def descriptors(self) -> np.ndarray:
-        """Of the before image's columns, then of the after image's (see `columns`)."""
+        """Descriptors of the before image's columns, then of the after image's (see `columns`)."""
 
     @property
     def variable(self) -> np.ndarray:
@@ -41,24 +41,25 @@ class RowImagePlan(Protocol):
 
     @property
     def longest_label(self) -> int:
-        """Bytes of the longest value that is not itself in the input."""
+        """Length of the longest value that is not copied from the input, bytes."""
 
     @property
     def finish(self) -> Mapping[int, Callable[[pa.BinaryArray], pa.Array]]:
-        """Columns whose values are made of the bytes that are read."""
+        """Conversions of columns that the kernel reads as bytes, by index."""
 
 
 class Layout:
-    """Where each region of a plan's images lies in scratch memory.
+    """Offsets of the regions of a plan's images in scratch memory.
 
-    Bitmaps of the rows that have each image come first, then per column of both images validity and values.
+    First the bitmaps of the rows that have each image, then validity and values of each column of both
+    images.
     """
 
     def __init__(self, plan: RowImagePlan, max_rows: int) -> None:
         self.plan = plan
         types = [c.type.arrow for c in plan.schema.columns] * 2
         self.bits = np.array([1, 1] + [b for t in types for b in (1, _value_bits(t))], np.int64)
-        #: Bytes beyond one per row: the offset after the last.
+        #: Bytes in addition to those per row: the last offset.
         self.extra = np.array([0, 0] + [b for t in types for b in (0, 4 * is_variable(t))], np.int64)
         sizes = _aligned(self.bits * (max_rows + 1) // 8 + self.extra + SLACK)
         self.at = np.concatenate(([0], np.cumsum(sizes)[:-1]))
@@ -69,12 +70,12 @@ class Layout:
         self.data_at = np.zeros(len(self.variable), np.int64)
 
     def grow(self, column: int, need: int, limit: int) -> bool:
-        """More room for a column that counts through both images; False if it gets none.
+        """Increase the capacity of a column; False if it cannot grow.
 
         Args:
-            column: the column.
-            need: bytes that one row may need, 0 if it will be tried with more room for less rows anyway.
-            limit: bytes beyond which only `need` counts.
+            column: its index, counted through both images.
+            need: bytes that one row may need; 0 if the caller retries with fewer rows anyway.
+            limit: bytes beyond which the capacity grows only to `need`.
         """
         i = int(np.flatnonzero(self.variable == column)[0])
         now = int(self.room[i])
@@ -82,7 +83,7 @@ class Layout:
         return bool(self.room[i] > now)
 
     def trim(self, limit: int) -> bool:
-        """Take back room beyond `limit`; whether there was any."""
+        """Reduce capacities to `limit`; returns whether any was larger."""
         large = self.room > limit
         self.room[large] = limit
         return bool(large.any())
@@ -96,7 +97,7 @@ class ImageBuffers:
         self._data = np.zeros(0, np.uint8)
 
     def bind(self, layout: Layout) -> tuple[int, int]:
-        """Point the plan's descriptors here. Returns the addresses of the two bitmaps of rows."""
+        """Point the plan's descriptors to this memory. Returns the addresses of the two bitmaps of rows."""
         if len(self._fixed) < layout.bytes:
             self._fixed = np.zeros(layout.bytes, np.uint8)
         sizes = _aligned(layout.room + SLACK)
@@ -113,16 +114,16 @@ class ImageBuffers:
         return base, base + int(layout.at[1])
 
     def drop_data(self) -> None:
-        """Give back the data's room, after a row that needed a lot of it."""
+        """Release the memory for data, after a row that needed much of it."""
         self._data = np.zeros(0, np.uint8)
 
     def arrays(self, layout: Layout, rows: int, images: tuple[int, int]) -> list[pa.StructArray | None]:
-        """The two images of the first `rows` rows, None for one that no row has; scratch memory is cleared.
+        """The two images of the first `rows` rows, None for one that no row has. Clears the scratch memory.
 
         Args:
             layout: the bound layout.
-            rows: rows decoded.
-            images: rows that have a before image, and an after image.
+            rows: number of decoded rows.
+            images: number of rows that have a before image, and an after image.
         """
         used = (layout.bits * rows + 7) // 8 + layout.extra
         half = (len(used) - 2) // 2
@@ -137,9 +138,7 @@ class ImageBuffers:
         pieces[count:, 0] = self._data.ctypes.data + layout.data_at
         pieces[:count, 2] = used
         pieces[count:, 2] = lengths
-        pieces[:count, 3] = (
-            layout.bits * (rows + 1) + 7
-        ) // 8 + layout.extra  # a row given up may lie behind
+        pieces[:count, 3] = (layout.bits * (rows + 1) + 7) // 8 + layout.extra  # an abandoned row may follow
         sizes = _aligned(pieces[:, 2])
         at = np.concatenate(([0], np.cumsum(sizes)))
         block = np.empty(int(at[-1]) + SLACK, np.uint8)
@@ -186,7 +185,7 @@ def _aligned(sizes: np.ndarray) -> np.ndarray:
 
 @entry("void(int64,int64)")
 def pack(pieces, count):
-    """Copy `count` pieces (from, to, bytes, bytes to set to zero at `from` afterwards: four int64 each)."""
+    """Copy `count` pieces (four int64 each: from, to, bytes, bytes to zero at `from` afterwards)."""
     for i in range(count):
         x = pieces + 32 * i
         a = ld64(x)

@@ -1,19 +1,20 @@
-r"""Rows as lines of text: tabs between values, `\N` for NULL, backslashes before what would end a value.
+r"""Rows as lines of text: tabs between values, `\N` for NULL, escapes for bytes that would end a value.
 
-C-like; the rules are in `kernels.memory`. Both MySQL's LOAD DATA and PostgreSQL's COPY read these lines as
-they are. A column is a block of WORDS int64:
+C-like; the rules are in `kernels.memory`. Both MySQL's LOAD DATA and PostgreSQL's COPY read these lines. A
+column is a block of WORDS int64:
 
     KIND      how its value is written, one of the constants below
     VALIDITY  address of its validity bitmap, 0: no nulls
-    VALUES    address of its fixed-width values, or int32 offsets, or a bitmap
-    DATA      address of its data if it has offsets; FLOATS: of its numbers
-    OFFSET    its first row's number in those buffers
-    DETAIL    DECIMAL: scale. MOMENT, TIME: digits of the fraction. BITS: how many. TEXT: 1 for JSON.
+    VALUES    address of its fixed-width values, int32 offsets or bitmap
+    DATA      address of its data if it has offsets; FLOATS: address of its numbers
+    OFFSET    index of its first row in these buffers
+    DETAIL    DECIMAL: scale. MOMENT, TIME: digits of the fraction. BITS: number of bits. TEXT: 1 for JSON.
 
-Rows are written until all are done or the output is full: a row is written whole or not at all.
+The kernel writes rows until all are written or the output is full: a row is written completely or not at all.
 
-In STYLE TUPLES rows are `(_binary'1',NULL),(...)`, for INSERT, where a MySQL server reads no files: text is
-converted to any column's type, and that of no character set is taken byte by byte; JSON needs one.
+With STYLE TUPLES rows are `(_binary'1',NULL),(...)`, for INSERT, if a MySQL server does not accept LOAD DATA.
+The server converts text to any column's type, and takes `_binary` text byte by byte; JSON needs a character
+set.
 
 Source: MySQL reference manual, "LOAD DATA Statement"; PostgreSQL manual, "COPY", Text Format.
 """
@@ -22,21 +23,26 @@ from __future__ import annotations
 
 import numpy as np
 
+from tailrace.kernels.arrow import get_bit, is_null, load_integer
 from tailrace.kernels.floats import write_double, write_float
-from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds8, lds16, lds32, st8, st16, st32, st64
+from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds32, st8, st16, st32, st64
 from tailrace.kernels.tables import HEX
 from tailrace.kernels.text import (
+    BACKSLASHES,
+    HIGHS,
     NO_ROOM,
+    below_blank,
     civil,
     write_clock,
     write_integer,
     write_padded,
     write_two,
     write_unsigned,
+    zero_bytes,
 )
 
 (
-    INT8,
+    INT8,  # the first four: as in `kernels.arrow`
     INT16,
     INT32,
     INT64,
@@ -63,7 +69,7 @@ WORDS = 6
 (
     ROWS,
     COLUMNS,  # address of the columns' blocks
-    COUNT,  # how many columns
+    COUNT,  # number of columns
     OUT,
     CAPACITY,
     ROW,  # next row to write
@@ -74,19 +80,15 @@ JOB = 8
 
 LINES, TUPLES = range(2)
 
-#: Room that any value needs whose length does not depend on the data.
+#: Most bytes of a value whose length does not depend on the data.
 _FIXED = 64
 #: Most bytes of a float32 and the comma after it.
 _FLOAT = 20
 _DAY_US = 86_400_000_000
-_BELOW = np.uint64(0x2020202020202020)
-_ONES = np.uint64(0x0101010101010101)
-_HIGHS = np.uint64(0x8080808080808080)
-_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _TAB, _NEWLINE, _RETURN, _QUOTE, _BACKSLASH = 9, 10, 13, 39, 92
 # pieces of text as little-endian words
 _BINARY, _UTF8MB4, _INFINITY = (int.from_bytes(t, "little") for t in (b"_binary'", b"_utf8mb4", b"infinity"))
-#: What stands for PostgreSQL's infinite dates and moments: the least and the greatest number.
+#: PostgreSQL's infinite dates and moments are the least and the greatest number.
 _LAST_DAY, _LAST_MOMENT = (1 << 31) - 1, (1 << 63) - 1
 
 
@@ -94,15 +96,12 @@ _LAST_DAY, _LAST_MOMENT = (1 << 31) - 1, (1 << 63) - 1
 def _plain(word):
     """Whether none of eight bytes is a backslash or below a blank."""
     x = np.uint64(word)
-    backslash = x ^ _BACKSLASHES
-    found = (x - _BELOW) & ~x
-    found |= (backslash - _ONES) & ~backslash
-    return found & _HIGHS == np.uint64(0)
+    return (below_blank(x) | zero_bytes(x ^ BACKSLASHES)) & HIGHS == np.uint64(0)
 
 
 @inline
 def _write_text(to, source, length):
-    """Bytes, backslashes before those that would end a value: 2 * length bytes at most."""
+    """Bytes, with a backslash before those that would end a value: 2 * length bytes at most."""
     stop = source + length
     while source < stop:
         if stop - source >= 8:
@@ -134,7 +133,7 @@ def _write_text(to, source, length):
 
 @inline
 def _write_quoted(to, source, length):
-    """Bytes as they stand in a literal of MySQL: 2 * length bytes at most."""
+    """Bytes as in a string literal of MySQL: 2 * length bytes at most."""
     for i in range(length):
         byte = ld8(source + i)
         if byte == _BACKSLASH or byte == _QUOTE:
@@ -165,7 +164,7 @@ def _write_hex(to, source, length, tables):
 
 @inline
 def _write_bits(to, source, length, bits):
-    """The lowest `bits` of big-endian bytes, a character each: `bits` bytes."""
+    """The lowest `bits` of big-endian bytes, as one character each: `bits` bytes."""
     for i in range(bits):
         at = bits - 1 - i
         byte = length - 1 - (at >> 3)
@@ -175,7 +174,7 @@ def _write_bits(to, source, length, bits):
 
 @inline
 def _write_floats(to, source, count, tables):
-    """Numbers in braces: _FLOAT bytes for each and two more."""
+    """Numbers in braces: _FLOAT bytes each and two more."""
     st8(to, 123)
     to += 1
     for i in range(count):
@@ -257,7 +256,7 @@ def _write_digits(to, low, high, tables):
 
 @inline
 def _write_decimal(to, address, scale, tables):
-    """A decimal128 with `scale` digits behind the point: 46 bytes are touched at most."""
+    """A decimal128 with `scale` digits after the point: touches 46 bytes at most."""
     low, high = np.uint64(ld64(address)), ld64(address + 8)
     top = np.uint64(high)
     if high < 0:
@@ -290,7 +289,7 @@ def _write_decimal(to, address, scale, tables):
 
 @inline
 def _write_day(to, day, zero, tables):
-    """A date; years below 1 as they are if `zero`, else counted from 1 BC, which the caller adds."""
+    """A date; years below 1 as numbers if `zero`, else as years BC (the caller adds ` BC`)."""
     year, month, date = civil(day)
     if year <= 0 and not zero:
         year = 1 - year
@@ -303,7 +302,7 @@ def _write_day(to, day, zero, tables):
 
 @inline
 def _write_era(to, day, zero):
-    """` BC` after a date that needs it: day -719528 is the first of year 0."""
+    """` BC` after a date before year 1; day -719528 is the first of year 0."""
     if zero or day >= -719162:
         return to
     st16(to, 0x4220)
@@ -333,14 +332,8 @@ def _write_time(to, us, fraction, tables):
 def _write_fixed(to, kind, column, at, tables):
     """A value whose length does not depend on the data: _FIXED bytes at most."""
     values = ld64(column + 8 * VALUES)
-    if kind == INT64:
-        return write_integer(to, ld64(values + 8 * at), tables)
-    if kind == INT32:
-        return write_integer(to, lds32(values + 4 * at), tables)
-    if kind == INT16:
-        return write_integer(to, lds16(values + 2 * at), tables)
-    if kind == INT8:
-        return write_integer(to, lds8(values + at), tables)
+    if kind <= INT64:
+        return write_integer(to, load_integer(values, kind, at), tables)
     if kind == DECIMAL:
         return _write_decimal(to, values + 16 * at, ld64(column + 8 * DETAIL), tables)
     if kind == DOUBLE:
@@ -361,7 +354,7 @@ def _write_fixed(to, kind, column, at, tables):
         return write_padded(to, lds32(values + 4 * at), 4)
     if kind == TIME:
         return _write_time(to, ld64(values + 8 * at), ld64(column + 8 * DETAIL), tables)
-    bit = (ld8(values + (at >> 3)) >> (at & 7)) & 1
+    bit = get_bit(values, at)
     st8(to, bit if kind == BIT else 48 + bit)
     return to + 1
 
@@ -398,8 +391,7 @@ def _write_value(to, end, column, row, style, tables):
     """One value; NO_ROOM beyond `end`."""
     kind = ld64(column + 8 * KIND)
     at = row + ld64(column + 8 * OFFSET)
-    validity = ld64(column + 8 * VALIDITY)
-    if validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0:
+    if is_null(ld64(column + 8 * VALIDITY), at):
         if style == TUPLES:
             st32(to, 0x4C4C554E)
             return to + 4
@@ -413,7 +405,7 @@ def _write_value(to, end, column, row, style, tables):
         else:
             st64(to, _BINARY)
             to += 8
-        if kind == BIT and (ld8(ld64(column + 8 * VALUES) + (at >> 3)) >> (at & 7)) & 1 == 0:
+        if kind == BIT and get_bit(ld64(column + 8 * VALUES), at) == 0:
             st16(to, 0x305C)
             to += 2
         elif kind >= TEXT:
@@ -460,7 +452,7 @@ def _write_row(to, end, job, row, tables):
 
 @entry("void(int64, int64)")
 def write_lines(job, tables):
-    """Write rows ROW.. of the job until all are done or the output is full."""
+    """Write rows from ROW on until all are written or the output is full."""
     rows = ld64(job + 8 * ROWS)
     row = ld64(job + 8 * ROW)
     out = ld64(job + 8 * OUT)

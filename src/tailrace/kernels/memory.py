@@ -1,16 +1,17 @@
-"""Raw memory for kernels: loads and stores at addresses, the table of constants, how kernels are compiled.
+"""Raw memory for kernels: loads and stores at addresses, and the compilation of kernels.
 
 Kernels are C-like. Memory is passed as int64 addresses (`ndarray.ctypes.data`), never as arrays: passing
-arrays between jitted functions costs atomic reference counts (two thirds of the run time when it was
-measured, `shared/reference/decoding.md`). The rules that replace the bounds checker:
+arrays between jitted functions costs atomic reference counting (two thirds of the run time when measured,
+docs/design/0004-kernels.md). These rules replace the bounds checker:
 
 * every read of input is preceded by a check against the end of the enclosing event or packet;
-* every input buffer has SLACK readable bytes after its end, every output region SLACK writable ones,
-  so that 8- and 16-byte accesses may overshoot what was checked by less than that;
-* every output region carries its capacity, and a kernel that needs more returns "no room".
+* every input buffer has SLACK readable bytes after its end, and every output region SLACK writable bytes, so
+  that accesses of 8 and 16 bytes may exceed the checked range by less than that;
+* every output region has a capacity, and a kernel that needs more returns "no room".
 
-A kernel called from Python is declared with `entry(signature)`: compiled once, kept in Tailrace's cache
-(`kernels.cache`), loaded when its module is imported. What it calls is declared with `inline`.
+A kernel that Python calls is declared with `entry(signature)`: it is compiled once, kept in the cache
+(`kernels.cache`), and loaded when its module is imported. Functions that kernels call are declared with
+`inline`.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from numba.extending import intrinsic
 
 from tailrace.kernels.cache import KernelCache
 
-#: Bytes of room behind every input and output region.
+#: Bytes of spare memory after every input and output region.
 SLACK = 16
 
 _I64 = ir.IntType(64)
 
 
 def inline(function: Callable[..., Any]) -> Any:
-    """A kernel function that only kernels call."""
+    """Declare a kernel function that only kernels call."""
     return njit(nogil=True, error_model="numpy")(function)
 
 
 def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """A kernel function that Python calls, with its types, e.g. `entry("int64(int64,int64)")`."""
+    """Declare a kernel function that Python calls, with its types, e.g. `entry("int64(int64,int64)")`."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         kernel: Any = njit(nogil=True, error_model="numpy")(function)
@@ -50,7 +51,7 @@ def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _code(function: Callable[..., Any]) -> Any:
-    """A function of kernels that generates its own code."""
+    """Declare a function of kernels that generates its own code."""
     return intrinsic(function)
 
 
@@ -83,7 +84,7 @@ def _store(bits: int) -> Any:
     return store
 
 
-#: Little-endian loads, unaligned, widened to int64: unsigned ld*, signed lds*.
+#: Unaligned little-endian loads, widened to int64: unsigned ld*, signed lds*.
 ld8, ld16, ld32, ld64 = _load(8), _load(16), _load(32), _load(64)
 lds8, lds16, lds32 = _load(8, True), _load(16, True), _load(32, True)
 #: Little-endian stores of the low bits of an int64.
@@ -104,7 +105,7 @@ def mulhi(typing: Any, a: Any, b: Any) -> Any:
 
 @_code
 def leading_zeros(typing: Any, x: Any) -> Any:
-    """Zero bits above the highest one of a uint64; 64 for 0."""
+    """Number of zero bits above the highest set bit of a uint64; 64 for 0."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))

@@ -1,9 +1,9 @@
-"""Kafka's choice of a partition by the bytes of a key. C-like; rules in `kernels.memory`.
+"""Kafka's partitioning by the bytes of a key. C-like; rules in `kernels.memory`.
 
 Inputs are buffers of Arrow arrays, which have no SLACK: nothing is read beyond a key's end.
 
-Source: Kafka's `Utils.murmur2` and `Utils.toPositive` (org.apache.kafka.common.utils), what its Java producer
-partitions by; the hash is Appleby's MurmurHash2 (public domain) with a fixed seed.
+Source: Kafka's `Utils.murmur2` and `Utils.toPositive` (org.apache.kafka.common.utils), used by its Java
+producer; the hash is Appleby's MurmurHash2 (public domain) with a fixed seed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tailrace.kernels.arrow import is_null
 from tailrace.kernels.memory import entry, inline, ld8, ld32, st32
 
 _SEED = np.uint32(0x9747B28C)
@@ -42,18 +43,18 @@ def _choose(rows, validity, offsets, data, first, partitions, out):
     for row in range(rows):
         i = first + row
         partition = np.int64(0)
-        if validity == 0 or (ld8(validity + (i >> 3)) >> (i & 7)) & 1:
+        if not is_null(validity, i):
             start, end = ld32(offsets + 4 * i), ld32(offsets + 4 * i + 4)
             partition = (np.int64(_murmur2(data + start, end - start)) & 0x7FFFFFFF) % partitions
         st32(out + 4 * row, partition)
 
 
 def partitions_of(keys: pa.BinaryArray, partitions: int) -> np.ndarray:
-    """The partition of each key, as int32; 0 without a key.
+    """The partition of each key, as int32; 0 for a null key.
 
     Args:
         keys: the keys' bytes.
-        partitions: how many partitions the topic has.
+        partitions: number of the topic's partitions.
     """
     out = np.zeros(len(keys), np.int32)
     validity, offsets, data = (0 if b is None else b.address for b in keys.buffers())

@@ -1,4 +1,4 @@
-"""Hashes of the rows of Arrow columns: what `kernels.hashing` does, called by type."""
+"""Hashes of the rows of Arrow columns: calls the kernel of `kernels.hashing` for each column's type."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _WIDTHS = (1, 2, 4, 8, 16)
 def hash_rows(columns: Iterable[pa.Array], rows: int) -> np.ndarray:
     """The uint64 hash of each row of `columns`, in the order of the columns.
 
-    Equal arrays have equal hashes wherever their buffers begin; the types must be the same on both sides.
+    Equal arrays have equal hashes, whatever their offsets are; to compare hashes, the types must be the same.
 
     Raises:
-        SchemaMismatchError: a column is neither fixed-width nor text, bytes, boolean or a list of such.
+        SchemaMismatchError: a column is neither fixed-width nor text, bytes, boolean or a list of these.
     """
     states = np.zeros(rows, np.uint64)
     if rows:
         for column in columns:
-            _take_in(states, column)
+            _add_column(states, column)
     return states
 
 
-def _take_in(states: np.ndarray, column: pa.Array) -> None:
+def _add_column(states: np.ndarray, column: pa.Array) -> None:
     type_, at, n = column.type, states.ctypes.data, len(column)
     if pa.types.is_null(type_):
         raise SchemaMismatchError("a column without a type cannot be hashed", f"found {type_}")
     buffers = column.buffers()
     validity = _address(buffers[0])
     if pa.types.is_list(type_):
-        return _take_in(states, _as_bytes(column))
+        return _add_column(states, _as_bytes(column))
     if pa.types.is_boolean(type_):
         hash_bits(at, n, validity, _address(buffers[1]), column.offset)
     elif _has_offsets(type_):

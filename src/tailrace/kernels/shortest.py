@@ -1,9 +1,9 @@
 """The shortest decimal that reads back as the same floating-point number. C-like; the rules are in `memory`.
 
-The digits are found by Schubfach: of the decimals in the interval that rounds to the number, the
-shortest, and of those the nearest. One routine serves both widths, since 128-bit powers of ten are
-more than enough for the narrow one. How digits and exponent are laid out differs: `floats` writes them as
-Java does, `sources.mysql.wire.kernels.doubles` as MySQL does.
+Schubfach finds the digits: of the decimals in the interval that rounds to the number, the shortest, and of
+these the nearest. One routine serves both widths, because 128-bit powers of ten are more than enough for the
+narrow one. The layout of digits and exponent differs: `floats` writes them as Java does,
+`sources.mysql.wire.kernels.doubles` as MySQL does.
 
 Source: Raffaello Giulietti, "The Schubfach way to render doubles" (2020).
 """
@@ -19,7 +19,7 @@ from tailrace.kernels.text import write_padded, write_unsigned
 
 @inline
 def _scaled(high, low, x):
-    """The high 64 bits of a 128-bit power times x, the lowest bit set if anything lies below it."""
+    """The high 64 bits of a 128-bit power times x; the lowest bit is set if any lower bit is."""
     carry = mulhi(low, x)
     result = mulhi(high, x)
     middle = high * x
@@ -33,7 +33,7 @@ def _scaled(high, low, x):
 def _in_interval(significand, exponent, closer, least, tables):
     """Digits and power of ten of significand * 2**exponent; see `shortest`.
 
-    `closer`: the number below is only half as far away as the one above (a power of two).
+    `closer`: the next smaller number is only half as far away as the next larger one (a power of two).
     """
     if exponent <= 0 and exponent > -53:
         shift = np.uint64(-exponent)
@@ -76,12 +76,12 @@ def _in_interval(significand, exponent, closer, least, tables):
 
 @inline
 def shortest(bits, width, least, tables):
-    """Digits, without zeros behind them, and power of ten of the shortest decimal.
+    """Digits, without trailing zeros, and power of ten of the shortest decimal.
 
     Args:
-        bits: of a number above zero that is neither infinite nor NaN.
+        bits: bits of a positive, finite number.
         width: DOUBLE or SINGLE.
-        least: 1, or 2 for Java's rule: of those with up to two digits the nearest counts.
+        least: 1, or 2 for Java's rule: the nearest of the decimals with up to two digits.
         tables: TABLES.
     """
     fraction, bias, _ = width
@@ -104,9 +104,9 @@ def shortest(bits, width, least, tables):
 
 @inline
 def write_plain(to, digits, tens, point, tables):
-    """Digits * 10**tens without an exponent, always with a digit behind the point.
+    """Digits * 10**tens without an exponent, always with a digit after the point.
 
-    `point`: digits before the point; zeros between it and the first digit where it is negative.
+    `point`: number of digits before the point; if negative, of zeros between the point and the first digit.
     """
     if point <= 0:
         st16(to, 0x2E30)

@@ -1,8 +1,8 @@
-"""Constant tables of the text kernels, in one block of memory given to kernels by address.
+"""Constant tables of the text kernels, in one block of memory that is passed to kernels by address.
 
-A cached kernel cannot hold an address, so every kernel that writes text takes `tables` (the block's
-address, `TABLES`) and adds one of the offsets below. Who needs further tables makes a block that begins with
-PARTS.
+A cached kernel cannot contain an address, so every kernel that writes text has a parameter `tables`, the
+block's address (`TABLES`), and adds one of the offsets below. A module that needs further tables creates a
+block that begins with PARTS.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _power_of_ten(k: int) -> int:
 
 
 def _truncated_power_of_ten(k: int) -> int:
-    """10**k to 128 significant bits as numbers are read with: cut off, but for 1 more below 10**0."""
+    """10**k to 128 significant bits for parsing numbers: truncated, plus 1 for negative k."""
     if k < 0:
         bits = int(10**-k).bit_length() + 127
         value = (1 << bits) // int(10**-k) + 1
@@ -33,7 +33,7 @@ def _truncated_power_of_ten(k: int) -> int:
 
 
 def _escapes() -> np.ndarray:
-    """By byte: 0 as it is, 1 by number, 2 first byte of four in UTF-8, else the letter after a backslash."""
+    """By byte: 0 unescaped, 1 numeric escape, 2 first of four bytes in UTF-8, else the escape's letter."""
     table = np.zeros(256, np.uint8)
     table[:32] = 1
     table[0xF0:] = 2
@@ -61,7 +61,7 @@ PARTS: tuple[np.ndarray, ...] = (
 
 
 def block(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
-    """Tables in one block of memory, one behind the other, and the offset of each."""
+    """Concatenate tables in one block of memory; returns it with the offset of each."""
     offsets, at = [], 0
     for part in parts:
         offsets.append(at)
@@ -77,7 +77,7 @@ _MEMORY, _OFFSETS = block(PARTS)
 TABLES = _MEMORY.ctypes.data
 #: Offsets in it: high and low halves of 10**-292..10**324, powers of ten up to 10**18, JSON escapes,
 #: two digits of 0..99, hex digits, base64 digits, two base64 digits of 12 bits, high and low halves of
-#: 10**-342..10**308 as numbers are read with.
+#: 10**-342..10**308 for parsing numbers.
 (
     POWER_HIGH,
     POWER_LOW,

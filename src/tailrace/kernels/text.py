@@ -1,9 +1,9 @@
-"""Text written to memory: integers, JSON strings, base64, times. C-like; the rules are in `memory`.
+"""Writers of text: integers, JSON strings, base64, times. C-like; the rules are in `memory`.
 
-Every writer takes the address to write at and returns the address after what it wrote. Those with an
-`end` check the room themselves and return NO_ROOM; the others write at most what their docstring says,
-and whoever calls has checked. All may touch SLACK bytes behind what they return. Text and bytes that
-are read here may lie in buffers of others, without SLACK: they are never read beyond their end.
+A writer gets the address to write to and returns the address after the written bytes. Writers with a
+parameter `end` check the room and return NO_ROOM; the others write at most the number of bytes in their
+docstring, and the caller checks. All may touch SLACK bytes after the returned address. Input may be in
+foreign buffers without SLACK: it is never read beyond its end.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from tailrace.kernels.tables import BASE64, BASE64_PAIRS, ESCAPES, HEX, POWERS_O
 NO_ROOM = -1
 
 _DAY_US = 86_400_000_000
+#: Eight bytes at a time: the high bits mark bytes that `zero_bytes` or `below_blank` has found.
+HIGHS = np.uint64(0x8080808080808080)
+BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _ONES = np.uint64(0x0101010101010101)
-_HIGHS = np.uint64(0x8080808080808080)
-_BELOW = np.uint64(0x2020202020202020)
+_BLANKS = np.uint64(0x2020202020202020)
 _QUOTES = np.uint64(0x2222222222222222)
-_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _FOUR = np.uint64(0xF0F0F0F0F0F0F0F0)
 
 
@@ -64,7 +65,7 @@ def write_integer(to, value, tables):
 
 @inline
 def write_padded(to, value, digits):
-    """An integer of 0 or more in exactly so many digits, zeros in front."""
+    """A non-negative integer in exactly `digits` digits, with leading zeros."""
     for i in range(digits):
         rest = value // 10
         st8(to + digits - 1 - i, 48 + value - 10 * rest)
@@ -80,22 +81,29 @@ def write_two(to, value, tables):
 
 
 @inline
+def zero_bytes(x):
+    """A word with a high bit (HIGHS) set iff one of eight bytes is zero; other bits have no meaning."""
+    return (x - _ONES) & ~x
+
+
+@inline
+def below_blank(x):
+    """A word with a high bit (HIGHS) set iff one of eight bytes is below a blank, as for `zero_bytes`."""
+    return (x - _BLANKS) & ~x
+
+
+@inline
 def _plain(word):
-    """Whether eight bytes stand for themselves in a JSON string."""
+    """Whether none of eight bytes needs an escape in a JSON string."""
     x = np.uint64(word)
-    quote = x ^ _QUOTES
-    backslash = x ^ _BACKSLASHES
-    four = (x & _FOUR) ^ _FOUR
-    found = (x - _BELOW) & ~x
-    found |= (quote - _ONES) & ~quote
-    found |= (backslash - _ONES) & ~backslash
-    found |= (four - _ONES) & ~four
-    return found & _HIGHS == np.uint64(0)
+    found = below_blank(x) | zero_bytes(x ^ _QUOTES) | zero_bytes(x ^ BACKSLASHES)
+    found |= zero_bytes((x & _FOUR) ^ _FOUR)
+    return found & HIGHS == np.uint64(0)
 
 
 @inline
 def _write_hex4(to, unit, tables):
-    """A UTF-16 unit as an escape by number: 6 bytes."""
+    """A UTF-16 unit as a numeric escape: 6 bytes."""
     st16(to, 0x755C)
     st8(to + 2, ld8(tables + HEX + (unit >> 12)))
     st8(to + 3, ld8(tables + HEX + ((unit >> 8) & 15)))
@@ -106,17 +114,17 @@ def _write_hex4(to, unit, tables):
 
 @inline
 def write_string(to, end, source, length, tables):
-    """UTF-8 text as a JSON string in quotes, escaped as Jackson does; NO_ROOM beyond `end`.
+    """UTF-8 text as a JSON string in quotes, with Jackson's escapes; NO_ROOM beyond `end`.
 
-    Characters beyond U+FFFF become two escapes: Jackson's byte generator writes them so, and keys must be
-    equal byte for byte, since Kafka compacts and partitions by them.
+    Characters beyond U+FFFF become two escapes, as in Jackson's byte generator: keys must be equal byte for
+    byte, because Kafka compacts and partitions by them.
     """
     stop = source + length
     if to + length + 2 > end:
         return np.int64(NO_ROOM)
     st8(to, 34)
     to += 1
-    plain = source  # from here on every byte has been written as it is
+    plain = source  # every byte from here on has been written unescaped
     while source < stop:
         left = stop - source
         if left >= 8:
@@ -127,7 +135,7 @@ def write_string(to, end, source, length, tables):
                 to += 8
                 continue
             left = np.int64(8)
-        elif stop - 8 >= plain:  # the last eight bytes, some of them once more
+        elif stop - 8 >= plain:  # the last eight bytes, some of them for the second time
             word = ld64(stop - 8)
             if _plain(word):
                 st64(to + left - 8, word)
@@ -148,7 +156,7 @@ def write_string(to, end, source, length, tables):
                 st8(to, 92)
                 st8(to + 1, escape)
                 to += 2
-            elif stop - source < 4:  # not UTF-8: nothing to decode, kept as it is
+            elif stop - source < 4:  # not UTF-8: cannot be decoded, written unescaped
                 st8(to, byte)
                 to += 1
             else:
@@ -171,7 +179,7 @@ def write_base64(to, source, length, tables):
     """Bytes in base64 with padding, in quotes: 2 + 4 * ceil(length / 3) bytes."""
     st8(to, 34)
     to += 1
-    while length >= 4:  # a load of four bytes
+    while length >= 4:  # loads four bytes
         bits = be32(source) >> 8
         st16(to, ld16(tables + BASE64_PAIRS + 2 * (bits >> 12)))
         st16(to + 2, ld16(tables + BASE64_PAIRS + 2 * (bits & 4095)))
@@ -193,14 +201,25 @@ def write_base64(to, source, length, tables):
 
 
 @inline
+def make_url_safe(start, end):
+    """Replace `+` and `/` in base64 text between two addresses; returns `end`."""
+    for p in range(start, end):
+        if ld8(p) == 43:  # +
+            st8(p, 45)
+        elif ld8(p) == 47:  # /
+            st8(p, 95)
+    return end
+
+
+@inline
 def base64_room(length):
-    """Bytes that `write_base64` writes for so many bytes."""
+    """Number of bytes that `write_base64` writes for `length` bytes."""
     return 2 + 4 * ((length + 2) // 3)
 
 
 @inline
 def civil(day):
-    """Year, month and day of a number of days since 1970 (proleptic Gregorian)."""
+    """Year, month and day of a day, counted from 1970 (proleptic Gregorian)."""
     day += 719468
     era = day // 146097
     of_era = day - era * 146097
@@ -215,7 +234,7 @@ def civil(day):
 
 @inline
 def write_clock(to, us, fraction, tables):
-    """Hours, minutes, seconds and `fraction` digits of 0 or more microseconds: `23:59:59.5`."""
+    """Non-negative microseconds as hours, minutes, seconds and `fraction` digits: `23:59:59.5`."""
     seconds = us // 1_000_000
     minutes = seconds // 60
     hours = minutes // 60
@@ -233,7 +252,7 @@ def write_clock(to, us, fraction, tables):
 
 @inline
 def write_instant(to, us, fraction, tables):
-    """Microseconds since 1970 UTC as `2026-01-02T03:04:05Z`, with `fraction` digits if it is not 0.
+    """Microseconds since 1970 UTC as `2026-01-02T03:04:05Z`, with `fraction` digits of the second.
 
     Years 0..9999; 27 bytes at most.
     """
@@ -261,6 +280,21 @@ def write_null(to):
 
 @inline
 def write_literal(to, address, length):
-    """A piece of text as it is."""
+    """Text from a buffer with SLACK."""
     copy(to, address, length)
     return to + length
+
+
+@inline
+def write_raw(to, source, length):
+    """Bytes from a buffer without SLACK."""
+    stop = source + length
+    while stop - source >= 8:
+        st64(to, ld64(source))
+        source += 8
+        to += 8
+    while source < stop:
+        st8(to, ld8(source))
+        source += 1
+        to += 1
+    return to

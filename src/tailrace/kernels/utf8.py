@@ -1,4 +1,4 @@
-"""UTF-8, checked and copied. C-like; the rules are in `memory`."""
+"""Validation and copying of UTF-8. C-like; the rules are in `memory`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HIGH_BITS = np.int64(-0x7F7F7F7F7F7F7F80)
 
 @inline
 def is_ascii(p, n):
-    """Whether all n bytes at p are below 128. Reads up to 7 bytes more."""
+    """Whether all n bytes at p are below 128. Reads up to 7 bytes beyond them."""
     end = p + n
     bits = np.int64(0)
     while end - p >= 8:
@@ -51,7 +51,7 @@ def is_utf8(p, n):
 
 @inline
 def copy_utf8(o, p, n):
-    """Copy n bytes of UTF-8; False if they are none."""
+    """Copy n bytes of UTF-8; False if they are not well-formed."""
     end = p + n
     bits = np.int64(0)
     q = p

@@ -1,8 +1,9 @@
 """Cells: how changes travel through Spark.
 
-One Spark row is one cell: a batch of some thousand changes of one table and one schema of it, as Arrow IPC
-bytes, and beside them what Spark needs to schedule, sum up and shuffle cells without opening them. Rows of a
-snapshot have one origin, the position that they are as of, so their cell carries it once.
+One Spark row is one cell: some thousand changes of one table with one schema, as Arrow IPC bytes. Further
+columns let Spark schedule, sum up and shuffle cells without decoding them. Snapshot rows share one origin,
+the position that they are as of, so their cell carries it once. See
+docs/design/0005-cells-and-the-spark-source.md.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from tailrace.model.change import OP_READ, ORIGIN, ChangeBatch
+from tailrace.model.change import OP_READ, ORDER_COLUMN, ORIGIN, ChangeBatch
 from tailrace.model.table import TableSchema
 
 #: Kinds of cells.
@@ -23,11 +24,11 @@ SNAPSHOT, LOG = "snapshot", "log"
 #: Columns of a cell's row.
 #:
 #: table            `database.table` of the source
-#: fingerprint      of the schema: `TableSchema.fingerprint`
+#: fingerprint      fingerprint of the schema: `TableSchema.fingerprint`
 #: kind             SNAPSHOT or LOG
-#: changes          how many changes the cell holds
-#: min_seq, max_seq the first and the last `seq` in it
-#: cell             the changes
+#: changes          number of changes in the cell
+#: min_seq, max_seq first and last `seq` in the cell
+#: cell             the encoded changes
 CELL_SCHEMA = pa.schema(
     [
         pa.field("table", pa.string()),
@@ -42,14 +43,14 @@ CELL_SCHEMA = pa.schema(
 
 # Keys of the IPC stream's metadata: a stored form, as staged changes outlive a release.
 _TABLE_KEY = b"tailrace.table"
-#: Of snapshot rows: their one origin, an Arrow IPC stream; `op` and origin's columns are left out.
+#: The common origin of snapshot rows, as an Arrow IPC stream; such cells omit `op` and the origin's columns.
 _ORIGIN_KEY = b"tailrace.origin"
-#: Of images that lack columns: their names, before and after, as JSON.
+#: Names of the columns that the images before and after lack, as JSON; omitted if there are none.
 _ABSENT_KEY = b"tailrace.absent"
 
 
 def cell_row(batch: ChangeBatch) -> pa.RecordBatch:
-    """The row of CELL_SCHEMA that holds `batch`, which is not empty and in log order."""
+    """Encode `batch`, which is in log order and not empty, as one row with schema CELL_SCHEMA."""
     seq = batch.origin.column("seq")
     values = [
         str(batch.table.id),
@@ -64,7 +65,7 @@ def cell_row(batch: ChangeBatch) -> pa.RecordBatch:
 
 
 def encode_cell(batch: ChangeBatch) -> pa.Buffer:
-    """`batch` as one Arrow IPC stream; the table's schema is in its metadata."""
+    """Encode `batch` as one Arrow IPC stream with the table's schema in its metadata."""
     metadata = {_TABLE_KEY: batch.table.text}
     if batch.absent_before or batch.absent_after:
         metadata[_ABSENT_KEY] = json.dumps([batch.absent_before, batch.absent_after]).encode()
@@ -77,7 +78,7 @@ def encode_cell(batch: ChangeBatch) -> pa.Buffer:
 
 
 def decode_cell(cell: bytes | pa.Buffer) -> ChangeBatch:
-    """The changes that `encode_cell` packed; the arrays point into `cell`."""
+    """Decode the changes that `encode_cell` encoded; the arrays point into `cell`."""
     batch = _read(cell)
     metadata, names = batch.schema.metadata, batch.schema.names
     if _ORIGIN_KEY in metadata:
@@ -86,21 +87,21 @@ def decode_cell(cell: bytes | pa.Buffer) -> ChangeBatch:
     else:
         op = batch.column("op")
         origin = pa.RecordBatch.from_arrays([batch.column(f"origin.{f.name}") for f in ORIGIN], schema=ORIGIN)
-    before, after, place = (
-        batch.column(name) if name in names else None for name in ("before", "after", "place")
+    before, after, order = (
+        batch.column(name) if name in names else None for name in ("before", "after", ORDER_COLUMN)
     )
-    lacks_before, lacks_after = map(tuple, json.loads(metadata.get(_ABSENT_KEY, b"[[], []]")))
+    absent_before, absent_after = map(tuple, json.loads(metadata.get(_ABSENT_KEY, b"[[], []]")))
     table = _table(metadata[_TABLE_KEY])
-    return ChangeBatch(table, op, before, after, origin, lacks_before, lacks_after, place)
+    return ChangeBatch(table, op, before, after, origin, absent_before, absent_after, order)
 
 
 def table_of_head(head: bytes) -> TableSchema:
-    """The table's schema in the first message of a cell's IPC stream."""
+    """Read the table's schema from the first message of a cell's IPC stream."""
     return _table(pa.ipc.read_schema(pa.py_buffer(head)).metadata[_TABLE_KEY])
 
 
 def to_stream(rows: pa.RecordBatch | pa.Table) -> pa.Buffer:
-    """`rows` as an Arrow IPC stream, written once into memory of its size."""
+    """Encode `rows` as an Arrow IPC stream in one allocation of exactly its size."""
     size = pa.MockOutputStream()
     _write(rows, size)
     stream = pa.allocate_buffer(size.size())
@@ -120,11 +121,11 @@ def _read(stream: bytes | pa.Buffer) -> pa.RecordBatch:
 
 @lru_cache(maxsize=256)
 def _table(text: bytes) -> TableSchema:
-    """The schema written as `text`; one object for all batches of it, as what it derives is kept on it."""
+    """Parse a schema; all batches of it share one object, which caches what is derived from it."""
     return TableSchema.from_json(json.loads(text))
 
 
 def _one_binary(value: pa.Buffer) -> pa.BinaryArray:
-    """An array of one value, which is not copied."""
+    """An array of one value, without copying it."""
     ends = pa.py_buffer(struct.pack("<ii", 0, value.size))
     return pa.Array.from_buffers(pa.binary(), 1, [None, ends, value])

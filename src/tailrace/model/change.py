@@ -1,14 +1,14 @@
-"""Changes as columns: the one form in which rows travel from a reader to a sink.
+"""Changes as columns: the form in which rows travel from a reader to a sink.
 
-A ChangeBatch holds some thousand changes of one table and one shape of it, in log order:
+A ChangeBatch holds some thousand changes of one table with one schema, in log order:
 
-    op          what happened            int8: OP_READ, OP_CREATE, OP_UPDATE, OP_DELETE
-    before      the row before           struct, null where there is none (r, c)
-    after       the row after            struct, null where there is none (d)
-    origin      where it comes from      a record batch with the columns of ORIGIN, one row each
+    op          operation                int8: OP_READ, OP_CREATE, OP_UPDATE, OP_DELETE
+    before      the row before           struct, null if there is none (r, c)
+    after       the row after            struct, null if there is none (d)
+    origin      origin of the change     record batch with the columns of ORIGIN, one row per change
 
-A batch holds snapshot rows or changes of the log, never both; the rows of a snapshot batch have one origin,
-the position they are as of. `model.cell` packs a batch into the bytes that Spark moves.
+A batch holds snapshot rows or changes of the log, never both. The rows of a snapshot batch share one origin,
+the position that they are as of. `model.cell` encodes a batch as the bytes that Spark moves.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ OP_READ, OP_CREATE, OP_UPDATE, OP_DELETE = range(4)
 #: Debezium's letter of each operation, by its code.
 OP_LETTERS = ("r", "c", "u", "d")
 
-#: Where a change comes from. One row per change.
+#: The origin of a change. One row per change.
 #:
 #: seq        sorts in log order for the life of the stream, snapshot rows included (see `sources`)
 #: ts_us      commit time at the source, microseconds since 1970 UTC; 0 if unknown
 #: txn        the source's transaction id (MySQL: GTID), null if it has none
-#: file, pos  place of the event in the log: file name and byte offset of the event's start
+#: file, pos  position of the event in the log: file name and byte offset of the event's start
 #: row        number of the row within its event
 #: server_id  the server that first executed the transaction
 #: thread     connection that executed it, null if unknown
@@ -46,17 +46,19 @@ ORIGIN = pa.schema(
     ]
 )
 
-#: Where a change stands in its transaction, counted from 1.
+#: The number of a change within its transaction, counted from 1.
 #:
-#: total_order            among all its changes
-#: data_collection_order  among those of the table
+#: total_order            among all changes of the transaction
+#: data_collection_order  among its changes of the same table
 TRANSACTION_ORDER = pa.struct(
     [pa.field("total_order", pa.int64()), pa.field("data_collection_order", pa.int64())]
 )
+#: Name of the column that holds it in `ChangeBatch.to_record_batch`: part of a stored form.
+ORDER_COLUMN = "place"
 
 
 def origin_of_rows(rows: int, *, seq: str, ts_us: int, file: str, pos: int) -> pa.RecordBatch:
-    """The origin of snapshot rows: where they are as of, in no transaction and of no server."""
+    """The origin of snapshot rows: the position that they are as of, without a transaction or a server."""
     zeros = pa.array(np.zeros(rows, np.int32))
     return pa.RecordBatch.from_arrays(
         [
@@ -78,17 +80,17 @@ class ChangeBatch:
     """Changes of one table, in log order.
 
     Args:
-        table: the shape all row images have.
+        table: the schema of all row images.
         op: int8 array of length n, codes OP_*.
         before: struct array of length n and type `table.arrow`, or None when no row has a before image.
         after: the same for after images.
         origin: record batch of n rows with schema ORIGIN.
-        absent_before: columns that the log left out of all of the batch's before images: null there, and
-            not known. Empty where the log holds whole rows.
-        absent_after: the same for after images; what an update did not change is not in it if the
+        absent_before: columns that the log omitted from all before images of the batch: their values are
+            null in the arrays and unknown. Empty if the log holds whole rows.
+        absent_after: the same for after images. A column that an update left unchanged is not listed if the
             before image has it.
-        place: struct array of n rows of type PLACE, null where a change has no transaction id; None: nobody
-            has counted.
+        order: struct array of n rows of type TRANSACTION_ORDER, null for a change without a transaction id;
+            None if the changes have not been counted.
     """
 
     table: TableSchema
@@ -98,14 +100,14 @@ class ChangeBatch:
     origin: pa.RecordBatch
     absent_before: tuple[str, ...] = ()
     absent_after: tuple[str, ...] = ()
-    place: pa.StructArray | None = None
+    order: pa.StructArray | None = None
 
     def __len__(self) -> int:
         return len(self.op)
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether these are rows of a snapshot."""
+        """Whether the batch holds snapshot rows."""
         return bool(len(self)) and self.op[0].as_py() == OP_READ
 
     def image(self, side: str) -> pa.StructArray:
@@ -121,7 +123,7 @@ class ChangeBatch:
             before=None if self.before is None else self.before.take(indices),
             after=None if self.after is None else self.after.take(indices),
             origin=self.origin.take(indices),
-            place=None if self.place is None else self.place.take(indices),
+            order=None if self.order is None else self.order.take(indices),
         )
 
     def slice(self, offset: int, length: int | None = None) -> ChangeBatch:
@@ -132,18 +134,18 @@ class ChangeBatch:
             before=None if self.before is None else self.before.slice(offset, length),
             after=None if self.after is None else self.after.slice(offset, length),
             origin=self.origin.slice(offset, length),
-            place=None if self.place is None else self.place.slice(offset, length),
+            order=None if self.order is None else self.order.slice(offset, length),
         )
 
     def to_record_batch(self) -> pa.RecordBatch:
-        """op, [before], [after], ORIGIN's columns and [place] side by side."""
+        """op, [before], [after], ORIGIN's columns and [ORDER_COLUMN] as the columns of one record batch."""
         columns = {"op": self.op, **self.images()}
         columns |= {f"origin.{f.name}": c for f, c in zip(ORIGIN, self.origin.columns, strict=True)}
-        if self.place is not None:
-            columns["place"] = self.place
+        if self.order is not None:
+            columns[ORDER_COLUMN] = self.order
         return pa.RecordBatch.from_pydict(columns)
 
     def images(self) -> dict[str, pa.StructArray]:
-        """The images that the batch has, by side: `before`, `after`."""
+        """The batch's images by side, `before` and `after`; a side without an image is omitted."""
         images = {"before": self.before, "after": self.after}
         return {side: image for side, image in images.items() if image is not None}

@@ -1,7 +1,7 @@
-"""Logical messages, as the changes of a table that no server has: `pg_logical_emit_message`'s.
+"""Logical messages (`pg_logical_emit_message`) as changes of a table that exists on no server.
 
-So every sink that takes changes takes them. Each is a row that is created and never changes: its key is its
-place in the log, a message that is read twice is the same row.
+So every sink that accepts changes accepts messages. A message is a row that is created and never changes. Its
+key is its position in the log, so a message that is read twice is the same row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How names are written in Spark SQL."""
+"""Quoting of names in Spark SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one task reads. A split is complete: with the source's options it can be run anywhere."""
+"""Splits: the work of one task. A split is self-contained: it runs anywhere, given the source's options."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class SnapshotSplit:
     """The rows of a key range as of a log position.
 
     Args:
-        table: shape of the table at that position; its key orders the range.
-        after: rows with a greater key, None: from the first row.
-        upto: rows with this or a smaller key, None: to the last row.
+        table: schema of the table at that position; its key orders the range.
+        after: rows with a greater key; None: from the first row.
+        upto: rows with this key or a smaller one; None: to the last row.
         as_of: the position, as JSON (the source's Position.to_json()).
-        page_rows: most rows one SELECT may return; the reader pages through the range.
-        blocks: of those rows the ones in these blocks of the table: from one on, up to before another (None:
-            to the last); None: all. Only for rows that need not be put back.
+        page_rows: most rows that one SELECT may return; the reader pages through the range.
+        blocks: only the rows in these blocks of the table, from the first up to, but not including, the
+            second (None: to the last); None: all blocks. Only for rows that need no rewind.
     """
 
     table: TableSchema
@@ -37,10 +37,10 @@ class SnapshotSplit:
 
 @dataclass(frozen=True)
 class Cursor:
-    """How far the snapshot of a table has come.
+    """Progress of a table's snapshot.
 
     Args:
-        table: the table's shape from the catalog, whose collations order its keys.
+        table: the table's schema from the catalog, whose collations order its keys.
         upto: greatest key read so far.
     """
 
@@ -52,17 +52,17 @@ class Cursor:
 class LogSplit:
     """The changes in `(start, end]` of the log.
 
-    A change of a table is emitted if the table is finished, or if it has a cursor and the key lies at or
-    below it; changes of all other tables are not.
+    A change of a table is emitted if the table is finished, or if the table has a cursor and the change's key
+    is less than or equal to it. All other changes are dropped.
 
     Args:
-        start: position the slice begins after, as JSON.
-        end: position of its last transaction's end, as JSON.
-        cursors: tables whose snapshot is unfinished at the batch's start, with the rows read by then.
+        start: position after which the range begins, as JSON.
+        end: position of the end of its last transaction, as JSON.
+        cursors: tables whose snapshot is unfinished at the batch's start, with the progress at that point.
         finished: the finished tables, as `str(TableId)`; None: every captured table.
         keys: key columns of tables whose key the log does not carry (unique keys).
-        events: the slice's raw events when the driver still held them, else None: the task reads them.
-        share: (number, count): only the changes of this share of the keys; None: all.
+        events: the range's raw events if the driver still held them; None: the task reads them.
+        share: (number, count): only the changes whose keys hash to this share; None: all.
     """
 
     start: Mapping[str, Any]
@@ -74,7 +74,7 @@ class LogSplit:
     share: tuple[int, int] | None = None
 
     def concerns(self, table: TableId) -> bool:
-        """Whether changes of `table` may be emitted."""
+        """Whether the split may emit changes of `table`."""
         return self.finished is None or str(table) in self.finished or table in self.cursors
 
 

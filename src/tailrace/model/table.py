@@ -1,4 +1,4 @@
-"""Tables as Tailrace knows them: identity, columns, key. Pure values, the same for every database."""
+"""Tables: identity, columns and key. Pure values, the same for every database."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TableId:
 
     @classmethod
     def parse(cls, text: str) -> TableId:
-        """The id that `str()` gave as `text` (the database ends at the first dot)."""
+        """Parse what `str()` printed (the database ends at the first dot)."""
         database, _, table = text.partition(".")
         return cls(database, table)
 
@@ -62,9 +62,9 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The shape of a table: columns in order and the names of its key's columns (empty: no key).
+    """A table's columns in order and the names of its key columns (empty: no key).
 
-    A shape read from the catalog and one read from the log's TABLE_MAP are equal when the table is.
+    A schema read from the catalog equals one read from the log's TABLE_MAP of the same table.
     """
 
     id: TableId
@@ -78,13 +78,13 @@ class TableSchema:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names, types and key in 16 hex digits: equal iff a sink needs no change between the two."""
+        """Digest of names, types and key, 16 hex digits: equal iff a sink can treat two schemas as one."""
         text = json.dumps([[(c.name, str(c.type.arrow)) for c in self.columns], self.key])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def text(self) -> bytes:
-        """`to_json` as UTF-8 text: every cell carries it."""
+        """`to_json` as UTF-8 text, which every cell carries."""
         return json.dumps(self.to_json()).encode()
 
     def column(self, name: str) -> Column:
@@ -95,7 +95,7 @@ class TableSchema:
         raise KeyError(name)
 
     def to_json(self) -> dict[str, Any]:
-        """This shape as JSON values; `from_json` reads it back."""
+        """The schema as JSON values; `from_json` reads them."""
         return {
             "id": [self.id.database, self.id.table],
             "columns": [
@@ -107,7 +107,7 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> TableSchema:
-        """The shape that `to_json` wrote."""
+        """Read the schema that `to_json` wrote."""
         return cls(
             TableId(*value["id"]),
             tuple(

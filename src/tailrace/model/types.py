@@ -1,9 +1,12 @@
-"""Column types: the source's own type, what it means, and its one Arrow type.
+"""Column types: the source's type, its meaning and its one Arrow type.
 
-A column has one canonical Arrow type fixed when it is captured, and every way of reading it must
-produce that type: unsigned integers widen to the next signed one (BIGINT UNSIGNED to decimal128(20, 0),
-as Spark has no unsigned types), DECIMAL beyond 38 digits is text, TIME is a duration, since it reaches
--838:59:59..838:59:59, and wall-clock times carry no zone.
+A column has one canonical Arrow type, and every way of reading the column must produce that type:
+
+* unsigned integers widen to the next signed type (BIGINT UNSIGNED to decimal128(20, 0)), because Spark has no
+  unsigned types;
+* DECIMAL beyond 38 digits is text;
+* TIME is a duration, because its range is -838:59:59..838:59:59;
+* wall-clock times carry no zone.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ MAX_DECIMAL_DIGITS = 38
 
 
 class Kind(StrEnum):
-    """What a column's values are, whatever the database calls them."""
+    """The meaning of a column's values, independent of the database's name for the type."""
 
     INTEGER = "integer"  # arrow: int8..int64, or decimal128(20, 0) for 64 bits unsigned
     FLOAT = "float"  # float32
@@ -39,7 +42,7 @@ class Kind(StrEnum):
     SET = "set"  # utf8: the labels, comma-separated
     GEOMETRY = "geometry"  # binary: SRID (uint32, little-endian), then WKB
     VECTOR = "vector"  # list of float32
-    LIST = "list"  # list of what `element` is
+    LIST = "list"  # list of values of type `element`
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,8 @@ class ColumnType:
     """A column's type.
 
     Args:
-        kind: what the values are.
-        native: the source's name of the type in lower case without arguments: `mediumint`, `varchar`,
+        kind: meaning of the values.
+        native: the source's name of the type in lower case, without arguments: `mediumint`, `varchar`,
             `tinytext`, `varbinary`, `datetime`...
         bits: INTEGER: 8, 16, 24, 32 or 64. BITS: the declared length.
         unsigned: INTEGER, DECIMAL, FLOAT and DOUBLE only.
@@ -56,13 +59,13 @@ class ColumnType:
         scale: DECIMAL: digits after the point.
         fraction: DATETIME, INSTANT, TIME: digits of the fraction of a second, 0..6.
         length: STRING and BYTES: declared length in characters or bytes (fixed and variable types). VECTOR:
-            most numbers.
+            maximum number of elements.
         labels: ENUM and SET: the labels in order.
-        zero_dates: DATE, DATETIME and INSTANT: what a date that is none (zero, a zero month or day) reads as.
-            None: null. "text": all values of the column are text, in the source's own words. "error": none
-            is read.
-        element: LIST: type of its elements.
-        collation: collation name for character types where the catalog was asked; not part of equality.
+        zero_dates: DATE, DATETIME and INSTANT: the value of an invalid date (zero, or with a zero month or
+            day). None: null. "text": all values of the column are text, as the source prints them. "error":
+            such a date stops the stream.
+        element: LIST: type of the elements.
+        collation: name of the collation of a character type, if read from the catalog; not part of equality.
     """
 
     kind: Kind
@@ -80,7 +83,7 @@ class ColumnType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The one Arrow type of values of this type."""
+        """The Arrow type of values of this type."""
         match self.kind:
             case Kind.INTEGER:
                 return _integer(self.bits or 64, self.unsigned)
@@ -120,7 +123,7 @@ class ColumnType:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ColumnType:
-        """The type whose fields are `value`."""
+        """Read the type from its fields, JSON values."""
         element = value.get("element")
         return cls(
             **{

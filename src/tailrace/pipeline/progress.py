@@ -1,11 +1,11 @@
-"""How far a stream is: worked out from Spark's progress and the sink's counts. Pure; `view` shows it.
+"""A stream's progress, computed from Spark's reports and the sink's counts. Pure; `view` shows it.
 
     snapshot   per table: rows read of an estimated number, rows per second, time left
     log        rows per second, lag behind the server in milliseconds and bytes
     complete   the commit time up to which the target holds everything
 
-Spark's progress carries the stream offset at the newest batch's end (`endOffset`) and where a stream without
-lag would be (`latestOffset`), both as written by `enumerator.offset`.
+Spark's reports carry the stream offset at the newest batch's end (`endOffset`) and that of a stream without
+lag (`latestOffset`), both as written by `enumerator.offset`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.sinks.base import Written
+from tailrace.sources.base import Lag, Position
 
 #: Rates are means over this time.
 _WINDOW_S = 15.0
@@ -30,19 +31,19 @@ class Rate:
         self.total = 0
 
     def add(self, count: int, now_s: float) -> None:
-        """`count` more events were there at `now_s`."""
+        """Add `count` events at `now_s`."""
         if not self._marks:
             self._marks.append((now_s, self.total))
         self.total += count
         self._marks.append((now_s, self.total))
 
     def start(self, now_s: float) -> None:
-        """Counting begins at `now_s`."""
+        """Start counting at `now_s`."""
         if not self._marks:
             self._marks.append((now_s, 0))
 
     def per_second(self, now_s: float) -> float:
-        """The rate at `now_s`; 0 where nothing is known."""
+        """The rate at `now_s`; 0 if unknown."""
         while len(self._marks) > 2 and self._marks[1][0] < now_s - _WINDOW_S:
             self._marks.popleft()
         if not self._marks or now_s <= self._marks[0][0]:
@@ -57,7 +58,7 @@ class TableView:
 
     Args:
         rows: rows of the snapshot read so far.
-        estimated: rows in all, as estimated when it began; 0: unknown.
+        estimated: rows in total, as estimated when it began; 0: unknown.
         done: whether it is finished.
     """
 
@@ -68,7 +69,7 @@ class TableView:
 
     @property
     def share(self) -> float:
-        """Part done, 0 to 1; an estimate that was too low never shows a whole before the end."""
+        """Share that is done, 0 to 1; with too low an estimate it stays below 1 until the end."""
         if self.done:
             return 1.0
         return min(self.rows / self.estimated, 0.99) if self.estimated else 0.0
@@ -82,16 +83,18 @@ class TableView:
 
 @dataclass
 class StreamView:
-    """A stream's state, as a user wants to see it.
+    """A stream's state, as users see it.
 
     Args:
+        position_type: the class of the positions in the stream's offsets.
         batch: newest batch in the sink.
-        complete_ts_ms: the target holds everything committed up to here; None: unknown yet.
-        lag_ms: age of the newest change in the target, while some are missing; 0: none is missing.
-        lag_bytes: bytes of the log to go, None across log files.
-        lag_files: log files to go.
+        complete_ts_ms: the target holds everything committed up to this time; None: unknown yet.
+        lag_ms: age of the newest change in the target, while changes are missing; 0: none is missing.
+        lag_bytes: bytes of the log left to read, None across log files.
+        lag_files: log files left to read.
     """
 
+    position_type: type[Position]
     tables: dict[str, TableView] = field(default_factory=dict)
     snapshot: Rate = field(default_factory=Rate)
     changes: Rate = field(default_factory=Rate)
@@ -102,7 +105,7 @@ class StreamView:
     lag_files: int = 0
 
     def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
-        """The sink has a batch."""
+        """Record a batch that the sink has written."""
         self.batch = batch_id
         self.snapshot.add(sum(w.snapshot_rows for w in written), now_s)
         self.changes.add(sum(w.changes for w in written), now_s)
@@ -111,10 +114,10 @@ class StreamView:
                 self.tables.setdefault(str(part.table), TableView()).rate.add(part.snapshot_rows, now_s)
 
     def progress(self, progress: Mapping[str, Any], now_s: float, clock_ms: int) -> None:
-        """Spark reported.
+        """Record a report of Spark.
 
         Args:
-            progress: the report, as its JSON.
+            progress: the report as JSON.
             now_s: a monotonic time.
             clock_ms: the time of day, milliseconds since 1970 UTC.
         """
@@ -125,7 +128,12 @@ class StreamView:
         if not end or not end.get("log"):
             return
         self._tables(end, now_s)
-        self._log(end["log"], (_offset(sources[0].get("latestOffset")) or {}).get("log"), clock_ms)
+        head = (_offset(sources[0].get("latestOffset")) or {}).get("log")
+        self._log(
+            self.position_type.from_json(end["log"]),
+            self.position_type.from_json(head or end["log"]),
+            clock_ms,
+        )
 
     def _tables(self, end: Mapping[str, Any], now_s: float) -> None:
         for name, state in (end.get("tables") or {}).items():
@@ -138,16 +146,16 @@ class StreamView:
                 table = self.tables.setdefault(name, TableView())
                 table.rows, table.done = rows, True
 
-    def _log(self, end: Mapping[str, Any], head: Mapping[str, Any] | None, clock_ms: int) -> None:
-        at_head = head is None or _place(head) == _place(end)
-        self.complete_ts_ms = clock_ms if at_head else end.get("ts_ms") or None
-        if at_head or head is None:
+    def _log(self, end: Position, head: Position, clock_ms: int) -> None:
+        lag = end.lag_to(head)
+        if lag == Lag(0, 0):
+            self.complete_ts_ms = clock_ms
             self.lag_ms, self.lag_bytes, self.lag_files = 0, 0, 0
             return
-        self.lag_ms = max(clock_ms - end["ts_ms"], 0) if end.get("ts_ms") else None
-        (head_file, head_pos), (end_file, end_pos) = _place(head), _place(end)
-        self.lag_files = max(head_file - end_file, 0)
-        self.lag_bytes = max(head_pos - end_pos, 0) if head_file == end_file else None
+        self.complete_ts_ms = end.ts_ms or None
+        self.lag_ms = max(clock_ms - end.ts_ms, 0) if end.ts_ms else None
+        self.lag_files = max(lag.files, 0)
+        self.lag_bytes = None if lag.size is None else max(lag.size, 0)
 
     @property
     def snapshot_done(self) -> bool:
@@ -156,15 +164,7 @@ class StreamView:
 
 
 def _offset(value: Any) -> Mapping[str, Any] | None:
-    """Spark gives an offset as JSON values, or as their text."""
+    """A stream offset, which Spark gives as JSON values or as their text."""
     if isinstance(value, str):
         value = json.loads(value)
     return value if isinstance(value, dict) else None
-
-
-def _place(log: Mapping[str, Any]) -> tuple[int, int]:
-    """Number of the log file, and bytes: in that file, or in a log that is one."""
-    if "lsn" in log:
-        high, low = log["lsn"].split("/")
-        return 0, int(high, 16) << 32 | int(low, 16)
-    return int(log["file"].rpartition(".")[2] or 0), log["pos"]

@@ -19,25 +19,27 @@ from tailrace.errors import TailraceError
 from tailrace.pipeline.progress import StreamView, TableView
 from tailrace.printable import printable
 from tailrace.sinks.base import Written
+from tailrace.sources import registry
 
 #: Time between two lines without a TTY, seconds.
 LINE_INTERVAL_S = 5.0
-#: Most tables shown; those under way come first.
+#: Most tables shown; unfinished ones come first.
 _MOST_TABLES = 12
 
 
 class ProgressView:
-    """Shows a stream; to be used as a context. Told of events by several threads.
+    """Shows a stream's progress; a context manager. Several threads may report events.
 
     Args:
-        console: where to.
+        console: the console to print to.
+        dialect: the source's database, see `sources.registry`.
         interval_s: time between two lines without a TTY, seconds.
     """
 
-    def __init__(self, console: Console, interval_s: float = LINE_INTERVAL_S) -> None:
+    def __init__(self, console: Console, dialect: str, interval_s: float = LINE_INTERVAL_S) -> None:
         self._console = console
         self._interval_s = interval_s
-        self._view = StreamView()
+        self._view = StreamView(registry.position_type(dialect))
         self._lock = threading.Lock()
         self._last_line = ""
         self._ended = threading.Event()
@@ -62,7 +64,7 @@ class ProgressView:
             self._lines.join()
             self._line()
 
-    # ---- what happens --------------------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------------
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """See `Watcher`."""
@@ -82,7 +84,7 @@ class ProgressView:
         )
 
     def stopping(self) -> None:
-        """A stop was asked for."""
+        """Show that a stop was requested."""
         self._stopping = True
         if not self._console.is_terminal:
             self._console.print("stopping after the running batch; once more to stop at once")
@@ -132,30 +134,30 @@ class ProgressView:
         view = self._view
         if view.batch is None and not view.tables and view.complete_ts_ms is None:
             return "connecting"
-        said = []
+        parts = []
         if view.tables:
             done = sum(t.done for t in view.tables.values())
             rows = sum(t.rows for t in view.tables.values())
             left = sum(max(t.estimated - t.rows, 0) for t in view.tables.values() if not t.done)
             if view.snapshot_done:
-                said.append(f"snapshot done: {rows:,} rows of {done} tables")
+                parts.append(f"snapshot done: {rows:,} rows of {done} tables")
             else:
                 share = rows / (rows + left) if rows + left else 0.0
                 rate = view.snapshot.per_second(now_s)
-                said.append(
+                parts.append(
                     f"snapshot {min(share, 0.99):.0%}: {rows:,} rows, {done} of {len(view.tables)} tables"
                     f" done, {_short(rate)} rows/s"
                 )
-        said.append(f"{view.changes.total:,} changes, {_short(view.changes.per_second(now_s))}/s")
+        parts.append(f"{view.changes.total:,} changes, {_short(view.changes.per_second(now_s))}/s")
         lag = _lag(view)
         if lag:
-            said.append(lag)
+            parts.append(lag)
         if view.complete_ts_ms is not None:
             at = datetime.fromtimestamp(view.complete_ts_ms / 1000, UTC)
-            said.append(f"complete up to {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC")
+            parts.append(f"complete up to {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC")
         if view.batch is not None:
-            said.append(f"batch {view.batch}")
-        return " · ".join(said)
+            parts.append(f"batch {view.batch}")
+        return " · ".join(parts)
 
 
 def _lag(view: StreamView) -> str | None:

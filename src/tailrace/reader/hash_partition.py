@@ -1,8 +1,8 @@
-"""A share of a log split: the changes of the keys whose hash falls to it (option `partitioner`: `hash`).
+"""Partitioning of a log split by the hash of the key (option `partitioner`: `hash`).
 
-Every task reads the whole range and drops what is not its own, so all changes of a key come in one partition,
-in log order, without a shuffle: decoding is cheap beside what is done with the rows. A key update has
-become a delete and a create by then, which may fall to two shares.
+Every task reads the whole range and drops the changes of other shares. So all changes of a key are in one
+partition, in log order, without a shuffle: decoding is cheap compared with processing the rows. Key updates
+have been split into a delete and a create by then; the two may belong to different shares.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from tailrace.reader.log import keys_of
 
 
 def in_share(changes: Iterator[ChangeBatch], share: tuple[int, int] | None) -> Iterator[ChangeBatch]:
-    """The changes that fall to `share` (number, count), in their order; all of them without a share.
+    """The changes that belong to a share of the keys, in their order.
 
-    A table without a key falls to one share as a whole.
+    A table without a key belongs to one share as a whole.
+
+    Args:
+        changes: changes of any tables.
+        share: (number, count); None: all changes.
     """
     if share is None:
         yield from changes
         return
-    from tailrace.kernels.rowhash import hash_rows  # noqa: PLC0415 - loads kernels, which planning needs not
+    from tailrace.kernels.rowhash import hash_rows  # noqa: PLC0415 - loads kernels, which planning does not need
 
     number, count = share
     for batch in changes:
@@ -34,6 +38,6 @@ def in_share(changes: Iterator[ChangeBatch], share: tuple[int, int] | None) -> I
                 yield batch
             continue
         hashes = hash_rows(keys_of(batch).flatten(), len(batch))
-        mine = np.flatnonzero(hashes % np.uint64(count) == number)
-        if len(mine):
-            yield batch if len(mine) == len(batch) else batch.take(pa.array(mine))
+        selected = np.flatnonzero(hashes % np.uint64(count) == number)
+        if len(selected):
+            yield batch if len(selected) == len(batch) else batch.take(pa.array(selected))

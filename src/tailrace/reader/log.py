@@ -1,8 +1,8 @@
-"""A log split: every change of the range, key updates split in two, cut off at the snapshot cursors.
+"""Reading a log split: the changes of the range up to the snapshot cursors, with key updates split in two.
 
-A change belongs to the batch iff its key lies at or below its table's cursor in the batch's *start* offset:
-everything above will be read later by a snapshot split, as of a later position. That one comparison is the
-whole hand-over between snapshot and log (design §1).
+A change belongs to the batch iff its key is less than or equal to its table's cursor in the batch's *start*
+offset. Rows with greater keys are read later by a snapshot split, as of a later position. This comparison is
+the whole hand-over between snapshot and log (docs/design/0001-as-of-snapshots.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.sources.base import Session
 
 
 def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
-    """The changes of `split` that its batch has to emit, in log order per table."""
+    """The changes of `split` that belong to its batch, in log order per table."""
     for batch in session.changes(split):
         changes = split_key_updates(batch)
         cursor = split.cursors.get(changes.table.id)
@@ -35,9 +35,9 @@ def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
 
 
 def split_key_updates(batch: ChangeBatch) -> ChangeBatch:
-    """`batch` with every update that changes the key as a delete of the old row and a create of the new.
+    """Split every update that changes the key into a delete of the old row and a create of the new row.
 
-    Both halves keep their origin; the second one's `seq` is one higher (the source leaves room for it).
+    Both halves keep the origin; the second one's `seq` is one higher (the source leaves a gap for it).
     """
     if batch.before is None or batch.after is None or not batch.table.key:
         return batch
@@ -64,14 +64,14 @@ def split_key_updates(batch: ChangeBatch) -> ChangeBatch:
     return replace(
         wide,
         op=pa.array(op),
-        before=without(wide.before, second),
-        after=without(wide.after, first),
+        before=nulled(wide.before, second),
+        after=nulled(wide.after, first),
         origin=pa.RecordBatch.from_arrays(columns, schema=wide.origin.schema),
     )
 
 
 def keys_of(batch: ChangeBatch) -> pa.StructArray:
-    """Each change's key: of the before image for deletes, else of the after image."""
+    """Each change's key: from the before image of a delete, from the after image otherwise."""
     if batch.after is None:
         return key_columns(batch.before, batch.table.key)
     if batch.before is None:
@@ -85,11 +85,11 @@ def keys_of(batch: ChangeBatch) -> pa.StructArray:
 
 
 def key_columns(rows: pa.StructArray, key: tuple[str, ...]) -> pa.StructArray:
-    """The columns of the key, in key order, without the parent's nulls."""
+    """The key columns in key order, ignoring nulls of the rows themselves."""
     return pa.StructArray.from_arrays([rows.field(name) for name in key], names=list(key))
 
 
-def without(images: pa.StructArray, rows: np.ndarray) -> pa.StructArray:
+def nulled(images: pa.StructArray, rows: np.ndarray) -> pa.StructArray:
     """`images` with null where `rows` is true."""
     present = images.is_valid().to_numpy(zero_copy_only=False) & ~rows
     return pa.StructArray.from_arrays(

@@ -1,18 +1,18 @@
-"""Rewind: rows selected at any later moment, put back to what they were at position P.
+"""Rewind: reconstruct rows as of position P from rows that were selected later.
 
 A SELECT that ran after P saw some state between P and H, the log's end after it. For every key that the log
-touches in (P, H], the *first* event decides what the row was at P: an insert means it did not exist, an
-update or delete carries it as its before image. Keys that were not touched are as selected. So
+touches in (P, H], the *first* event determines the row at P: an insert means that there was none, an update
+or delete carries it as its before image. The rows of untouched keys are as selected. So
 
     rows at P = (selected rows whose key was not touched) + (first before images of the touched keys)
 
-and the result does not depend on when the SELECT ran, nor on whether it saw a given event. Keys are compared
+and the result depends neither on when the SELECT ran nor on whether it saw a given event. Keys are compared
 by their bytes, never by collation: an update of 'a' to 'A' is a delete of one key and an insert of the other,
-and each is undone by itself.
+and each is undone separately.
 
-Some logs hold just the key of the row before a change (PostgreSQL without REPLICA IDENTITY FULL). What such a
-row was at P is not known: it stays as it was selected, which is newer. One that was inserted is left out all
-the same, so nothing comes twice but in the shape of an update.
+Some logs hold only the key of the row before a change (PostgreSQL without REPLICA IDENTITY FULL). Such a
+row's state at P is unknown: the row stays as selected, which is newer. A row that was inserted after P is
+still left out, so a row can occur twice only as a row and a later update of it.
 
 Pure: no server, no clock. The property test rebuilds tables from random histories and compares.
 """
@@ -26,19 +26,19 @@ import pyarrow.compute as pc
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import OP_CREATE, ChangeBatch
 from tailrace.model.table import TableSchema
-from tailrace.reader.log import key_columns, keys_of, split_key_updates, without
+from tailrace.reader.log import key_columns, keys_of, nulled, split_key_updates
 from tailrace.reader.schema_projection import fit_keys, fit_rows
 
-#: Changes that may wait before those of the same key are put together.
-_PENDING = 65_536
+#: Changes collected before duplicates of a key are dropped.
+_COMPACT_AFTER = 65_536
 
 
 class Rewind:
     """The first event of every key touched after P, for one table.
 
     Args:
-        table: shape of the rows to restore; images of another shape are fitted by column name.
-        keys_only: whether the log may hold just the key of a row before its change.
+        table: schema of the rows to reconstruct; images with another schema are matched by column name.
+        keys_only: whether the log may hold only the key of a row before its change.
     """
 
     def __init__(self, table: TableSchema, *, keys_only: bool = False) -> None:
@@ -47,9 +47,10 @@ class Rewind:
         key_type = pa.struct([table.arrow.field(name) for name in table.key])
         self._keys = [pa.array([], key_type)]
         self._rows = [pa.array([], table.arrow)]
-        #: Whether it is known what the row was, or that there was none.
+        #: For each key whether its row at P is known, or known not to exist.
         self._known = [pa.array([], pa.bool_())]
-        self._pending = 0
+        #: Changes collected since the last compaction.
+        self._collected = 0
 
     @property
     def keys(self) -> pa.StructArray:
@@ -58,17 +59,20 @@ class Rewind:
         return self._keys[0]
 
     def observe(self, batch: ChangeBatch) -> None:
-        """Take note of a batch of the table's changes; batches come in log order.
+        """Record a batch of the table's changes; batches come in log order.
+
+        Args:
+            batch: changes of the table in (P, H].
 
         Raises:
-            SchemaMismatchError: its before images are not whole rows, or do not fit the table's shape.
+            SchemaMismatchError: the before images are not whole rows, or do not fit the table's schema.
         """
         if batch.absent_before and not self._keys_only:
             raise SchemaMismatchError(
-                f"rows of `{self._table.id}` cannot be put back: the log holds parts of rows",
-                f"at {_place(batch)} without the columns {', '.join(batch.absent_before)}: "
+                f"cannot reconstruct snapshot rows of `{self._table.id}`: the log has partial row images",
+                f"at {_position(batch)} without the columns {', '.join(batch.absent_before)}: "
                 "binlog_row_image was not FULL when the change was logged",
-                "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then begin a new stream; "
+                "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then start a new stream; "
                 "or use delivery at-least-once",
             )
         changes = split_key_updates(batch)
@@ -76,11 +80,11 @@ class Rewind:
         known = _known(changes)
         rows = changes.image("before")
         if not pc.all(known).as_py():
-            rows = without(rows, ~known.to_numpy(zero_copy_only=False))
+            rows = nulled(rows, ~known.to_numpy(zero_copy_only=False))
         try:
             rows = fit_rows(rows, self._table)
         except SchemaMismatchError:
-            # a value of a wider type that came with a schema change: it counts only in a key's first event
+            # a value of a wider type after a schema change: it matters only in the first event of a key
             self._compact()
             first = _first_of_each(keys)
             keys, rows, known = keys.take(first), rows.take(first), known.take(first)
@@ -91,29 +95,29 @@ class Rewind:
         self._keys.append(keys)
         self._rows.append(rows)
         self._known.append(known)
-        self._pending += len(keys)
-        if self._pending > max(_PENDING, len(self._keys[0])):
+        self._collected += len(keys)
+        if self._collected > max(_COMPACT_AFTER, len(self._keys[0])):
             self._compact()
 
     def apply(self, selected: pa.StructArray, in_range: pa.BooleanArray) -> pa.StructArray:
         """The rows of a range at P.
 
         Args:
-            selected: rows of the range as the SELECT gave them, in whatever shape the table had then.
-            in_range: for each of `keys` whether it lies in the range.
+            selected: rows of the range as the SELECT returned them, with the table's schema at that time.
+            in_range: for each of `keys` whether it is in the range.
 
         Returns:
             Rows of type `table.arrow`.
 
         Raises:
-            SchemaMismatchError: a row that was not touched does not fit that type.
+            SchemaMismatchError: an untouched row does not fit that type.
         """
         keys = self.keys
         if not len(keys):
             return fit_rows(selected, self._table)
-        there = fit_keys(key_columns(selected, self._table.key), keys.type, self._table)
+        selected_keys = fit_keys(key_columns(selected, self._table.key), keys.type, self._table)
         known = self._known[0]
-        untouched = _not_in(there, keys if pc.all(known).as_py() else keys.filter(known))
+        untouched = _not_in(selected_keys, keys if pc.all(known).as_py() else keys.filter(known))
         kept = fit_rows(selected if untouched is None else selected.take(untouched), self._table)
         existed = pc.and_(in_range, self._rows[0].is_valid())
         restored = self._rows[0].filter(existed)
@@ -124,22 +128,22 @@ class Rewind:
             return
         keys = pa.concat_arrays(self._keys)
         first = _first_of_each(keys)
-        # one row image per key: what a later event says of it does not matter
+        # one row image per key: later events do not matter
         self._keys, self._rows = [keys.take(first)], [pa.concat_arrays(self._rows).take(first)]
         self._known = [pa.concat_arrays(self._known).take(first)]
-        self._pending = 0
+        self._collected = 0
 
 
 def _known(changes: ChangeBatch) -> pa.BooleanArray:
-    """For each change whether it tells what the row was before: all of it, or that there was none."""
+    """For each change whether it determines the row before it: a whole image, or none for a create."""
     created = pc.equal(changes.op, pa.scalar(OP_CREATE, pa.int8()))
     if changes.before is None or changes.absent_before:
         return created
     return pc.or_(created, changes.before.is_valid())
 
 
-def _place(batch: ChangeBatch) -> str:
-    """Where its first change is in the log."""
+def _position(batch: ChangeBatch) -> str:
+    """The log position of the batch's first change."""
     return f"`{batch.origin.column('file')[0].as_py()}:{batch.origin.column('pos')[0].as_py()}`"
 
 
@@ -153,7 +157,7 @@ def _first_of_each(keys: pa.StructArray) -> pa.Array:
 
 
 def _not_in(keys: pa.StructArray, touched: pa.StructArray) -> pa.Array | None:
-    """Indices of `keys` that are not in `touched`, or None when that is all of them."""
+    """Indices of `keys` that are not in `touched`; None if that is all of them."""
     if keys.type.num_fields == 1:
         hit = pc.is_in(keys.field(0), touched.field(0))
         if not pc.any(hit).as_py():

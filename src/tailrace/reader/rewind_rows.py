@@ -1,12 +1,12 @@
-"""Rewind without a key: rows of a table as they were at P, from rows as they were at H, whole rows counted.
+"""Rewind without a key: reconstruct the rows at P from the rows at H, with multiset counts.
 
-A row without a key is nothing but its values, and there may be several of it. Between P and H a change takes
-the row before it away and adds the row after it. So, counted,
+A row without a key is identified by its values only, and may occur several times. Between P and H each change
+removes the row before it and adds the row after it. So, as multisets,
 
     rows at P = rows at H - rows after the changes + rows before them
 
-which holds only if the rows are read exactly as they were at H, as a snapshot of PostgreSQL gives them, and
-if the log has whole rows. What a key's first event decides (`reader.rewind`) is not known here.
+This requires that the rows are read exactly as of H, as a snapshot of PostgreSQL returns them, and that the
+log has whole rows. The rule of the first event (`reader.rewind`) does not apply without keys.
 """
 
 from __future__ import annotations
@@ -25,70 +25,78 @@ class RewindRows:
     """The rows before and after all changes in (P, H] of one table without a key.
 
     Args:
-        table: shape of the rows to restore.
+        table: schema of the rows to reconstruct.
     """
 
     def __init__(self, table: TableSchema) -> None:
         self._table = table
         self._before = [pa.array([], table.arrow)]
         self._after = [pa.array([], table.arrow)]
-        #: How many of the rows at H are yet to be left out, by hash; None before the first rows came.
+        #: Number of rows at H that are still to be removed, by hash; None before the first call of `apply`.
         self._added: dict[int, int] | None = None
         self._columns: list[str] = []
 
     def observe(self, batch: ChangeBatch) -> None:
-        """Take note of a batch of the table's changes.
+        """Record a batch of the table's changes.
+
+        Args:
+            batch: changes of the table in (P, H].
 
         Raises:
-            SchemaMismatchError: its rows are not whole, or do not fit the table's shape.
+            SchemaMismatchError: its images are not whole rows, or do not fit the table's schema.
         """
         if absent := batch.absent_before or batch.absent_after:
             raise SchemaMismatchError(
-                f"rows of `{self._table.id}` cannot be put back: the log holds parts of rows",
-                f"it has no key, and columns {', '.join(absent)} were left out",
-                f"ALTER TABLE {self._table.id.sql} REPLICA IDENTITY FULL; then begin a new stream",
+                f"cannot reconstruct snapshot rows of `{self._table.id}`: the log has partial row images",
+                f"the table has no key, and the log omits the columns {', '.join(absent)}",
+                f"ALTER TABLE {self._table.id.sql} REPLICA IDENTITY FULL; then start a new stream",
             )
         for images, image in ((self._before, batch.before), (self._after, batch.after)):
             if image is not None:
                 images.append(fit_rows(image.filter(image.is_valid()), self._table))
 
     def apply(self, selected: pa.StructArray) -> pa.StructArray:
-        """Rows at P, of rows that were read as of H.
+        """Reconstruct rows at P.
 
         Args:
-            selected: some of the rows at H; all calls together bring each once.
+            selected: some of the rows at H; all calls together pass each row once.
+
+        Returns:
+            Rows of type `table.arrow`; those that exist at P only come with the first call.
+
+        Raises:
+            SchemaMismatchError: a row does not fit the table's schema.
         """
         rows = fit_rows(selected, self._table)
         if self._added is None:
-            here = {field.name for field in selected.type}
-            self._columns = [name for name in self._table.arrow.names if name in here]
-            rows = pa.concat_arrays([rows, self._settle()])
+            names = {field.name for field in selected.type}
+            self._columns = [name for name in self._table.arrow.names if name in names]
+            self._added = self._count_added()
+            rows = pa.concat_arrays([rows, *self._before])
         if not self._added:
             return rows
         return rows.filter(pa.array(self._is_kept(rows)))
 
     def require_all_found(self) -> None:
-        """All rows at H have been seen.
+        """Check, after the last call of `apply`, that all rows added by the log were among the rows at H.
 
         Raises:
-            SchemaMismatchError: rows that the log says were added are not among them.
+            SchemaMismatchError: some were not.
         """
         if self._added:
             raise SchemaMismatchError(
-                f"rows of `{self._table.id}` cannot be put back",
+                f"cannot reconstruct snapshot rows of `{self._table.id}`",
                 f"it has no key, and {sum(self._added.values())} rows that the log has were not found in it",
-                "give it a primary key, then begin a new stream",
+                "give it a primary key, then start a new stream",
             )
 
-    def _settle(self) -> pa.StructArray:
-        """The rows at P that are not there at H."""
-        before, after = pa.concat_arrays(self._before), pa.concat_arrays(self._after)
-        hashes, counts = np.unique(self._hashes(after), return_counts=True)
-        self._added = dict(zip(hashes.tolist(), counts.tolist(), strict=True))
-        return before
+    def _count_added(self) -> dict[int, int]:
+        """Number of rows after the changes, by hash."""
+        hashes, counts = np.unique(self._hashes(pa.concat_arrays(self._after)), return_counts=True)
+        return dict(zip(hashes.tolist(), counts.tolist(), strict=True))
 
     def _is_kept(self, rows: pa.StructArray) -> np.ndarray:
-        """For each row whether it is not one that was added."""
+        """For each row whether no change added it; counts the added ones down."""
         assert self._added is not None
         hashes = self._hashes(rows)
         kept = np.ones(len(rows), bool)
@@ -102,7 +110,7 @@ class RewindRows:
         return kept
 
     def _hashes(self, rows: pa.StructArray) -> np.ndarray:
-        """Of the columns that the table has had all along."""
-        from tailrace.kernels.rowhash import hash_rows  # noqa: PLC0415 - loads kernels, seldom needed
+        """Hashes of the rows, over the columns that the table has both at P and at H."""
+        from tailrace.kernels.rowhash import hash_rows  # noqa: PLC0415 - loads kernels, rarely needed
 
         return hash_rows([pc.struct_field(rows, name) for name in self._columns], len(rows))

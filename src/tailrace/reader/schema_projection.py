@@ -1,4 +1,4 @@
-"""Fit changes to a shape of their table that is not the one they were written with, by column name."""
+"""Projection of changes to another schema of their table, by column name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.model.table import TableSchema
 
 
 def fit_batch(batch: ChangeBatch, table: TableSchema) -> ChangeBatch:
-    """`batch` with its images in the shape `table`: columns it lacks are null, others are dropped.
+    """Project the images of `batch` to the schema `table`: missing columns are null, extra ones are dropped.
 
     Raises:
         SchemaMismatchError: a column's values do not fit its type in `table`.
@@ -29,10 +29,14 @@ def fit_batch(batch: ChangeBatch, table: TableSchema) -> ChangeBatch:
 
 
 def fit_rows(rows: pa.StructArray, table: TableSchema) -> pa.StructArray:
-    """Row images in the shape `table`. Raises SchemaMismatchError."""
+    """Project row images to the schema `table`.
+
+    Raises:
+        SchemaMismatchError: a column's values do not fit its type in `table`.
+    """
     if rows.type == table.arrow:
         return rows
-    found = places([field.name for field in rows.type], [field.name for field in table.arrow])
+    found = column_indices([field.name for field in rows.type], [field.name for field in table.arrow])
     columns = [
         pa.nulls(len(rows), target.type) if at is None else _cast(rows.field(at), target, table)
         for target, at in zip(table.arrow, found, strict=True)
@@ -40,19 +44,24 @@ def fit_rows(rows: pa.StructArray, table: TableSchema) -> pa.StructArray:
     return pa.StructArray.from_arrays(columns, fields=list(table.arrow), mask=rows.is_null())
 
 
-def places(names: Sequence[str], wanted: Sequence[str]) -> list[int | None]:
-    """The index in `names` of each wanted name; None where there is none.
+def column_indices(names: Sequence[str], targets: Sequence[str]) -> list[int | None]:
+    """The index in `names` of each name in `targets`; None if it is missing.
 
-    Columns are renamed in case only, too: then a name that nobody else wants is taken.
+    A column may have been renamed by case only. So a target without an exact match matches a name that
+    differs in case and that is not itself a target.
     """
     exact = {name: at for at, name in enumerate(names)}
-    asked_for = set(wanted)
-    left = {name.lower(): at for name, at in exact.items() if name not in asked_for}
-    return [exact[name] if name in exact else left.get(name.lower()) for name in wanted]
+    exact_targets = set(targets)
+    left = {name.lower(): at for name, at in exact.items() if name not in exact_targets}
+    return [exact[name] if name in exact else left.get(name.lower()) for name in targets]
 
 
 def fit_keys(keys: pa.StructArray, type_: pa.StructType, table: TableSchema) -> pa.StructArray:
-    """Keys as the struct type `type_`, whose fields have the same names."""
+    """Cast keys to the struct type `type_`, whose fields have the same names.
+
+    Raises:
+        SchemaMismatchError: a value does not fit its type.
+    """
     if keys.type == type_:
         return keys
     return pa.StructArray.from_arrays(

@@ -1,11 +1,11 @@
-"""A snapshot split: the rows of a key range exactly as they were at its batch's position P.
+"""Reading a snapshot split: the rows of a key range exactly as of its batch's position P.
 
     wait until P is visible ─▶ SELECT a page ─▶ H = log's end ─▶ read the log (P, H] ─▶ rewind ─▶ emit
 
-P counts transactions that a SELECT cannot see yet (binlogged, not committed in the engine), hence the wait:
-without it rows are lost, rarely and silently (design §1, trap 1). H is taken *after* the SELECT, so whatever
-the SELECT saw lies at or below it. Pages bound the memory whatever the range holds; the log is read on from
-one page's H to the next one's.
+P may include transactions that a SELECT cannot see yet (in the binlog, not yet committed in the engine),
+hence the wait: without it rows are lost, rarely and silently (docs/design/0001-as-of-snapshots.md, failure
+cases). H is read *after* the SELECT, so everything that the SELECT saw is at or below H. Pages bound the
+memory, however large the range is; for each page the log is read from the previous page's H on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tailrace.reader.rewind_rows import RewindRows
 from tailrace.reader.schema_projection import fit_rows
 from tailrace.sources.base import Session
 
-#: Rows per emitted batch: large enough to be columnar, small enough for caches (reference/spark.md §2).
+#: Rows per emitted batch: large enough to be columnar, small enough for caches
+#: (docs/design/0005-cells-and-the-spark-source.md, "Throughput").
 BATCH_ROWS = 8192
 
 
@@ -31,8 +32,8 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
 
     Args:
         split: the key range and the position.
-        session: the database.
-        exact: rows as of the split's position; else as the SELECT finds them (at-least-once).
+        session: a session with the database.
+        exact: whether to return rows as of the split's position; otherwise as selected (at-least-once).
     """
     if exact:
         session.wait_visible(split.as_of)
@@ -55,7 +56,7 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
 
 
 def _without_key(split: SnapshotSplit, session: Session, *, exact: bool) -> Iterator[ChangeBatch]:
-    """The rows of a table without a key, which are read exactly as of the log's end."""
+    """The rows of a table without a key, which the session reads exactly as of the log's end."""
     rewind = RewindRows(split.table)
     high = split.as_of
     for page in session.pages(split):
@@ -77,9 +78,9 @@ def _changes_between(
 
 
 def _batches(split: SnapshotSplit, session: Session, rows: pa.StructArray) -> Iterator[ChangeBatch]:
-    most = min(len(rows), BATCH_ROWS)
-    op = pa.repeat(pa.scalar(OP_READ, pa.int8()), most)
-    origin = session.read_origin(split.as_of, most)
+    size = min(len(rows), BATCH_ROWS)
+    op = pa.repeat(pa.scalar(OP_READ, pa.int8()), size)
+    origin = session.read_origin(split.as_of, size)
     for at in range(0, len(rows), BATCH_ROWS):
         part = rows.slice(at, BATCH_ROWS)
         n = len(part)

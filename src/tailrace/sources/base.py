@@ -1,17 +1,18 @@
-"""What a database must provide: three small roles, and nothing else in Tailrace knows which one it is.
+"""What a database must provide: three small roles. No other part of Tailrace knows which database it is.
 
-    Source     driver   what is there, where a stream starts, where chunks end
+    Source     driver   what there is, where a stream starts, where chunks end
     Log        driver   follows the log's headers: how far a batch goes, what its bytes are
     Session    task     rows of a key range, changes of a log range, comparisons of keys
 
-Positions are the source's own values: they are ordered, and travel as JSON in Spark's offsets.
+Positions are the database's own values: they are ordered, and travel as JSON in Spark's offsets.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -22,15 +23,45 @@ from tailrace.model.table import TableId, TableSchema
 S = TypeVar("S", SnapshotSplit, LogSplit)
 
 
-class Position(Protocol):
-    """A point between two transactions of the source's log."""
+@dataclass(frozen=True)
+class Lag:
+    """How far a position of the log lies ahead of another one.
+
+    Args:
+        files: log files between them; 0 where the log is one file.
+        size: bytes between them, negative where it lies behind; None across log files.
+    """
+
+    files: int
+    size: int | None
+
+
+class Position(ABC):
+    """A point between two transactions of the source's log.
+
+    Attributes:
+        ts_ms: commit time of the last transaction up to here, milliseconds since 1970 UTC; 0: unknown.
+    """
+
+    ts_ms: int
 
     @property
+    @abstractmethod
     def order(self) -> tuple[int, ...]:
         """Sorts positions of one stream in log order."""
 
+    @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """JSON values in a fixed key order."""
+        """JSON values in a fixed key order: Spark compares offsets as text."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The position that `to_json` wrote."""
+
+    @abstractmethod
+    def lag_to(self, head: Self) -> Lag:
+        """How far `head` lies ahead."""
 
 
 class CapturedTable(Protocol):
@@ -38,7 +69,7 @@ class CapturedTable(Protocol):
 
     @property
     def schema(self) -> TableSchema:
-        """Its shape; the key orders its snapshot."""
+        """Its schema; the key orders its snapshot."""
 
     @property
     def estimated_rows(self) -> int:
@@ -50,13 +81,13 @@ class LogRange:
     """How far a batch may go in the log.
 
     Args:
-        end: where it ends: a transaction boundary.
+        end: its end, a transaction boundary.
         has_changes: whether a captured table changed within it.
-        ddl_ahead: whether a schema change is known to wait right behind or within it, so that tables
-            may not look as they did at `end`.
+        ddl_ahead: whether a schema change is known within it or right behind it, so that tables may not
+            have the schema that they had at `end`.
         created: tables that a schema change within it or right behind it creates.
-        is_far: whether the log moved so far in it that the stream should follow, changes or none: what is
-            behind its position can be let go of.
+        is_far: whether it is so long that the stream should advance even without changes: the log behind
+            the stream's position can be released.
     """
 
     end: Any
@@ -66,9 +97,10 @@ class LogRange:
     is_far: bool = False
 
 
-class Log(Protocol):
+class Log(ABC):
     """Follows the log on the driver; looks at headers only."""
 
+    @abstractmethod
     def range_after(
         self,
         start: Any,
@@ -80,87 +112,129 @@ class Log(Protocol):
     ) -> LogRange | None:
         """The next batch's share of the log after `start`, or None when there is nothing new.
 
-        With `for_rows` the batch is to read rows as of its end: where that has to be prepared, the range ends
-        where it is (`Source.shows`), as soon as it is.
+        With `for_rows` the batch is to read rows as of its end. Where such a position must be prepared, the
+        range ends at the prepared one (`Source.shows`), as soon as there is one.
         """
 
+    @abstractmethod
     def head(self) -> Any:
         """The last position known to be in the log."""
 
+    @abstractmethod
     def is_caught_up(self, position: Any) -> bool:
         """Whether the log's end is near enough to `position` for rewinding to be cheap."""
 
+    @abstractmethod
     def splits(self, split: LogSplit, slices: int) -> list[LogSplit]:
         """`split` with its events in it if they are still held and small, else cut into slices."""
 
+    @abstractmethod
     def close(self) -> None:
         """Stop following."""
 
 
-class Source(Protocol):
-    """A database as the driver sees it."""
-
-    def require(self) -> None:
-        """Check every precondition. Raises PreflightError naming all that fail."""
-
-    def position(self, value: Mapping[str, Any]) -> Any:
-        """The position that `to_json` wrote, on the server that answers now."""
-
-    def server_changed(self) -> None:
-        """Another server answers: what was found out about the old one is to be forgotten."""
-
-    def starting_position(self) -> Any:
-        """Where a new stream starts, by the option `startingPosition`."""
-
-    def log_end(self) -> Any:
-        """The log's end now."""
-
-    def tables(self) -> list[CapturedTable]:
-        """The captured tables that exist now."""
-
-    def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:
-        """Let the log carry the changes of `tables` from now on; those that it did not carry before."""
-
-    def shows(self, position: Any) -> bool:
-        """Whether rows can be read as of `position` now."""
-
-    def as_of(self, position: Any) -> Mapping[str, Any]:
-        """What a split needs to read rows as of `position`: its JSON, and more where that takes more."""
-
-    def confirm(self, position: Any) -> None:
-        """All up to `position` is in the sink for good: the log need not be kept for this stream."""
-
-    def keep_log(self) -> None:
-        """Keep the log from a batch on that is in the sink, for readers beside the stream, until `close`."""
-
-    def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
-        """The key `rows` rows after `after`, None when fewer remain."""
-
-    def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
-        """`split` as up to `tasks` splits, where its rows can be told apart by more than their keys."""
-
-    def follow(self, start: Any, knows: Callable[[TableId], bool]) -> Log:
-        """Follow the log from `start` on."""
-
-    def close(self) -> None:
-        """Drop the connections; they are made anew when they are needed again."""
-
-
 @dataclass(frozen=True)
 class Page:
-    """Some rows of a key range, with the range `(after, upto]` they are all the rows of."""
+    """Some rows of a key range: all the rows in `(after, upto]`."""
 
     rows: pa.StructArray
     after: Key | None
     upto: Key | None
 
 
-class Session(Protocol):
-    """A task's connections to the database; made lazily, used by one task."""
+class Source(ABC):
+    """A database as the driver sees it.
 
-    @property
-    def keys_only(self) -> bool:
-        """Whether the log may hold just the key of a row before its change: such rows cannot be put back."""
+    The methods with a default body fit a database whose log carries every table and outlives its readers, and
+    whose rows the log can rewind to any position.
+    """
+
+    @abstractmethod
+    def require(self) -> None:
+        """Check every precondition.
+
+        Raises:
+            PreflightError: some do not hold; it names them all.
+        """
+
+    @abstractmethod
+    def position(self, value: Mapping[str, Any]) -> Any:
+        """The position that `to_json` wrote, on the server that answers now."""
+
+    @abstractmethod
+    def server_changed(self) -> None:
+        """Forget what was found out about the server: another one answers."""
+
+    @abstractmethod
+    def starting_position(self) -> Any:
+        """Where a new stream starts, by the option `startingPosition`."""
+
+    @abstractmethod
+    def log_end(self) -> Any:
+        """The log's end now."""
+
+    @abstractmethod
+    def tables(self) -> Sequence[CapturedTable]:
+        """The captured tables that exist now."""
+
+    def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:  # noqa: ARG002
+        """Make the log carry the changes of `tables` from now on.
+
+        Returns:
+            The tables whose changes it did not carry before.
+        """
+        return ()
+
+    def shows(self, position: Any) -> bool:  # noqa: ARG002
+        """Whether rows can be read as of `position` now."""
+        return True
+
+    def as_of(self, position: Any) -> Mapping[str, Any]:
+        """What a split needs to read rows as of `position`: its JSON, and what else the database needs."""
+        value: Mapping[str, Any] = position.to_json()
+        return value
+
+    def confirm(self, position: Any) -> None:  # noqa: B027
+        """Release the log up to `position`: the sink has all changes before it permanently."""
+
+    def keep_log(self) -> None:  # noqa: B027
+        """Keep the log from the last committed batch on, for readers next to the stream, until `close`."""
+
+    @abstractmethod
+    def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
+        """The key `rows` rows after `after`, None when fewer remain."""
+
+    def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:  # noqa: ARG002
+        """`split` as up to `tasks` splits, where rows can be divided by more than their keys."""
+        return [split]
+
+    @abstractmethod
+    def follow(self, start: Any, knows: Callable[[TableId], bool]) -> Log:
+        """Follow the log from `start` on."""
+
+    @abstractmethod
+    def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
+        """All rows of a table as they are now, page by page, without a position in the log.
+
+        Args:
+            table: the table; it may lack columns that are not needed.
+            page_rows: most rows of a page.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Drop the connections; they are opened again when they are needed."""
+
+
+class Session(ABC):
+    """A task's connections to the database; opened lazily, used by one task.
+
+    Attributes:
+        keys_only: whether the log may hold just the key of a row before its change: such rows cannot be
+            reconstructed.
+    """
+
+    keys_only = False
 
     def located(self, split: S) -> S:
         """`split` with its positions on the server that answers; the session then reads no other.
@@ -168,32 +242,40 @@ class Session(Protocol):
         Raises:
             ServerChangedError: it is another one than planned with, and the batch must be planned anew.
         """
+        return split
 
-    def wait_visible(self, position: Mapping[str, Any]) -> None:
+    def wait_visible(self, position: Mapping[str, Any]) -> None:  # noqa: B027
         """Return once every transaction up to `position` is visible to this session's SELECTs."""
 
+    @abstractmethod
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
         """The rows of the split's range as they are now, page by page, each one consistent SELECT.
 
-        Rows of a table that was altered since it was planned may have another shape.
+        Rows of a table that was altered since it was planned may have another schema.
         """
 
+    @abstractmethod
     def log_end(self, after: Mapping[str, Any]) -> Any:
-        """The log's end now, as a position of the stream that `after` is of; covers all a SELECT saw."""
+        """The log's end now, as a position of the same stream as `after`; it covers all that a SELECT saw."""
 
+    @abstractmethod
     def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
         """The changes in `split`'s range of the log of the tables it concerns, in log order."""
 
     def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
         """For each key whether it is at or below `cursor` in the table's key order."""
+        return self.within(table, keys, None, cursor)
 
+    @abstractmethod
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
     ) -> pa.BooleanArray:
         """For each key whether it lies in `(after, upto]` in the table's key order."""
 
+    @abstractmethod
     def read_origin(self, position: Mapping[str, Any], rows: int) -> pa.RecordBatch:
         """The origin (model.change.ORIGIN) of `rows` snapshot rows as of `position`."""
 
+    @abstractmethod
     def close(self) -> None:
         """Drop the connections."""

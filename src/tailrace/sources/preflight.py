@@ -1,7 +1,7 @@
-"""Preconditions of a source: what was found, what is needed, the statement that mends it.
+"""Preconditions of a source: what was found, what is needed, the statement that fixes it.
 
-A finding is about the server; an error means that a check could not be made. Checks never stop at the
-first finding: whoever sets a server up mends everything at once.
+A finding is about the server; an error means that a check could not run. Checks never stop at the first
+finding, so that all of them can be fixed at once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MARKS = {"ok": "ok  ", "warning": "warn", "error": "FAIL"}
 
 
 class Severity(StrEnum):
-    """What a finding means for capture."""
+    """The consequence of a finding for capture."""
 
     OK = "ok"  # as needed
     WARNING = "warning"  # works, with a risk that `needed` names
-    ERROR = "error"  # capture is refused
+    ERROR = "error"  # nothing is captured
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Finding:
     """The outcome of one check.
 
     Args:
-        check: what was looked at, e.g. `binlog_row_image` or `table shop.orders`.
+        check: the checked setting or object, e.g. `binlog_row_image` or `table shop.orders`.
         found: what the server has.
-        needed: what capture needs, and for a warning what is at stake without it.
-        remedy: the statement (or the file's setting) that mends it; "" where nothing needs mending.
-        severity: what it means.
+        needed: what capture needs, and for a warning the risk without it.
+        remedy: the statement (or the setting in a file) that fixes it; "" where nothing is to be fixed.
+        severity: its consequence.
     """
 
     check: str
@@ -46,11 +46,11 @@ class Finding:
 
 
 def unreachable(options: SourceOptions, error: TailraceError) -> Finding:
-    """That the server could not be connected to, which is the only finding then."""
+    """The only finding when the server cannot be connected to."""
     return Finding(
         f"connection to {options.host}:{options.port}",
         f"{error.message}" + (f" ({error.detail})" if error.detail else ""),
-        "a server that takes this user's connections",
+        "a server that accepts this user's connections",
         error.hint or "",
         Severity.ERROR,
     )
@@ -62,16 +62,16 @@ def render(findings: Iterable[Finding]) -> str:
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings for which capture is refused."""
+    """The findings that prevent capture."""
     return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
 def require(findings: Sequence[Finding], server: str) -> None:
-    """Refuses capture when a finding is an error.
+    """Refuse capture when a finding is an error.
 
     Args:
-        findings: of every check.
-        server: what was checked, for the message.
+        findings: the outcomes of all checks.
+        server: the checked server, for the message.
 
     Raises:
         PreflightError: every error in one message, with its remedy.
@@ -84,7 +84,7 @@ def require(findings: Sequence[Finding], server: str) -> None:
     raise PreflightError(
         f"{server} cannot be captured: {count} not met",
         "; ".join(f"{f.check}: found {f.found}, needed {f.needed}" for f in failed),
-        "\n".join(["to mend it:", *(textwrap.indent(remedy, "  ") for remedy in remedies)])
+        "\n".join(["to fix it:", *(textwrap.indent(remedy, "  ") for remedy in remedies)])
         if remedies
         else None,
     )

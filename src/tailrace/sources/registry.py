@@ -8,12 +8,11 @@ from typing import Any, cast
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
 from tailrace.extras import require
-from tailrace.sources.base import Session, Source
+from tailrace.sources.base import Position, Session, Source
 from tailrace.sources.preflight import Finding
 
-#: URL scheme -> package with the modules `source` and `session`, which make the two sides, `preflight` and
-#: `cleanup`, each imported when first used: the driver does not load what decodes rows, nor does a task
-#: load what follows the log.
+#: URL scheme -> package with the modules `source`, `session`, `position`, `checks.preflight` and `cleanup`.
+#: Each is imported when first used: the driver does not load the row decoders, nor a task the log's follower.
 _PACKAGES = {
     "mysql": "tailrace.sources.mysql",
     "mariadb": "tailrace.sources.mysql",  # the server says which it is, whatever the URL
@@ -23,32 +22,39 @@ _PACKAGES = {
 
 def source(options: SourceOptions) -> Source:
     """The driver's side of the database that `options.dialect` names."""
-    return cast("Source", _module(options, "source").source(options))
+    return cast("Source", _module(options.dialect, "source").source(options))
 
 
 def session(options: SourceOptions) -> Session:
-    """A task's side of it."""
-    return cast("Session", _module(options, "session").session(options))
+    """A task's side of the database."""
+    return cast("Session", _module(options.dialect, "session").session(options))
+
+
+def position_type(dialect: str) -> type[Position]:
+    """The class of the positions in the offsets of a stream from this database."""
+    return cast("type[Position]", _module(dialect, "position").position)
 
 
 def check(options: SourceOptions) -> list[Finding]:
     """Every precondition of capture on the server: what was found, what is needed."""
-    return cast("list[Finding]", _module(options, "checks.preflight").check(options))
+    return cast("list[Finding]", _module(options.dialect, "checks.preflight").check(options))
 
 
 def drop(options: SourceOptions, *, unmarked: bool = False) -> list[str]:
-    """Remove what streams with these options have made on the server; a line for each thing.
+    """Remove what streams with these options created on the server.
 
-    With `unmarked` also what bears no mark of a stream, but is of the kind that streams make.
+    Args:
+        options: of the streams.
+        unmarked: whether to remove also what bears no stream's mark, but is of the kind that streams create.
+
+    Returns:
+        A line for each object.
     """
-    return cast("list[str]", _module(options, "cleanup").drop(options, unmarked=unmarked))
+    return cast("list[str]", _module(options.dialect, "cleanup").drop(options, unmarked=unmarked))
 
 
-def _module(options: SourceOptions, side: str) -> Any:
-    if options.dialect not in _PACKAGES:
-        raise ConfigError(
-            f"no source for `{options.dialect}`",
-            f"known are: {', '.join(sorted(_PACKAGES))}",
-        )
-    require(options.extra, f"source `{options.dialect}`")
-    return import_module(f"{_PACKAGES[options.dialect]}.{side}")
+def _module(dialect: str, name: str) -> Any:
+    if dialect not in _PACKAGES:
+        raise ConfigError(f"no source for `{dialect}`", f"known are: {', '.join(sorted(_PACKAGES))}")
+    require("postgres" if dialect == "postgresql" else None, f"source `{dialect}`")
+    return import_module(f"{_PACKAGES[dialect]}.{name}")

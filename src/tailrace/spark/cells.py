@@ -1,4 +1,4 @@
-"""Cells in Spark: what a batch of them holds, table by table, and their rows, unpacked by Spark's tasks."""
+"""Cells in Spark: the contents of a batch by table, and the decoding of cells in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.spark.jvm import map_in_arrow
 
-#: Rows of one Arrow batch on its way into the JVM: more are slower.
+#: Rows of one Arrow batch sent to the JVM; larger batches are slower.
 _ROWS_PER_BATCH = 8192
 
-#: Makes rows of a cell's changes.
+#: Converts a cell's changes to rows.
 Unpack = Callable[[ChangeBatch], pa.RecordBatch]
 
 
@@ -30,9 +30,9 @@ class TableBatch:
     Args:
         table: the table.
         kind: SNAPSHOT or LOG.
-        changes: changes in them.
-        cells: how many cells.
-        shapes: the table's shapes in them, in log order.
+        changes: number of changes.
+        cells: number of cells.
+        shapes: the table's schemas in these cells, in log order.
     """
 
     table: TableId
@@ -42,14 +42,15 @@ class TableBatch:
     shapes: tuple[TableSchema, ...]
 
     def cells_of(self, frame: DataFrame) -> DataFrame:
-        """This part's cells: one column `cell`."""
+        """The cells of this table and kind in `frame`: one column `cell`."""
         return frame.where((f.col("table") == str(self.table)) & (f.col("kind") == self.kind)).select("cell")
 
 
 def table_batches(frame: DataFrame) -> list[TableBatch]:
-    """The parts of a batch, sorted by table, snapshot after log."""
+    """The contents of a batch of cells, sorted by table, log before snapshot."""
     found: dict[tuple[str, str], list[tuple[str, int, int, TableSchema]]] = {}
-    # An IPC stream begins with four bytes 0xff, the schema message's length (little endian), the message.
+    # An IPC stream begins with four bytes 0xff, the length of the schema message (little-endian), the
+    # message.
     length = f.conv(f.concat(*(f.hex(f.substring("cell", byte, 1)) for byte in (8, 7, 6, 5))), 16, 10).cast(
         "int"
     )
@@ -57,38 +58,36 @@ def table_batches(frame: DataFrame) -> list[TableBatch]:
         f.sum("changes").alias("changes"),
         f.count("*").alias("cells"),
         f.min("min_seq").alias("seq"),
-        # lengths and labels are no part of a fingerprint: the newest say what a target must hold
+        # a fingerprint covers neither lengths nor labels: the newest schema has those that a target needs
         f.max_by(f.col("cell").substr(f.lit(1), length + 8), "max_seq").alias("head"),
     )
     for row in heads.collect():
-        shape = table_of_head(bytes(row["head"]))
+        schema = table_of_head(bytes(row["head"]))
         found.setdefault((row["table"], row["kind"]), []).append(
-            (row["seq"], row["changes"], row["cells"], shape)
+            (row["seq"], row["changes"], row["cells"], schema)
         )
-    parts = []
-    for (_, kind), shapes in sorted(found.items()):
-        shapes.sort(key=lambda s: s[0])
-        parts.append(
-            TableBatch(
-                shapes[-1][3].id,
-                kind,
-                sum(s[1] for s in shapes),
-                sum(s[2] for s in shapes),
-                tuple(s[3] for s in shapes),
-            )
-        )
-    return parts
+    batches = []
+    for (_, kind), rows in sorted(found.items()):
+        _, changes, cells, schemas = zip(*sorted(rows, key=lambda r: r[0]), strict=True)
+        batches.append(TableBatch(schemas[-1].id, kind, sum(changes), sum(cells), schemas))
+    return batches
 
 
 def changes_of(batches: Iterable[pa.RecordBatch]) -> Iterator[ChangeBatch]:
-    """The changes in a task's cells (one column `cell`)."""
+    """Decode a task's cells (one column `cell`)."""
     for batch in batches:
         for cell in batch.column(0):
             yield decode_cell(cell.as_buffer())
 
 
 def unpacked(cells: DataFrame, unpack: Unpack, schema: pa.Schema) -> DataFrame:
-    """The rows of `cells` (one column `cell`)."""
+    """Convert `cells` (one column `cell`) to rows.
+
+    Args:
+        cells: the cells.
+        unpack: converts the changes of one cell to rows.
+        schema: schema of these rows.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in map(unpack, changes_of(batches)):
@@ -99,5 +98,5 @@ def unpacked(cells: DataFrame, unpack: Unpack, schema: pa.Schema) -> DataFrame:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The Spark types of stored columns; wall-clock times stay without a zone."""
+    """The Spark schema of an Arrow schema; wall-clock times have no zone."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -1,9 +1,9 @@
-"""Spark's classes as a JVM has loaded them, in a file: the next JVM maps it instead of loading them anew.
+"""An archive of Spark's loaded classes, which the next JVM maps instead of loading the classes again.
 
-That is a third of what a JVM costs until its first batch (docs/explanation/performance.md). The JVM looks
-itself at whether the file is of its own version and class path, and does without it if not.
+Loading them is a third of a JVM's cost until its first batch (docs/explanation/performance.md). The JVM
+checks that the archive matches its own version and class path, and ignores it otherwise.
 
-`python -m tailrace.spark.class_archive` makes the file.
+`python -m tailrace.spark.class_archive PATH DIRECTORY` writes an archive; DIRECTORY holds temporary files.
 
 Source: JDK, "Class Data Sharing" (dynamic archives, JEP 350).
 """
@@ -24,17 +24,17 @@ from tailrace.errors import ConfigError
 from tailrace.spark.java import archive_path
 from tailrace.spark.jvm import map_in_arrow
 
-#: Longest time that making the file may take, seconds.
-_PATIENCE_S = 600
-#: How long a file is kept that nobody reads, seconds.
+#: Timeout of writing the archive, seconds.
+_TIMEOUT_S = 600
+#: Archives that have not been read for this long are deleted, seconds.
 _KEPT_S = 30 * 86400
 
 
 def make_archive() -> None:
-    """Make the file, unless it is there.
+    """Write the archive, unless it exists.
 
     Raises:
-        ConfigError: this JVM cannot.
+        ConfigError: this JVM cannot write one.
     """
     path = archive_path()
     if path.exists():
@@ -43,36 +43,33 @@ def make_archive() -> None:
         made = Path(scratch, path.name)
         command = [sys.executable, "-m", __name__, str(made), scratch]
         run = subprocess.run(  # noqa: S603 - our own module
-            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
         if run.returncode or not made.exists():
-            said = [line for line in run.stderr.splitlines() if "Error" in line or "Exception" in line]
+            errors = [line for line in run.stderr.splitlines() if "Error" in line or "Exception" in line]
             raise ConfigError(
-                "the JVM's archive of Spark's classes could not be made",
-                said[-1] if said else f"its process ended with {run.returncode}",
-                "everything works without it, each start takes some seconds longer",
+                "cannot write the JVM's archive of Spark's classes",
+                errors[-1] if errors else f"its process exited with code {run.returncode}",
+                "everything works without it, but each start takes some seconds longer",
             )
         made.rename(path)
-    for other in path.parent.glob("*.jsa"):  # of a Spark or a JVM that is not used any more
+    for other in path.parent.glob("*.jsa"):  # of a Spark or a JVM that is no longer used
         if time.time() - other.stat().st_atime > _KEPT_S:
             other.unlink()
 
 
 def _dump(path: Path, scratch: Path) -> None:
-    """Have a JVM do what a pipeline does, and write down its classes as it ends."""
-    from tailrace.spark.session import (  # noqa: PLC0415 - it asks this module for the options
-        spark_session,
-        stop_session,
-    )
+    """Let a JVM do the work of a pipeline and archive its classes when it exits."""
+    from tailrace.spark.session import spark_session, stop_session  # noqa: PLC0415 - loads much
 
     extra = {"spark.driver.defaultJavaOptions": f"-XX:+UseParallelGC -XX:ArchiveClassesAtExit={path}"}
     session = spark_session("classes", delta=True, log_file=scratch / "log", extra_conf=extra)
     _work(session, str(scratch))
-    stop_session(session, _PATIENCE_S)
+    stop_session(session, _TIMEOUT_S)
 
 
 def _work(session: SparkSession, scratch: str) -> None:
-    """A stream by Python tasks into a Delta table, and a MERGE."""
+    """Run a stream through Python tasks into a Delta table, and a MERGE."""
 
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches

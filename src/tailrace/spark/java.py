@@ -21,7 +21,7 @@ _REMEDY = f"install Java {OLDEST} or newer and put `java` on PATH, or set JAVA_H
 
 
 def java() -> str:
-    """The program that Spark starts."""
+    """The path of the Java program that Spark starts."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else shutil.which("java") or "java"
 
@@ -63,9 +63,9 @@ def archive_options() -> list[str]:
 
 
 def archive_path() -> Path:
-    """The archive of this JVM and this Spark: `spark.class_archive` makes it."""
+    """The path of the class archive for this JVM and this Spark."""
     program = Path(java()).resolve()
     release = program.parent.parent / "release"
     version = release.read_text(encoding="utf-8") if release.exists() else ""
-    of = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__])
-    return cache_dir("classes") / f"{hashlib.sha256(of.encode()).hexdigest()[:16]}.jsa"
+    identity = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__])
+    return cache_dir("classes") / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"

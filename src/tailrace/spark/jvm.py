@@ -1,6 +1,6 @@
-"""What Spark can do but PySpark has no call for. Only this and `sinks.delta.transaction` reach into the JVM.
+"""Functions of Spark for which PySpark has no API. Only this and `sinks.delta.transaction` access the JVM.
 
-Written against PySpark 4.2.0; each function says which public call would end it.
+Written for PySpark 4.2.0; each function names the public API that it works around or lacks.
 """
 
 # ruff: noqa: SLF001
@@ -25,14 +25,14 @@ def map_in_arrow(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: StructType | str,
 ) -> DataFrame:
-    """`frame.mapInArrow(function, schema)`, which asks for pandas without needing it."""
+    """Like `frame.mapInArrow(function, schema)`, which imports pandas without needing it."""
     udf = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = udf(*(frame[identifier(name)] for name in frame.columns))
     return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)
 
 
 def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
-    """`frame` planned and run by `session`: a DataFrame keeps to the session that made it."""
+    """Move `frame` to `session`, which plans and runs it; PySpark cannot change a DataFrame's session."""
     jvm: Any = session._jvm
     plan = frame._jdf.queryExecution().analyzed()
     dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
@@ -41,11 +41,11 @@ def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
 
 @dataclass(frozen=True)
 class SelectList:
-    """What Spark makes of a select list.
+    """Spark's analysis of a select list.
 
     Args:
-        row_wise: each row of the result is made of one row, always the same for the same row.
-        sources: of each column of the result the column that it is, None for one that is computed.
+        row_wise: whether each row of the result is a deterministic function of one row.
+        sources: for each column of the result the column that it copies; None if it is computed.
     """
 
     row_wise: bool
@@ -53,7 +53,7 @@ class SelectList:
 
 
 def select_list(frame: DataFrame) -> SelectList:
-    """What the select list that `frame` ends with does; PySpark shows no plans."""
+    """Analyse the select list at the end of `frame`'s plan; PySpark has no access to plans."""
     plan = frame._jdf.queryExecution().analyzed()
     kind = plan.getClass().getSimpleName()
     sources: list[str | None] = []
@@ -68,7 +68,7 @@ def select_list(frame: DataFrame) -> SelectList:
 
 
 def failure_classes(query: StreamingQuery) -> tuple[str, ...]:
-    """Class names of a failed query's causes, outermost first; PySpark keeps the text only."""
+    """Class names of the causes of a query's failure, outermost first; PySpark keeps only the text."""
     failure = query._jsq.exception()
     if failure.isEmpty():
         return ()

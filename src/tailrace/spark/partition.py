@@ -1,4 +1,4 @@
-"""What Spark carries to a task: one split."""
+"""A task's input partition: one split."""
 
 from __future__ import annotations
 

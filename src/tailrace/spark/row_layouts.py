@@ -1,10 +1,11 @@
-"""How changes become Spark rows: the option `shape`.
+"""Layouts of Spark rows: the option `shape`.
 
-A shape is pickled to tasks, so it is plain data. The rows of a query have one schema for its whole life;
-changes of a table whose columns have changed since are fitted to it by column name.
+A layout is pickled to tasks, so it is plain data. The rows of a query have one schema for the query's
+lifetime. If a table's columns have changed since the start, its changes are projected to that schema by
+column name.
 
-Spark starts four Python processes for a query and imports this module in each; most never see a row. So what
-loads kernels (numba alone takes most of a second) is imported where it is used.
+Spark starts four Python processes for a query and imports this module in each; most of them never process a
+row. So modules that load kernels are imported where they are used (importing numba takes most of a second).
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ class RowLayout(Protocol):
 
 
 def row_layout(options: SourceOptions, table: TableSchema | None) -> RowLayout:
-    """The shape that `options` ask for; `table` for the shapes of one table."""
+    """The layout that `options` select.
+
+    Args:
+        options: the stream's options.
+        table: the table, for the layouts of a single table.
+    """
     if options.shape == "cells":
         return CellLayout()
     if options.shape == "debezium":
@@ -71,18 +77,18 @@ class TableRowLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        """See Shape."""
+        """See RowLayout."""
         return row_schema(self.table)
 
     def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
-        """See Shape."""
+        """See RowLayout."""
         for batch in changes:
             yield to_rows(fit_batch(batch, self.table))
 
 
 @dataclass(frozen=True)
 class EnvelopeLayout:
-    """before, after, op, source, ts_ms as structs."""
+    """before, after, op, source and ts_ms, with the images and `source` as structs."""
 
     table: TableSchema
     name: str
@@ -90,11 +96,11 @@ class EnvelopeLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        """See Shape."""
+        """See RowLayout."""
         return envelope_schema(self.table)
 
     def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
-        """See Shape."""
+        """See RowLayout."""
         for batch in changes:
             fitted = fit_batch(batch, self.table)
             yield to_envelopes(fitted, name=self.name, now_ms=_now_ms(), connector=self.connector)
@@ -113,13 +119,13 @@ class MessageLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        """See Shape."""
+        """See RowLayout."""
         from tailrace.formats.debezium.messages import debezium_schema  # noqa: PLC0415 - see the module
 
         return debezium_schema()
 
     def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
-        """See Shape."""
+        """See RowLayout."""
         from tailrace.formats.connect.envelopes import Envelopes  # noqa: PLC0415
         from tailrace.formats.connect.topics import Topics  # noqa: PLC0415
         from tailrace.formats.debezium.headers import context_of  # noqa: PLC0415
@@ -144,11 +150,11 @@ class CellLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        """See Shape."""
+        """See RowLayout."""
         return CELL_SCHEMA
 
     def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
-        """See Shape."""
+        """See RowLayout."""
         return map(cell_row, changes)
 
 

@@ -1,9 +1,9 @@
-"""`format("tailrace")`: the engine seen through Spark's Python data source API.
+"""`format("tailrace")`: the engine behind Spark's Python data source API.
 
-Spark calls `latestOffset` and `partitions` in one long-lived process beside the driver, and `read` in tasks
-to which the reader is pickled: so constructors hold plain options only, and what has threads or connections
-is made on first use. Spark asks for `initialOffset` more than once, so it is a constant; offsets are compared
-as JSON text. Measured behaviour of the API: `shared/reference/spark.md` §3.
+Spark calls `latestOffset` and `partitions` in one long-lived process next to the driver, and `read` in tasks,
+to which it pickles the reader. So constructors store plain options only; threads and connections are created
+on first use. Spark calls `initialOffset` more than once, so it returns a constant. Spark compares offsets as
+JSON text. Measured behaviour of the API: docs/design/0005-cells-and-the-spark-source.md.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class TailraceDataSource(DataSource):
         return "tailrace"
 
     def schema(self) -> StructType:
-        """The schema of the rows in the shape asked for."""
-        return from_arrow_schema(self._shape().schema, prefer_timestamp_ntz=True)
+        """The schema of the rows in the selected shape."""
+        return from_arrow_schema(self._layout().schema, prefer_timestamp_ntz=True)
 
     def streamReader(self, schema: StructType) -> TailraceStreamReader:  # noqa: ARG002, N802
         """The reader of the stream."""
-        return TailraceStreamReader(self._options(), self._shape())
+        return TailraceStreamReader(self._options(), self._layout())
 
     def _options(self) -> SourceOptions:
         return parse_options(dict(self.options))
 
-    def _shape(self) -> RowLayout:
+    def _layout(self) -> RowLayout:
         options = self._options()
         if options.shape not in ("row", "envelope"):
             return row_layout(options, None)
@@ -80,64 +80,64 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         options: the stream's options.
-        shape: how changes become rows.
+        layout: converts changes to rows.
     """
 
-    def __init__(self, options: SourceOptions, shape: RowLayout) -> None:
+    def __init__(self, options: SourceOptions, layout: RowLayout) -> None:
         self._options = options
-        self._shape = shape
+        self._layout = layout
         self._enumerator: Enumerator | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # What a secret refers to is there on the driver; tasks on other machines get the secret itself.
+        # A secret may refer to a file or variable of the driver's machine: tasks elsewhere get its value.
         secret = self._options.password.resolved()
         return {**self.__dict__, "_enumerator": None, "_options": replace(self._options, password=secret)}
 
     # ---- driver ----
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The constant before the first batch."""
+        """The constant offset before the first batch."""
         return StreamOffset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """`maxRowsPerTrigger` if it is set, else `maxBytesPerTrigger`; both hold in `latestOffset`."""
+        """`maxRowsPerTrigger` if set, else `maxBytesPerTrigger`; `latestOffset` obeys both."""
         if self._options.max_rows_per_trigger is not None:
             return ReadMaxRows(self._options.max_rows_per_trigger)
         return ReadMaxBytes(self._options.max_bytes_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read nothing committed after now."""
-        self._plan().hold()
+        """Read no transaction that commits from now on."""
+        self._open().hold()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next batch ends; `start` itself when there is nothing to read."""
+        """The end of the next batch; `start` itself if there is nothing to read."""
         before = StreamOffset.from_json(start)
-        end = self._plan().latest(before, self._limits(limit))
+        end = self._open().latest(before, self._limits(limit))
         if end is before:
             return start
         failpoint("offset.planned")
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where a stream without lag would be: Spark's progress shows it beside the end offset."""
-        head = self._plan().head()
+        """The offset of a stream without lag, which Spark's progress reports next to the end offset."""
+        head = self._open().head()
         return None if head.is_new else head.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The splits of a batch; from the two offsets alone."""
+        """The splits of a batch, planned from the two offsets alone."""
         if start == end:
             return []
-        splits = self._plan().splits(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        splits = self._open().splits(StreamOffset.from_json(start), StreamOffset.from_json(end))
         failpoint("batch.planned")
         return [SplitPartition(split) for split in splits]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """All up to `end` is in the sink. Spark says so one batch late; the next plan has told by then."""
+        """The sink has everything up to `end`. Spark calls this one batch late, after `latestOffset`."""
         if self._enumerator is not None:
             self._enumerator.commit(StreamOffset.from_json(end))
 
     def stop(self) -> None:
-        """Drop the driver's connections."""
+        """Close the driver's connections."""
         if self._enumerator is not None:
             self._enumerator.close()
 
@@ -155,15 +155,16 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 changes = in_share(read_log(session.located(split), session), split.share)
                 point = "log.batch"
-            for rows in self._shape.rows(changes):
+            for rows in self._layout.rows(changes):
                 yield rows
                 failpoint(point)
         finally:
             session.close()
 
-    # ---- inside ----
+    # ---- private ----
 
-    def _plan(self) -> Enumerator:
+    def _open(self) -> Enumerator:
+        """The enumerator, created on first use."""
         if self._enumerator is None:
             parallelism = self._options.snapshot_parallelism or os.cpu_count() or 1
             self._enumerator = Enumerator(

@@ -1,4 +1,4 @@
-"""Errors that tasks raised, as the driver gets them: Spark carries a failure of Python as its traceback."""
+"""Errors raised in tasks, parsed on the driver: Spark reports a failure in Python as its traceback text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ _END = re.compile(
 
 
 def parse_error(text: str) -> TailraceError | None:
-    """The last of our errors in a traceback, None if there is none.
+    """Parse the last error of Tailrace in a traceback.
 
     Args:
-        text: Spark's message, which holds the Python traceback of the process that failed.
+        text: Spark's message, which contains the Python traceback of the process that failed.
+
+    Returns:
+        The error; None if the text contains none.
     """
     found = list(_RAISED.finditer(text))
     if not found:
@@ -27,8 +30,7 @@ def parse_error(text: str) -> TailraceError | None:
         return None
     rest = text[found[-1].end() :]
     end = _END.search(rest)
-    said = rest[: end.start()] if end else rest
-    message, detail, hint = said, None, None
+    message, detail, hint = rest[: end.start()] if end else rest, None, None
     if "\nHint: " in message:
         message, hint = message.split("\nHint: ", 1)
     if "\nDetail: " in message:

@@ -1,1 +1,1 @@
-"""Source against target at one log position, exact while both are written to."""
+"""Comparison of source and target at one log position, exact while both are written to."""

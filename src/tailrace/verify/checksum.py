@@ -1,13 +1,13 @@
-"""Checksums of rows by bucket, the same for source pages and for what Spark hands to a task. Pure.
+"""Checksums of rows by bucket, the same for pages of the source and for Arrow batches of a Spark task. Pure.
 
-A row belongs to the bucket that its key's bytes hash to: no collation, no order, so both sides agree
-without asking anybody. A bucket's checksum is its number of rows and the wrapping sum of their hashes:
-rows may come in any order and any portions, and checksums of portions add up.
+A row belongs to the bucket that its key's bytes hash to. Neither collation nor order matters, so both sides
+agree without coordination. A bucket's checksum is its number of rows and the wrapping sum of their hashes:
+rows may come in any order and in any batches, and checksums of batches add up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 from tailrace.kernels.hashing import add_to_buckets
 from tailrace.kernels.rowhash import hash_rows
 
-#: Buckets of every table: 64 KB of checksums; a differing row makes 1/4096 of its table be read again.
+#: Buckets of every table: 64 KB of checksums; for one differing row 1/4096 of its table is read again.
 BUCKETS = 4096
 
 
@@ -29,16 +29,24 @@ class Checksums:
 
     @classmethod
     def empty(cls) -> Checksums:
-        """Of no rows."""
+        """The checksums of no rows."""
         return cls(np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.uint64))
+
+    @classmethod
+    def of(cls, batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Checksums:
+        """The checksums of all rows of `batches`, keyed by the columns `key`."""
+        sums = cls.empty()
+        for rows in batches:
+            sums.add(rows, key)
+        return sums
 
     @property
     def rows(self) -> int:
-        """How many rows went into it."""
+        """The number of rows added."""
         return int(self.counts.sum())
 
     def add(self, rows: pa.RecordBatch, key: Iterable[str]) -> None:
-        """Take `rows` in."""
+        """Add `rows`, keyed by the columns `key`."""
         keys = hash_rows([rows.column(name) for name in key], rows.num_rows)
         states = hash_rows(rows.columns, rows.num_rows)
         add_to_buckets(
@@ -51,21 +59,21 @@ class Checksums:
         )
 
     def merge(self, other: Checksums) -> None:
-        """Take in what went into `other`."""
+        """Add the rows of `other`."""
         np.add(self.counts, other.counts, out=self.counts)
         np.add(self.sums, other.sums, out=self.sums)
 
     def differing(self, other: Checksums) -> np.ndarray:
-        """Numbers of the buckets that are not the same in `other`, ascending."""
+        """Numbers of the buckets that differ from those of `other`, ascending."""
         return np.flatnonzero((self.counts != other.counts) | (self.sums != other.sums))
 
     def to_bytes(self) -> bytes:
-        """For `from_bytes`."""
+        """Serialize for `from_bytes`."""
         return self.counts.tobytes() + self.sums.tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checksums:
-        """What `to_bytes` wrote."""
+        """Read what `to_bytes` wrote."""
         return cls(
             np.frombuffer(data, np.int64, BUCKETS).copy(),
             np.frombuffer(data, np.uint64, BUCKETS, 8 * BUCKETS).copy(),
@@ -76,3 +84,8 @@ def bucket_of(rows: pa.RecordBatch, key: Iterable[str]) -> np.ndarray:
     """Each row's bucket."""
     keys = hash_rows([rows.column(name) for name in key], rows.num_rows)
     return (keys & np.uint64(BUCKETS - 1)).astype(np.int64)
+
+
+def rows_in(rows: pa.RecordBatch, key: Iterable[str], buckets: np.ndarray) -> pa.RecordBatch:
+    """The rows that belong to one of `buckets`."""
+    return rows.filter(pa.array(np.isin(bucket_of(rows, key), buckets)))

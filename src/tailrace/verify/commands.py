@@ -12,7 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from tailrace.config.load import load_pipeline
 from tailrace.config.sinks import DeltaSettings
 
-#: Exit code when a row differs.
+#: Exit code if a row differs.
 EXIT_DIFFERENT = 1
 
 
@@ -39,13 +39,14 @@ EXIT_DIFFERENT = 1
     help="Connections that read the source.",
 )
 def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bool, parallelism: int) -> None:
-    """Compare the source as of the last committed batch with the target after it, row for row.
+    """Compare the source with the target, row by row, as of the last committed batch.
 
-    Exact while writers write and while the pipeline runs. Exit code 1 if anything differs.
+    The result is exact even while the source is being written and the pipeline runs. Exit code 1 if any row
+    differs.
     """
     pipeline = load_pipeline(pipeline_file)
     pipeline.require_extras()
-    # Spark's modules take a second to import: a wrong file is told before that.
+    # Importing Spark's modules takes a second: report a wrong file first.
     from tailrace.pipeline.run import default_log_file  # noqa: PLC0415
     from tailrace.spark.session import spark_session, stop_session  # noqa: PLC0415
     from tailrace.verify.report import print_report  # noqa: PLC0415
@@ -78,7 +79,7 @@ def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bo
 
 
 class _RowCounter:
-    """A line that counts rows while a terminal watches; nothing elsewhere."""
+    """A progress line with the number of rows, if standard error is a terminal."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -95,6 +96,6 @@ class _RowCounter:
         self._progress.stop()
 
     def add(self, rows: int) -> None:
-        """So many rows more."""
+        """Add `rows` to the count."""
         with self._lock:
             self._progress.advance(self._task, rows)

@@ -1,4 +1,4 @@
-"""Rows of both sides put next to each other by key: what is missing, extra, different. Pure."""
+"""Comparison of both sides' rows by key: missing, extra and different rows. Pure."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tailrace.kernels.rowhash import hash_rows
 
 
 class DifferenceKind(StrEnum):
-    """How a row differs."""
+    """The way in which a row differs."""
 
     MISSING = "missing"  # in the source only
-    EXTRA = "extra"  # in the target only, or there more than once
+    EXTRA = "extra"  # in the target only, or a duplicate there
     DIFFERENT = "different"  # in both, with other values
 
 
 @dataclass(frozen=True)
 class RowDifference:
-    """One row that is not the same on both sides.
+    """One row that differs between source and target.
 
     Args:
         kind: how it differs.
-        key: values of the key's columns.
+        key: values of the key columns.
         columns: names of the columns that differ; empty unless `kind` is DIFFERENT.
-        source: the row at the source, None where there is none.
-        target: the row at the target, None where there is none.
+        source: the source's row, None if there is none.
+        target: the target's row, None if there is none.
     """
 
     kind: DifferenceKind
@@ -42,7 +42,7 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class Differences:
-    """All differing rows, counted; some of them shown."""
+    """Counts of the differing rows, and some of these rows."""
 
     missing: int
     extra: int
@@ -56,22 +56,22 @@ def compare(source: pa.Table, target: pa.Table, key: Sequence[str], limit: int) 
     Args:
         source: rows of the source; each key once.
         target: rows of the target with the same columns of the same types.
-        key: names of the key's columns.
-        limit: most differences to show of each kind.
+        key: names of the key columns.
+        limit: most rows to show of each kind.
     """
     left, right = source.combine_chunks(), target.combine_chunks()
     left_keys, right_keys = _hashes(left.select(list(key))), _hashes(right.select(list(key)))
     left_rows, right_rows = _hashes(left), _hashes(right)
     _, left_first = np.unique(left_keys, return_index=True)
     _, right_first = np.unique(right_keys, return_index=True)
-    again = np.setdiff1d(np.arange(len(right_keys)), right_first)
+    duplicates = np.setdiff1d(np.arange(len(right_keys)), right_first)
     missing = left_first[~np.isin(left_keys[left_first], right_keys)]
     extra = right_first[~np.isin(right_keys[right_first], left_keys)]
     _, at_left, at_right = np.intersect1d(left_keys[left_first], right_keys[right_first], return_indices=True)
     in_left, in_right = left_first[at_left], right_first[at_right]
     unequal = left_rows[in_left] != right_rows[in_right]
     in_left, in_right = in_left[unequal], in_right[unequal]
-    extras = np.concatenate([extra, again])
+    extras = np.concatenate([extra, duplicates])
     shown = [
         *(_difference(DifferenceKind.MISSING, key, _row(left, i), None) for i in missing[:limit]),
         *(_difference(DifferenceKind.EXTRA, key, None, _row(right, i)) for i in extras[:limit]),
@@ -90,7 +90,7 @@ def _difference(
     assert row is not None
     columns: tuple[str, ...] = ()
     if source is not None and target is not None:
-        # repr tells 0.0 from -0.0, as the checksums do
+        # like the checksums, repr distinguishes 0.0 and -0.0
         columns = tuple(name for name in source if repr(source[name]) != repr(target[name]))
     return RowDifference(kind, tuple(row[name] for name in key), columns, source, target)
 

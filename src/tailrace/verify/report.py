@@ -1,4 +1,4 @@
-"""What a verification found: values, and their text for a terminal."""
+"""The result of a verification, and its printed form."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tailrace.verify.compare import DifferenceKind, Differences, RowDifference
 
 @dataclass(frozen=True)
 class TargetReport:
-    """One target against the tables that go to it.
+    """The comparison of one target with the tables routed to it.
 
     Args:
         target: its name.
         tables: names of the source's tables.
-        version: the Delta version compared, of a replica the last batch written to it; None: the target is
-            not there (yet).
-        source_rows: rows of the source.
-        target_rows: rows of the target.
-        unfinished: whether a first snapshot was still going on: only what it had read is compared.
-        differing: buckets whose checksums differ.
-        examined: how many of them were compared row by row.
-        differences: what was found there, None when nothing differs.
-        left_out: columns that are on one side only.
+        version: the Delta version that was compared, or the last batch written to a replica; None: the target
+            does not exist (yet).
+        source_rows: number of rows in the source.
+        target_rows: number of rows in the target.
+        unfinished: whether a first snapshot was still running: only the rows it had read are compared.
+        differing: number of buckets whose checksums differ.
+        examined: number of these that were compared row by row.
+        differences: the differing rows in them; None if no bucket differs.
+        left_out: columns that exist on one side only.
     """
 
     target: str
@@ -49,14 +49,14 @@ class TargetReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole verification.
+    """The result of a verification.
 
     Args:
-        batch: number of the batch after which the targets were looked at.
-        position: where that batch ended in the log, for people.
-        targets: by name.
-        skipped: tables that were not compared, and why.
-        seconds: how long it took.
+        batch: number of the batch whose targets were compared.
+        position: log position of that batch's end, for display.
+        targets: the targets, sorted by name.
+        skipped: tables that were not compared, with the reason.
+        seconds: duration.
     """
 
     batch: int
@@ -101,7 +101,7 @@ def print_report(report: Report, console: Console, *, show_values: bool) -> None
         if t.left_out:
             names = ", ".join(f"`{c}`" for c in t.left_out)
             console.print(
-                _text(f"{t.target}: on one side only, not compared: {names}", "yellow"), soft_wrap=True
+                _text(f"{t.target}: not compared, on one side only: {names}", "yellow"), soft_wrap=True
             )
         if t.differences is not None:
             _print_differences(t, t.differences, console, show_values=show_values)
@@ -123,7 +123,7 @@ def _text(text: str, style: str = "") -> Text:
 
 def _result(t: TargetReport) -> Text:
     if t.equal:
-        return Text("equal so far: its snapshot goes on" if t.unfinished else "equal", style="green")
+        return Text("equal so far: its snapshot is running" if t.unfinished else "equal", style="green")
     assert t.differences is not None
     d = t.differences
     least = "at least " if t.examined < t.differing else ""

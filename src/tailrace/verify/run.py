@@ -1,17 +1,18 @@
-"""Verification: the source's rows as of P(n) against the target after batch n, exact while both move on.
+"""Verification: the source's rows as of P(n) compared with the target after batch n, under load.
 
     last committed batch n ─▶ its end offset: P(n), cursors
           ├─▶ source: every row as of P(n), below the cursors ─▶ checksums of buckets ┐
           └─▶ target: as batch n left it (`targets`)          ─▶ checksums of buckets ┴▶ differing buckets
-                                                     rows of those, from both sides ─▶ compared by key
+                                          rows of these buckets, from both sides ─▶ compared by key
 
-A difference is a difference at one and the same position, never a row that was changed meanwhile: design §1
-says what the target holds after batch n, and rewind gives the source's rows at that very position, whenever
-they are asked for. Two passes over the source are made only where something differs.
+Both sides are compared at the same position, so a row that is changed during the verification is not
+reported. The target after batch n is defined by docs/design/0001-as-of-snapshots.md, and a rewind returns the
+source's rows at that position, whenever they are read. The source is read a second time only where something
+differs.
 
-The batch and its offset are taken from Spark's checkpoint, not from the targets' own commits, which name
-them too: a table that a batch did not touch would not tell that its changes had been lost, while the
-checkpoint says how far *every* table must be.
+The batch and its offset come from Spark's checkpoint, not from the targets' commits, which record them, too:
+a table that a batch did not touch could not show that its changes were lost, while the checkpoint tells the
+position that *every* table must have reached.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -46,9 +47,9 @@ from tailrace.verify.report import Report, TargetReport
 from tailrace.verify.source import Reader, SourceTable, ranges
 from tailrace.verify.targets import ComparedTarget, ComparedTargets, targets_of
 
-#: Most rows of both sides that are compared one by one, per target.
+#: Most rows of both sides that are compared row by row, per target.
 EXAMINED_ROWS = 250_000
-#: Rows that Spark hands to a task's Python worker at a time.
+#: Rows that Spark passes to a task's Python worker at a time.
 ROWS_PER_BATCH = 16_384
 
 
@@ -64,28 +65,32 @@ def verify(
     """Compare every target of `pipeline` with its source.
 
     Args:
-        pipeline: a pipeline with a Delta sink that has run or is running, or with a replica that rests.
+        pipeline: a pipeline with a Delta sink, running or stopped, or with a replica, between two batches.
         spark: a session with Delta.
         pattern: regular expression over whole `database.table` names: only these tables.
         limit: most differing rows to report of each kind and target.
         parallelism: connections that read the source.
-        on_rows: told how many source rows were read, from any thread.
+        on_rows: called with a number of source rows that were read, from any thread.
+
+    Returns:
+        The result.
 
     Raises:
-        ConfigError: the sink cannot be looked at, or no table matches.
+        ConfigError: the sink cannot be verified, or no table matches.
         StateError: the pipeline has not committed a batch yet, or none that can be compared, or is writing
             a replica.
-        TailraceError: what the source raises.
+        TailraceError: an error of the source.
     """
     started = time.monotonic()
     spark = own_session(spark)
-    # A pipeline's session hands over few rows at a time, as they are cells there.
+    # A pipeline's session passes few rows at a time, because they are cells.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     with closing(registry.source(pipeline.source)) as source:
-        source.keep_log()  # first: the log behind the batch must still be there however long it takes
+        source.keep_log()  # first: the log after the batch must be kept until the comparison ends
         batch, end = _last_committed(pipeline.checkpoint)
-        targets = targets_of(pipeline, spark, batch)
-        by_target, skipped = _tables(pipeline, source, end, pattern)
+        routing = _Routing(Router(pipeline.routes), Transforms(pipeline.transforms))
+        targets = targets_of(pipeline.sinks, pipeline.source, routing.router, spark, batch)
+        by_target, skipped = _tables(routing, source, end, pattern)
         if not by_target:
             raise StateError("there is nothing to compare", "; ".join(f"`{n}`: {why}" for n, why in skipped))
         stopping = threading.Event()
@@ -94,10 +99,10 @@ def verify(
         reader = Reader(pipeline.source, source.as_of(position), stopping, on_rows)
         with ThreadPoolExecutor(parallelism, "verify") as pool:
             try:
-                work = [_Comparison.of(targets, name, listed) for name, listed in sorted(by_target.items())]
-                for one in work:
-                    one.begin(pool, source, reader, parallelism)
-                reports = tuple(one.finish(pool, reader, limit) for one in work)
+                comparisons = [_Comparison.of(targets, name, by_target[name]) for name in sorted(by_target)]
+                for comparison in comparisons:
+                    comparison.begin(pool, source, reader, parallelism)
+                reports = tuple(comparison.finish(pool, reader, limit) for comparison in comparisons)
                 targets.confirm()
             except BaseException:
                 stopping.set()
@@ -108,7 +113,18 @@ def verify(
 
 @dataclass
 class _Comparison:
-    """One target and the tables that go to it."""
+    """The comparison of one target with the tables routed to it, over the columns that both sides have.
+
+    Args:
+        name: the target's name.
+        tables: the tables.
+        target: the target; None if it does not exist.
+        columns: the columns to compare, with the target's types.
+        key: names of the key columns.
+        left_out: columns that exist on one side only.
+        parts: key ranges that the source is read in.
+        sums: their checksums, one for each of `parts`.
+    """
 
     name: str
     tables: list[SourceTable]
@@ -121,7 +137,7 @@ class _Comparison:
 
     @classmethod
     def of(cls, targets: ComparedTargets, name: str, tables: list[SourceTable]) -> _Comparison:
-        """What is compared of target `name`: the columns that both sides have."""
+        """Open target `name` and choose the columns to compare."""
         target = targets.target(name, tables[0].schema)
         found = pa.unify_schemas([stored_schema(t.schema) for t in tables], promote_options="permissive")
         held = found if target is None else target.columns
@@ -134,28 +150,28 @@ class _Comparison:
         return cls(name, tables, target, columns, key, tuple(absent))
 
     def begin(self, pool: ThreadPoolExecutor, source: Source, reader: Reader, parallelism: int) -> None:
-        """Have the source's checksums made."""
+        """Start computing the source's checksums."""
         self.parts = [(t, part) for t in self.tables for part in ranges(source, t, parallelism)]
         self.sums = [
             pool.submit(reader.checksums, table, part, self.columns, self.key) for table, part in self.parts
         ]
 
     def finish(self, pool: ThreadPoolExecutor, reader: Reader, limit: int) -> TargetReport:
-        """Make the target's checksums, wait for the source's, look at the rows that differ."""
-        there = Checksums.empty()
+        """Compute the target's checksums, wait for the source's, and compare the rows that differ."""
+        target = Checksums.empty()
         if self.target is not None:
-            there = self.target.checksums(self.columns.names, self.key)
-        here = Checksums.empty()
+            target = self.target.checksums(self.columns.names, self.key)
+        source = Checksums.empty()
         for future in self.sums:
-            here.merge(future.result())
-        differing = here.differing(there)
-        examined = differing[: _affordable((here.counts + there.counts)[differing])]
+            source.merge(future.result())
+        differing = source.differing(target)
+        examined = differing[: _buckets_to_examine((source.counts + target.counts)[differing])]
         return TargetReport(
             self.name,
             tuple(str(t.schema.id) for t in self.tables),
             None if self.target is None else self.target.version,
-            here.rows,
-            there.rows,
+            source.rows,
+            target.rows,
             any(t.unfinished for t in self.tables),
             len(differing),
             len(examined),
@@ -170,15 +186,15 @@ class _Comparison:
             pool.submit(reader.rows, table, part, self.columns, self.key, buckets)
             for table, part in self.parts
         ]
-        there = self.columns.empty_table()
+        target = self.columns.empty_table()
         if self.target is not None:
-            there = self.target.rows(self.columns.names, self.key, buckets)
-        here = pa.concat_tables([self.columns.empty_table(), *(job.result() for job in jobs)])
-        return compare(here, there, self.key, limit)
+            target = self.target.rows(self.columns.names, self.key, buckets)
+        source = pa.concat_tables([self.columns.empty_table(), *(job.result() for job in jobs)])
+        return compare(source, target, self.key, limit)
 
 
 def _last_committed(path: str) -> tuple[int, StreamOffset]:
-    """The newest batch that is wholly in the sink, and where it ended."""
+    """The number and the end offset of the newest batch that the sink has committed."""
     checkpoint = Checkpoint(path)
     last = checkpoint.last()
     number = -1 if last is None else last.id if last.committed else last.id - 1
@@ -187,27 +203,47 @@ def _last_committed(path: str) -> tuple[int, StreamOffset]:
         raise StateError(
             "no batch is committed yet, so there is nothing to compare",
             f"found no commit in the checkpoint {path}",
-            "run the pipeline until its first batch is done: tailrace run PIPELINE.YAML",
+            "run the pipeline until its first batch is committed: tailrace run PIPELINE.YAML",
         )
     return number, StreamOffset.from_json(end)
 
 
-def _tables(
-    pipeline: Pipeline, source: Source, end: StreamOffset, pattern: str | None
-) -> tuple[dict[str, list[SourceTable]], list[tuple[str, str]]]:
-    """The tables to compare by target, and those that cannot be compared, with the reason.
+@dataclass(frozen=True)
+class _Routing:
+    """The way of a table's rows to its target.
 
-    A target that several tables go to is compared with all of them as soon as one matches.
+    Args:
+        router: the pipeline's routes.
+        transforms: the pipeline's transforms.
     """
-    router, transforms = Router(pipeline.routes), Transforms(pipeline.transforms)
+
+    router: Router
+    transforms: Transforms
+
+    def target(self, table: TableId) -> str:
+        """The name of the table's target."""
+        return self.router.target(table)
+
+    def transforms_rows(self, table: TableId) -> bool:
+        """Whether rows of the table are changed on their way to the target."""
+        return bool(self.transforms.rule(table) or self.router.shard_column(table))
+
+
+def _tables(
+    routing: _Routing, source: Source, end: StreamOffset, pattern: str | None
+) -> tuple[dict[str, list[SourceTable]], list[tuple[str, str]]]:
+    """The tables to compare by target, and the tables that cannot be compared, with the reason.
+
+    A target of several tables is compared with all of them if one matches.
+    """
     known = sorted({*end.tables, *end.done})
     found = {str(t.schema.id): t for t in source.tables()}
     ids = {name: found[name].schema.id if name in found else TableId.parse(name) for name in known}
-    targets = {name: router.target(id_) for name, id_ in ids.items()}
+    targets = {name: routing.target(id_) for name, id_ in ids.items()}
     chosen = {targets[name] for name in known if pattern is None or re.fullmatch(pattern, name, re.DOTALL)}
     if not chosen:
         raise ConfigError(
-            "no table of the pipeline matches", f"it has: {', '.join(f'`{n}`' for n in known) or 'none'}"
+            "no table of the pipeline matches", f"it has {', '.join(f'`{n}`' for n in known) or 'none'}"
         )
     by_target: dict[str, list[SourceTable]] = {}
     skipped: list[tuple[str, str]] = []
@@ -215,11 +251,11 @@ def _tables(
         if targets[name] not in chosen:
             continue
         if name not in found:
-            skipped.append((name, "the source has no such table any more"))
+            skipped.append((name, "the source no longer has this table"))
         elif end.mode not in ("initial", "snapshot"):
-            skipped.append((name, f"the stream began at `{end.mode}`, without the rows before that"))
-        elif transforms.rule(found[name].schema.id) or router.shard_column(found[name].schema.id):
-            skipped.append((name, "its rows are transformed on their way"))
+            skipped.append((name, f"the stream started at `{end.mode}`, without earlier rows"))
+        elif routing.transforms_rows(found[name].schema.id):
+            skipped.append((name, "the pipeline transforms its rows"))
         elif not found[name].schema.key:
             skipped.append((name, "it has no key"))
         else:
@@ -231,6 +267,10 @@ def _tables(
     return by_target, skipped
 
 
-def _affordable(rows: Sequence[int] | np.ndarray) -> int:
-    """How many of the buckets with so many rows are examined: EXAMINED_ROWS in all, at least one."""
+def _buckets_to_examine(rows: np.ndarray) -> int:
+    """How many buckets to compare row by row: EXAMINED_ROWS rows in total, but at least one bucket.
+
+    Args:
+        rows: number of rows in each differing bucket.
+    """
     return max(1, int(np.searchsorted(np.cumsum(rows), EXAMINED_ROWS, side="right")))

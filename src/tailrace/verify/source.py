@@ -1,13 +1,14 @@
-"""The source's side: every row of a table as it was at a batch's end, in the target's columns.
+"""The source side: every row of a table as of a batch's end, with the target's columns.
 
-The rows come by the same road as those of a snapshot: `read_snapshot` over the whole key range, as of P(n).
-So they are exact while writers run, however long it takes, and the log since P(n) is read once per range.
+The rows are read like those of a snapshot: `read_snapshot` over the whole key range, as of P(n). So they are
+exact while writers run, however long it takes. The log since P(n) is read once per range.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,23 +24,23 @@ from tailrace.reader.snapshot import read_snapshot
 from tailrace.sinks.tables.columns import stored_type
 from tailrace.sources import registry
 from tailrace.sources.base import Source
-from tailrace.verify.checksum import Checksums, bucket_of
+from tailrace.verify.checksum import Checksums, rows_in
 
 #: Rows of one SELECT: bounds the memory of a reader.
 PAGE_ROWS = 50_000
-#: A table is read in several ranges at once when each would have at least this many rows.
+#: A table is read in several ranges concurrently if each has at least this many rows.
 RANGE_ROWS = 400_000
 
 
 @dataclass(frozen=True)
 class SourceTable:
-    """What of a table must be in the target.
+    """A table, and the part of it that must be in the target.
 
     Args:
-        schema: its shape now.
+        schema: its current schema.
         estimated_rows: the catalog's estimate.
-        unfinished: whether its first snapshot was still going on at the batch's end.
-        cursor: how far that had come; None: nothing was read yet.
+        unfinished: whether its first snapshot was still running at the batch's end.
+        cursor: the snapshot's cursor at that time; None: no row had been read.
     """
 
     schema: TableSchema
@@ -54,7 +55,13 @@ class SourceTable:
 
 
 def ranges(source: Source, table: SourceTable, most: int) -> list[KeyRange]:
-    """The key ranges that `table` is read in: at most `most`, side by side, each of a good many rows."""
+    """Divide `table` into key ranges that are read concurrently.
+
+    Args:
+        source: the database.
+        table: the table.
+        most: most ranges; fewer if they would be smaller than RANGE_ROWS.
+    """
     if not table.begun:
         return []
     if table.unfinished:
@@ -76,10 +83,10 @@ class Reader:
     """Reads key ranges as of one position.
 
     Args:
-        options: how to reach the source.
+        options: the source's options.
         as_of: the position, as JSON.
-        stopping: set when nobody wants the rows any more.
-        on_rows: told how many rows were read, from any thread.
+        stopping: set to cancel reading.
+        on_rows: called with a number of rows that were read, from any thread.
     """
 
     options: SourceOptions
@@ -91,36 +98,32 @@ class Reader:
         self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str]
     ) -> Checksums:
         """The checksums of the rows in `part`."""
-        sums = Checksums.empty()
-        for rows in self._rows(table, part, columns):
-            sums.add(rows, key)
-        return sums
+        return Checksums.of(self._rows(table, part, columns), key)
 
     def rows(
         self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str], buckets: np.ndarray
     ) -> pa.Table:
         """The rows in `part` that belong to some buckets."""
-        kept = [
-            rows.filter(pa.array(np.isin(bucket_of(rows, key), buckets)))
-            for rows in self._rows(table, part, columns)
-        ]
+        kept = [rows_in(rows, key, buckets) for rows in self._rows(table, part, columns)]
         return pa.Table.from_batches(kept, columns)
 
     def _rows(self, table: SourceTable, part: KeyRange, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         split = SnapshotSplit(table.schema, part.after, part.upto, self.as_of, PAGE_ROWS)
-        session = registry.session(self.options)
-        try:
+        with closing(registry.session(self.options)) as session:
             for batch in read_snapshot(session.located(split), session, exact=True):
                 if self.stopping.is_set():
                     return
                 self.on_rows(len(batch))
                 yield as_stored(batch.image("after"), columns, table.schema)
-        finally:
-            session.close()
 
 
 def as_stored(rows: pa.StructArray, columns: pa.Schema, table: TableSchema) -> pa.RecordBatch:
-    """Rows of the source with the columns and types that a target has; columns the source lacks are null.
+    """Convert rows of the source to the columns and types of a target; columns the source lacks are null.
+
+    Args:
+        rows: row images.
+        columns: the target's columns.
+        table: the source's table, for errors.
 
     Raises:
         SchemaMismatchError: values do not fit the target's type.
@@ -138,7 +141,7 @@ def as_stored(rows: pa.StructArray, columns: pa.Schema, table: TableSchema) -> p
                 raise SchemaMismatchError(
                     f"column `{field.name}` of `{table.id}` cannot be compared",
                     f"the source's values do not fit the target's type {field.type}",
-                    "verify again once the pipeline has passed the column's change",
+                    "verify again after the pipeline has processed the column's change",
                 ) from None
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -1,14 +1,14 @@
-"""The target's side: a Delta table as a batch left it, its checksums and the rows of some buckets.
+"""The target side of Delta: a table as a batch left it, its checksums and the rows of some buckets.
 
-The version of a table that shows the state after batch n is the one right before the first commit of a later
-batch (`sinks.delta` writes a commit's batch into `userMetadata`), else the newest one: so what others have
-done to the table is seen too. It is read by time travel and stays the same while the pipeline writes on.
+The version of a table after batch n is the version right before the first commit of a later batch
+(`sinks.delta` writes a commit's batch into `userMetadata`), or the newest version: so changes made by others
+are included. It is read by time travel and stays the same while the pipeline keeps writing.
 
-A change log is brought to the form of a table first: per key the last change by `_seq`, deletes left out. Of
-versions of rows those count that are current. Changes that the sink has received and not merged yet lie in a
-table beside the target, whose version after batch n is found in the same way; they are brought in. That
-table is looked at before the target: changes that are merged in between are then in both, which changes
-nothing, and never in neither.
+A change log is collapsed first: the last change of each key by `_seq`, without deletes. Of row versions
+(`mode: scd2`) the current ones count. Pending changes, which the sink has received but not merged yet, are in
+a separate table next to the target, whose version after batch n is found in the same way; they are applied.
+That table is opened before the target: changes that are merged in between are then in both, which has no
+effect, and never in neither.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tailrace.config.sinks import WriteMode
@@ -35,11 +35,11 @@ from tailrace.sinks.paths import below
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, log_fields
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.jvm import map_in_arrow
-from tailrace.verify.checksum import Checksums, bucket_of
+from tailrace.verify.checksum import Checksums, rows_in
 
-#: Commits looked at before the whole history is.
+#: Number of commits to search before the whole history.
 _RECENT = 200
-#: Of a change log: what it tells of old rows, and all that it has beside the source's columns.
+#: Columns of a change log: those that describe old rows, and all that are not the source's.
 _OLD_ROW = {"_before", "_absent_before"}
 _CHANGELOG_FIELDS = set(log_fields(pa.schema([])).names)
 
@@ -49,9 +49,9 @@ class DeltaTableVersion:
     """A Delta table at one version.
 
     Args:
-        frame: its rows, those of a change log collapsed.
-        version: Delta's number of the version.
-        columns: the source's columns in it, with the types they are stored as.
+        frame: its rows; a change log's are collapsed.
+        version: Delta's version number.
+        columns: the source's columns in it, with the stored types.
     """
 
     frame: DataFrame
@@ -59,13 +59,11 @@ class DeltaTableVersion:
     columns: pa.Schema
 
     def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
-        """The checksums of the columns `names`, computed in Spark's tasks."""
+        """See ComparedTarget; computed in Spark's tasks."""
 
         def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            sums = Checksums.empty()
-            for batch in batches:
-                sums.add(batch, key)
-            yield pa.RecordBatch.from_arrays([pa.array([sums.to_bytes()], pa.binary())], ["sums"])
+            sums = Checksums.of(batches, key).to_bytes()
+            yield pa.RecordBatch.from_arrays([pa.array([sums], pa.binary())], ["sums"])
 
         schema = StructType([StructField("sums", BinaryType())])
         total = Checksums.empty()
@@ -74,15 +72,14 @@ class DeltaTableVersion:
         return total
 
     def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
-        """The rows of some buckets."""
+        """See ComparedTarget."""
 
         def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                yield batch.filter(pa.array(np.isin(bucket_of(batch, key), buckets)))
+                yield rows_in(batch, key, buckets)
 
         schema = pa.schema([self.columns.field(name) for name in names])
-        spark_schema = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-        return map_in_arrow(self._select(names), keep, spark_schema).toArrow().cast(schema)
+        return map_in_arrow(self._select(names), keep, spark_schema(schema)).toArrow().cast(schema)
 
     def _select(self, names: Sequence[str]) -> DataFrame:
         return self.frame.select(*(column(name) for name in names))
@@ -91,17 +88,23 @@ class DeltaTableVersion:
 def target_after(
     spark: SparkSession, root: str, path: str, *, mode: WriteMode, key: Sequence[str], batch: int
 ) -> DeltaTableVersion | None:
-    """The target as batch `batch` left it, None if it was not there yet.
+    """The target as batch `batch` left it.
 
     Args:
         spark: a session with Delta.
         root: the sink's path.
         path: the target's path below it.
         mode: how the sink writes it.
-        key: the columns that tell rows apart.
-        batch: number of a batch that is wholly written.
+        key: names of the key columns.
+        batch: number of a committed batch.
+
+    Returns:
+        The table at that version; None if it did not exist yet.
+
+    Raises:
+        StateError: Delta no longer has that version.
     """
-    waiting = _frame_after(spark, changes_path(root, path), batch)
+    pending = _frame_after(spark, changes_path(root, path), batch)
     found = _frame_after(spark, below(root, path), batch)
     if found is None:
         return None
@@ -113,14 +116,14 @@ def target_after(
     if mode is WriteMode.SCD2:
         schema = Form(mode).columns(schema)
         frame = frame.where("_is_current").select(*(column(name) for name in schema.names))
-    if waiting is not None:
-        changes = waiting[0].drop(BATCH.name)
-        held = set(changes.columns)
-        wanted = [*spark_schema(schema), *spark_schema(pa.schema(list(UPSERT_FIELDS)))]
+    if pending is not None:
+        changes = pending[0].drop(BATCH.name)
+        present = set(changes.columns)
+        fields = [*spark_schema(schema), *spark_schema(pa.schema(list(UPSERT_FIELDS)))]
         changes = changes.select(
             *(
-                column(c.name) if c.name in held else f.lit(None).cast(c.dataType).alias(c.name)
-                for c in wanted
+                column(c.name) if c.name in present else f.lit(None).cast(c.dataType).alias(c.name)
+                for c in fields
             )
         )
         frame = overlay(frame, changes, key)
@@ -128,7 +131,7 @@ def target_after(
 
 
 def _frame_after(spark: SparkSession, path: str, batch: int) -> tuple[DataFrame, int] | None:
-    """The rows of a table as `batch` left it and their version, None if it was not there yet."""
+    """The rows of a table as `batch` left it, with their version; None if it did not exist yet."""
     if delta_state(spark, path) is None:
         return None
     version = _version_after(spark, path, batch)
@@ -138,15 +141,18 @@ def _frame_after(spark: SparkSession, path: str, batch: int) -> tuple[DataFrame,
 
 
 def version_of(history: Sequence[tuple[int, str | None]], batch: int) -> int | None:
-    """The version that shows the state after `batch`, None if `history` does not reach back so far.
+    """The version with the state after `batch`.
 
     Args:
         history: version and `userMetadata` of commits, newest first.
-        batch: number of a batch that is wholly written.
+        batch: number of a committed batch.
+
+    Returns:
+        The version; None if `history` does not reach back far enough.
     """
     newest = history[0][0]
-    for version, said in history:
-        number = _batch_of(said)
+    for version, metadata in history:
+        number = _batch_of(metadata)
         if number is not None and number <= batch:
             return newest
         if number is not None:
@@ -154,11 +160,11 @@ def version_of(history: Sequence[tuple[int, str | None]], batch: int) -> int | N
     return newest if history[-1][0] == 0 else None
 
 
-def _batch_of(said: str | None) -> int | None:
+def _batch_of(metadata: str | None) -> int | None:
     try:
-        value = json.loads(said or "null")
+        value = json.loads(metadata or "null")
     except ValueError:
-        return None  # somebody else's note
+        return None  # written by another program
     number = value.get("batch") if isinstance(value, dict) else None
     return number if isinstance(number, int) else None
 
@@ -171,9 +177,9 @@ def _version_after(spark: SparkSession, path: str, batch: int) -> int:
         if version is not None:
             return version
     raise StateError(
-        f"the Delta table at {path} has lost the version that batch {batch} left",
-        "its history does not reach back so far",
-        "run the pipeline until its next batch is done, then verify again",
+        f"the Delta table at {path} no longer has the version that batch {batch} left",
+        "its history does not reach back that far",
+        "run the pipeline until its next batch is committed, then verify again",
     )
 
 

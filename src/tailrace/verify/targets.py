@@ -1,4 +1,4 @@
-"""The targets of a pipeline, whatever its sink is: Delta tables after a batch, or a replica that rests."""
+"""The targets of a pipeline, for any verifiable sink: Delta tables, or a replica between two batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.config.model import Pipeline
-from tailrace.config.sinks import DeltaSettings, MySqlSettings, PostgresSettings
+from tailrace.config.options import SourceOptions
+from tailrace.config.sinks import DeltaSettings, MySqlSettings, PostgresSettings, SinkSettings
 from tailrace.errors import ConfigError
 from tailrace.model.table import TableSchema
 from tailrace.sinks.paths import below, path_in_use, place
@@ -27,60 +27,63 @@ class ComparedTarget(Protocol):
 
     @property
     def version(self) -> int:
-        """The Delta version that is looked at; of a replica the last batch written to it."""
+        """The Delta version that is compared, or the last batch written to a replica."""
 
     @property
     def columns(self) -> pa.Schema:
-        """The source's columns in it, with the types they are stored as."""
+        """The source's columns in it, with the stored types."""
 
     def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
-        """The checksums of the columns `names`."""
+        """The checksums over the columns `names`, keyed by the columns `key`."""
 
     def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
-        """The rows of some buckets."""
+        """The columns `names` of the rows in `buckets`."""
 
 
 class ComparedTargets(Protocol):
     """A sink's targets after one batch."""
 
     def target(self, name: str, table: TableSchema) -> ComparedTarget | None:
-        """The target `name`, which `table` goes to; None if it is not there yet."""
+        """The target `name` of `table`; None if it does not exist yet."""
 
     def confirm(self) -> None:
-        """What was read of the targets is what the batch left.
+        """Check, after the targets have been read, that they were as the batch left them.
 
         Raises:
-            StateError: they were written meanwhile.
+            StateError: the stream has written them meanwhile.
         """
 
 
-def targets_of(pipeline: Pipeline, spark: SparkSession, batch: int) -> ComparedTargets:
-    """The targets of the pipeline's first sink that can be looked at.
+def targets_of(
+    sinks: Sequence[SinkSettings], source: SourceOptions, router: Router, spark: SparkSession, batch: int
+) -> ComparedTargets:
+    """The targets of the first sink that can be verified.
 
     Args:
-        pipeline: the pipeline.
+        sinks: the pipeline's sinks.
+        source: options of its source.
+        router: names the targets.
         spark: a session with Delta.
-        batch: number of a batch that is wholly written.
+        batch: number of a committed batch.
 
     Raises:
-        ConfigError: it has no such sink.
-        StateError: the sink is being written, and cannot be looked at meanwhile.
+        ConfigError: no sink can be verified.
     """
-    for sink in pipeline.sinks:
+    for sink in sinks:
         if isinstance(sink, DeltaSettings):
-            return DeltaTargets(spark, sink, Router(pipeline.routes), batch)
-        if isinstance(sink, MySqlSettings | PostgresSettings) and pipeline.source.dialect in sink.schemes:
-            return ReplicaTargets.open(pipeline.source, sink, batch)
+            return DeltaTargets(spark, sink, router, batch)
+        if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
+            return ReplicaTargets.open(source, sink, batch)
     raise ConfigError(
-        f"a `{pipeline.sinks[0].type}` sink of a {pipeline.source.dialect} source cannot be verified",
-        "verify compares Delta tables, and replicas in a database of the source's kind",
+        f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
+        "verify supports Delta tables, and replicas in a database of the source's kind",
         "use `sink: {type: delta}`",
     )
 
 
 @dataclass(frozen=True)
 class DeltaTargets:
-    """Delta tables: a version of each stays as it is while the pipeline writes on."""
+    """Delta tables: their versions do not change while the pipeline keeps writing."""
 
     spark: SparkSession
     sink: DeltaSettings
@@ -88,7 +91,7 @@ class DeltaTargets:
     batch: int
 
     def target(self, name: str, table: TableSchema) -> ComparedTarget | None:
-        """See Targets."""
+        """See ComparedTargets."""
         root = absolute(self.sink.path)
         path = path_in_use(place(self.router, table.id), name, lambda path: self._is_there(below(root, path)))
         return target_after(self.spark, root, path, mode=self.sink.mode, key=table.key, batch=self.batch)
@@ -97,4 +100,4 @@ class DeltaTargets:
         return bool(Directory(f"{path}/_delta_log").names())
 
     def confirm(self) -> None:
-        """See Targets."""
+        """See ComparedTargets."""

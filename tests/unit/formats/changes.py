@@ -55,4 +55,4 @@ def batch(table: TableSchema, changes: Sequence[Change]) -> ChangeBatch:
 
 def placed(changes: ChangeBatch, places: Sequence[tuple[int, int] | None]) -> ChangeBatch:
     """The changes with their places in transactions; None where there is no transaction."""
-    return replace(changes, place=pa.array(places, TRANSACTION_ORDER))
+    return replace(changes, order=pa.array(places, TRANSACTION_ORDER))

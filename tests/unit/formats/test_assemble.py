@@ -9,8 +9,7 @@ from tailrace.formats.connect.topics import Topics
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.route import Router
-
-from .changes import ID, NAME, ORDERS, batch, change
+from tests.unit.formats.changes import ID, NAME, ORDERS, batch, change
 
 A, B = {"id": 1, "name": "a"}, {"id": 2, "name": None}
 CHANGES = [

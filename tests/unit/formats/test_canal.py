@@ -10,14 +10,13 @@ from tailrace.formats.assemble import JsonEncoding, KeyValueFormat
 from tailrace.formats.canal import CanalEncoding
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.plaintext import as_text
-from tailrace.formats.connect.sql_types import declared, jdbc_code
+from tailrace.formats.connect.sql_types import declared_type, jdbc_code
 from tailrace.formats.connect.topics import Topics
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
-
-from .changes import ORDERS, batch, change
-from .samples import TYPES_ROWS, TYPES_TABLE
+from tests.unit.formats.changes import ORDERS, batch, change
+from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
 
 KEYS = DebeziumFormat(Envelopes(Topics("app")))
 CANAL = CanalEncoding(KEYS)
@@ -149,7 +148,7 @@ def test_bytes_are_the_characters_of_their_numbers(items, skipped):
     ],
 )
 def test_types_are_named_as_declared(type_, text):
-    assert declared(type_) == text
+    assert declared_type(type_) == text
 
 
 def test_columns_that_the_log_left_out_are_left_out():

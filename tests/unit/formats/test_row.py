@@ -11,8 +11,7 @@ from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.reader.schema_projection import fit_batch
 from tailrace.sinks.tables.rows import log_fields, log_rows
-
-from .changes import ID, NAME, ORDERS, batch, change
+from tests.unit.formats.changes import ID, NAME, ORDERS, batch, change
 
 A, B, C = ({"id": i, "name": n} for i, n in ((1, "a"), (2, "b"), (3, None)))
 

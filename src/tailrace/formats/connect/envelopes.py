@@ -1,14 +1,14 @@
-"""Debezium's messages as a registry sees them: Connect schemas with legal names, subjects, the wire format.
+"""Debezium's envelopes for a registry: Connect schemas with adjusted names, subjects, the wire format.
 
-A message with a registered schema is Confluent's wire format: a zero byte, the schema's id in four
-bytes, then what the format writes. The subject is named by one of Confluent's strategies:
+A message with a registered schema has Confluent's wire format: a zero byte, the schema's id in four bytes,
+then the encoded value. One of Confluent's strategies names the subject:
 
     TopicNameStrategy         `<topic>-key`, `<topic>-value`
     RecordNameStrategy        the schema's full name
     TopicRecordNameStrategy   `<topic>-<the schema's full name>`
 
-Where tables of several shapes go to one topic, the first of them would have all their schemas be versions of
-one.
+If tables with different schemas go to one topic, TopicNameStrategy makes their schemas versions of one
+subject.
 
 Source: confluentinc/schema-registry `AbstractKafkaSchemaSerDe`, `io.confluent.kafka.serializers.subject`.
 """
@@ -22,9 +22,10 @@ from tailrace import __version__
 from tailrace.errors import SinkError
 from tailrace.formats.base import SchemaIds, SchemaText
 from tailrace.formats.connect import schemas
+from tailrace.formats.connect.builders import Schema
 from tailrace.formats.connect.modes import DEFAULT_MODES, Modes
 from tailrace.formats.connect.names import adjusted
-from tailrace.formats.connect.schemas import Schema
+from tailrace.formats.connect.source_block import SourceBlock
 from tailrace.formats.connect.topics import Topics
 from tailrace.model.table import TableId, TableSchema
 
@@ -33,15 +34,15 @@ SubjectStrategy = Literal["TopicNameStrategy", "RecordNameStrategy", "TopicRecor
 
 @dataclass(frozen=True)
 class Envelopes:
-    """What the envelopes of a source look like, whatever writes them.
+    """The schemas and names of a stream's envelopes, for all encodings.
 
     Args:
         topics: names of topics; their prefix is also `source.name`.
         connector: kind of source, for `source.connector` and the name of the source's schema.
         version: for `source.version`.
         modes: Debezium's handling modes.
-        subjects: how subjects are named.
-        database: PostgreSQL's database, for `source.db`; MySQL's is a part of the table's name.
+        subjects: naming strategy of subjects.
+        database: PostgreSQL's database, for `source.db`; MySQL's is part of the table's name.
     """
 
     topics: Topics
@@ -50,6 +51,11 @@ class Envelopes:
     modes: Modes = DEFAULT_MODES
     subjects: SubjectStrategy = "TopicNameStrategy"
     database: str = ""
+
+    @property
+    def source(self) -> SourceBlock:
+        """The `source` block of the envelopes."""
+        return SourceBlock(self.connector, self.topics.prefix, self.version, self.database)
 
     def key(self, table: TableSchema) -> Schema:
         """Connect schema of the keys of `table`."""
@@ -77,10 +83,10 @@ def subject(strategy: SubjectStrategy, topic: str, part: str, record: str) -> st
 
 
 def frame(schema: SchemaText, ids: SchemaIds) -> bytes:
-    """What a message begins with.
+    """The first bytes of a message: the wire format's header.
 
     Raises:
-        SinkError: `ids` does not hold the schema.
+        SinkError: `ids` does not contain the schema.
     """
     id_ = ids.get(schema.reference)
     if id_ is None:

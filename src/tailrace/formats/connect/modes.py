@@ -1,12 +1,12 @@
-"""Debezium's handling modes: which of several forms the values of a type take in `debezium` messages.
+"""Debezium's handling modes, which select the representation of some types in messages.
 
     decimal.handling.mode           precise: unscaled bytes   double   string: plain digits
     bigint.unsigned.handling.mode   long: wraps above 2**63   precise: as DECIMAL(20, 0)
-    binary.handling.mode            bytes, base64: alike in JSON but for their schema   base64-url-safe   hex
+    binary.handling.mode            bytes, base64: same JSON, different schemas   base64-url-safe   hex
     time.precision.mode             adaptive_time_microseconds: DATETIME in ms or us by its digits, TIME in us
-                                    microseconds, nanoseconds: both   connect: both in ms   isostring: texts
+                                    microseconds, nanoseconds: both   connect: both in ms   isostring: text
 
-What the values then are is in `formats.connect.value_modes`; names and types in schemas are in
+`formats.connect.value_modes` converts the values; names and types in schemas are in
 `formats.connect.schemas`. This module loads no kernels: it is imported wherever a query is planned.
 """
 

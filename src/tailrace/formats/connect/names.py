@@ -1,7 +1,8 @@
-"""Names that registries take: Debezium's `schema.name.adjustment.mode` and `field.name...` set to `avro`.
+"""Adjustment of names for registries: Debezium's `schema.name.adjustment.mode` and `field.name...` = `avro`.
 
-What Avro does not allow in a name becomes `_`, a leading digit gets one in front. Two names of a record that
-become one are refused: Debezium fails there too, later and with less said.
+Characters that Avro does not allow become `_`, and a leading digit gets a `_` in front. Two fields of a
+record that would get the same name are an error: Debezium also fails there, later and with a less specific
+message.
 
 Source: debezium/debezium v3.6.1 `SchemaNameAdjuster`, `ReplacementFunction`.
 """
@@ -11,32 +12,32 @@ from __future__ import annotations
 import re
 
 from tailrace.errors import SinkError
-from tailrace.formats.connect.schemas import Schema
+from tailrace.formats.connect.builders import Schema
 
 
 def adjusted(schema: Schema) -> Schema:
-    """`schema` with all names of schemas and fields adjusted.
+    """Adjust all names of schemas and fields in `schema`.
 
     Raises:
-        SinkError: two fields of a struct would have one name.
+        SinkError: two fields of a struct would have the same name.
     """
-    made = dict(schema)
-    if "name" in made:
-        made["name"] = _adjust(made["name"], "[^a-zA-Z0-9_.]")
-    if "items" in made:
-        made["items"] = adjusted(made["items"])
-    if "fields" in made:
-        fields = made["fields"] = [_field(f) for f in made["fields"]]
+    result = dict(schema)
+    if "name" in result:
+        result["name"] = _adjust(result["name"], "[^a-zA-Z0-9_.]")
+    if "items" in result:
+        result["items"] = adjusted(result["items"])
+    if "fields" in result:
+        fields = result["fields"] = [_field(f) for f in result["fields"]]
         originals: dict[str, str] = {}
         for before, after in zip(schema["fields"], fields, strict=True):
             other = originals.setdefault(after["field"], before["field"])
             if other != before["field"]:
                 raise SinkError(
                     f"columns `{other}` and `{before['field']}` would both be called `{after['field']}`",
-                    "names in Avro and Protobuf hold letters, digits and `_`",
-                    "rename or leave out one of them by a transform, or write JSON",
+                    "names in Avro and Protobuf consist of letters, digits and `_`",
+                    "rename or drop one of them with a transform, or write JSON",
                 )
-    return made
+    return result
 
 
 def _field(schema: Schema) -> Schema:
@@ -44,10 +45,7 @@ def _field(schema: Schema) -> Schema:
 
 
 def _adjust(name: str, illegal: str) -> str:
-    made = re.sub(illegal, "_", name)
-    return f"_{made}" if made[:1].isdigit() else _first(made)
-
-
-def _first(name: str) -> str:
-    """A dot is no first character."""
-    return f"_{name[1:]}" if name.startswith(".") else name
+    legal = re.sub(illegal, "_", name)
+    if legal[:1].isdigit():
+        return f"_{legal}"
+    return f"_{legal[1:]}" if legal.startswith(".") else legal

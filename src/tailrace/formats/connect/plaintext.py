@@ -1,7 +1,7 @@
-"""Columns as the text that MySQL shows of their values: what formats of texts hold.
+"""Columns as text, as MySQL prints their values: for formats whose values are text.
 
-Whole columns at a time. Times are UTC, as stored. Bytes are the characters of the same numbers (ISO 8859-1),
-as Canal has them, so that any bytes are text and can be had back.
+Converts whole columns at a time. Times are UTC, as stored. Bytes become the characters with the same numbers
+(ISO 8859-1), as in Canal, so that any bytes are valid text and can be restored.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def plain_decimal(array: pa.Array, scale: int) -> pa.StringArray:
 
 
 def _numbers(array: pa.BinaryArray) -> pa.StringArray:
-    """Big-endian bytes, eight at most, as the number they are."""
+    """Big-endian bytes, eight at most, as a decimal number."""
     ends, data = _bytes_of(array)
     values = np.zeros(len(array), np.uint64)
-    for place in range(8):
-        at = ends[1:] - 1 - place
+    for byte in range(8):
+        at = ends[1:] - 1 - byte
         has = at >= ends[:-1]
-        values[has] |= data[at[has]].astype(np.uint64) << np.uint64(8 * place)
+        values[has] |= data[at[has]].astype(np.uint64) << np.uint64(8 * byte)
     return _with_nulls(pa.array(values).cast(pa.string()), array)
 
 
@@ -96,7 +96,7 @@ def _lists(array: pa.ListArray) -> pa.StringArray:
 
 
 def _latin(array: pa.BinaryArray) -> pa.StringArray:
-    """Each byte as the character of its number: one byte in UTF-8 or two."""
+    """Each byte as the character with its number, one or two bytes in UTF-8."""
     ends, data = _bytes_of(array)
     used = data[ends[0] : ends[-1]]
     two = used >= 128
@@ -104,14 +104,14 @@ def _latin(array: pa.BinaryArray) -> pa.StringArray:
     out = np.zeros(len(used) + int(np.count_nonzero(two)), np.uint8)
     out[at] = np.where(two, 0xC0 | (used >> 6), used)
     out[at[two] + 1] = 0x80 | (used[two] & 0x3F)
-    places = np.concatenate([at, [len(out)]])
-    offsets = places[ends - ends[0]].astype(np.int32)
-    made = pa.Array.from_buffers(pa.string(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
-    return _with_nulls(made, array)
+    starts = np.concatenate([at, [len(out)]])
+    offsets = starts[ends - ends[0]].astype(np.int32)
+    text = pa.Array.from_buffers(pa.string(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+    return _with_nulls(text, array)
 
 
 def _bytes_of(array: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets of an array of bytes, and the bytes that they count in."""
+    """The offsets of an array of bytes, and its data."""
     _, offsets, data = array.buffers()
     ends = (
         np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset) if len(array) else np.zeros(1, int)
@@ -119,5 +119,5 @@ def _bytes_of(array: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     return ends, np.frombuffer(data or b"", np.uint8)
 
 
-def _with_nulls(made: pa.Array, of: pa.Array) -> pa.Array:
-    return made if not of.null_count else pc.if_else(of.is_valid(), made, None)
+def _with_nulls(text: pa.Array, original: pa.Array) -> pa.Array:
+    return text if not original.null_count else pc.if_else(original.is_valid(), text, None)

@@ -1,17 +1,16 @@
-"""What Debezium's PostgreSQL connector writes otherwise than MySQL's: its source, and forms of its types.
+"""Types for which Debezium's PostgreSQL connector writes other schemas and values than its MySQL connector.
 
-The types are told by their native names, so that schemas and values of every sink agree. Forms of Debezium's
-defaults: intervals are microseconds (a month is 365.25 / 12 days), hstore is JSON, numerics without a scale
-are VariableScaleDecimal. Of `time.precision.mode` there is `adaptive_time_microseconds` for `adaptive`: a
-time(3) is a MicroTime, too. uuid is a plain string, and source.sequence holds the LSN of the transaction's
-own commit where Debezium has that of the last one it saw, which depends on where it started.
+A type is identified by its native name, so that schemas and values of every sink agree. The representations
+are those of Debezium's defaults: intervals are microseconds (a month is 365.25 / 12 days), hstore is JSON,
+numerics without a scale are VariableScaleDecimal. `time.precision.mode: adaptive` is treated as
+`adaptive_time_microseconds`: a time(3) is a MicroTime, too. uuid is a plain string.
 
-A column that the log left out, unchanged and stored out of line (TOAST), is Debezium's placeholder where its
-type has room for one: text stands in text and in arrays of it, its base64 in bytes. Others are null. The
-header `__tailrace.absent.after` names them all.
+A column that the log omits because it is unchanged and stored out of line (TOAST) is Debezium's placeholder
+if its type allows one: text for text types and arrays of them, base64 of it for bytes. Others are null. The
+header `__tailrace.absent.after` names all of them.
 
-Source: debezium/debezium v3.6.1 `PostgresSourceInfoStructMaker`, `PostgresValueConverter`, `MicroDuration`,
-`VariableScaleDecimal`, `UnchangedToastedReplicationMessageColumn`; manual, "Data type mappings".
+Source: debezium/debezium v3.6.1 `PostgresValueConverter`, `MicroDuration`, `VariableScaleDecimal`,
+`UnchangedToastedReplicationMessageColumn`; manual, "Data type mappings".
 """
 
 from __future__ import annotations
@@ -27,21 +26,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import SinkError
+from tailrace.formats.connect.builders import Schema, primitive, semantic, struct
 from tailrace.formats.kernels import documents
-from tailrace.model.change import ChangeBatch
 from tailrace.model.types import ColumnType, Kind
 
-CONNECTOR = "postgresql"
 PLACEHOLDER = "__debezium_unavailable_value"
 _PLACEHOLDERS = {
     **dict.fromkeys((Kind.STRING, Kind.JSON), json.dumps(PLACEHOLDER)),
     Kind.BYTES: json.dumps(base64.b64encode(PLACEHOLDER.encode()).decode()),
 }
-#: Types of which only the name in the schema is Debezium's own.
+#: Text types for which Debezium's schema has a name.
 _NAMES = {"xml": "Xml", "ltree": "Ltree", "tsvector": "Tsvector", "hstore": "Json"}
-#: Types that are text here and something else in messages.
-_OTHERWISE = ("interval", "bit", "varbit", "numeric")
-#: What Debezium has for the infinities of timestamps.
+#: Types that are text in Tailrace and another type in messages.
+_CONVERTED = ("interval", "bit", "varbit", "numeric")
+#: Debezium's values for the infinities of timestamps.
 _INFINITIES = {2**63 - 1: 9223372036825200000, -(2**63): -9223372036832400000}
 _FIRST_US, _LAST_US = -62135596800000000, 253402300799999999  # of the years 1..9999
 _INTERVAL = (
@@ -50,15 +48,12 @@ _INTERVAL = (
 )
 _DAYS_OF_A_MONTH = 365.25 / 12
 _HSTORE = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")')
-_HEX = np.zeros(256, np.int64)
-_HEX[48:58], _HEX[97:103] = np.arange(10), np.arange(10, 16)
 
-Schema = dict[str, Any]
 Form = tuple[pa.Array, int, str | None]
 
 
 def schema_of(type_: ColumnType, decimal: str, *, optional: bool) -> Schema | None:
-    """Connect's schema of a type; None where it is as for other sources.
+    """The Connect schema of a type; None if it is the same as for other sources.
 
     Args:
         type_: the type.
@@ -69,35 +64,32 @@ def schema_of(type_: ColumnType, decimal: str, *, optional: bool) -> Schema | No
         return None
     match type_.native:
         case "interval":
-            return _named("int64", "io.debezium.time.MicroDuration", optional)
+            return semantic("int64", "io.debezium.time.MicroDuration", optional=optional)
         case "timetz":
-            return _named("string", "io.debezium.time.ZonedTime", optional)
+            return semantic("string", "io.debezium.time.ZonedTime", optional=optional)
         case "bit" | "varbit":
-            length = str(type_.length or 2**31 - 1)
-            return {**_named("bytes", "io.debezium.data.Bits", optional), "parameters": {"length": length}}
+            bits = semantic("bytes", "io.debezium.data.Bits", optional=optional)
+            return {**bits, "parameters": {"length": str(type_.length or 2**31 - 1)}}
         case "numeric" if decimal == "precise":
-            fields = [
-                {"type": "int32", "optional": False, "field": "scale"},
-                {"type": "bytes", "optional": False, "field": "value"},
-            ]
-            named = _named("struct", "io.debezium.data.VariableScaleDecimal", optional)
-            return {"type": "struct", "fields": fields, **named}
+            fields = [primitive("int32", "scale"), primitive("bytes", "value")]
+            return struct(fields, "io.debezium.data.VariableScaleDecimal", optional=optional, version=1)
         case "numeric":
             return {"type": decimal, "optional": optional}
         case native if native in _NAMES:
-            return _named("string", f"io.debezium.data.{_NAMES[native]}", optional)
+            return semantic("string", f"io.debezium.data.{_NAMES[native]}", optional=optional)
     return None
 
 
-def _named(type_: str, name: str, optional: bool) -> Schema:
-    return {"type": type_, "optional": optional, "name": name, "version": 1}
-
-
 def form_of(array: pa.Array, type_: ColumnType, decimal: str) -> Form | None:
-    """The form of a column (`formats.connect.value_modes`); None where it is as for other sources.
+    """The form of a column (`formats.connect.value_modes`); None if it is the same as for other sources.
+
+    Args:
+        array: the column.
+        type_: its type.
+        decimal: `decimal.handling.mode`.
 
     Raises:
-        SinkError: a numeric that is no number has no precise form.
+        SinkError: a NaN or Infinity has no precise form.
     """
     match type_.kind:
         case Kind.DATETIME if type_.native == "timestamp" and _has_infinity(array):
@@ -131,22 +123,13 @@ def _text_form(array: pa.Array, native: str, decimal: str) -> Form | None:
 
 
 def placeholder(type_: ColumnType) -> str | None:
-    """The JSON that stands for a value that the log left out, None where the type has no room for one."""
+    """The JSON of Debezium's placeholder for a value that the log omits; None if the type allows none."""
     if type_.element is not None:
         element = placeholder(type_.element)
         return None if element is None else f"[{element}]"
-    if type_.kind is Kind.STRING and type_.native in _OTHERWISE:
+    if type_.kind is Kind.STRING and type_.native in _CONVERTED:
         return None
     return _PLACEHOLDERS.get(type_.kind)
-
-
-def sequences(batch: ChangeBatch) -> pa.StringArray:
-    """Debezium's `source.sequence`: LSN of the commit and of the change, as a JSON array."""
-    seq = batch.origin.column("seq")
-    text = np.frombuffer("".join(seq.to_pylist()).encode(), np.uint8).reshape(len(batch), -1)
-    commit = (_HEX[text[:, 4:20]] << np.arange(60, -1, -4)).sum(axis=1)
-    texts = [pa.array(commit).cast(pa.string()), batch.origin.column("pos").cast(pa.string())]
-    return pc.binary_join_element_wise('["', texts[0], '","', texts[1], '"]', "")
 
 
 def _mapped(array: pa.Array, change: Any) -> pa.StringArray:
@@ -161,13 +144,13 @@ def _has_infinity(array: pa.Array) -> bool:
 def _finite(array: pa.Array, *, in_ms: bool) -> pa.Array:
     us = array.cast(pa.int64())
     out = pc.divide(us, 1000) if in_ms else us
-    for infinity, theirs in _INFINITIES.items():
-        out = pc.if_else(pc.equal(us, infinity), theirs, out)
+    for infinity, debezium in _INFINITIES.items():
+        out = pc.if_else(pc.equal(us, infinity), debezium, out)
     return out
 
 
 def _is_odd(array: pa.Array) -> bool:
-    """Whether there are instants beyond the years of four digits."""
+    """Whether there are instants outside the years 1..9999."""
     found = pc.min_max(array.cast(pa.int64()))
     if found["min"].as_py() is None:
         return False
@@ -175,7 +158,7 @@ def _is_odd(array: pa.Array) -> bool:
 
 
 def _instants(array: pa.Array, fraction: int) -> pa.StringArray:
-    """Instants as ISO text, the infinities in words, years beyond four digits with a sign as Java does."""
+    """Instants as ISO text: infinities as words, years of more than four digits with a sign, as in Java."""
     words = {2**63 - 1: "infinity", -(2**63): "-infinity"}
 
     def text(us: int) -> str:
@@ -247,9 +230,9 @@ def _variable_scale(text: str) -> str:
     value = Decimal(text)
     if not value.is_finite():
         raise SinkError(
-            "a numeric that is no number has no form in `decimal.handling.mode` `precise`",
-            "NaN and the infinities have none in Debezium, either",
-            "set decimal.handling.mode to string or double",
+            "NaN and Infinity cannot be encoded with `decimal-handling-mode: precise`",
+            "Debezium cannot encode them, either",
+            "set decimal-handling-mode: string or double",
         )
     sign, digits, exponent = value.as_tuple()
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
@@ -291,8 +274,8 @@ def _element(value: Any, type_: ColumnType, decimal: str) -> str:
         case Kind.DECIMAL:
             return json.dumps(f"{value:f}") if decimal == "string" else json.dumps(float(value))
         case Kind.DATETIME:
-            theirs = _INFINITIES.get(value)
-            return str(theirs or (value // 1000 if (type_.fraction or 0) <= 3 else value))
+            infinity = _INFINITIES.get(value)
+            return str(infinity or (value // 1000 if (type_.fraction or 0) <= 3 else value))
         case Kind.INSTANT:
             (text,) = _instants(pa.array([value]), type_.fraction or 0).to_pylist()
             return json.dumps(text)

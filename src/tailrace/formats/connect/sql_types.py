@@ -1,10 +1,10 @@
-"""A column's type as it was declared, and its code in JDBC: what formats say of a table beside its values."""
+"""A column's declared SQL type and its JDBC type code, for formats that describe tables."""
 
 from __future__ import annotations
 
 from tailrace.model.types import ColumnType, Kind
 
-#: `java.sql.Types` by kind; integers, and bytes that are a BLOB, are below.
+#: `java.sql.Types` by kind; integers and some text types have tables of their own.
 _JDBC = {
     Kind.FLOAT: 7,
     Kind.DOUBLE: 8,
@@ -25,15 +25,15 @@ _JDBC = {
     Kind.VECTOR: 2004,
     Kind.LIST: 2003,
 }
-#: Integers by bits; an unsigned one is announced as the next larger.
+#: Integers by bits; an unsigned type has the code of the next larger one.
 _INTEGERS = {8: -6, 16: 5, 24: 4, 32: 4, 64: -5}
 _UNSIGNED = {8: 5, 16: 4, 24: 4, 32: -5, 64: 3}
 _TEXTS = {"char": 1, "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005}
 _WITH_LENGTH = {"char", "varchar", "binary", "varbinary", "vector"}
 
 
-def declared(type_: ColumnType) -> str:
-    """A type as in CREATE TABLE, without a character set."""
+def declared_type(type_: ColumnType) -> str:
+    """The type as in CREATE TABLE, without a character set."""
     text = type_.native
     if type_.kind is Kind.DECIMAL:
         text += f"({type_.precision},{type_.scale})"
@@ -50,7 +50,7 @@ def declared(type_: ColumnType) -> str:
 
 
 def jdbc_code(type_: ColumnType) -> int:
-    """The number of a type in `java.sql.Types`."""
+    """The type's code in `java.sql.Types`."""
     if type_.kind is Kind.INTEGER:
         return (_UNSIGNED if type_.unsigned else _INTEGERS)[type_.bits or 64]
     return _TEXTS.get(type_.native, _JDBC[type_.kind]) if type_.kind is Kind.STRING else _JDBC[type_.kind]

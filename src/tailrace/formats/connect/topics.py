@@ -1,4 +1,4 @@
-"""What topics are called, and the names that schemas take from them.
+"""Names of topics, from which names of schemas are derived.
 
 Source: debezium/debezium v3.6.1 `AbstractTopicNamingStrategy`, `DefaultTopicNamingStrategy`.
 """
@@ -17,20 +17,20 @@ _MAX_TOPIC = 249
 
 
 class TargetNames(Protocol):
-    """What a route calls tables (`sinks.route.Router`); hashable, as shapes' schemas are kept by it."""
+    """Names of tables' targets (`sinks.route.Router`); hashable, because it is part of cache keys."""
 
     def target(self, table: TableId) -> str:
-        """The name behind the prefix, `database.table` where no route says another."""
+        """The name after the prefix: `database.table` unless a route renames the table."""
 
 
 @dataclass(frozen=True)
 class Topics:
-    """Debezium's default naming, of a table's target where it is routed to one.
+    """Debezium's default naming, applied to a table's target if the table is routed.
 
     Args:
         prefix: Debezium's `topic.prefix`.
-        targets: names the tables' targets; None: each is its own. Tables with one target have one topic, and
-            one name for their schemas.
+        targets: names of the tables' targets; None: the tables' own names. Tables with the same target share
+            a topic and the names of schemas.
         messages: whether the source has logical messages: PostgreSQL.
     """
 
@@ -39,14 +39,14 @@ class Topics:
     messages: bool = True
 
     def topic(self, table: TableId) -> str:
-        """The topic of a table's changes, with which the names of its schemas begin too."""
+        """The topic of a table's changes, which is also the prefix of its schemas' names."""
         if self.messages and table == MESSAGES.id:
             return legal(f"{self.prefix}.message")
         return legal(f"{self.prefix}.{table if self.targets is None else self.targets.target(table)}")
 
     @property
     def transaction(self) -> str:
-        """The topic of transactions' boundaries."""
+        """The topic of transaction boundaries."""
         return legal(f"{self.prefix}.transaction")
 
     @property
@@ -61,7 +61,7 @@ class Topics:
 
 
 def legal(name: str) -> str:
-    """`name` as a topic's: what Kafka does not allow in it replaced, and no longer than Kafka allows."""
+    """Make `name` a legal topic name: replace illegal characters, truncate to Kafka's limit."""
     return re.sub(r"[^a-zA-Z0-9._-]", "_", name)[:_MAX_TOPIC]
 
 

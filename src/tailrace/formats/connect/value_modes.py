@@ -1,8 +1,8 @@
-"""The forms that Debezium's handling modes (`formats.connect.modes`) give to columns.
+"""Conversion of columns according to Debezium's handling modes (`formats.connect.modes`).
 
-A mode changes a column's array before it is written, whole columns at a time; names and types in schemas are
-those of `formats.connect.schemas`. `connect` and `isostring` have no form for a TIME beyond a day,
-`nanoseconds` none for a DATETIME outside 1677..2262: an error, as with Debezium.
+A mode converts a column's array before it is written, whole columns at a time; names and types in schemas are
+those of `formats.connect.schemas`. A TIME outside one day cannot be written with `connect` and `isostring`,
+nor a DATETIME outside 1677..2262 with `nanoseconds`: an error, as in Debezium.
 
 Source: debezium/debezium v3.6.1 `JdbcValueConverters`, `TemporalPrecisionMode`, `BinaryHandlingMode`, `Iso*`.
 """
@@ -21,20 +21,25 @@ from tailrace.formats.kernels import documents
 from tailrace.model.types import ColumnType, Kind
 
 _DAY_US = 86_400_000_000
-#: Largest distance from 1970 that nanoseconds in 64 bits reach, microseconds.
+#: Greatest distance from 1970 that 64-bit nanoseconds can represent, microseconds.
 _NANOS_US = (2**63 - 1) // 1000
 _HEX = np.frombuffer(b"".join(b"%02x" % i for i in range(256)), "<u2")
 
 
-#: Array, how the kernel writes it, and the JSON that stands for a NOT NULL column's zero date.
+#: The converted array, its kind for the kernel, and the JSON for a zero date of a NOT NULL column.
 Form = tuple[pa.Array, int, str | None]
 
 
 def form_of(array: pa.Array, type_: ColumnType, modes: Modes) -> Form | None:
-    """The form that a mode gives to a column; None where all modes are at their defaults for it.
+    """Convert a column; None if no mode applies to it.
+
+    Args:
+        array: the column.
+        type_: its type.
+        modes: the handling modes.
 
     Raises:
-        SinkError: a value has no such form.
+        SinkError: the mode cannot represent a value.
     """
     found = postgres.form_of(array, type_, modes.decimal)
     if found is not None:
@@ -92,15 +97,15 @@ def _time(array: pa.Array, mode: str) -> Form | None:
 def _require(good: pa.Array, type_: str, mode: str, holds: str) -> None:
     if not pc.all(pc.fill_null(good, True)).as_py():
         raise SinkError(
-            f"a {type_} value has no form in `time.precision.mode` `{mode}`",
-            f"that mode holds {holds}",
-            "set time.precision.mode to adaptive_time_microseconds",
+            f"a {type_} value cannot be encoded with `time-precision-mode: {mode}`",
+            f"that mode supports {holds}",
+            "set time-precision-mode: adaptive_time_microseconds",
         )
 
 
 def _doubles(array: pa.Array) -> pa.DoubleArray:
     text = array.cast(pa.string())
-    # below an image that is null there may be anything: decimals that are text are empty there
+    # values below a null image are arbitrary: decimals that are text are empty there
     return pc.if_else(pc.equal(text, ""), "0", text).cast(pa.float64())
 
 
@@ -116,7 +121,7 @@ def _hex(array: pa.BinaryArray) -> pa.StringArray:
 
 
 def _without_zeros(text: pa.StringArray) -> pa.StringArray:
-    """Seconds' fractions without zeros at their end."""
+    """Remove trailing zeros of the seconds' fraction."""
     return pc.replace_substring_regex(text, r"\.?0+$", "") if _has_fractions(text) else text
 
 

@@ -1,15 +1,15 @@
-"""Headers of `debezium` messages: what is told beside key and value.
+"""Headers of `debezium` messages.
 
-    __debezium.newkey          on a key update's delete: the key that the row has now
-    __debezium.oldkey          on its create: the key that the row had
-    __debezium.context.*       connectorLogicalName, taskId, connectorName, runId, where they are asked for
-    __tailrace.absent.before   names of the columns that are null in `before` because the log left them out
-    __tailrace.absent.after    the same of `after`
+    __debezium.newkey          on the delete of a key update: the row's new key
+    __debezium.oldkey          on its create: the row's old key
+    __debezium.context.*       connectorLogicalName, taskId, connectorName, runId, if enabled
+    __tailrace.absent.before   names of the columns that are null in `before` because the log omits them
+    __tailrace.absent.after    the same for `after`
 
-A tombstone has its delete's. Keys are as they are written in messages, other values as Connect's JSON
-converter makes them when it is set as `header.converter`; the order is Debezium's.
+A tombstone has the headers of its delete. Keys are encoded as in messages, other values as by Connect's JSON
+converter set as `header.converter`. The order is Debezium's.
 
-Source: debezium/debezium v3.6.1 `RelationalChangeRecordEmitter`; what it was seen to write.
+Source: debezium/debezium v3.6.1 `RelationalChangeRecordEmitter`, and its observed output.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class _Header:
 
     Args:
         name: its name.
-        at: numbers of the changes that have it, each once.
-        values: its values, one for each or one for all.
+        at: indices of the changes that have it, each once.
+        values: one value for each of these changes, or one for all.
     """
 
     name: str
@@ -56,12 +56,12 @@ class _Header:
 
 
 def context_of(prefix: str, connector: str, run_id: str) -> dict[str, str]:
-    """Debezium's context headers by the end of their names; a connector that reads one log has one task.
+    """Debezium's context headers by the suffix of their names; a connector that reads one log has one task.
 
     Args:
         prefix: Debezium's `topic.prefix`.
-        connector: Debezium's name of the source's kind.
-        run_id: this run's own.
+        connector: Debezium's name for the kind of source.
+        run_id: identifier of this run.
     """
     return {
         "connectorLogicalName": prefix,
@@ -79,14 +79,14 @@ def headers_of(
     schemas: bool = False,
     context: Mapping[str, str] | None = None,
 ) -> pa.ListArray:
-    """The headers of each change's messages, null where there are none.
+    """The headers of each change's messages, null if there are none.
 
     Args:
         batch: changes of one table.
         keys: keys of messages.
-        key_of: for each change where among `keys` its own is.
+        key_of: for each change the index of its key in `keys`.
         schemas: whether values carry their Connect schema.
-        context: Debezium's context headers by the end of their names.
+        context: Debezium's context headers by the suffix of their names.
     """
     found = _other_keys(batch, keys, key_of)
     for name, value in (context or {}).items():
@@ -101,13 +101,13 @@ def headers_of(
 
 
 def _text(value: Any, schema: Mapping[str, Any], *, schemas: bool) -> pa.Array:
-    """An array of one: the value as Connect's converter writes it."""
+    """An array with one element: the value as Connect's converter writes it."""
     document = {"schema": schema, "payload": value} if schemas else value
     return pa.array([dumps(document).encode()], pa.binary())
 
 
 def _lists(headers: Sequence[_Header], changes: int) -> pa.ListArray:
-    """Each change's headers, in the order of `headers`."""
+    """The headers of each change, in the order of `headers`."""
     counts = np.zeros(changes, np.int64)
     for header in headers:
         counts[header.at] += 1
@@ -116,10 +116,10 @@ def _lists(headers: Sequence[_Header], changes: int) -> pa.ListArray:
     names, values = (np.empty(offsets[-1], np.int64) for _ in range(2))
     first_value = 0
     for number, header in enumerate(headers):
-        place = end[header.at]
+        at = end[header.at]
         end[header.at] += 1
-        names[place] = number
-        values[place] = first_value + (np.arange(len(place)) if len(header.values) > 1 else 0)
+        names[at] = number
+        values[at] = first_value + (np.arange(len(at)) if len(header.values) > 1 else 0)
         first_value += len(header.values)
     entries = pa.StructArray.from_arrays(
         [
@@ -133,7 +133,7 @@ def _lists(headers: Sequence[_Header], changes: int) -> pa.ListArray:
 
 
 def _other_keys(batch: ChangeBatch, keys: pa.Array, key_of: np.ndarray) -> list[_Header]:
-    """The other key, on both halves of each key update."""
+    """The headers with the other key, for both halves of each key update."""
     old = key_updates(batch)
     if not batch.table.key or len(old) == 0:
         return []
@@ -142,9 +142,10 @@ def _other_keys(batch: ChangeBatch, keys: pa.Array, key_of: np.ndarray) -> list[
 
 
 def key_updates(batch: ChangeBatch) -> np.ndarray:
-    """Rows that are the first half of a key update whose second half is the next row.
+    """Indices of changes that are the first half of a key update; the next change is the second half.
 
-    The halves have one event and row, so one `seq` but for its last digit: even, then odd.
+    The halves come from the same row of an event, so their `seq` differs in the last digit only: even, then
+    odd.
     """
     ops = operations(batch)
     candidates = np.flatnonzero((ops[:-1] == OP_DELETE) & (ops[1:] == OP_CREATE))

@@ -1,9 +1,9 @@
 """Logical messages as Debezium's PostgreSQL connector writes them: `op` m, topic `<prefix>.message`.
 
     key     {"prefix": ...}
-    value   op, ts_ms, source, transaction, message {prefix, content in the form of `binary.handling.mode`}
+    value   op, ts_ms, source, transaction, message {prefix, content as of `binary.handling.mode`}
 
-They are few, so they are written without kernels.
+There are few of them, so they are written without kernels.
 
 Source: debezium/debezium v3.6.1 `LogicalDecodingMessageMonitor`, `PostgresSchemaFactory`.
 """
@@ -11,58 +11,42 @@ Source: debezium/debezium v3.6.1 `LogicalDecodingMessageMonitor`, `PostgresSchem
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pyarrow as pa
 
-from tailrace.formats.connect import postgres, schemas
+from tailrace.formats.connect.builders import Schema, primitive, struct
 from tailrace.formats.connect.envelopes import Envelopes
-from tailrace.formats.connect.schemas import Schema
+from tailrace.formats.connect.schemas import TRANSACTION, type_schema
+from tailrace.formats.connect.source_block import source_schema
 from tailrace.formats.encodings.layout import dumps
-from tailrace.formats.envelope_rows import snapshot_marks
 from tailrace.model.change import ChangeBatch
 from tailrace.model.messages import MESSAGES
 from tailrace.model.types import Kind
 
 _NAME = "io.debezium.connector.postgresql.Message"
-_PREFIX: Schema = {"type": "string", "optional": True, "field": "prefix"}
+_PREFIX = primitive("string", "prefix", optional=True)
+_KEY_SCHEMA = struct([_PREFIX], f"{_NAME}Key", version=1)
 
 
 def write(
     batch: ChangeBatch, envelopes: Envelopes, now_ms: int, *, schemas: bool
 ) -> tuple[pa.Array, pa.Array]:
-    """Keys and values of messages.
+    """Encode messages.
 
     Args:
         batch: rows of `model.messages.MESSAGES`.
-        envelopes: what they look like.
+        envelopes: schemas and names.
         now_ms: processing time to write, milliseconds since 1970 UTC.
-        schemas: whether they carry their Connect schema.
+        schemas: whether keys and values carry their Connect schema.
+
+    Returns:
+        Keys and values.
     """
-    about = batch.image("after").to_pylist()
-    origins, sequences = batch.origin.to_pylist(), postgres.sequences(batch).to_pylist()
     keys, values = [], []
-    for row, origin, sequence, snapshot in zip(
-        about, origins, sequences, snapshot_marks(batch).to_pylist(), strict=True
-    ):
-        us, xid = origin["ts_us"], origin["txn"]
-        source = {
-            "version": envelopes.version,
-            "connector": envelopes.connector,
-            "name": envelopes.topics.prefix,
-            "ts_ms": us // 1000,
-            "snapshot": snapshot,
-            "db": envelopes.database,
-            "sequence": sequence,
-            "ts_us": us,
-            "ts_ns": us * 1000,
-            "schema": "",
-            "table": "",
-            "txId": None if xid is None else int(xid),
-            "lsn": row["lsn"],
-            "xmin": None,
-            "origin": None,
-            "origin_lsn": None,
-        }
+    for row, origin in zip(batch.image("after").to_pylist(), batch.origin.to_pylist(), strict=True):
+        source = envelopes.source.values(batch.table.id, origin, snapshot=batch.is_snapshot)
+        source |= {"schema": "", "table": "", "lsn": row["lsn"]}
         content = _content(row["content"], envelopes.modes.binary)
         values.append(
             {
@@ -74,19 +58,15 @@ def write(
             }
         )
         keys.append({"prefix": row["prefix"]})
-    both = (
-        ((keys, _key_schema()), (values, _value_schema(envelopes)))
-        if schemas
-        else ((keys, None), (values, None))
-    )
-    key_array, value_array = (
-        pa.array(
-            [dumps(v if schema is None else {"schema": schema, "payload": v}).encode() for v in made],
-            pa.binary(),
-        )
-        for made, schema in both
-    )
-    return key_array, value_array
+    if schemas:
+        value_schema = _value_schema(envelopes)
+        keys = [{"schema": _KEY_SCHEMA, "payload": key} for key in keys]
+        values = [{"schema": value_schema, "payload": value} for value in values]
+    return _encoded(keys), _encoded(values)
+
+
+def _encoded(documents: list[dict[str, Any]]) -> pa.Array:
+    return pa.array([dumps(document).encode() for document in documents], pa.binary())
 
 
 def _content(content: bytes, mode: str) -> str:
@@ -96,24 +76,17 @@ def _content(content: bytes, mode: str) -> str:
     return encode(content).decode()
 
 
-def _key_schema() -> Schema:
-    return _struct([_PREFIX], f"{_NAME}Key")
-
-
 def _value_schema(envelopes: Envelopes) -> Schema:
     (content,) = (c.type for c in MESSAGES.columns if c.type.kind is Kind.BYTES)
-    fields = [_PREFIX, {**schemas.type_schema(content, envelopes.modes, optional=True), "field": "content"}]
-    return _struct(
+    fields = [_PREFIX, {**type_schema(content, envelopes.modes, optional=True), "field": "content"}]
+    return struct(
         [
-            {"type": "string", "optional": False, "field": "op"},
-            {"type": "int64", "optional": True, "field": "ts_ms"},
-            {**schemas.source_schema(envelopes.connector), "field": "source"},
-            {**schemas.TRANSACTION, "field": "transaction"},
-            {**_struct(fields, _NAME), "field": "message"},
+            primitive("string", "op"),
+            primitive("int64", "ts_ms", optional=True),
+            {**source_schema(envelopes.connector), "field": "source"},
+            {**TRANSACTION, "field": "transaction"},
+            {**struct(fields, _NAME, version=1), "field": "message"},
         ],
         f"{_NAME}Value",
+        version=1,
     )
-
-
-def _struct(fields: list[Schema], name: str) -> Schema:
-    return {"type": "struct", "fields": fields, "optional": False, "name": name, "version": 1}

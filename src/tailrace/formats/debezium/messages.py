@@ -1,29 +1,28 @@
-"""The `debezium` shape: Kafka messages as Debezium's MySQL connector writes them with the JSON converter.
+"""The `debezium` shape: Kafka messages as Debezium's connectors write them with the JSON converter.
 
     topic       `<prefix>.<database>.<table>`
     key         JSON of the key's columns, null for a table without a key
     value       JSON of the envelope: before, after, source, transaction, op, ts_ms, ts_us, ts_ns
-    headers     of key updates, of rows that the log holds parts of, and Debezium's context:
-                `formats.debezium.headers`
+    headers     of key updates, of partial row images, and Debezium's context: `formats.debezium.headers`
 
-A delete is followed by a tombstone: the same key and headers, no value. A key update is a delete of the
-old key with the header `__debezium.newkey`, its tombstone, and a create of the new key with the header
-`__debezium.oldkey`; readers have split it already (see `sources.mysql.position.seq_of`), so what is left is
-to recognise the pair. The headers hold the other key as it is written in messages, which is what Connect's
-JSON converter makes of it when it is set as `header.converter`.
+A delete is followed by a tombstone: the same key and headers, no value. A key update is a delete of the old
+key with the header `__debezium.newkey`, its tombstone, and a create of the new key with the header
+`__debezium.oldkey`. Readers have already split it (see `sources.mysql.position.seq_of`); only the pair has to
+be recognised here. The headers hold the other key as encoded in messages, which is the output of Connect's
+JSON converter set as `header.converter`.
 
-The text is byte for byte what Connect's converter prints (field order, escapes, `1.0E10`), for two reasons:
-Kafka compacts and partitions by the bytes of the key, and consumers need no new tests. Where Debezium
-differs between its snapshot and its log reading, the log's form is used for both: a TIMESTAMP(3) always
-has three digits. What depends on Debezium's own run is filled in thus:
+The text equals the output of Connect's converter byte for byte (field order, escapes, `1.0E10`), for two
+reasons: Kafka compacts and partitions by the bytes of the key, and consumers need no new tests. Where
+Debezium's snapshot and log reading differ, both have the log's form: a TIMESTAMP(3) always has three digits.
+Values that depend on Debezium's own run are:
 
-* `source.snapshot` is "true" for every row read by a SELECT. Debezium also marks the first and the last
-  row of a table, which a snapshot that runs beside the log cannot know.
-* `source.version` is Tailrace's version. `source.ts_ms` is 0 where the commit time is unknown.
-* `source.query` and `source.sequence` are null, as with Debezium's defaults, and so is `transaction` but
-  where the changes' places in it were counted (ChangeBatch.place).
-* the three top-level times are `now_ms`, given by the caller: the rest is a pure function of the batch. A
-  replay that must give the same bytes passes the same time.
+* `source.snapshot` is "true" for every row read by a SELECT. Debezium also marks a table's first and last
+  rows, which a snapshot concurrent with the log does not know.
+* `source.version` is Tailrace's version. `source.ts_ms` is 0 if the commit time is unknown.
+* `source.query` is null, as with Debezium's defaults. `transaction` is null unless the changes' order in it
+  was counted (ChangeBatch.order).
+* The three top-level times are `now_ms`, a parameter: the rest is a pure function of the batch. A replay that
+  must give the same bytes passes the same time.
 
 Source: debezium/debezium v3.6.1 (`Envelope`, `SchemaFactory`, `BinlogSourceInfoStructMaker`,
 `RelationalChangeRecordEmitter`, `EventDispatcher`, `AbstractTopicNamingStrategy`).
@@ -41,11 +40,11 @@ import pyarrow.compute as pc
 from tailrace.formats.connect import postgres, schemas
 from tailrace.formats.connect.envelopes import Envelopes
 from tailrace.formats.connect.modes import Modes
+from tailrace.formats.connect.source_block import POSTGRES
 from tailrace.formats.debezium import logical
 from tailrace.formats.debezium.headers import HEADERS, headers_of
 from tailrace.formats.encodings.json_documents import Document, operations, write
 from tailrace.formats.encodings.layout import Cell, cell, dumps
-from tailrace.formats.envelope_rows import snapshot_marks
 from tailrace.formats.kernels import documents
 from tailrace.formats.row import op_letters
 from tailrace.model.change import OP_DELETE, ChangeBatch
@@ -54,7 +53,7 @@ from tailrace.model.table import TableId, TableSchema
 
 
 def debezium_schema() -> pa.Schema:
-    """The columns of `DebeziumFormat.to_messages`: what Spark's Kafka sink takes."""
+    """The columns of `DebeziumFormat.to_messages`, which are those of Spark's Kafka sink."""
     return pa.schema(
         [
             pa.field("topic", pa.string()),
@@ -68,12 +67,12 @@ def debezium_schema() -> pa.Schema:
 
 @dataclass(frozen=True)
 class DebeziumFormat:
-    """Makes Debezium's messages of changes.
+    """Converts changes to Debezium's messages.
 
     Args:
-        envelopes: what they look like.
+        envelopes: schemas and names.
         schemas: whether keys and values carry their Connect schema (`schemas.enable`).
-        context: the context headers by the end of their names (`headers.context_of`); None: none.
+        context: the context headers by the suffix of their names (`headers.context_of`); None: none.
     """
 
     envelopes: Envelopes
@@ -81,7 +80,7 @@ class DebeziumFormat:
     context: Mapping[str, str] | None = None
 
     def topic(self, table: TableId) -> str:
-        """The topic of a table's changes; also the prefix of its schemas' names."""
+        """The topic of a table's changes, which is also the prefix of its schemas' names."""
         return self.envelopes.topics.topic(table)
 
     def to_messages(self, batch: ChangeBatch, now_ms: int) -> pa.RecordBatch:
@@ -92,7 +91,7 @@ class DebeziumFormat:
             now_ms: processing time to write, milliseconds since 1970 UTC.
 
         Returns:
-            A record batch with schema `debezium_schema()`; `partition` is null (Kafka's choice by key).
+            A record batch with schema `debezium_schema()`; `partition` is null: Kafka chooses it by the key.
 
         Raises:
             SinkError: the messages of the batch are larger than 2 GiB.
@@ -103,7 +102,7 @@ class DebeziumFormat:
         else:
             keys, values = write(self._document(batch, topic, now_ms), batch)
         deletes = operations(batch) == OP_DELETE
-        # each change's own message comes after those of the changes before it and their tombstones
+        # a change's message follows those of earlier changes and their tombstones
         first_message = np.arange(len(batch)) + np.cumsum(deletes) - deletes
         headers = headers_of(batch, keys, first_message, schemas=self.schemas, context=self.context)
         columns = [
@@ -116,7 +115,7 @@ class DebeziumFormat:
         return pa.RecordBatch.from_arrays(columns, schema=debezium_schema())
 
     def keys(self, batch: ChangeBatch) -> pa.Array:
-        """The key of each change, all null for a table without a key."""
+        """The key of each change; null for a table without a key."""
         if batch.table == MESSAGES:
             return logical.write(batch, self.envelopes, 0, schemas=self.schemas)[0]
         whole = self._document(batch, self.topic(batch.table.id), 0)
@@ -142,7 +141,7 @@ class DebeziumFormat:
             closing = "}}"
         now = f',"ts_ms":{now_ms},"ts_us":{now_ms * 1000},"ts_ns":{now_ms * 1_000_000}'
         names = [c.name for c in table.columns]
-        unknown = batch.absent_after if of.connector == postgres.CONNECTOR else ()
+        unknown = batch.absent_after if of.connector == POSTGRES else ()
         return Document(
             head=f'{value_opening}"before":',
             before=_image(table, names, batch.before, "{", of.modes),
@@ -157,56 +156,26 @@ class DebeziumFormat:
 
     def _source(self, batch: ChangeBatch) -> list[Cell]:
         """The values from `source` to `op`; constants are part of the labels."""
-        of = self.envelopes
-        if of.connector == postgres.CONNECTOR:
-            return self._postgres_source(batch)
-        table, origin = batch.table.id, batch.origin
-        us = origin.column("ts_us")
-        start = f',"source":{{"version":{dumps(of.version)},"connector":{dumps(of.connector)}'
-        return [
-            Cell(f'{start},"name":{dumps(of.topics.prefix)},"ts_ms":', us, documents.MILLIS, "0"),
-            Cell(',"snapshot":', snapshot_marks(batch), documents.STRING),
-            Cell(f',"db":{dumps(table.database)},"sequence":null,"ts_us":', us, documents.INT64, "0"),
-            Cell(',"ts_ns":', us, documents.NANOS, "0"),
-            Cell(
-                f',"table":{dumps(table.table)},"server_id":',
-                origin.column("server_id"),
-                documents.INT64,
-                "0",
-            ),
-            Cell(',"gtid":', origin.column("txn").dictionary_decode(), documents.STRING),
-            Cell(',"file":', origin.column("file").dictionary_decode(), documents.STRING, '""'),
-            Cell(',"pos":', origin.column("pos"), documents.INT64, "0"),
-            Cell(',"row":', origin.column("row"), documents.INT32, "0"),
-            Cell(',"thread":', origin.column("thread"), documents.INT64),
-            *_closing(batch, ',"query":null}'),
-        ]
-
-    def _postgres_source(self, batch: ChangeBatch) -> list[Cell]:
-        of, table, origin = self.envelopes, batch.table.id, batch.origin
-        us = origin.column("ts_us")
-        start = f',"source":{{"version":{dumps(of.version)},"connector":{dumps(of.connector)}'
-        xid = origin.column("txn").dictionary_decode().cast(pa.int64())
-        where = f',"schema":{dumps(table.database)},"table":{dumps(table.table)},"txId":'
-        return [
-            Cell(f'{start},"name":{dumps(of.topics.prefix)},"ts_ms":', us, documents.MILLIS, "0"),
-            Cell(',"snapshot":', snapshot_marks(batch), documents.STRING),
-            Cell(f',"db":{dumps(of.database)},"sequence":', postgres.sequences(batch), documents.STRING),
-            Cell(',"ts_us":', us, documents.INT64, "0"),
-            Cell(',"ts_ns":', us, documents.NANOS, "0"),
-            Cell(where, xid, documents.INT64),
-            Cell(',"lsn":', origin.column("pos"), documents.INT64),
-            *_closing(batch, ',"xmin":null,"origin":null,"origin_lsn":null}'),
-        ]
+        block = self.envelopes.source
+        constants = block.constants(batch.table.id)
+        label, cells = ',"source":{', []
+        for field, array in block.columns(batch):
+            label += f'"{field.name}":'
+            if array is None:
+                label += f"{dumps(constants.get(field.name))},"
+            else:
+                cells.append(Cell(label, array, field.kind, field.absent))
+                label = ","
+        return [*cells, *_closing(batch, label.removesuffix(",") + "}")]
 
 
 def _closing(batch: ChangeBatch, end: str) -> list[Cell]:
-    """What follows the values of `source`: its `end`, the transaction, the operation."""
+    """The values after those of `source`: its `end`, the transaction, the operation."""
     letters = op_letters(batch)
-    if batch.place is None:
+    if batch.order is None:
         return [Cell(f'{end},"transaction":null,"op":', letters, documents.STRING)]
-    total, own = (batch.place.field(i).cast(pa.string()) for i in range(2))
-    # an id is made of letters, digits and signs that JSON does not escape
+    total, own = (batch.order.field(i).cast(pa.string()) for i in range(2))
+    # an id consists of characters that JSON does not escape
     txn = batch.origin.column("txn").dictionary_decode()
     pieces = ['{"id":"', txn, '","total_order":', total, ',"data_collection_order":', own, "}", ""]
     block = pc.binary_join_element_wise(*pieces)
@@ -227,18 +196,24 @@ def _image(
 ) -> list[Cell]:
     """The named columns of a row image as the fields of an object; none if there is no image.
 
-    Of those that are `unknown` a placeholder is shown.
+    Args:
+        table: the table.
+        names: names of the columns.
+        image: the row image.
+        opening: text before the first field.
+        modes: Debezium's handling modes.
+        unknown: columns whose values are unknown: a placeholder is written.
     """
     if image is None:
         return []
-    places = {column.name: i for i, column in enumerate(table.columns)}
+    index_of = {column.name: i for i, column in enumerate(table.columns)}
     cells: list[Cell] = []
     for name in names:
-        column = table.columns[places[name]]
+        column = table.columns[index_of[name]]
         label = f"{',' if cells else opening}{dumps(name)}:"
         if name in unknown:
-            stands = postgres.placeholder(column.type) or "null"
-            cells.append(Cell(label, pa.nulls(len(image), pa.string()), documents.STRING, stands))
+            placeholder = postgres.placeholder(column.type) or "null"
+            cells.append(Cell(label, pa.nulls(len(image), pa.string()), documents.STRING, placeholder))
             continue
-        cells.append(cell(label, image.field(places[name]), column.type, modes, nullable=column.nullable))
+        cells.append(cell(label, image.field(index_of[name]), column.type, modes, nullable=column.nullable))
     return cells

@@ -1,18 +1,18 @@
-"""Debezium's streams beside the data: transactions, heartbeats, schema changes.
+"""Debezium's side topics: transactions, heartbeats and schema changes.
 
-    topic            key            value                                  made from
+    topic            key            value                                  derived from
     transaction      {id}           {status, id, event_count,              `transactions`: counts of
                                      data_collections, ts_ms}              the cells; BEGIN and END for each
     heartbeat        {serverName}   {ts_ms}                                the clock
-    schema change    {databaseName} {source, ts_ms, databaseName,          the first change of a table's shape
-                                     schemaName, ddl, tableChanges}        that the sink has not met before
+    schema change    {databaseName} {source, ts_ms, databaseName,          the first change with a schema
+                                     schemaName, ddl, tableChanges}        that is new to the sink
 
-They are few beside the data, so each is written alone (some 100 k a second): JSON with or without its schema,
-Avro or Protobuf, as the data is. All of it is pure, and may run in tasks as well as on the driver.
+There are few of them, so each is written on its own (some 100 k a second): in JSON with or without its
+schema, Avro or Protobuf, like the data. All functions are pure and may run in tasks as well as on the driver.
 
-A shape of a table says less than Debezium's DDL parser: there are no defaults, comments, character sets and
-no statement (`ddl` is null unless whoever calls has it); what is not known is null. Debezium also announces
-dropped tables and databases, which leave no changes behind.
+A table's schema has less information than the result of Debezium's DDL parser: no defaults, comments,
+character sets and no statement (`ddl` is null unless the caller passes it). Unknown values are null. Debezium
+also announces dropped tables and databases, which cause no changes.
 
 Source: debezium/debezium v3.6.1 `SchemaFactory`, `AbstractTransactionStructMaker`, `HeartbeatImpl`,
 `ConnectTableChangeSerializer`, `EventDispatcher`.
@@ -27,9 +27,10 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from tailrace.formats.base import NO_IDS, SchemaIds, SchemaText
+from tailrace.formats.connect.builders import Schema, array, primitive, struct
 from tailrace.formats.connect.envelopes import Envelopes, frame, subject
 from tailrace.formats.connect.names import adjusted
-from tailrace.formats.connect.schemas import Schema, source_schema
+from tailrace.formats.connect.source_block import source_schema
 from tailrace.formats.connect.sql_types import jdbc_code
 from tailrace.formats.debezium.messages import debezium_schema
 from tailrace.formats.debezium.transactions import Transaction
@@ -45,21 +46,21 @@ Stream = Literal["transaction", "heartbeat", "schema_change"]
 
 _COMMON = "io.debezium.connector.common"
 _HISTORY = "io.debezium.connector.schema"
-#: How messages are written that are no JSON.
+#: The encodings other than JSON.
 _FORMATS: Mapping[str, BinaryFormat] = {"avro": AVRO, "protobuf": PROTOBUF}
 Message = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class SchemaChangeEvent:
-    """A shape of a table that is new.
+    """A new schema of a table.
 
     Args:
-        table: the shape.
-        type: whether the table is new, or another shape of it was there.
-        origin: the columns of model.change.ORIGIN of the first change that has it.
-        snapshot: whether that was a row of a snapshot.
-        ddl: the statement, where it is known.
+        table: the schema.
+        type: CREATE for a new table, ALTER for another schema of a known one.
+        origin: the origin of the first change with the schema, by the columns of model.change.ORIGIN.
+        snapshot: whether that change is a row of a snapshot.
+        ddl: the statement, if known.
     """
 
     table: TableSchema
@@ -71,11 +72,11 @@ class SchemaChangeEvent:
 
 @dataclass(frozen=True)
 class SideStreams:
-    """Messages of the streams beside the data.
+    """Messages of the side topics.
 
     Args:
         envelopes: names of topics, connector and version.
-        encoding: how they are written.
+        encoding: encoding of keys and values.
         json_schemas: whether JSON carries its schema.
     """
 
@@ -95,7 +96,7 @@ class SideStreams:
                 return topics.schema_change
 
     def schemas(self, stream: Stream) -> tuple[SchemaText, ...]:
-        """What a stream's messages need registered: a key's schema and a value's, none for JSON."""
+        """The schemas to register for a stream's messages: of keys and values; none for JSON."""
         if self.encoding == "json":
             return ()
         return tuple(
@@ -103,10 +104,10 @@ class SideStreams:
             for part, schema in zip(("key", "value"), self._connect(stream), strict=True)
         )
 
-    def transactions(self, of: Iterable[Transaction], ids: SchemaIds = NO_IDS) -> pa.RecordBatch:
-        """A BEGIN and an END for each transaction."""
+    def transactions(self, transactions: Iterable[Transaction], ids: SchemaIds = NO_IDS) -> pa.RecordBatch:
+        """A BEGIN and an END message for each transaction."""
         messages: list[Message] = []
-        for transaction in of:
+        for transaction in transactions:
             key = {"id": transaction.id}
             common = {"id": transaction.id, "ts_ms": transaction.ts_ms}
             collections = [{"data_collection": name, "event_count": n} for name, n in transaction.events]
@@ -117,19 +118,20 @@ class SideStreams:
         return self._messages("transaction", messages, ids)
 
     def heartbeat(self, now_ms: int, ids: SchemaIds = NO_IDS) -> pa.RecordBatch:
-        """One heartbeat."""
+        """One heartbeat message."""
         key = {"serverName": self.envelopes.topics.prefix}
         return self._messages("heartbeat", [(key, {"ts_ms": now_ms})], ids)
 
     def schema_changes(
         self, changes: Iterable[SchemaChangeEvent], now_ms: int, ids: SchemaIds = NO_IDS
     ) -> pa.RecordBatch:
-        """One message per new shape of a table."""
+        """One message per new schema of a table."""
+        source = self.envelopes.source
         messages = [
             (
                 {"databaseName": change.table.id.database},
                 {
-                    "source": self._source(change),
+                    "source": source.values(change.table.id, change.origin, snapshot=change.snapshot),
                     "ts_ms": now_ms,
                     "databaseName": change.table.id.database,
                     "ddl": change.ddl,
@@ -139,27 +141,6 @@ class SideStreams:
             for change in changes
         ]
         return self._messages("schema_change", messages, ids)
-
-    def _source(self, change: SchemaChangeEvent) -> dict[str, Any]:
-        origin, table = change.origin, change.table.id
-        us = origin["ts_us"] or 0
-        return {
-            "version": self.envelopes.version,
-            "connector": self.envelopes.connector,
-            "name": self.envelopes.topics.prefix,
-            "ts_ms": us // 1000,
-            "snapshot": "true" if change.snapshot else "false",
-            "db": table.database,
-            "ts_us": us,
-            "ts_ns": us * 1000,
-            "table": table.table,
-            "server_id": origin["server_id"] or 0,
-            "gtid": origin["txn"],
-            "file": origin["file"] or "",
-            "pos": origin["pos"] or 0,
-            "row": origin["row"] or 0,
-            "thread": origin["thread"],
-        }
 
     def _messages(self, stream: Stream, messages: Sequence[Message], ids: SchemaIds) -> pa.RecordBatch:
         key, value = self._connect(stream)
@@ -187,7 +168,7 @@ class SideStreams:
         return _FORMATS[self.encoding].registered(name, schema)
 
     def _connect(self, stream: Stream) -> tuple[Schema, Schema]:
-        """Connect schemas of a stream's keys and values."""
+        """The Connect schemas of a stream's keys and values."""
         match stream:
             case "transaction":
                 return _TRANSACTION_KEY, _TRANSACTION_VALUE
@@ -200,13 +181,13 @@ class SideStreams:
                     *_SCHEMA_CHANGE_FIELDS,
                 ]
                 return (
-                    _struct(f"{name}.SchemaChangeKey", [_of("string", "databaseName")]),
+                    _struct(f"{name}.SchemaChangeKey", [primitive("string", "databaseName")]),
                     adjusted(_struct(f"{name}.SchemaChangeValue", value)),
                 )
 
 
 def _whole(schema: Schema, value: Any) -> Any:
-    """A value with all fields of its schema, in their order."""
+    """The value with all fields of its schema, in their order."""
     if value is None:
         return None
     if schema["type"] == "struct":
@@ -242,77 +223,70 @@ def _column(column: Column, position: int) -> dict[str, Any]:
     }
 
 
-def _of(type_: str, field: str, *, optional: bool = False) -> Schema:
-    return {"type": type_, "optional": optional, "field": field}
-
-
 def _struct(name: str, fields: Sequence[Schema], *, optional: bool = False) -> Schema:
-    return {"type": "struct", "fields": list(fields), "optional": optional, "name": name, "version": 1}
-
-
-def _list(items: Schema, field: str, *, optional: bool = True) -> Schema:
-    return {"type": "array", "items": items, "optional": optional, "field": field}
+    return struct(fields, name, optional=optional, version=1)
 
 
 _TEXT: Schema = {"type": "string", "optional": False}
 
-_TRANSACTION_KEY = _struct(f"{_COMMON}.TransactionMetadataKey", [_of("string", "id")])
+_TRANSACTION_KEY = _struct(f"{_COMMON}.TransactionMetadataKey", [primitive("string", "id")])
 _TRANSACTION_VALUE = _struct(
     f"{_COMMON}.TransactionMetadataValue",
     [
-        _of("string", "status"),
-        _of("string", "id"),
-        _of("int64", "event_count", optional=True),
-        _list(
+        primitive("string", "status"),
+        primitive("string", "id"),
+        primitive("int64", "event_count", optional=True),
+        array(
             _struct(
                 "event.collection",
-                [_of("string", "data_collection"), _of("int64", "event_count")],
+                [primitive("string", "data_collection"), primitive("int64", "event_count")],
                 optional=True,
             ),
             "data_collections",
         ),
-        _of("int64", "ts_ms"),
+        primitive("int64", "ts_ms"),
     ],
 )
-_HEARTBEAT_KEY = _struct(f"{_COMMON}.ServerNameKey", [_of("string", "serverName")])
-_HEARTBEAT_VALUE = _struct(f"{_COMMON}.Heartbeat", [_of("int64", "ts_ms")])
+_HEARTBEAT_KEY = _struct(f"{_COMMON}.ServerNameKey", [primitive("string", "serverName")])
+_HEARTBEAT_VALUE = _struct(f"{_COMMON}.Heartbeat", [primitive("int64", "ts_ms")])
 _COLUMN = _struct(
     f"{_HISTORY}.Column",
     [
-        _of("string", "name"),
-        _of("int32", "jdbcType"),
-        _of("int32", "nativeType", optional=True),
-        _of("string", "typeName"),
-        _of("string", "typeExpression", optional=True),
-        _of("string", "charsetName", optional=True),
-        _of("int32", "length", optional=True),
-        _of("int32", "scale", optional=True),
-        _of("int32", "position"),
-        _of("boolean", "optional", optional=True),
-        _of("boolean", "autoIncremented", optional=True),
-        _of("boolean", "generated", optional=True),
-        _of("string", "comment", optional=True),
-        _of("string", "defaultValueExpression", optional=True),
-        _list(_TEXT, "enumValues"),
+        primitive("string", "name"),
+        primitive("int32", "jdbcType"),
+        primitive("int32", "nativeType", optional=True),
+        primitive("string", "typeName"),
+        primitive("string", "typeExpression", optional=True),
+        primitive("string", "charsetName", optional=True),
+        primitive("int32", "length", optional=True),
+        primitive("int32", "scale", optional=True),
+        primitive("int32", "position"),
+        primitive("boolean", "optional", optional=True),
+        primitive("boolean", "autoIncremented", optional=True),
+        primitive("boolean", "generated", optional=True),
+        primitive("string", "comment", optional=True),
+        primitive("string", "defaultValueExpression", optional=True),
+        array(_TEXT, "enumValues"),
     ],
 )
 _TABLE = _struct(
     f"{_HISTORY}.Table",
     [
-        _of("string", "defaultCharsetName", optional=True),
-        _list(_TEXT, "primaryKeyColumnNames"),
-        _list(_COLUMN, "columns", optional=False),
-        _of("string", "comment", optional=True),
+        primitive("string", "defaultCharsetName", optional=True),
+        array(_TEXT, "primaryKeyColumnNames"),
+        array(_COLUMN, "columns", optional=False),
+        primitive("string", "comment", optional=True),
     ],
     optional=True,
 )
 _CHANGE = _struct(
-    f"{_HISTORY}.Change", [_of("string", "type"), _of("string", "id"), {**_TABLE, "field": "table"}]
+    f"{_HISTORY}.Change",
+    [primitive("string", "type"), primitive("string", "id"), {**_TABLE, "field": "table"}],
 )
 _SCHEMA_CHANGE_FIELDS = [
-    _of("int64", "ts_ms"),
-    _of("string", "databaseName", optional=True),
-    _of("string", "schemaName", optional=True),
-    _of("string", "ddl", optional=True),
-    _list(_CHANGE, "tableChanges", optional=False),
+    primitive("int64", "ts_ms"),
+    primitive("string", "databaseName", optional=True),
+    primitive("string", "schemaName", optional=True),
+    primitive("string", "ddl", optional=True),
+    array(_CHANGE, "tableChanges", optional=False),
 ]

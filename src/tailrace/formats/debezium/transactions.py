@@ -1,15 +1,14 @@
-"""Which transactions a batch holds, and how many changes of each table: for Debezium's transaction topic.
+"""The transactions of a batch, with the number of changes of each table: for Debezium's transaction topic.
 
-Counted from the columns `txn` and `seq` of the batch's cells (model.change.ORIGIN), in two steps that a sink
-runs as it runs everything else:
+They are counted from the columns `txn` and `seq` of the batch's cells (model.change.ORIGIN), in two steps:
 
-    a task       counts(batch)     one row per transaction of a cell, which is of one table
-    anywhere     merged(counts)    the transactions of all those rows, in the order of the log
+    in tasks     counts(batch)     one row per transaction of a cell, which has one table
+    anywhere     merged(counts)    the transactions of all these rows, in log order
 
-What is not in the cells cannot be counted: transactions without an id (MySQL without GTIDs), those that
-changed no captured table (Debezium has a BEGIN and an END for them too), rows that a snapshot reads. Batches
-end between transactions, so each is counted whole; but one that is larger than a batch is counted in parts,
-one in each batch that holds some of it.
+Only the contents of cells can be counted: not transactions without an id (MySQL without GTIDs), nor those
+that changed no captured table (Debezium writes a BEGIN and an END for them, too), nor rows that a snapshot
+reads. Batches end between transactions, so each transaction is counted as a whole. A transaction larger than
+a batch is counted in parts, one for each batch with some of it.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ import pyarrow.compute as pc
 
 from tailrace.model.change import ChangeBatch
 
-#: One transaction's changes of one table, or a part of them.
+#: A transaction's changes of one table, or a part of them.
 #:
 #: id          the source's transaction id
-#: seq         of its first change here
-#: ts_us       when it was committed, microseconds since 1970 UTC; 0 if unknown
+#: seq         `seq` of the first of these changes
+#: ts_us       commit time, microseconds since 1970 UTC; 0 if unknown
 #: collection  the table, `database.table`
-#: events      how many changes
+#: events      number of changes
 COUNTS = pa.schema(
     [
         pa.field("id", pa.string()),
@@ -42,12 +41,12 @@ COUNTS = pa.schema(
 
 @dataclass(frozen=True)
 class Transaction:
-    """What a transaction changed.
+    """A transaction and its number of changes.
 
     Args:
         id: the source's transaction id.
-        ts_ms: when it was committed, milliseconds since 1970 UTC; 0 if unknown.
-        events: changes by table, `database.table`, sorted.
+        ts_ms: commit time, milliseconds since 1970 UTC; 0 if unknown.
+        events: number of changes by table, `database.table`, sorted.
     """
 
     id: str
@@ -78,7 +77,7 @@ def counts(batch: ChangeBatch) -> pa.RecordBatch:
 
 
 def merged(parts: Iterable[pa.RecordBatch]) -> list[Transaction]:
-    """The transactions of some rows with schema COUNTS, in the order of the log."""
+    """The transactions in rows with schema COUNTS, in log order."""
     rows = pa.Table.from_batches(list(parts), COUNTS)
     by_table = rows.group_by(["id", "collection"], use_threads=False).aggregate(
         [("seq", "min"), ("ts_us", "max"), ("events", "sum")]

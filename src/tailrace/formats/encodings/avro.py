@@ -1,10 +1,11 @@
 """Debezium's messages in Avro, as Confluent's Avro converter writes them.
 
-The schema is made from the Connect schema: structs become records with the schema's full name, optional
-fields unions with null first (last where the field has a default), and what Avro has no word for stands in
-properties (`connect.name`, `connect.version`, `connect.parameters`, `connect.type`, `connect.default`).
-Connect's own Decimal, Date, Time and Timestamp are Avro's logical types; Debezium's are not, their values are
-the same integers as in JSON. A struct that occurs twice is written out the first time and named after that.
+The schema is derived from the Connect schema: structs become records with the schema's full name, and
+optional fields become unions with null first (last if the field has a default). Attributes that Avro lacks
+become properties (`connect.name`, `connect.version`, `connect.parameters`, `connect.type`,
+`connect.default`). Connect's own Decimal, Date, Time and Timestamp are Avro's logical types; Debezium's types
+are not: their values are the same integers as in JSON. A struct that occurs twice is written in full the
+first time, then by name.
 
 The bytes are the schema's values in order: `formats.encodings.records`.
 
@@ -13,7 +14,6 @@ Source: Apache Avro 1.12 specification, "Binary encoding"; confluentinc/schema-r
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,22 +22,11 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.formats.base import SchemaText
-from tailrace.formats.connect.schemas import Schema
+from tailrace.formats.connect.builders import Schema
 from tailrace.formats.encodings.layout import dumps
-from tailrace.formats.encodings.records import (
-    Field,
-    FieldGroup,
-    FieldValues,
-    closing_columns,
-    fields,
-    image_columns,
-    source_columns,
-    transaction_columns,
-    varint,
-)
+from tailrace.formats.encodings.records import Field, FieldGroup, FieldValues, fields, varint
 from tailrace.formats.encodings.registry_encoding import RegisteredEncoding
 from tailrace.formats.kernels import records
-from tailrace.model.change import ChangeBatch
 
 _TYPES = {
     "int8": "int",
@@ -56,9 +45,9 @@ _LOGICAL_TYPES = {
     "org.apache.kafka.connect.data.Time": "time-millis",
     "org.apache.kafka.connect.data.Timestamp": "timestamp-millis",
 }
-#: Branches of a union: the first and the second.
+#: Indices of a union's branches, encoded.
 _FIRST, _SECOND = b"\x00", b"\x02"
-#: Of a geometry's fields, see the kernel: wkb and srid may be unions.
+#: Tags of a geometry's fields, see the kernel: wkb and srid may be unions.
 _POINT_TAGS, _GEOMETRY_TAGS = (0, 0, 2, 2, 0), (0, 0, 0, 2, 0)
 
 
@@ -68,20 +57,33 @@ class _Avro:
     zigzag = True
     opening = b""
 
-    def of(self, column: FieldValues, number: int) -> Field:  # noqa: ARG002 - Avro's fields have no numbers
+    def field(self, column: FieldValues, number: int) -> Field:  # noqa: ARG002 - Avro's fields have no numbers
         """See BinaryFormat."""
         schema, cell = column.schema, column.cell
         if cell is None:
             return Field(schema["field"], encode(schema, column.constant))
         null, value = _branches(schema)
-        absent: bytes | None = null
-        if not schema["optional"]:
-            standing = json.loads(cell.absent)
-            absent = None if standing is None else encode(schema, standing)
+        absent = null if schema["optional"] else column.default(lambda default: encode(schema, default))
         tags: tuple[int, ...] = ()
         if schema["type"] == "struct":
             tags = _POINT_TAGS if schema["name"].endswith(".Point") else _GEOMETRY_TAGS
         return Field(schema["field"], value, cell.array, column.kind, absent, cell.detail, tags)
+
+    def struct(self, columns: Sequence[FieldValues], number: int) -> FieldGroup:  # noqa: ARG002
+        """See BinaryFormat."""
+        return FieldGroup(records.ALWAYS, fields(columns, self))
+
+    def optional_struct(
+        self,
+        columns: Sequence[FieldValues],
+        number: int,  # noqa: ARG002
+        present: pa.Array | None,
+    ) -> FieldGroup:
+        """See BinaryFormat."""
+        if present is None:
+            return FieldGroup(records.ALWAYS, opening=_FIRST)
+        written = fields(columns, self)
+        return FieldGroup(records.IF_SET, written, opening=_SECOND, missing=_FIRST, image=present)
 
     def registered(self, subject: str, schema: Schema) -> SchemaText:
         """See BinaryFormat."""
@@ -101,27 +103,6 @@ class AvroEncoding(RegisteredEncoding):
 
     format = AVRO
 
-    def _value(self, batch: ChangeBatch, envelope: Sequence[Schema], now_ms: int) -> list[FieldGroup]:
-        table, of = batch.table, self.envelopes
-        before, after, source, transaction, *closing = envelope
-        names = [column.name for column in table.columns]
-        parts = [
-            _optional(image, image_columns(table, names, schema, image, of.modes))
-            for schema, image in ((before, batch.before), (after, batch.after))
-        ]
-        parts.append(FieldGroup(records.ALWAYS, fields(source_columns(batch, source, of), AVRO)))
-        place = batch.place
-        parts.append(_optional(place, [] if place is None else transaction_columns(batch, transaction)))
-        parts.append(FieldGroup(records.ALWAYS, fields(closing_columns(batch, closing, now_ms), AVRO)))
-        return parts
-
-
-def _optional(image: pa.StructArray | None, columns: Sequence[FieldValues]) -> FieldGroup:
-    """A record that is null where `image` is."""
-    if image is None:
-        return FieldGroup(records.ALWAYS, opening=_FIRST)
-    return FieldGroup(records.IF_SET, fields(columns, AVRO), opening=_SECOND, missing=_FIRST, image=image)
-
 
 def avro_schema(schema: Schema) -> Any:
     """The Avro schema of a Connect schema, as JSON values."""
@@ -129,7 +110,7 @@ def avro_schema(schema: Schema) -> Any:
 
 
 def encode(schema: Schema, value: Any) -> bytes:
-    """One value of a Connect schema in Avro: structs as mappings, for messages that are few."""
+    """Encode one value of a Connect schema, structs given as mappings: for messages that are few."""
     null, present = _branches(schema)
     if value is None and schema["optional"]:
         return null
@@ -153,7 +134,7 @@ def encode(schema: Schema, value: Any) -> bytes:
 
 
 def _branches(schema: Schema) -> tuple[bytes, bytes]:
-    """What stands for null and before a value."""
+    """The bytes of a null, and the bytes before a value."""
     if not schema["optional"]:
         return b"", b""
     return (_SECOND, _FIRST) if "default" in schema else (_FIRST, _SECOND)
@@ -164,7 +145,7 @@ def _long(value: int) -> bytes:
 
 
 def _avro(schema: Schema, enclosing: str, seen: set[str]) -> Any:
-    """See `avro_schema`; `enclosing`: namespace of the record around, `seen`: records written out already."""
+    """See `avro_schema`; `enclosing`: namespace of the outer record; `seen`: records already written."""
     made: Any = _named(schema, enclosing, seen) if schema["type"] == "struct" else _unnamed(schema, seen)
     if not schema["optional"]:
         return made
@@ -208,7 +189,7 @@ def _unnamed(schema: Schema, seen: set[str]) -> Any:
 
 
 def _properties(schema: Schema) -> dict[str, Any]:
-    """What a schema says beyond its type, in AvroData's order."""
+    """The attributes of a schema that Avro lacks, in AvroData's order."""
     made: dict[str, Any] = {}
     for name, key in (
         ("doc", "connect.doc"),

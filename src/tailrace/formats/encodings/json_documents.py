@@ -1,4 +1,4 @@
-"""Runs the document kernel over a batch of changes: describes the job, gives it room, makes the arrays."""
+"""Runs the document kernel over a batch of changes: describes the job, provides memory, builds the arrays."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tailrace.kernels.tables import TABLES
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.table import TableId
 
-#: Bytes of keys or values that one batch's offsets can reach.
+#: Most bytes of a batch's keys or values: offsets are int32.
 _MAX_OUTPUT = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Document:
-    """The parts of a message in the order they are written: see `kernels.documents`.
+    """The parts of a message in the order in which they are written: see `kernels.documents`.
 
     Args:
         head: text before the first image.
-        before: the columns of the image before; none if no change has one, or if none is to be written.
+        before: the columns of the before image; empty if no change has one, or to omit it.
         middle: text between the images.
-        after: the same for the image after.
-        source: what follows the images.
+        after: the same for the after image.
+        source: the values after the images.
         tail: text at the end.
-        key_before: the key's columns in the image before; none of both: no keys are to be written.
-        key_after: the same in the image after.
+        key_before: the key columns of the before image; if both are empty, no keys are written.
+        key_after: the key columns of the after image.
         key_tail: text at the end of the key.
     """
 
@@ -49,7 +49,14 @@ class Document:
 
 
 def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
-    """Keys and values of the batch's messages: one per change, and one without a value after each delete.
+    """Write the keys and values of a batch's messages.
+
+    Args:
+        document: the parts of a message.
+        batch: the changes.
+
+    Returns:
+        Keys and values: one of each per change, and after each delete one more with a null value.
 
     Raises:
         SinkError: keys or values are larger than 2 GiB.
@@ -86,7 +93,7 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
     for at, text in zip(
         (documents.HEAD, documents.MIDDLE, documents.TAIL, documents.KEY_TAIL), texts, strict=True
     ):
-        job[at : at + 2] = pool.place(text)
+        job[at : at + 2] = pool.span(text)
     job[documents.KEY_COLUMNS] = key_columns
     job[documents.KEY_BEFORE], job[documents.KEY_AFTER] = key_before.ctypes.data, key_after.ctypes.data
     job[documents.KEY_OFFSETS], job[documents.VALUE_OFFSETS] = (row.ctypes.data for row in offsets)
@@ -106,22 +113,22 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
                 keys.grow(int(job[documents.KEY_USED]), batch.table.id)
             case _:
                 values.grow(int(job[documents.VALUE_USED]), batch.table.id)
-    made = [
+    arrays = [
         pa.Array.from_buffers(pa.binary(), messages, [valid, pa.py_buffer(row), output.buffer(int(row[-1]))])
         for valid, row, output in ((None, offsets[0], keys), (pa.py_buffer(validity), offsets[1], values))
     ]
-    return (made[0] if key_columns else pa.nulls(messages, pa.binary())), made[1]
+    return (arrays[0] if key_columns else pa.nulls(messages, pa.binary())), arrays[1]
 
 
 def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], rows: int) -> int:
-    """Bytes that these parts of `rows` rows will probably need."""
+    """Estimated number of bytes for these parts of `rows` rows."""
     labels = sum(int(words[:, documents.LABEL_LENGTH].sum()) + 24 * len(words) for words in described)
     data = sum(int(c.array.nbytes) for part in parts for c in part if c.kind >= documents.STRING)
     return int(rows * labels + data + data // 2)
 
 
 class Output:
-    """A growing region of bytes for the kernel to write."""
+    """A growing memory region to which the kernel writes."""
 
     def __init__(self, expected: int) -> None:
         self._capacity = min(max(expected, 4096), _MAX_OUTPUT)
@@ -132,11 +139,16 @@ class Output:
         return self._memory.ctypes.data, self._capacity
 
     def grow(self, used: int, table: TableId) -> None:
-        """Double the capacity, keeping the first `used` bytes."""
+        """Double the capacity, keeping the first `used` bytes.
+
+        Raises:
+            SinkError: the capacity is 2 GiB already.
+        """
         if self._capacity == _MAX_OUTPUT:
             raise SinkError(
-                f"a batch of changes of table `{table}` makes more than 2 GiB of messages",
-                hint="set a smaller `page.rows` or batch size, so that batches hold fewer rows",
+                f"a batch of changes of table `{table}` needs more than 2 GiB of messages",
+                "Tailrace encodes some thousand rows at a time",
+                "exclude the table's largest columns with a transform",
             )
         self._capacity = min(2 * self._capacity, _MAX_OUTPUT)
         grown = np.empty(self._capacity + SLACK, np.uint8)
@@ -144,11 +156,11 @@ class Output:
         self._memory = grown
 
     def buffer(self, used: int) -> pa.Buffer:
-        """The first `used` bytes, without room that would live on with them."""
+        """The first `used` bytes, copied if they would keep much unused memory alive."""
         kept = self._memory[:used]
         return pa.py_buffer(kept.copy() if 2 * used < self._capacity else kept)
 
 
 def operations(batch: ChangeBatch) -> np.ndarray:
-    """The batch's codes of operations."""
+    """The operation codes of the batch."""
     return np.asarray(batch.op.to_numpy())

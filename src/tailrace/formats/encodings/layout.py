@@ -1,4 +1,4 @@
-"""Arrow arrays described to the document kernel: one block of words per column, texts in one pool."""
+"""Descriptions of Arrow arrays for the kernels: one block of words per column, texts in one pool."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tailrace.model.types import ColumnType, Kind
 
 @dataclass(frozen=True)
 class Cell:
-    """One value of a document: a column, the text before its values and the text that stands for NULL.
+    """One value of a document: a column, the text before each value, and the text for NULL.
 
     Args:
         label: JSON text before the value, e.g. `,"name":`.
         array: the values, one per row.
         kind: how they are written, a constant of `documents`.
-        absent: JSON text of a NULL.
+        absent: JSON text for NULL.
         detail: the kernel's DETAIL.
     """
 
@@ -38,14 +38,14 @@ class Cell:
 
 
 def dumps(value: Any) -> str:
-    """JSON without blanks, characters beyond ASCII as they are."""
+    """JSON without blanks, with non-ASCII characters unescaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def cell(label: str, array: pa.Array, type_: ColumnType, modes: Modes, *, nullable: bool) -> Cell:
     """A table's column, written as Debezium writes its type in these modes.
 
-    A NOT NULL column that holds NULL held a zero date: Debezium shows the epoch instead.
+    A NULL in a NOT NULL column was a zero date: Debezium writes the epoch instead.
     """
     has_null = nullable or type_.zero_dates == "text"
     absent = "null" if has_null else _ZERO_DATES.get(type_.kind, "null")
@@ -94,59 +94,62 @@ def _writer(type_: ColumnType) -> int:
 
 
 class TextPool:
-    """Pieces of text at fixed addresses: `add` them all, then `seal`, then ask for addresses."""
+    """Texts at fixed addresses: `add` all of them, then `seal`, then get their addresses."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
-        self._at = 0
-        self._places: dict[str | bytes, tuple[int, int]] = {}
+        self._size = 0
+        self._offsets: dict[str | bytes, tuple[int, int]] = {}
         self._base = 0
         self._memory = np.zeros(0, np.uint8)
 
     def add(self, text: str | bytes) -> None:
         """Put `text` into the pool."""
-        if text not in self._places:
+        if text not in self._offsets:
             piece = text if isinstance(text, bytes) else text.encode()
-            self._places[text] = (self._at, len(piece))
+            self._offsets[text] = (self._size, len(piece))
             self._pieces.append(piece)
-            self._at += len(piece)
+            self._size += len(piece)
 
     def seal(self) -> None:
         """Fix the addresses."""
         self._memory = np.frombuffer(b"".join([*self._pieces, bytes(SLACK)]), np.uint8)
         self._base = self._memory.ctypes.data
 
-    def place(self, text: str | bytes) -> tuple[int, int]:
+    def span(self, text: str | bytes) -> tuple[int, int]:
         """Address and length of a text that was added before the pool was sealed."""
-        offset, length = self._places[text]
+        offset, length = self._offsets[text]
         return self._base + offset, length
 
 
 def blocks(cells: Sequence[Cell], pool: TextPool) -> np.ndarray:
-    """The kernel's blocks of `cells`; their texts are in the sealed `pool`."""
+    """The kernel's blocks for `cells`, whose texts are in the sealed `pool`."""
     out = np.zeros((len(cells), documents.WORDS), np.int64)
     for block, c in zip(out, cells, strict=True):
-        buffers = c.array.buffers()
-        validity = buffers[0] if c.array.null_count else None
-        data = address(buffers[-1]) if len(buffers) > 2 else 0
-        if pa.types.is_list(c.array.type):
-            data += c.array.values.offset * (c.array.type.value_type.bit_width // 8)
         block[documents.KIND] = c.kind
-        block[documents.VALIDITY] = address(validity)
-        block[documents.VALUES] = address(buffers[1])
-        block[documents.DATA] = data
-        block[documents.OFFSET] = c.array.offset
-        block[documents.LABEL : documents.LABEL_LENGTH + 1] = pool.place(c.label)
-        block[documents.ABSENT : documents.ABSENT_LENGTH + 1] = pool.place(c.absent)
+        describe(block, c.array)
+        block[documents.LABEL : documents.LABEL_LENGTH + 1] = pool.span(c.label)
+        block[documents.ABSENT : documents.ABSENT_LENGTH + 1] = pool.span(c.absent)
         block[documents.DETAIL] = c.detail
     return out
 
 
-def address(buffer: pa.Buffer | None) -> int:
-    """Where a buffer's bytes are, 0 if there is none."""
+def describe(block: np.ndarray, array: pa.Array) -> None:
+    """Write an array's buffers and offset to a block: VALIDITY, VALUES, DATA and OFFSET."""
+    buffers = array.buffers()
+    data = _address(buffers[-1]) if len(buffers) > 2 else 0
+    if pa.types.is_list(array.type):
+        data += array.values.offset * (array.type.value_type.bit_width // 8)
+    block[documents.VALIDITY] = validity_of(array)
+    block[documents.VALUES] = _address(buffers[1])
+    block[documents.DATA] = data
+    block[documents.OFFSET] = array.offset
+
+
+def _address(buffer: pa.Buffer | None) -> int:
     return 0 if buffer is None else int(buffer.address)
 
 
 def validity_of(array: pa.Array) -> int:
     """Address of an array's validity bitmap, 0 if it has no nulls."""
-    return address(array.buffers()[0]) if array.null_count else 0
+    return _address(array.buffers()[0]) if array.null_count else 0

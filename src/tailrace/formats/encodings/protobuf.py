@@ -1,16 +1,16 @@
 """Debezium's messages in Protobuf, as Confluent's Protobuf converter writes them.
 
-The schema is proto3 text made from the Connect schema: one message, the structs in it as messages in the one
-that needs them first, fields numbered from 1 in their order. Connect's Decimal is `confluent.type.Decimal`,
-and what Protobuf has no word for stands in `confluent.field_meta`; Confluent's registry and libraries know
-both.
+The schema is proto3 text derived from the Connect schema: one message, in which each struct is a nested
+message of the first message that uses it. Fields are numbered from 1 in their order. Connect's Decimal is
+`confluent.type.Decimal`, and attributes that Protobuf lacks are in `confluent.field_meta`; Confluent's
+registry and libraries know both.
 
-Fields that may be NULL are `optional`: the converter's `optional.for.nullables`. Its default leaves that out,
-and a NULL is then 0 or "" to whoever reads it; here it never is. What Protobuf cannot say is not said: a
-list that is NULL is an empty one, a field's default (`source.snapshot`) stands in no schema. Connect's Date,
-Time and Timestamp (`time.precision.mode: connect`) would be messages of Google's: refused.
+Fields that may be NULL are `optional`: the converter's `optional.for.nullables`. By default the converter
+omits that, and consumers read a NULL as 0 or ""; Tailrace never does. Protobuf cannot represent everything: a
+NULL list is an empty one, and schemas have no default of a field (`source.snapshot`). Connect's Date, Time
+and Timestamp (`time.precision.mode: connect`) would be messages of Google's: they are rejected.
 
-A message begins with the indexes of its type among the schema's messages: the first, in short a zero byte.
+A message begins with the index of its type among the schema's messages: for the first one, a zero byte.
 
 Source: Protocol Buffers documentation, "Encoding"; confluentinc/schema-registry `ProtobufData`,
 `MessageIndexes`.
@@ -18,7 +18,6 @@ Source: Protocol Buffers documentation, "Encoding"; confluentinc/schema-registry
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,22 +27,11 @@ import pyarrow as pa
 
 from tailrace.errors import SinkError
 from tailrace.formats.base import SchemaText
-from tailrace.formats.connect.schemas import Schema
+from tailrace.formats.connect.builders import Schema
 from tailrace.formats.encodings.layout import dumps
-from tailrace.formats.encodings.records import (
-    Field,
-    FieldGroup,
-    FieldValues,
-    closing_columns,
-    fields,
-    image_columns,
-    source_columns,
-    transaction_columns,
-    varint,
-)
+from tailrace.formats.encodings.records import Field, FieldGroup, FieldValues, fields, varint
 from tailrace.formats.encodings.registry_encoding import RegisteredEncoding
 from tailrace.formats.kernels import documents, records
-from tailrace.model.change import ChangeBatch
 
 _TYPES = {
     "int8": "int32",
@@ -58,10 +46,10 @@ _TYPES = {
 }
 _CONNECT = "org.apache.kafka.connect.data."
 _DECIMAL = f"{_CONNECT}Decimal"
-#: How a value is written, three bits of its tag: a varint, 8 or 4 bytes, a length and so many bytes.
+#: Wire types, the low three bits of a tag: varint, 8 bytes, length-delimited, 4 bytes.
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
 _WIRE = {"float": _FOUR, "double": _EIGHT, "string": _LENGTH, "bytes": _LENGTH, "struct": _LENGTH}
-#: The first message of a schema: no list of indexes but its short form.
+#: The index list of the first message of a schema, in its short form.
 _FIRST_MESSAGE = b"\0"
 #: Tags of a geometry's fields, see the kernel.
 _POINT_TAGS, _GEOMETRY_TAGS = (0x09, 0x11, 0x1A, 0x20, -1), (0, 0, 0x0A, 0x10, -1)
@@ -73,15 +61,14 @@ class _Protobuf:
     zigzag = False
     opening = _FIRST_MESSAGE
 
-    def of(self, column: FieldValues, number: int) -> Field:
+    def field(self, column: FieldValues, number: int) -> Field:
         """See BinaryFormat."""
         schema, cell = column.schema, column.cell
         if cell is None:
             return Field(schema["field"], encode_field(schema, column.constant, number))
         absent: bytes | None = b""
         if not schema["optional"]:
-            standing = json.loads(cell.absent)
-            absent = None if standing is None else encode_field(schema, standing, number)
+            absent = column.default(lambda default: encode_field(schema, default, number))
         tags: tuple[int, ...] = ()
         if schema["type"] == "struct":
             tags = _POINT_TAGS if schema["name"].endswith(".Point") else _GEOMETRY_TAGS
@@ -91,6 +78,19 @@ class _Protobuf:
         present = _tag(number, _wire(schema))
         detail = cell.detail if cell.kind == documents.INSTANT else 0
         return Field(schema["field"], present, cell.array, column.kind, absent, detail, tags)
+
+    def struct(self, columns: Sequence[FieldValues], number: int) -> FieldGroup:
+        """See BinaryFormat."""
+        return FieldGroup(records.ALWAYS, fields(columns, self), _tag(number, _LENGTH), records.LENGTH)
+
+    def optional_struct(
+        self, columns: Sequence[FieldValues], number: int, present: pa.Array | None
+    ) -> FieldGroup | None:
+        """See BinaryFormat."""
+        if present is None:
+            return None
+        written = fields(columns, self)
+        return FieldGroup(records.IF_SET, written, _tag(number, _LENGTH), records.LENGTH, image=present)
 
     def registered(self, subject: str, schema: Schema) -> SchemaText:
         """See BinaryFormat."""
@@ -110,34 +110,12 @@ class ProtobufEncoding(RegisteredEncoding):
 
     format = PROTOBUF
 
-    def _value(self, batch: ChangeBatch, envelope: Sequence[Schema], now_ms: int) -> list[FieldGroup]:
-        table, of = batch.table, self.envelopes
-        before, after, source, transaction, *closing = envelope
-        names = [column.name for column in table.columns]
-        parts = [
-            _part(number, image_columns(table, names, schema, image, of.modes), image)
-            for number, schema, image in ((1, before, batch.before), (2, after, batch.after))
-            if image is not None
-        ]
-        parts.append(_part(3, source_columns(batch, source, of)))
-        if batch.place is not None:
-            parts.append(_part(4, transaction_columns(batch, transaction), batch.place))
-        last = enumerate(closing_columns(batch, closing, now_ms), 5)
-        parts.append(FieldGroup(records.ALWAYS, [PROTOBUF.of(column, number) for number, column in last]))
-        return parts
-
-
-def _part(number: int, columns: Sequence[FieldValues], image: pa.StructArray | None = None) -> FieldGroup:
-    """A message as field `number`, left out where `image` is null."""
-    when = records.ALWAYS if image is None else records.IF_SET
-    return FieldGroup(when, fields(columns, PROTOBUF), _tag(number, _LENGTH), records.LENGTH, image=image)
-
 
 def proto_text(schema: Schema) -> str:
     """The proto3 schema of a Connect schema.
 
     Raises:
-        SinkError: it has a type for which there is none.
+        SinkError: Protobuf has no equivalent of a type.
     """
     namespace, _, name = schema["name"].rpartition(".")
     body = list(_message(schema, name, {}, ""))
@@ -155,12 +133,12 @@ def proto_text(schema: Schema) -> str:
 
 
 def encode(schema: Schema, value: Mapping[str, Any]) -> bytes:
-    """A struct of a Connect schema as a message of the first type, for messages that are few."""
+    """Encode a struct of a Connect schema as a message of the first type: for messages that are few."""
     return _FIRST_MESSAGE + _encode_struct(schema, value)
 
 
 def encode_field(schema: Schema, value: Any, number: int) -> bytes:
-    """A field with its tag; nothing if it is null."""
+    """Encode a field with its tag; a null field has no bytes."""
     if value is None:
         return b""
     if schema["type"] == "array":
@@ -194,7 +172,7 @@ def _tag(number: int, wire: int) -> bytes:
 
 def _wire(schema: Schema) -> int:
     if schema["type"] == "array":
-        # numbers in one piece; of anything else each item has a tag of its own
+        # numbers are packed; items of other types have a tag each
         return _LENGTH
     return _WIRE.get(schema["type"], _VARINT)
 
@@ -204,7 +182,7 @@ def _varint(value: int) -> bytes:
 
 
 def _decimal_closing(schema: Schema) -> bytes:
-    """Precision and scale of a `confluent.type.Decimal`, behind its bytes."""
+    """Precision and scale of a `confluent.type.Decimal`, which follow its bytes."""
     precision, scale = _digits(schema)
     return _tag(2, _VARINT) + _varint(precision) + (_tag(3, _VARINT) + _varint(scale) if scale else b"")
 
@@ -215,7 +193,7 @@ def _digits(schema: Schema) -> tuple[int, int]:
 
 
 def _message(schema: Schema, name: str, known: dict[str, str], indent: str) -> Iterator[str]:
-    """The lines of a message; `known`: names of messages around it by the schemas' full names."""
+    """The lines of a message; `known`: names of the messages in scope by the schemas' full names."""
     yield f"{indent}message {name} {{"
     inner, known = indent + "  ", dict(known)
     names = {f["field"] for f in schema["fields"]}
@@ -224,7 +202,7 @@ def _message(schema: Schema, name: str, known: dict[str, str], indent: str) -> I
         item = f["items"] if f["type"] == "array" else f
         if item["type"] == "struct" and item["name"] not in known:
             short = item["name"].rpartition(".")[2]
-            # a message may not be called like a field beside it
+            # a message must not have the name of a field in the same message
             known[item["name"]] = f"{short}Message" if short in names else short
             nested.append(item)
         label = "repeated " if f["type"] == "array" else "optional " if f["optional"] else ""
@@ -237,7 +215,7 @@ def _message(schema: Schema, name: str, known: dict[str, str], indent: str) -> I
 
 
 def _meta(schema: Schema) -> str:
-    """What the type of a field does not say."""
+    """The attributes of a field that its type does not express."""
     parameters: dict[str, str] = {}
     if schema["type"] in ("int8", "int16"):
         parameters["connect.type"] = schema["type"]
@@ -256,9 +234,9 @@ def _type_of(schema: Schema) -> str:
         return "confluent.type.Decimal"
     if name.startswith(_CONNECT):
         raise SinkError(
-            f"`{name}` is not written in Protobuf",
-            "time.precision.mode `connect` gives it to dates and times",
-            "set time.precision.mode to adaptive_time_microseconds",
+            f"`{name}` cannot be encoded in Protobuf",
+            "`time-precision-mode: connect` uses it for dates and times",
+            "set time-precision-mode: adaptive_time_microseconds",
         )
     return _TYPES.get(schema["type"], "message")
 

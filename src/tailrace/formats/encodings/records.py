@@ -1,14 +1,15 @@
-"""Runs the record kernel over a batch of changes, and what Avro and Protobuf have in common.
+"""Runs the record kernel over a batch of changes, with the common part of Avro and Protobuf.
 
-A format says for each field of a Connect schema which bytes stand before its value and which stand for NULL
-(`BinaryFormat`); what the values are, and in which order they come, is found here, from the same schemas and
-columns as the JSON messages. So a message says the same in all three.
+For each field of a Connect schema a format defines the bytes before the value and the bytes of a NULL
+(`BinaryFormat`). The values and their order are determined here, from the same schemas and columns as those
+of JSON messages. So a message has the same content in all three formats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,13 +17,11 @@ import pyarrow as pa
 
 from tailrace.errors import SinkError
 from tailrace.formats.base import SchemaText
-from tailrace.formats.connect import postgres
-from tailrace.formats.connect.envelopes import Envelopes
+from tailrace.formats.connect.builders import Schema
 from tailrace.formats.connect.modes import Modes
-from tailrace.formats.connect.schemas import Schema
+from tailrace.formats.connect.source_block import SourceBlock
 from tailrace.formats.encodings.json_documents import Output, operations
-from tailrace.formats.encodings.layout import Cell, TextPool, address, cell, validity_of
-from tailrace.formats.envelope_rows import snapshot_marks
+from tailrace.formats.encodings.layout import Cell, TextPool, cell, describe, validity_of
 from tailrace.formats.kernels import documents, records
 from tailrace.formats.kernels.unscaled import SCRATCH
 from tailrace.formats.row import op_letters
@@ -31,24 +30,24 @@ from tailrace.kernels.tables import TABLES
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.table import TableSchema
 
-#: What the kernel writes of the kinds of `documents`.
+#: The kinds of `documents` that the record kernel writes.
 _KINDS = frozenset(range(documents.BASE64_URL + 1))
 
 
 @dataclass(frozen=True)
 class Field:
-    """One value of a record: the bytes before it, and those that stand for NULL.
+    """One value of a record: the bytes before it, and the bytes of a NULL.
 
     Args:
         name: its name, for errors.
         present: bytes before a value.
-        array: the values; None: nothing but `present`.
+        array: the values; None: there is nothing but `present`.
         kind: how they are written, a constant of the kernel.
-        absent: bytes of a NULL; None: it must not be NULL.
+        absent: bytes of a NULL; None: NULL is an error.
         detail: the kernel's DETAIL.
-        tags: a spatial value's tags: the kernel's TAGS. A decimal's: how many bytes close its message, and
-            those.
-        skip: for each row whether its message leaves the field out; None: none does.
+        tags: of a spatial value: the kernel's TAGS. Of a decimal: the number of bytes that close its message,
+            and these bytes.
+        skip: for each row whether its message omits the field; None: never.
     """
 
     name: str
@@ -63,15 +62,15 @@ class Field:
 
 @dataclass(frozen=True)
 class FieldGroup:
-    """Some fields of a message.
+    """A part of a message: some of its fields.
 
     Args:
-        when: when they are written: a constant of the kernel.
+        when: the condition for writing it: a constant of the kernel.
         fields: the fields.
         opening: bytes before them.
         form: PLAIN, LENGTH or OBJECT: see the kernel.
-        missing: bytes that stand for the part where it is not written.
-        image: IF_SET: written where this is not null.
+        missing: bytes to write if the condition is false.
+        image: for IF_SET: the part is written if this is not null.
     """
 
     when: int
@@ -84,119 +83,116 @@ class FieldGroup:
 
 @dataclass(frozen=True)
 class FieldValues:
-    """A field's values before a format has said how they are marked: as in JSON, in a Cell.
+    """The values of a field, independent of the format: those of JSON, as a Cell.
 
     Args:
         schema: the field of the Connect schema.
-        cell: its values; None: a constant.
+        cell: its values; None: it is a constant.
         constant: the value of a constant; None: NULL.
     """
 
     schema: Schema
-    cell: Cell | None = field(default=None)
+    cell: Cell | None = None
     constant: Any = None
 
     @property
     def kind(self) -> int:
-        """How the values are written; text for bytes of a mode that gives text.
+        """How the values are written; bytes are text if the handling mode makes the field a string.
 
         Raises:
-            SinkError: only JSON knows how.
+            SinkError: only JSON can represent the type.
         """
         assert self.cell is not None
         if self.cell.kind == documents.BINARY and self.schema["type"] == "string":
             return records.BASE64
         if self.cell.kind not in _KINDS:
             raise SinkError(
-                f"column `{self.schema['field']}` has a type that is written in JSON only",
-                "Avro and Protobuf messages have no form for it yet",
-                "leave the column out by a transform, or set `value.format: debezium-json`",
+                f"column `{self.schema['field']}` has a type that can only be written in JSON",
+                "it cannot be encoded in Avro or Protobuf yet",
+                "drop the column with a transform, or set `value-format: debezium-json`",
             )
         return self.cell.kind
 
+    def default(self, encode: Callable[[Any], bytes]) -> bytes | None:
+        """The encoded value for a NULL in a field that is not optional; None if there is none."""
+        assert self.cell is not None
+        value = json.loads(self.cell.absent)
+        return None if value is None else encode(value)
+
 
 class BinaryFormat(Protocol):
-    """What a format writes round values, and its schemas."""
+    """The bytes that a format writes around values, and its schemas."""
 
-    #: Whether integers that are near zero on either side are short.
+    #: Whether integers have zigzag encoding, in which small negative numbers are short.
     zigzag: bool
-    #: What a message begins with behind the schema's id.
+    #: The first bytes of a message after the schema's id.
     opening: bytes
 
-    def of(self, column: FieldValues, number: int) -> Field:
+    def field(self, column: FieldValues, number: int) -> Field:
         """The field of a column; `number` counts the fields of its record from 1."""
 
+    def struct(self, columns: Sequence[FieldValues], number: int) -> FieldGroup:
+        """A struct as field `number` of the message."""
+
+    def optional_struct(
+        self, columns: Sequence[FieldValues], number: int, present: pa.Array | None
+    ) -> FieldGroup | None:
+        """A struct as field `number` of the message, null where `present` is; None: nothing is written.
+
+        Args:
+            columns: its fields.
+            number: its number.
+            present: an array that is null where the struct is; None: it is null in all messages.
+        """
+
     def registered(self, subject: str, schema: Schema) -> SchemaText:
-        """A Connect schema as the registry has it.
+        """The registry's schema for a Connect schema.
 
         Raises:
-            SinkError: it has a type for which the format has none.
+            SinkError: the format has no equivalent of a type.
         """
 
     def message(self, schema: Schema, value: Mapping[str, Any]) -> bytes:
-        """One struct as a message behind the schema's id, for messages that are few."""
+        """Encode one struct as a message, without the schema's id: for messages that are few."""
 
 
 def image_columns(
     table: TableSchema, names: Sequence[str], schema: Schema, image: pa.StructArray | None, modes: Modes
 ) -> list[FieldValues]:
-    """The named columns of a row image, whose fields `schema` has in their order; none without an image."""
+    """The named columns of a row image, whose schemas are the fields of `schema`; none without an image."""
     if image is None:
         return []
-    places = {column.name: i for i, column in enumerate(table.columns)}
+    index_of = {column.name: i for i, column in enumerate(table.columns)}
     columns = []
-    for name, of in zip(names, schema["fields"], strict=True):
-        column = table.columns[places[name]]
-        made = cell("", image.field(places[name]), column.type, modes, nullable=column.nullable)
-        columns.append(FieldValues(of, made))
+    for name, field_schema in zip(names, schema["fields"], strict=True):
+        column = table.columns[index_of[name]]
+        values = cell("", image.field(index_of[name]), column.type, modes, nullable=column.nullable)
+        columns.append(FieldValues(field_schema, values))
     return columns
 
 
-def source_columns(batch: ChangeBatch, schema: Schema, of: Envelopes) -> list[FieldValues]:
-    """The fields of `source`: what the batch's origin holds, constants, and null for all else."""
-    table, origin = batch.table.id, batch.origin
-    constants = {
-        "version": of.version,
-        "connector": of.connector,
-        "name": of.topics.prefix,
-        "db": table.database,
-        "table": table.table,
-        "schema": table.database,
-    }
-    us = origin.column("ts_us")
-    cells = {
-        "ts_ms": Cell("", us, documents.MILLIS, "0"),
-        "snapshot": Cell("", snapshot_marks(batch), documents.STRING),
-        "ts_us": Cell("", us, documents.INT64, "0"),
-        "ts_ns": Cell("", us, documents.NANOS, "0"),
-        "server_id": Cell("", origin.column("server_id"), documents.INT64, "0"),
-        "gtid": Cell("", origin.column("txn").dictionary_decode(), documents.STRING),
-        "file": Cell("", origin.column("file").dictionary_decode(), documents.STRING, '""'),
-        "pos": Cell("", origin.column("pos"), documents.INT64, "0"),
-        "row": Cell("", origin.column("row"), documents.INT32, "0"),
-        "thread": Cell("", origin.column("thread"), documents.INT64),
-    }
-    if of.connector == postgres.CONNECTOR:
-        constants["db"] = of.database
-        xids = origin.column("txn").dictionary_decode().cast(pa.int64())
-        cells |= {
-            "sequence": Cell("", postgres.sequences(batch), documents.STRING),
-            "txId": Cell("", xids, documents.INT64),
-            "lsn": Cell("", origin.column("pos"), documents.INT64),
-        }
-    return [FieldValues(f, cells.get(f["field"]), constants.get(f["field"])) for f in schema["fields"]]
+def source_columns(batch: ChangeBatch, schema: Schema, block: SourceBlock) -> list[FieldValues]:
+    """The fields of `source`."""
+    constants = block.constants(batch.table.id)
+    return [
+        FieldValues(f, None, constants.get(field.name))
+        if array is None
+        else FieldValues(f, Cell("", array, field.kind, field.absent))
+        for f, (field, array) in zip(schema["fields"], block.columns(batch), strict=True)
+    ]
 
 
 def transaction_columns(batch: ChangeBatch, schema: Schema) -> list[FieldValues]:
-    """The fields of `transaction`, for changes whose place in one is known."""
-    assert batch.place is not None
+    """The fields of `transaction`; none if the changes' order in it is unknown."""
+    if batch.order is None:
+        return []
     ids = Cell("", batch.origin.column("txn").dictionary_decode(), documents.STRING)
-    orders = [Cell("", batch.place.field(i), documents.INT64) for i in range(2)]
+    orders = [Cell("", batch.order.field(i), documents.INT64) for i in range(2)]
     return [FieldValues(f, cell) for f, cell in zip(schema["fields"], [ids, *orders], strict=True)]
 
 
 def closing_columns(batch: ChangeBatch, fields: Sequence[Schema], now_ms: int) -> list[FieldValues]:
-    """The envelope's fields behind `transaction`."""
+    """The envelope's fields after `transaction`."""
     times = {"ts_ms": now_ms, "ts_us": now_ms * 1000, "ts_ns": now_ms * 1_000_000}
     letters = Cell("", op_letters(batch), documents.STRING)
     return [
@@ -205,26 +201,31 @@ def closing_columns(batch: ChangeBatch, fields: Sequence[Schema], now_ms: int) -
     ]
 
 
-def fields(columns: Sequence[FieldValues], format_: BinaryFormat) -> list[Field]:
-    """The columns as a format writes them."""
-    return [format_.of(column, number) for number, column in enumerate(columns, 1)]
+def fields(columns: Sequence[FieldValues], format_: BinaryFormat, first: int = 1) -> list[Field]:
+    """The columns as a format writes them, numbered from `first` on."""
+    return [format_.field(column, number) for number, column in enumerate(columns, first)]
 
 
 def varint(value: int) -> bytes:
-    """An integer of 0 or more, seven bits a byte, the lowest first."""
-    made = bytearray()
+    """A non-negative integer, seven bits per byte, the lowest bits first."""
+    out = bytearray()
     while value >= 128:
-        made.append(value & 127 | 128)
+        out.append(value & 127 | 128)
         value >>= 7
-    made.append(value)
-    return bytes(made)
+    out.append(value)
+    return bytes(out)
 
 
 def write(parts: Sequence[FieldGroup], batch: ChangeBatch, *, zigzag: bool) -> pa.Array:
-    """One record per change.
+    """Write one record per change.
+
+    Args:
+        parts: the parts of a record, in order.
+        batch: the changes.
+        zigzag: whether integers have zigzag encoding.
 
     Raises:
-        SinkError: they are larger than 2 GiB, or a value is missing that must be there.
+        SinkError: the records are larger than 2 GiB, or a value that must not be NULL is missing.
     """
     pool = TextPool()
     for part in parts:
@@ -248,9 +249,9 @@ def write(parts: Sequence[FieldGroup], batch: ChangeBatch, *, zigzag: bool) -> p
         keep.append(blocks)
         words[records.WHEN] = part.when
         words[records.FIELDS], words[records.COUNT] = blocks.ctypes.data, len(part.fields)
-        words[records.OPENING : records.OPENING_LENGTH + 1] = pool.place(part.opening)
+        words[records.OPENING : records.OPENING_LENGTH + 1] = pool.span(part.opening)
         words[records.FORM] = part.form
-        words[records.MISSING : records.MISSING_LENGTH + 1] = pool.place(part.missing)
+        words[records.MISSING : records.MISSING_LENGTH + 1] = pool.span(part.missing)
         if part.image is not None:
             words[records.BITMAP], words[records.BITMAP_OFFSET] = validity_of(part.image), part.image.offset
         expected += rows * (len(part.opening) + 8)
@@ -283,8 +284,8 @@ def write(parts: Sequence[FieldGroup], batch: ChangeBatch, *, zigzag: bool) -> p
 
 def _describe(block: np.ndarray, f: Field, pool: TextPool, keep: list[np.ndarray]) -> None:
     block[documents.KIND] = f.kind
-    block[records.PRESENT : records.PRESENT_LENGTH + 1] = pool.place(f.present)
-    block[records.ABSENT : records.ABSENT_LENGTH + 1] = (0, -1) if f.absent is None else pool.place(f.absent)
+    block[records.PRESENT : records.PRESENT_LENGTH + 1] = pool.span(f.present)
+    block[records.ABSENT : records.ABSENT_LENGTH + 1] = (0, -1) if f.absent is None else pool.span(f.absent)
     block[documents.DETAIL] = f.detail
     if f.tags:
         tags = np.array(f.tags, np.int64)
@@ -294,21 +295,13 @@ def _describe(block: np.ndarray, f: Field, pool: TextPool, keep: list[np.ndarray
         bits = np.packbits(f.skip, bitorder="little")
         keep.append(bits)
         block[records.SKIP] = bits.ctypes.data
-    if f.array is None:
-        return
-    buffers = f.array.buffers()
-    data = address(buffers[-1]) if len(buffers) > 2 else 0
-    if pa.types.is_list(f.array.type):
-        data += f.array.values.offset * (f.array.type.value_type.bit_width // 8)
-    block[documents.VALIDITY] = validity_of(f.array)
-    block[documents.VALUES] = address(buffers[1])
-    block[documents.DATA] = data
-    block[documents.OFFSET] = f.array.offset
+    if f.array is not None:
+        describe(block, f.array)
 
 
 def _missing(batch: ChangeBatch, name: str) -> SinkError:
     return SinkError(
         f"column `{name}` of table `{batch.table.id}` is NOT NULL, but a change has no value for it",
-        "the schema of its messages has no null there; a log without whole row images leaves columns out",
-        "SET GLOBAL binlog_row_image = FULL, or write JSON (`value.format: debezium-json`)",
+        "the schema of its messages allows no null; a log without whole row images omits columns",
+        "SET GLOBAL binlog_row_image = FULL, or write JSON (`value-format: debezium-json`)",
     )

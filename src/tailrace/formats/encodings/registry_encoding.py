@@ -1,9 +1,7 @@
-"""Keys and values whose schemas a registry keeps: the encodings of Avro and Protobuf but for their values."""
+"""Keys and values with registered schemas: the encodings of Avro and Protobuf."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -11,23 +9,32 @@ from typing import ClassVar
 import pyarrow as pa
 
 from tailrace.formats.base import SchemaIds, SchemaText
+from tailrace.formats.connect.builders import Schema
 from tailrace.formats.connect.envelopes import Envelopes, frame
-from tailrace.formats.connect.schemas import Schema
-from tailrace.formats.encodings.records import BinaryFormat, FieldGroup, fields, image_columns, write
+from tailrace.formats.encodings.records import (
+    BinaryFormat,
+    FieldGroup,
+    closing_columns,
+    fields,
+    image_columns,
+    source_columns,
+    transaction_columns,
+    write,
+)
 from tailrace.formats.kernels import records
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
 
-#: Schemas of keys and values that are kept: those of a thousand tables.
-_KEPT = 2048
+#: Size of the caches of schemas: keys and values of a thousand tables.
+_CACHE_SIZE = 2048
 
 
 @dataclass(frozen=True)
-class RegisteredEncoding(ABC):
-    """An Encoding of a binary format, which says itself how values look.
+class RegisteredEncoding:
+    """The Encoding of a binary format, which subclasses name.
 
     Args:
-        envelopes: what they look like.
+        envelopes: schemas and names of messages.
     """
 
     envelopes: Envelopes
@@ -56,25 +63,33 @@ class RegisteredEncoding(ABC):
 
     def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:
         """See Encoding."""
-        table = batch.table
-        parts = self._value(batch, _schema(self.envelopes, table, "value")["fields"], now_ms)
-        return write([self._opening(table, "value", ids), *parts], batch, zigzag=self.format.zigzag)
-
-    @abstractmethod
-    def _value(self, batch: ChangeBatch, envelope: Sequence[Schema], now_ms: int) -> list[FieldGroup]:
-        """The parts of a value; `envelope`: the fields of its schema."""
+        table, of, format_ = batch.table, self.envelopes, self.format
+        before, after, source, transaction, *closing = _schema(of, table, "value")["fields"]
+        names = [column.name for column in table.columns]
+        images = [
+            format_.optional_struct(image_columns(table, names, schema, image, of.modes), number, image)
+            for number, schema, image in ((1, before, batch.before), (2, after, batch.after))
+        ]
+        parts = [
+            self._opening(table, "value", ids),
+            *images,
+            format_.struct(source_columns(batch, source, of.source), 3),
+            format_.optional_struct(transaction_columns(batch, transaction), 4, batch.order),
+            FieldGroup(records.ALWAYS, fields(closing_columns(batch, closing, now_ms), format_, 5)),
+        ]
+        return write([part for part in parts if part is not None], batch, zigzag=format_.zigzag)
 
     def _opening(self, table: TableSchema, part: str, ids: SchemaIds) -> FieldGroup:
         opening = frame(_registered(self, table, part), ids) + self.format.opening
         return FieldGroup(records.ALWAYS, opening=opening)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _schema(envelopes: Envelopes, table: TableSchema, part: str) -> Schema:
     return envelopes.key(table) if part == "key" else envelopes.value(table)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _registered(encoding: RegisteredEncoding, table: TableSchema, part: str) -> SchemaText:
     schema = _schema(encoding.envelopes, table, part)
     name = encoding.envelopes.subject(table.id, part, schema["name"])

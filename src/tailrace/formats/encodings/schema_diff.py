@@ -1,4 +1,4 @@
-"""What changed between two versions of a schema, in words: registries often say little more than no."""
+"""Differences between two versions of a schema, as text: registries often reject one without a reason."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from tailrace.formats.encodings.layout import dumps
 
-#: Most changes that are named.
+#: Most changes to list.
 _MOST = 10
 
 
 def changes(old: str, new: str, type_: str) -> str:
-    """The fields that were added, removed or changed, e.g. "`after.price` added (int)".
+    """List the fields that were added, removed or changed, e.g. "`after.price` added (int)".
 
     Args:
-        old: the schema registered last.
-        new: the one to be registered.
-        type_: `AVRO`; for anything else lines are compared.
+        old: the last registered schema.
+        new: the schema to register.
+        type_: `AVRO` or `PROTOBUF`.
     """
     before, after = (dict(_fields(text, type_)) for text in (old, new))
     found = [f"`{name}` removed" for name in before if name not in after]
@@ -50,7 +50,7 @@ def _avro(schema: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _type(schema: Any) -> str:
-    """A type without what stands beside it."""
+    """A type without its attributes."""
     if isinstance(schema, list):
         return " or ".join(map(_type, schema))
     if isinstance(schema, dict):
@@ -61,7 +61,7 @@ def _type(schema: Any) -> str:
 
 
 def _protobuf(text: str) -> Iterator[tuple[str, str]]:
-    """Fields by message; what a line says about a field is its type and number."""
+    """Fields by message, with type and number."""
     messages: list[str] = []
     for line in map(str.strip, text.splitlines()):
         words = line.split()

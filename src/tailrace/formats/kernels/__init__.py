@@ -1,1 +1,1 @@
-"""Compiled kernels of the formats: Arrow buffers in, messages out."""
+"""Compiled kernels of the formats, which convert Arrow buffers to messages."""

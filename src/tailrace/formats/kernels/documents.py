@@ -1,28 +1,28 @@
-"""JSON documents from columns: one object per row, one message or two per change.
+"""JSON documents from columns: one object per row, one or two messages per change.
 
 C-like; the rules are in `kernels.memory`.
 
-One compiled kernel serves every table, since what a document looks like is data. A column is a block of
-WORDS int64:
+One compiled kernel serves every table, because the layout of a document is data. A column is a block of WORDS
+int64:
 
     KIND      how its value is written, one of the constants below
     VALIDITY  address of its validity bitmap, 0: no nulls
-    VALUES    address of its fixed-width values, or int32 offsets, or a bitmap
-    DATA      address of its data if it has offsets; FLOATS: of its numbers
-    OFFSET    its first row's number in those buffers
+    VALUES    address of its fixed-width values, int32 offsets or bitmap
+    DATA      address of its data if it has offsets; FLOATS: address of its numbers
+    OFFSET    index of its first row in these buffers
     LABEL     address and length of the text before the value: `,"name":`
-    ABSENT    address and length of the text that stands for NULL
+    ABSENT    address and length of the text for NULL
     DETAIL    INSTANT: digits of the fraction
 
-A job (JOB words) names the columns of a change's parts:
+A job (JOB words) describes the parts of a change's message:
 
-    value   HEAD text, the image before or null, MIDDLE text, the image after or null, the columns that
-            say where the change comes from, TAIL text
-    key     the key's columns in the image before (delete) or after (all others), KEY_TAIL text
+    value   HEAD text, the before image or null, MIDDLE text, the after image or null, the columns of the
+            change's origin, TAIL text
+    key     the key columns of the before image (delete) or of the after image (others), KEY_TAIL text
 
-A delete gives a second message with the same key and no value. Rows are written until all are done
-(DONE) or one of the two outputs is full (KEY_FULL, VALUE_FULL); the job then tells where to go on, and
-the caller gives it more room: a message is written whole or not at all.
+A delete has a second message with the same key and no value. The kernel writes rows until all are written
+(DONE) or one of the two outputs is full (KEY_FULL, VALUE_FULL). The job then holds the row at which to
+continue, and the caller provides a larger output: a message is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -30,34 +30,24 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.formats.kernels.unscaled import write_decimal128, write_decimal_text, write_reversed
+from tailrace.kernels.arrow import get_bit, is_null, load_integer
 from tailrace.kernels.floats import write_double, write_float
-from tailrace.kernels.memory import (
-    entry,
-    inline,
-    ld8,
-    ld32,
-    ld64,
-    lds8,
-    lds16,
-    lds32,
-    set_bit,
-    st8,
-    st32,
-    st64,
-)
+from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds32, set_bit, st8, st32, st64
 from tailrace.kernels.text import (
     NO_ROOM,
     base64_room,
+    make_url_safe,
     write_base64,
     write_instant,
     write_integer,
     write_literal,
     write_null,
+    write_raw,
     write_string,
 )
 
 (
-    INT8,
+    INT8,  # the first four: as in `kernels.arrow`
     INT16,
     INT32,
     INT64,
@@ -82,9 +72,9 @@ from tailrace.kernels.text import (
 
 KIND, VALIDITY, VALUES, DATA, OFFSET, LABEL, LABEL_LENGTH, ABSENT, ABSENT_LENGTH, DETAIL = range(10)
 WORDS = 10
-#: Room that any value needs whose length does not depend on the data.
+#: Most bytes of a value whose length does not depend on the data.
 _FIXED = 64
-#: Most bytes of a float32, and of what a point has beside its WKB.
+#: Most bytes of a float32, and of a point without its WKB.
 _FLOAT, _POINT = 20, 128
 #: Bytes of a point: SRID, byte order, type, x, y.
 _POINT_BYTES = 25
@@ -94,7 +84,7 @@ _SRID = int.from_bytes(b',"srid":', "little")
 
 (
     ROWS,
-    OP,  # address of the int8 codes, already at the first row
+    OP,  # address of the int8 codes, at the first row
     OP_DELETE,  # the code of a delete
     COLUMNS,  # columns of one image
     BEFORE,  # address of their blocks, 0: no change has the image
@@ -103,7 +93,7 @@ _SRID = int.from_bytes(b',"srid":', "little")
     AFTER,
     AFTER_VALIDITY,
     AFTER_OFFSET,
-    SOURCE,  # blocks of what says where the change comes from
+    SOURCE,  # blocks of the origin's columns
     SOURCE_COLUMNS,
     HEAD,
     HEAD_LENGTH,
@@ -124,10 +114,10 @@ _SRID = int.from_bytes(b',"srid":', "little")
     VALUE_OFFSETS,
     VALUE_VALIDITY,
     SCRATCH_ADDRESS,
-    ROW,  # next row to write; the three below: messages, bytes of keys and of values written
-    MESSAGES,
-    KEY_USED,
-    VALUE_USED,
+    ROW,  # next row to write
+    MESSAGES,  # messages written
+    KEY_USED,  # bytes of keys written
+    VALUE_USED,  # bytes of values written
 ) = range(35)
 JOB = 35
 
@@ -135,19 +125,36 @@ DONE, KEY_FULL, VALUE_FULL = range(3)
 
 
 @inline
+def is_integer(kind):
+    """Whether values of this kind are written as integers."""
+    return kind <= LOW64 or kind == MILLIS or kind == NANOS
+
+
+@inline
+def integer(values, kind, at):
+    """The integer to write for a value of such a kind."""
+    if kind <= INT64:
+        return load_integer(values, kind, at)
+    if kind == LOW64:
+        return ld64(values + 16 * at)
+    us = ld64(values + 8 * at)
+    return us // 1000 if kind == MILLIS else us * 1000
+
+
+@inline
+def is_geometry(kind, length):
+    """Whether so many bytes can be a geometry that MySQL stores."""
+    return length >= 4 and (kind != POINT or length == _POINT_BYTES)
+
+
+@inline
 def _write_fixed(to, kind, column, at, scratch, tables):
     """A value whose length does not depend on the data: _FIXED bytes at most."""
     values = ld64(column + 8 * VALUES)
-    if kind == INT64:
-        return write_integer(to, ld64(values + 8 * at), tables)
-    if kind == INT32:
-        return write_integer(to, lds32(values + 4 * at), tables)
+    if is_integer(kind):
+        return write_integer(to, integer(values, kind, at), tables)
     if kind == DECIMAL:
         return write_decimal128(to, values + 16 * at, scratch, tables)
-    if kind == MILLIS:
-        return write_integer(to, ld64(values + 8 * at) // 1000, tables)
-    if kind == NANOS:
-        return write_integer(to, ld64(values + 8 * at) * 1000, tables)
     if kind == INSTANT:
         st8(to, 34)
         to = write_instant(to + 1, ld64(values + 8 * at), ld64(column + 8 * DETAIL), tables)
@@ -157,13 +164,7 @@ def _write_fixed(to, kind, column, at, scratch, tables):
         return write_double(to, ld64(values + 8 * at), tables)
     if kind == FLOAT:
         return write_float(to, ld32(values + 4 * at), tables)
-    if kind == INT16:
-        return write_integer(to, lds16(values + 2 * at), tables)
-    if kind == INT8:
-        return write_integer(to, lds8(values + at), tables)
-    if kind == LOW64:
-        return write_integer(to, ld64(values + 16 * at), tables)
-    if (ld8(values + (at >> 3)) >> (at & 7)) & 1:  # BOOLEAN
+    if get_bit(values, at):  # BOOLEAN
         st32(to, 0x65757274)
         return to + 4
     st64(to, 0x65736C6166)
@@ -172,8 +173,8 @@ def _write_fixed(to, kind, column, at, scratch, tables):
 
 @inline
 def _write_geometry(to, kind, source, length, tables):
-    """MySQL's geometry as Debezium's struct; SRID 0 is none. base64_room + _POINT bytes at most."""
-    if length < 4 or (kind == POINT and length != _POINT_BYTES):  # nothing that MySQL stores
+    """MySQL's geometry as Debezium's struct; SRID 0 is null. base64_room + _POINT bytes at most."""
+    if not is_geometry(kind, length):
         return write_null(to)
     st8(to, 123)
     to += 1
@@ -195,7 +196,7 @@ def _write_geometry(to, kind, source, length, tables):
 
 @inline
 def _write_floats(to, source, count, tables):
-    """Numbers as an array: _FLOAT bytes for each and two more."""
+    """Numbers as an array: _FLOAT bytes each and two more."""
     st8(to, 91)
     to += 1
     for i in range(count):
@@ -224,21 +225,13 @@ def _write_variable(to, end, kind, column, at, scratch, tables):
     if kind == RAW:
         if to + length > end:
             return np.int64(NO_ROOM)
-        for i in range(length):
-            st8(to + i, ld8(source + i))
-        return to + length
+        return write_raw(to, source, length)
     if to + base64_room(length) > end:
         return np.int64(NO_ROOM)
     if kind == BINARY:
         return write_base64(to, source, length, tables)
     if kind == BASE64_URL:
-        end = write_base64(to, source, length, tables)
-        for p in range(to, end):
-            if ld8(p) == 43:  # +
-                st8(p, 45)
-            elif ld8(p) == 47:  # /
-                st8(p, 95)
-        return end
+        return make_url_safe(to, write_base64(to, source, length, tables))
     if kind == GEOMETRY or kind == POINT:
         if to + base64_room(length) + _POINT > end:
             return np.int64(NO_ROOM)
@@ -262,8 +255,7 @@ def _write_columns(to, end, columns, count, row, scratch, tables):
         to = write_literal(to, ld64(column + 8 * LABEL), label_length)
         kind = ld64(column + 8 * KIND)
         at = row + ld64(column + 8 * OFFSET)
-        validity = ld64(column + 8 * VALIDITY)
-        if validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0:
+        if is_null(ld64(column + 8 * VALIDITY), at):
             to = write_literal(to, ld64(column + 8 * ABSENT), absent_length)
         elif kind >= STRING:
             to = _write_variable(to, end, kind, column, at, scratch, tables)
@@ -285,13 +277,11 @@ def _write_text(to, end, words):
 
 @inline
 def _write_image(to, end, job, side, row, tables):
-    """A row image as an object, or null if the change has none; `side`: its words in the job."""
+    """A row image as an object, or null if the change has none; `side`: address of its words in the job."""
     if to + 5 > end:
         return np.int64(NO_ROOM)
     columns = ld64(side)
-    validity = ld64(side + 8)
-    at = row + ld64(side + 16)
-    if columns == 0 or (validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0):
+    if columns == 0 or is_null(ld64(side + 8), row + ld64(side + 16)):
         return write_null(to)
     scratch = ld64(job + 8 * SCRATCH_ADDRESS)
     to = _write_columns(to, end, columns, ld64(job + 8 * COLUMNS), row, scratch, tables)
@@ -334,7 +324,7 @@ def _write_key(to, end, job, row, deleted, tables):
 
 @entry("int64(int64,int64)")
 def write_messages(job, tables):
-    """Write rows ROW.. of the job until all are done or an output is full; tells which of the three."""
+    """Write rows from ROW on until all are written (DONE) or an output is full (KEY_FULL, VALUE_FULL)."""
     rows = ld64(job + 8 * ROWS)
     row = ld64(job + 8 * ROW)
     messages = ld64(job + 8 * MESSAGES)

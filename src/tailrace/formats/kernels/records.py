@@ -1,29 +1,28 @@
-"""Records from columns, field by field: Avro's, Protobuf's and JSON's of texts; one message per change.
+"""Records from columns, field by field: Avro, Protobuf, and JSON with text values; one message per change.
 
 C-like; the rules are in `kernels.memory`.
 
-Both formats are a walk over fields that writes some fixed bytes, then a value: a tag or the branch of a
-union is known when the job is made. They differ in how integers and lengths are written (ZIGZAG) and in
-that Protobuf puts a length before nested messages. So one kernel serves both, and what a message looks like
-is data.
+In both Avro and Protobuf a record is a sequence of fields, and a field is some fixed bytes (a tag, or the
+branch of a union, known when the job is created) followed by a value. The formats differ in the encoding of
+integers and lengths (ZIGZAG), and Protobuf writes a length before nested messages. So one kernel serves both,
+and the layout of a message is data. JSON whose values are all text is written in the same way; its objects
+may omit fields.
 
-JSON whose values are all text is such a walk too, with one thing of its own: an object may leave fields out.
-
-A field is a block of FIELD_WORDS int64, as in `kernels.documents` but for what stands before a value:
+A field is a block of FIELD_WORDS int64, as in `kernels.documents` except for the bytes before a value:
 
     KIND       how its value is written: a constant of `documents`, or one of those below
     VALIDITY, VALUES, DATA, OFFSET   its array
     PRESENT    address and length of the bytes before a value
-    ABSENT     address and length of the bytes that stand for NULL; length -1: it must not be NULL
+    ABSENT     address and length of the bytes for NULL; length -1: it must not be NULL
     DETAIL     INSTANT: digits of the fraction. GEOMETRY, POINT: address of their tags. Decimals: address of
-               what follows their bytes in a message of their own, 0: they are bytes
-    SKIP       address of a bitmap of the rows whose message leaves the field out, 0: none does
+               the bytes that follow in their nested message, 0: they are plain bytes
+    SKIP       address of a bitmap of the rows whose message omits the field, 0: none
 
-A part of a message is PART_WORDS int64: when it is written (always, if a bitmap says so, for deletes, for all
-others), its fields, the bytes before them, how it is closed off (PLAIN; LENGTH: a length follows those bytes;
-OBJECT: its first byte, a comma, becomes a brace), and the bytes that stand for it where it is not written. A
-message is its parts in order. Messages are written until all are done (DONE), the output is full (FULL), or
-a field is NULL that must not be (IS_NULL).
+A part of a message is PART_WORDS int64: the condition for writing it (always, set in a bitmap, delete, not a
+delete), its fields, the bytes before them, its form (PLAIN; LENGTH: a length follows these bytes; OBJECT: its
+first byte, a comma, becomes a brace), and the bytes to write if the condition is false. A message is its
+parts in order. The kernel writes messages until all are written (DONE), the output is full (FULL), or a field
+that must not be NULL is NULL (IS_NULL).
 """
 
 from __future__ import annotations
@@ -43,45 +42,31 @@ from tailrace.formats.kernels.documents import (
     FLOATS,
     GEOMETRY,
     INSTANT,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
     KIND,
-    LOW64,
-    MILLIS,
-    NANOS,
     OFFSET,
     POINT,
     STRING,
     VALIDITY,
     VALUES,
+    integer,
+    is_geometry,
+    is_integer,
 )
-from tailrace.formats.kernels.unscaled import decimal_limbs, shortest_bytes
-from tailrace.kernels.memory import (
-    copy,
-    entry,
-    inline,
-    ld8,
-    ld32,
-    ld64,
-    lds8,
-    lds16,
-    lds32,
-    st8,
-    st32,
-    st64,
-)
+from tailrace.formats.kernels.unscaled import decimal_limbs, reverse, shortest_bytes
+from tailrace.kernels.arrow import get_bit, is_null
+from tailrace.kernels.memory import copy, entry, inline, ld8, ld32, ld64, lds32, st8, st32, st64
 from tailrace.kernels.text import (
     NO_ROOM,
     base64_room,
+    make_url_safe,
     write_base64,
     write_instant,
     write_literal,
+    write_raw,
     write_string,
 )
 
-#: Kinds beyond those of `documents`: no value at all, bytes as base64 text, text as JSON, text as it is.
+#: Kinds in addition to those of `documents`: no value, bytes as base64 text, text as a JSON string, raw text.
 LITERAL, BASE64, JSON_TEXT, RAW_TEXT = range(100, 104)
 
 PRESENT, PRESENT_LENGTH, ABSENT, ABSENT_LENGTH = range(5, 9)
@@ -106,7 +91,7 @@ PART_WORDS = 10
 
 (
     ROWS,
-    OP,  # address of the int8 codes, already at the first row
+    OP,  # address of the int8 codes, at the first row
     OP_DELETE,  # the code of a delete
     PARTS,
     PART_COUNT,
@@ -124,12 +109,12 @@ JOB = 14
 
 DONE, FULL, IS_NULL = range(3)
 
-#: Room that a value needs whose length does not depend on the data; bytes of the longest varint.
+#: Most bytes of a value whose length does not depend on the data, and of a varint.
 _FIXED, VARINT = 64, 10
-#: Bytes that a geometry's fields need beside its WKB, and of a point: SRID, byte order, type, x, y.
-_SPATIAL, _POINT_BYTES = 128, 25
-#: A spatial value's tags, as int64 each: Avro has branches of unions there, Protobuf tags of fields. Before
-#: x, y, wkb and srid one byte each where it is not 0; what stands for a missing srid: one byte, -1: none.
+#: Most bytes of a geometry's fields without its WKB.
+_SPATIAL = 128
+#: A spatial value's tags, one int64 each: branches of unions in Avro, tags of fields in Protobuf. The byte
+#: before x, y, wkb and srid, 0: none; the byte for a missing srid, -1: none.
 TAG_X, TAG_Y, TAG_WKB, TAG_SRID, NO_SRID, TAGS = range(6)
 _NULL_VALUE = -2
 #: Protobuf's tag of the bytes in a decimal's message: field 1 with a length.
@@ -160,28 +145,13 @@ def _write_length(to, length, zigzag):
 
 @inline
 def _write_bytes(to, source, length, zigzag):
-    """Some bytes with their length."""
-    return _write_raw(_write_length(to, length, zigzag), source, length)
-
-
-@inline
-def _write_raw(to, source, length):
-    """Some bytes; they may lie in buffers without SLACK."""
-    stop = source + length
-    while stop - source >= 8:
-        st64(to, ld64(source))
-        source += 8
-        to += 8
-    while source < stop:
-        st8(to, ld8(source))
-        source += 1
-        to += 1
-    return to
+    """Bytes after their length."""
+    return write_raw(_write_length(to, length, zigzag), source, length)
 
 
 @inline
 def _write_decimal(to, field, digits, length, zigzag):
-    """A decimal's bytes; in a message of their own, with precision and scale, where the field says so."""
+    """A decimal's bytes, in a nested message with precision and scale if the field has a closing."""
     closing = ld64(field + 8 * DETAIL)
     if closing == 0:
         return _write_bytes(to, digits, length, zigzag)
@@ -198,19 +168,13 @@ def _write_decimal(to, field, digits, length, zigzag):
 def _write_fixed(to, kind, field, at, zigzag, scratch, tables):
     """A value whose length does not depend on the data: _FIXED bytes at most."""
     values = ld64(field + 8 * VALUES)
-    if kind == INT64:
-        return _write_integer(to, ld64(values + 8 * at), zigzag)
-    if kind == INT32:
-        return _write_integer(to, lds32(values + 4 * at), zigzag)
+    if is_integer(kind):
+        return _write_integer(to, integer(values, kind, at), zigzag)
     if kind == DECIMAL:
         value = values + 16 * at
         length = 8 if ld64(value + 8) == ld64(value) >> 63 else 16
         length = shortest_bytes(scratch, value, length)
         return _write_decimal(to, field, scratch, length, zigzag)
-    if kind == MILLIS:
-        return _write_integer(to, ld64(values + 8 * at) // 1000, zigzag)
-    if kind == NANOS:
-        return _write_integer(to, ld64(values + 8 * at) * 1000, zigzag)
     if kind == INSTANT:  # one byte of length
         end = write_instant(to + 1, ld64(values + 8 * at), ld64(field + 8 * DETAIL), tables)
         _write_length(to, end - to - 1, zigzag)
@@ -221,14 +185,8 @@ def _write_fixed(to, kind, field, at, zigzag, scratch, tables):
     if kind == FLOAT:
         st32(to, ld32(values + 4 * at))
         return to + 4
-    if kind == INT16:
-        return _write_integer(to, lds16(values + 2 * at), zigzag)
-    if kind == INT8:
-        return _write_integer(to, lds8(values + at), zigzag)
-    if kind == LOW64:
-        return _write_integer(to, ld64(values + 16 * at), zigzag)
     if kind == BOOLEAN:
-        st8(to, (ld8(values + (at >> 3)) >> (at & 7)) & 1)
+        st8(to, get_bit(values, at))
         return to + 1
     return to
 
@@ -244,7 +202,7 @@ def _write_tag(to, tags, which):
 
 @inline
 def _write_geometry(to, kind, tags, source, length, zigzag):
-    """MySQL's geometry as Debezium's struct; SRID 0 is none. length + _SPATIAL bytes at most."""
+    """MySQL's geometry as Debezium's struct; SRID 0 is null. length + _SPATIAL bytes at most."""
     start = to
     if zigzag == 0:  # the message's length
         to += VARINT
@@ -271,7 +229,7 @@ def _write_geometry(to, kind, tags, source, length, zigzag):
 
 @inline
 def _close(start, body, end):
-    """Put the length of what lies at `body` before it, at `start`, and move it there."""
+    """Write the length of the bytes at `body` to `start`, and move the bytes behind it."""
     to = write_varint(start, end - body)
     copy(to, body, end - body)
     return to + (end - body)
@@ -298,16 +256,10 @@ def _write_base64(to, kind, source, length, zigzag, tables):
     """Bytes as text."""
     text = 4 * ((length + 2) // 3)
     start = _write_length(to, text, zigzag)
-    # the writer's quotes fall on the length and behind the text
+    # the quotes that the writer adds overwrite the length's last byte and the byte after the text
     end = write_base64(start - 1, source, length, tables) - 1
     _write_length(to, text, zigzag)
-    if kind == BASE64_URL:
-        for p in range(start, end):
-            if ld8(p) == 43:  # +
-                st8(p, 45)
-            elif ld8(p) == 47:  # /
-                st8(p, 95)
-    return end
+    return make_url_safe(start, end) if kind == BASE64_URL else end
 
 
 @inline
@@ -327,11 +279,11 @@ def _write_variable(to, end, kind, field, at, zigzag, scratch, tables):
     if to + base64_room(length) + _FIXED + _SPATIAL > end:
         return np.int64(NO_ROOM)
     if kind == RAW_TEXT:
-        return _write_raw(to, source, length)
+        return write_raw(to, source, length)
     if kind == BASE64 or kind == BASE64_URL:
         return _write_base64(to, kind, source, length, zigzag, tables)
     if kind == GEOMETRY or kind == POINT:
-        if length < 4 or (kind == POINT and length != _POINT_BYTES):  # nothing that MySQL stores
+        if not is_geometry(kind, length):
             return np.int64(_NULL_VALUE)
         return _write_geometry(to, kind, ld64(field + 8 * DETAIL), source, length, zigzag)
     if kind == DECIMAL_TEXT:
@@ -340,8 +292,7 @@ def _write_variable(to, end, kind, field, at, zigzag, scratch, tables):
         return _write_decimal(to, field, scratch + 32, length, zigzag)
     if kind == BITS:
         length = min(length, np.int64(32))
-        for i in range(length):
-            st8(scratch + i, ld8(source + length - 1 - i))
+        reverse(scratch, source, length)
         return _write_bytes(to, scratch, length, zigzag)
     return _write_bytes(to, source, length, zigzag)
 
@@ -356,17 +307,16 @@ def _write_absent(to, field):
 
 @inline
 def _write_field(to, end, field, row, zigzag, scratch, tables):
-    """A field as it stands in its record; NO_ROOM beyond `end`, _NULL_VALUE where it must not be NULL."""
+    """A field; NO_ROOM beyond `end`, _NULL_VALUE if it is NULL and must not be."""
     present_length = ld64(field + 8 * PRESENT_LENGTH)
     if to + present_length + max(np.int64(0), ld64(field + 8 * ABSENT_LENGTH)) + _FIXED > end:
         return np.int64(NO_ROOM)
     skip = ld64(field + 8 * SKIP)
-    if skip != 0 and (ld8(skip + (row >> 3)) >> (row & 7)) & 1 != 0:
+    if skip != 0 and get_bit(skip, row) != 0:
         return to
     kind = ld64(field + 8 * KIND)
     at = row + ld64(field + 8 * OFFSET)
-    validity = ld64(field + 8 * VALIDITY)
-    if validity != 0 and (ld8(validity + (at >> 3)) >> (at & 7)) & 1 == 0:
+    if is_null(ld64(field + 8 * VALIDITY), at):
         return _write_absent(to, field)
     value = write_literal(to, ld64(field + 8 * PRESENT), present_length)
     if kind == LITERAL:
@@ -386,14 +336,12 @@ def _is_written(part, row, deleted):
         return deleted
     if when == IF_KEPT:
         return not deleted
-    bitmap = ld64(part + 8 * BITMAP)
-    at = row + ld64(part + 8 * BITMAP_OFFSET)
-    return bitmap == 0 or (ld8(bitmap + (at >> 3)) >> (at & 7)) & 1 != 0
+    return not is_null(ld64(part + 8 * BITMAP), row + ld64(part + 8 * BITMAP_OFFSET))
 
 
 @inline
 def _write_part(to, end, job, number, row, deleted, tables):
-    """A part of a message; NO_ROOM beyond `end`, _NULL_VALUE where a field must not be NULL."""
+    """A part of a message; NO_ROOM beyond `end`, _NULL_VALUE if a field is NULL and must not be."""
     part = ld64(job + 8 * PARTS) + 8 * PART_WORDS * number
     if to + ld64(part + 8 * OPENING_LENGTH) + ld64(part + 8 * MISSING_LENGTH) + VARINT > end:
         return np.int64(NO_ROOM)
@@ -414,7 +362,7 @@ def _write_part(to, end, job, number, row, deleted, tables):
             return to
     if form == LENGTH:
         return _close(start, body, to)
-    if form == OBJECT:  # there was room for a length
+    if form == OBJECT:  # an empty object fits into the room for a length
         st8(body, 123)
         return max(to, body + 1)
     return to
@@ -422,7 +370,7 @@ def _write_part(to, end, job, number, row, deleted, tables):
 
 @entry("int64(int64,int64)")
 def write_records(job, tables):
-    """Write rows ROW.. of the job until all are done, the output is full or one cannot be written."""
+    """Write rows from ROW on until all are written, the output is full, or a row cannot be written."""
     rows, row = ld64(job + 8 * ROWS), ld64(job + 8 * ROW)
     out = ld64(job + 8 * OUT)
     end = out + ld64(job + 8 * CAPACITY)

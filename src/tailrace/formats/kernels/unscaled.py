@@ -1,6 +1,6 @@
 """A decimal's unscaled value as the bytes of Java's BigInteger, in base64. C-like; rules in `kernels.memory`.
 
-`BigInteger.toByteArray` gives the fewest big-endian two's complement bytes that hold the value.
+`BigInteger.toByteArray` returns the fewest big-endian two's complement bytes that represent the value.
 """
 
 from __future__ import annotations
@@ -10,20 +10,26 @@ import numpy as np
 from tailrace.kernels.memory import inline, ld8, ld32, ld64, st8, st32
 from tailrace.kernels.text import write_base64
 
-#: Bytes of scratch memory that the writers need: 32 for limbs, 32 for bytes in order.
+#: Bytes of scratch memory for the writers: 32 for limbs, 32 for big-endian bytes.
 SCRATCH = 64
 _LIMBS = 8
 
 
 @inline
 def shortest_bytes(to, source, length):
-    """The fewest bytes, big-endian, of a little-endian two's complement number; returns how many."""
+    """A little-endian two's complement number as the fewest big-endian bytes; returns their number."""
     sign = np.int64(255) if ld8(source + length - 1) > 127 else np.int64(0)
     while length > 1 and ld8(source + length - 1) == sign and (ld8(source + length - 2) ^ sign) < 128:
         length -= 1
+    reverse(to, source, length)
+    return length
+
+
+@inline
+def reverse(to, source, length):
+    """Copy bytes in reverse order."""
     for i in range(length):
         st8(to + i, ld8(source + length - 1 - i))
-    return length
 
 
 @inline
@@ -36,7 +42,7 @@ def write_decimal128(to, value, scratch, tables):
 
 @inline
 def decimal_limbs(to, source, length):
-    """The unscaled value of a decimal written as text (`-12.50`), to 76 digits: 32 bytes, little-endian."""
+    """The unscaled value of a decimal given as text (`-12.50`), up to 76 digits: 32 little-endian bytes."""
     for i in range(_LIMBS):
         st32(to + 4 * i, 0)
     negative = False
@@ -60,7 +66,7 @@ def decimal_limbs(to, source, length):
 
 @inline
 def write_decimal_text(to, source, length, scratch, tables):
-    """The decimal written as text (`-12.50`), up to 76 digits: 46 bytes at most."""
+    """The decimal given as text (`-12.50`), up to 76 digits: 46 bytes at most."""
     decimal_limbs(scratch, source, length)
     length = shortest_bytes(scratch + 4 * _LIMBS, scratch, np.int64(4 * _LIMBS))
     return write_base64(to, scratch + 4 * _LIMBS, length, tables)
@@ -68,7 +74,6 @@ def write_decimal_text(to, source, length, scratch, tables):
 
 @inline
 def write_reversed(to, source, length, scratch, tables):
-    """Up to 32 bytes in base64, the last one first."""
-    for i in range(length):
-        st8(scratch + i, ld8(source + length - 1 - i))
+    """Up to 32 bytes in reverse order, in base64."""
+    reverse(scratch, source, length)
     return write_base64(to, scratch, length, tables)

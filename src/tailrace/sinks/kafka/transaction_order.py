@@ -92,5 +92,5 @@ def with_place(batch: ChangeBatch, places: pa.StructArray) -> ChangeBatch:
     at = pa.array(np.cumsum(known) - 1, mask=~known)
     fields = [orders.take(at) for orders in (total, own)]
     return replace(
-        batch, place=pa.StructArray.from_arrays(fields, fields=list(TRANSACTION_ORDER), mask=pa.array(~known))
+        batch, order=pa.StructArray.from_arrays(fields, fields=list(TRANSACTION_ORDER), mask=pa.array(~known))
     )

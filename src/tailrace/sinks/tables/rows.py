@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from tailrace.errors import SinkError
 from tailrace.formats.row import ABSENT_TYPE, IN_OLD, ROW_FIELDS, absent, to_rows
 from tailrace.model.change import OP_CREATE, OP_UPDATE, ChangeBatch
-from tailrace.reader.schema_projection import places
+from tailrace.reader.schema_projection import column_indices
 from tailrace.sinks.tables.columns import stored_type
 from tailrace.sinks.tables.keys import last_of_each_key
 from tailrace.spark.cells import Unpack
@@ -183,7 +183,7 @@ def _fit(image: pa.StructArray, columns: pa.Schema) -> list[pa.Array]:
 
 def _fit_columns(rows: pa.RecordBatch, columns: pa.Schema) -> list[pa.Array]:
     arrays = []
-    for field, i in zip(columns, places(rows.schema.names, columns.names), strict=True):
+    for field, i in zip(columns, column_indices(rows.schema.names, columns.names), strict=True):
         if i is None:
             arrays.append(pa.nulls(rows.num_rows, field.type))
             continue

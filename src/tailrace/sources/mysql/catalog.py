@@ -1,4 +1,4 @@
-"""The catalog: which tables there are, and their shapes, equal to those of the log's TABLE_MAP.
+"""The catalog: the tables and their schemas, equal to those of the log's TABLE_MAP.
 
 The log's row images hold *every* column in the catalog's order: invisible ones, generated ones (STORED
 and VIRTUAL alike), the generated invisible primary key. They do not hold the hidden columns behind
@@ -6,8 +6,8 @@ functional indexes, and neither does `information_schema.COLUMNS`. Measured on 9
 --print-table-metadata`. So a SELECT of the columns listed here has a row image's columns.
 
 A key is the primary key, else a UNIQUE index over whole NOT NULL columns, else there is none. A primary key
-over a column's prefix is taken as one over the column, as the log does: right, but the server then sorts what
-is left of the table for every page.
+over a column's prefix is treated as one over the column, as the log does: correct, but the server then sorts
+the rest of the table for every page.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from tailrace.sources.mysql.native import column_type
 KeyKind = Literal["primary", "unique", "none"]
 
 _SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
-#: The type of MariaDB's tables that keep the history of their rows.
+#: The type of MariaDB's tables with system versioning.
 _VERSIONED = "SYSTEM VERSIONED"
 _TABLES_PER_QUERY = 200
-#: Kinds that a range of keys can be cut over: their order can be asked of the server with literals.
+#: Kinds that key ranges are supported over: the server can compare them with literals.
 _ORDERED_KINDS = frozenset(
     {
         Kind.INTEGER,
@@ -49,7 +49,7 @@ _ORDERED_KINDS = frozenset(
         Kind.YEAR,
     }
 )
-#: Types that MariaDB's catalog calls otherwise than its log does.
+#: Types that have another name in MariaDB's catalog than in its log.
 _MARIADB_NAMES = {"vector": "varbinary", "geometrycollection": "geomcollection"}
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
@@ -59,10 +59,10 @@ class CatalogTable:
     """A table of the catalog.
 
     Args:
-        schema: its shape.
-        estimated_rows: the storage engine's guess at its number of rows.
+        schema: its schema.
+        estimated_rows: the storage engine's estimate of its number of rows.
         engine: storage engine, e.g. `InnoDB`.
-        key_kind: where the shape's key comes from.
+        key_kind: where the schema's key comes from.
     """
 
     schema: TableSchema
@@ -83,12 +83,12 @@ def tables(
 
     Args:
         connection: its user sees what it may read.
-        captures: whether the table `database.table` is wanted.
-        zero_dates: what becomes of zero and partial dates of the column `database.table.column`.
+        captures: whether the table `database.table` is captured.
+        zero_dates: how zero and partial dates of the column `database.table.column` are read.
 
     Raises:
-        SchemaMismatchError: a captured table has a column of an unsupported type, or a primary key
-            over a type that ranges cannot be cut over.
+        SchemaMismatchError: a captured table has a column of an unsupported type, or a primary key over a
+            type without key ranges.
         TransientSourceError: the connection is lost.
         SourceError: the server refuses.
     """
@@ -105,7 +105,7 @@ def _tables(
     zero_dates: Callable[[str], str | None],
     mariadb: bool,
 ) -> Iterator[CatalogTable]:
-    # cached statistics may be a day old; a hidden generated key is in the log all the same
+    # cached statistics may be a day old; a hidden generated key is in the log too
     cursor.execute(
         "SET SESSION time_zone = @@session.time_zone "
         "/*!80000 , information_schema_stats_expiry = 0 */ "
@@ -130,7 +130,7 @@ def _tables(
 def _is_versioned(id_: TableId) -> SchemaMismatchError:
     return SchemaMismatchError(
         f'table "{id_}" has system versioning, which is not supported yet',
-        "its log holds the history of rows among the rows",
+        "its log mixes old row versions with the rows",
         "leave the table out of the captured tables, or ALTER TABLE ... DROP SYSTEM VERSIONING",
     )
 
@@ -164,12 +164,12 @@ def _described(
     )
     indexes = _grouped(cursor.fetchall())
     for id_ in ids:
-        if id_.table in columns and id_.table in facts:  # else dropped since it was listed
-            shape = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
-            key, kind = _key(id_, shape, indexes.get(id_.table, []))
+        if id_.table in columns and id_.table in facts:  # else the table was dropped since it was listed
+            table_columns = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
+            key, kind = _key(id_, table_columns, indexes.get(id_.table, []))
             fact = facts[id_.table]
             yield CatalogTable(
-                TableSchema(id_, shape, key), int(fact["estimate"] or 0), fact["engine"] or "", kind
+                TableSchema(id_, table_columns, key), int(fact["estimate"] or 0), fact["engine"] or "", kind
             )
 
 
@@ -181,7 +181,7 @@ def _grouped(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _as_logged(row: dict[str, Any]) -> dict[str, Any]:
-    """A column of MariaDB's catalog by the type's name in its log."""
+    """A column of MariaDB's catalog, with the type's name in the log."""
     native = _text(row["type"]).lower()
     return row | {"type": _MARIADB_NAMES.get(native, native)}
 
@@ -251,7 +251,7 @@ def _key(
 
 
 def _cost(key: tuple[str, ...], columns: dict[str, Column]) -> tuple[int, int, tuple[str, ...]]:
-    """Few columns first, then few that only the server can compare, then by name: always the same."""
+    """Fewest columns first, then fewest that only the server can compare, then by name: a stable choice."""
     collated = sum(columns[n].type.kind in (Kind.STRING, Kind.BYTES) for n in key)
     return len(key), collated, key
 
@@ -260,7 +260,7 @@ def _require_ordered(id_: TableId, column: Column) -> None:
     if column.type.kind not in _ORDERED_KINDS:
         raise SchemaMismatchError(
             f'table "{id_}" has the key column "{column.name}" of type {column.type.native}, over '
-            "which key ranges cannot be cut yet",
+            "which key ranges are not supported yet",
             f"key columns may be of the kinds {', '.join(sorted(_ORDERED_KINDS))}",
             "leave the table out of the captured tables, or give it another primary key",
         )

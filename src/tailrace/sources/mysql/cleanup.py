@@ -1,4 +1,4 @@
-"""What streams leave behind on a MySQL server: nothing."""
+"""Streams create no objects on a MySQL server, so there is nothing to remove."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from tailrace.config.options import SourceOptions
 
 
 def drop(options: SourceOptions, *, unmarked: bool = False) -> list[str]:  # noqa: ARG001
-    """A line for each thing removed: none was made."""
+    """A line for each removed object: none."""
     return []

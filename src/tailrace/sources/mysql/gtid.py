@@ -1,11 +1,11 @@
 """Sets of GTIDs: text, the server's two binary forms, and arithmetic on intervals.
 
 A GTID is `uuid:number` or, since 8.3, `uuid:tag:number`. A set is kept as one sorted list of half-open
-intervals per source (uuid and tag), so that the millions of consecutive numbers of a busy server cost one.
+intervals per source (uuid and tag), so that the millions of consecutive numbers of a busy server are one.
 
-MariaDB's is `domain-server-number`. All servers that write to a domain count on from each other's numbers, so
-the last GTID of a domain stands for all before it: a set is one interval from 1 per domain, and the server
-that numbered the last one is remembered for the text, `0-1-100,1-2-33`.
+MariaDB's is `domain-server-number`. All servers that write to a domain continue each other's numbers, so the
+last GTID of a domain stands for all before it: a set is one interval from 1 per domain, and the id of the
+server that numbered the last one is kept for the text, `0-1-100,1-2-33`.
 
 Source: MySQL reference manual, "GTID Format and Storage"; `Gtid_set::encode` of the server.
 """
@@ -22,10 +22,10 @@ import numpy as np
 
 from tailrace.errors import DecodeError, SourceError
 
-#: Who numbered a transaction: the server's uuid as 16 bytes, and the tag ("" for none). MariaDB: domain and
+#: The source of a number: the server's uuid as 16 bytes, and the tag ("" for none). MariaDB: domain and
 #: server id, 8 bytes each, and DOMAIN.
 GtidSource = tuple[bytes, str]
-#: In the place of a tag, and none: the source is a domain of MariaDB.
+#: In place of a tag: the source is a domain of MariaDB.
 DOMAIN = "-"
 
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
@@ -82,7 +82,7 @@ class GtidSet:
             except ValueError:
                 raise SourceError(
                     "not a set of GTIDs",
-                    f"found `{part}`, needed uuid[:tag]:first-last[:first-last...]; "
+                    f"found `{part}`, expected uuid[:tag]:first-last[:first-last...]; "
                     "of MariaDB domain-server-number",
                     "SELECT @@gtid_executed shows the server's; of MariaDB, SELECT @@gtid_binlog_pos",
                 ) from None
@@ -124,7 +124,7 @@ class GtidSet:
                 yield (source[0][:8] + struct.pack("<Q", server), DOMAIN) if server else source, start, end
 
     def copy(self) -> GtidSet:
-        """A set of its own with the same GTIDs."""
+        """An independent set with the same GTIDs."""
         other = GtidSet()
         other._sources = {source: list(found) for source, found in self._sources.items()}
         other._servers = dict(self._servers)
@@ -196,7 +196,7 @@ class GtidSet:
         return not self.subtract(other)
 
     def encode(self) -> bytes:
-        """The set as COM_BINLOG_DUMP_GTID wants it; the tagged form only where there is a tag."""
+        """The set as COM_BINLOG_DUMP_GTID needs it; the tagged form only where there is a tag."""
         tagged = any(tag for _, tag in self._sources)
         count = len(self._sources)
         parts = [struct.pack("<Q", 1 | count << 8 | 1 << 56 if tagged else count)]
@@ -217,7 +217,7 @@ class GtidSet:
             body: the event without its header and its checksum.
 
         Raises:
-            DecodeError: it holds no such set.
+            DecodeError: it is malformed.
         """
         found = cls()
         try:

@@ -1,8 +1,8 @@
 """MySQL's types as Tailrace's: one pure mapping for the catalog and for the log's TABLE_MAP.
 
-Both describe a column by its type's name and what comes with it, and both go through `column_type`, so
-a shape read from the catalog equals the one read from the log. What only one of them knows (the display
-width of an integer, the byte length of a TEXT) is left out.
+Both describe a column by its type's name and attributes, and both go through `column_type`, so a schema read
+from the catalog equals the one read from the log. Attributes that only one of them knows (the display width
+of an integer, the byte length of a TEXT) are left out.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def column_type(
     zero_dates: str | None = None,
     column: str = "",
 ) -> ColumnType:
-    """The type of a column. An argument that the type has no use for is ignored.
+    """The type of a column. An argument that does not apply to the type is ignored.
 
     Args:
         native: name as `information_schema.COLUMNS.DATA_TYPE` gives it, e.g. `mediumint`, `tinytext`.
@@ -97,7 +97,7 @@ def column_type(
         labels: ENUM and SET: the labels in order.
         charset: character set of character types; None is not checked.
         collation: collation of character types, if known.
-        zero_dates: what becomes of zero and partial dates, see `ColumnType`.
+        zero_dates: how zero and partial dates are read, see `ColumnType`.
         column: full name of the column, for the error.
 
     Raises:

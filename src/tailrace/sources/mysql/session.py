@@ -14,10 +14,10 @@ from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ChangeBatch, origin_of_rows
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Page, S
+from tailrace.sources.base import Page, S, Session
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import read_log, read_prepared
-from tailrace.sources.mysql.binlog.failover import Places
+from tailrace.sources.mysql.binlog.failover import ServerPositions
 from tailrace.sources.mysql.binlog.held import unpack_blocks
 from tailrace.sources.mysql.binlog.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, server_changed
@@ -29,33 +29,29 @@ from tailrace.sources.mysql.wire.decoder import EventDecoder
 
 T = TypeVar("T")
 
-#: How long a transaction may be in the log before a SELECT sees it; then the wait is tried anew.
+#: How long a transaction may be in the log before a SELECT sees it; then the wait is retried.
 VISIBLE_TIMEOUT_S = 60.0
 #: The positions in a split.
 _POSITIONS: dict[type, tuple[str, ...]] = {SnapshotSplit: ("as_of",), LogSplit: ("start", "end")}
 
 
-class MySqlSession:
+class MySqlSession(Session):
     """See `tailrace.sources.base.Session`."""
-
-    #: A log of parts of rows is refused.
-    keys_only = False
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._asking = ReconnectingConnection(options, "task")
+        self._connection = ReconnectingConnection(options, "task")
         self._thread: int | None = None
-        self._places = Places(options)
-        #: Where the last range of the log that was read ends, for which tables, and the XA transactions
-        #: open there.
+        self._positions = ServerPositions(options)
+        #: The end of the last range of the log that was read, its tables, and the XA transactions open there.
         self._left: tuple[tuple[object, ...], tuple[Prepared, ...]] | None = None
 
     def located(self, split: S) -> S:
         """`split` with its positions on the server that answers; from then on no other server is read.
 
         Raises:
-            ServerChangedError: one of several slices of the log: they all must be read from one server.
-            TailraceError: see `Places.locate`.
+            ServerChangedError: the split is one of several slices of the log: they must come from one server.
+            TailraceError: see `ServerPositions.locate`.
         """
         if isinstance(split, LogSplit) and split.events is not None:
             return split  # nothing is asked of a server
@@ -65,7 +61,7 @@ class MySqlSession:
 
     def _locate(self, split: SnapshotSplit | LogSplit, name: str) -> dict[str, Any]:
         planned = MySqlPosition.from_json(getattr(split, name))
-        found = self._places.locate(planned)
+        found = self._positions.locate(planned)
         if found != planned and isinstance(split, LogSplit) and self._options.log_parallelism > 1:
             raise server_changed(self._options, planned.server, found.server)
         return found.to_json()
@@ -89,24 +85,21 @@ class MySqlSession:
                 altered = self._run(lambda c: _altered(c, split.table), f"reading {split.table.id}")
                 if altered is None:
                     return
-                reading.go_on_with(altered, error)
+                reading.continue_with(altered, error)
                 continue
             yield page
             if page.upto == split.upto:
                 return
 
     def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
-        """The log's end now.
-
-        Which XA transactions are open there it does not say: `changes` knows when it has read up to it.
-        """
+        """The log's end now, without the XA transactions open there: `changes` finds them as it reads."""
         file, pos = self._run(high_watermark, "asking for the log's end")
         return replace(MySqlPosition.from_json(after), file=file, pos=pos, prepared=())
 
     def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
         """Every change of captured tables in `split`'s range of the log.
 
-        A range may begin where the last one read to its end has ended, at a place `log_end` gave.
+        A range may begin where the last one that was read ended, at a position of `log_end`.
         """
         start, end = MySqlPosition.from_json(split.start), MySqlPosition.from_json(split.end)
         if self._left is not None and self._left[0] == (start.file, start.pos, split.finished):
@@ -129,16 +122,12 @@ class MySqlSession:
         self._left = (end.file, end.pos, split.finished), decoder.open
 
     def _shape_of(self, table: TableId) -> TableSchema | None:
-        """A table's shape in the catalog, None if it is not there."""
+        """A table's schema in the catalog, None if it is not there."""
         found = self._run(
             lambda c: catalog.tables(c, lambda name: name == str(table), self._options.zero_dates.of),
             f"reading {table}",
         )
         return found[0].schema if found else None
-
-    def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
-        """For each key whether it is at or below `cursor`."""
-        return self._run(lambda c: key_sql.at_or_below(c, table, keys, cursor), "comparing keys")
 
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
@@ -155,22 +144,22 @@ class MySqlSession:
 
     def close(self) -> None:
         """Drop the connection."""
-        self._asking.close()
+        self._connection.close()
 
     def _run(self, operation: Callable[[BoundedConnection], T], doing: str) -> T:
         def on_the_same_server(connection: BoundedConnection) -> T:
             result = operation(connection)
             thread = connection.thread_id()
-            if thread != self._thread:  # made anew, by us or by who read from it
-                self._places.require_same(connection)
+            if thread != self._thread:  # reopened, by us or by a reader
+                self._positions.require_same(connection)
                 self._thread = thread
             return result
 
-        return self._asking.run(on_the_same_server, doing)
+        return self._connection.run(on_the_same_server, doing)
 
 
 class _Reading:
-    """Where the pages of a split have come to; goes on there on another connection or shape."""
+    """The progress of a split's pages; continues on another connection or with another schema."""
 
     def __init__(self, split: SnapshotSplit) -> None:
         self._split = split
@@ -187,21 +176,21 @@ class _Reading:
         self._after = page.upto
         return page
 
-    def go_on_with(self, altered: TableSchema, error: SchemaMismatchError) -> None:
-        """Read the table as it now is. Raises `error` if that is how it was read already."""
+    def continue_with(self, altered: TableSchema, error: SchemaMismatchError) -> None:
+        """Continue with the table's new schema. Raises `error` if it is the one that was read already."""
         if altered == self._table:
             raise error
         if not {c.name for c in altered.columns}.issuperset(altered.key):
             raise SchemaMismatchError(
                 f"the key of `{altered.id}` was changed while its snapshot was read",
                 f"rows are read by the key ({', '.join(altered.key)}), which is gone",
-                "start a new stream; or set the table's snapshot back with `tailrace offsets set`",
+                "start a new stream, or reset the table's snapshot with `tailrace offsets set`",
             ) from error
         self._table, self._pages = altered, None
 
 
 def _altered(connection: BoundedConnection, planned: TableSchema) -> TableSchema | None:
-    """What is left of `planned` in the catalog: its columns that still exist; None: the table does not."""
+    """The columns of `planned` that the catalog still has; None if the table is gone."""
     zero_dates = {f"{planned.id}.{c.name}": c.type.zero_dates for c in planned.columns}
     found = catalog.tables(connection, lambda name: name == str(planned.id), zero_dates.get)
     if not found:

@@ -1,19 +1,19 @@
-"""MySQL and MariaDB as a source: the driver's side, put together from the modules beside it."""
+"""MySQL and MariaDB as a source: the driver's side, assembled from the other modules of this package."""
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import LogRange
+from tailrace.sources.base import Log, LogRange, Page, Source
 from tailrace.sources.mysql import catalog
-from tailrace.sources.mysql.binlog.failover import Places
+from tailrace.sources.mysql.binlog.failover import ServerPositions
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
 from tailrace.sources.mysql.binlog.held import pack_blocks
 from tailrace.sources.mysql.binlog.starting import log_end_position, starting_position
@@ -22,7 +22,6 @@ from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection
 from tailrace.sources.mysql.driver import BoundedConnection
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.snapshot import keys
-from tailrace.sources.mysql.wire.transactions import DdlStatement
 from tailrace.sources.mysql.wire.xa import XaMark
 from tailrace.sources.mysql.xa.xa_visibility import EndingTransactions
 
@@ -34,14 +33,14 @@ INLINE_BYTES = 8 << 20
 CAUGHT_UP_BYTES = 64 << 20
 
 
-class MySqlSource:
-    """See `tailrace.sources.base.Source`. May be used from several threads: one at a time is served."""
+class MySqlSource(Source):
+    """See `tailrace.sources.base.Source`. Safe to use from several threads; serves one at a time."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planning = ReconnectingConnection(options, "planning")
         self._lock = threading.Lock()
-        self._places = Places(options)
+        self._positions = ServerPositions(options)
         self._ending = EndingTransactions(options)
         self._follower: BinlogFollower | None = None
 
@@ -51,12 +50,12 @@ class MySqlSource:
 
     def position(self, value: Mapping[str, Any]) -> MySqlPosition:
         """The position that `to_json` wrote, on the server that answers now."""
-        return self._places.locate(MySqlPosition.from_json(value))
+        return self._positions.locate(MySqlPosition.from_json(value))
 
     def server_changed(self) -> None:
-        """Another server answers: what was found out about the old one is forgotten."""
+        """Forget what was found out about the server: another one answers."""
         with self._lock:
-            self._places.forget()
+            self._positions.forget()
             self._ending.forget()
             self._follower = None
             self._planning.close()
@@ -76,19 +75,11 @@ class MySqlSource:
             "reading the catalog",
         )
 
-    def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:  # noqa: ARG002
-        """The log carries every table."""
-        return ()
-
-    def shows(self, position: MySqlPosition) -> bool:  # noqa: ARG002
-        """Rows are put back to any position by the log."""
-        return True
-
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs.
 
-        Tasks wait for what must be visible, but for XA transactions that no GTID tells of: they are waited
-        for here.
+        Tasks wait until transactions are visible, except for XA transactions without a GTID: the driver waits
+        for those here.
         """
         if position.server.startswith(MARIADB) or not position.gtids:
             with self._lock:
@@ -98,16 +89,6 @@ class MySqlSource:
     def _xa_between(self, start: MySqlPosition, end: MySqlPosition) -> list[XaMark] | None:
         return None if self._follower is None else self._follower.xa_between(start, end)
 
-    def confirm(self, position: MySqlPosition) -> None:
-        """A binary log keeps itself."""
-
-    def keep_log(self) -> None:
-        """A binary log keeps itself."""
-
-    def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:  # noqa: ARG002
-        """`split` itself: InnoDB tells rows apart by their keys only."""
-        return [split]
-
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""
         return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
@@ -116,6 +97,14 @@ class MySqlSource:
         """Follow the log from `start` on."""
         self._follower = BinlogFollower(self._options, start, knows)
         return MySqlLog(self._follower)
+
+    def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
+        """All rows of a table as they are now."""
+        # not above: the driver of a stream does not load the row decoders
+        from tailrace.sources.mysql.session import MySqlSession  # noqa: PLC0415
+
+        with closing(MySqlSession(self._options)) as session:
+            yield from session.pages(SnapshotSplit(table, None, None, {}, page_rows))
 
     def close(self) -> None:
         """Drop the connection."""
@@ -129,7 +118,7 @@ class MySqlSource:
             return self._planning.run(operation, doing)
 
 
-class MySqlLog:
+class MySqlLog(Log):
     """See `tailrace.sources.base.Log`."""
 
     def __init__(self, follower: BinlogFollower) -> None:
@@ -149,15 +138,7 @@ class MySqlLog:
         while found is None and upto is not None and self.head().order < upto.order:
             self._follower.wait(1.0)
             found = self._follower.end_after(start, max_bytes=max_bytes, max_rows=max_rows, upto=upto)
-        if found is None:
-            return None
-        return LogRange(
-            found.end,
-            has_changes=found.wanted_bytes > 0 or bool(found.ddl),
-            ddl_ahead=bool(found.ddl_ahead),
-            created=tuple(t for change in (*found.ddl, *found.ddl_ahead) for t in created_by(change)),
-            is_far=found.is_cut,
-        )
+        return found
 
     def head(self) -> MySqlPosition:
         """The last position known to be in the log."""
@@ -180,12 +161,6 @@ class MySqlLog:
     def close(self) -> None:
         """Stop following."""
         self._follower.close()
-
-
-def created_by(change: DdlStatement) -> tuple[TableId, ...]:
-    """The captured tables that a statement creates; a hint: what it misses is found in the catalog."""
-    creates = re.match(r"\s*(/\*.*?\*/\s*)*CREATE\s+(TEMPORARY\s+)?TABLE\b", change.text, re.I | re.S)
-    return change.tables if creates and not creates[2] else ()
 
 
 source = MySqlSource

@@ -1,14 +1,12 @@
-"""The catalog: which tables there are, and their shapes, equal to those of the log's Relation messages.
+"""The catalog: the tables and their schemas, equal to those of the log's Relation messages.
 
-A shape holds the columns that the publication carries: generated columns are in it where the publication has
-them (18 and later), columns left out by a column list are not.
+A schema holds the columns that the publication carries: generated columns where the publication has them (18
+and later), but no columns that a column list leaves out.
 
-A table's key is what the log carries of a deleted row: the primary key, the index that is its REPLICA
-IDENTITY,
-or with FULL the primary key or else a UNIQUE index over NOT NULL columns; a table may have none. A
-partitioned
-table counts as one table under its own name where the publication has publish_via_partition_root (ours has),
-else each partition counts by itself.
+A table's key is the part of a deleted row that the log carries: the primary key, the index that is its
+REPLICA IDENTITY, or with FULL the primary key or else a UNIQUE index over NOT NULL columns; a table may have
+none. A partitioned table counts as one table under its own name where the publication has
+publish_via_partition_root (ours has), else each partition counts by itself.
 """
 
 from __future__ import annotations
@@ -74,12 +72,12 @@ class CatalogTable:
     """A table of the catalog.
 
     Args:
-        schema: its shape.
-        estimated_rows: the planner's guess at its number of rows.
+        schema: its schema.
+        estimated_rows: the planner's estimate of its number of rows.
         oid: its object id.
         identity: the letters of its REPLICA IDENTITY: of a partitioned table those of its partitions.
-        key_kind: where the shape's key comes from.
-        unlogged: whether its changes are not logged at all.
+        key_kind: where the schema's key comes from.
+        unlogged: whether its changes are not logged.
         left_out: generated columns that the log does not carry.
     """
 
@@ -107,9 +105,9 @@ def tables(
 
     Args:
         connection: an ordinary one.
-        captures: whether the table `schema.table` is wanted.
-        published: the publication, or the one that would be made.
-        as_text: whether the column `schema.table.column` is to be text.
+        captures: whether the table `schema.table` is captured.
+        published: the publication, or the one that would be created.
+        as_text: whether the column `schema.table.column` is captured as text.
 
     Raises:
         TransientSourceError: the connection is lost.
@@ -154,8 +152,8 @@ def _tables(
     published: publication.Publication,
     as_text: Callable[[str], bool],
 ) -> Iterator[CatalogTable]:
-    wanted = _wanted(connection.rows(_TABLES_QUERY), captures, published.via_root)
-    oids = [row[0] for row in wanted]
+    captured_rows = _captured_rows(connection.rows(_TABLES_QUERY), captures, published.via_root)
+    oids = [row[0] for row in captured_rows]
     if not oids:
         return
     known = _types(connection, oids)
@@ -165,7 +163,9 @@ def _tables(
     for row in connection.rows(_INDEXES_QUERY, oids):
         indexes[row[0]].append(row)
     listed = dict(published.columns)
-    for oid, schema, name, _, _, persistence, _, rows, identity in sorted(wanted, key=lambda r: (r[1], r[2])):
+    for oid, schema, name, _, _, persistence, _, rows, identity in sorted(
+        captured_rows, key=lambda r: (r[1], r[2])
+    ):
         id_ = TableId(schema, name)
         chosen, left_out = [], []
         for column in columns[oid]:
@@ -176,15 +176,21 @@ def _tables(
                 continue
             chosen.append(column)
         key, kind = _key(indexes[oid], {c[1]: c for c in chosen}, identity)
-        shape = tuple(_column(id_, c, known, as_text) for c in chosen)
+        table_columns = tuple(_column(id_, c, known, as_text) for c in chosen)
         yield CatalogTable(
-            TableSchema(id_, shape, key), rows, oid, identity, kind, persistence == "u", tuple(left_out)
+            TableSchema(id_, table_columns, key),
+            rows,
+            oid,
+            identity,
+            kind,
+            persistence == "u",
+            tuple(left_out),
         )
 
 
-def _wanted(rows: list[list[Any]], captures: Callable[[str], bool], via_root: bool) -> list[list[Any]]:
+def _captured_rows(rows: list[list[Any]], captures: Callable[[str], bool], via_root: bool) -> list[list[Any]]:
     found = {row[0]: row for row in rows if captures(f"{row[1]}.{row[2]}")}
-    if via_root:  # a partition counts by itself only where no table above it is captured
+    if via_root:  # a partition counts by itself only if no ancestor of it is captured
         return [row for row in found.values() if not any(above in found for above in row[6])]
     return [row for row in found.values() if row[3] != "p"]
 

@@ -15,7 +15,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.model.change import ChangeBatch, origin_of_rows
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Page, S
+from tailrace.sources.base import Page, Session
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.connection import (
     ReconnectingConnection,
@@ -24,22 +24,21 @@ from tailrace.sources.postgres.connection import (
     sqlstate,
     translate,
 )
-from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.position import PostgresPosition, seq_of
 from tailrace.sources.postgres.replication.logreader import LogReader
 from tailrace.sources.postgres.replication.timeline import History
 from tailrace.sources.postgres.snapshot import keys as key_sql
 from tailrace.sources.postgres.snapshot.select import copy_pages, hold_still, import_snapshot, snapshot_gone
 from tailrace.sources.postgres.types import PostgresTypes
-from tailrace.sources.postgres.wire.kernels.origin import seq_of
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tailrace.sources.postgres.wire.problems import BinaryFormError
 
-#: What a worker has learned of a database, kept from task to task: types, and shapes of tables.
+#: What a worker has read from a database's catalog, kept from task to task: types, and schemas of tables.
 _TYPES: dict[str, PostgresTypes] = {}
-_SHAPES: dict[Any, TableSchema | None] = {}
+_SCHEMAS: dict[Any, TableSchema | None] = {}
 
 
-class PostgresSession:
+class PostgresSession(Session):
     """See `tailrace.sources.base.Session`."""
 
     #: Unless a table has REPLICA IDENTITY FULL.
@@ -47,22 +46,15 @@ class PostgresSession:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._place = f"{options.host}:{options.port}/{options.database}"
-        self._asking = ReconnectingConnection(options, "task")
-        #: Where the snapshot of the split that is read stands.
+        self._database = f"{options.host}:{options.port}/{options.database}"
+        self._connection = ReconnectingConnection(options, "task")
+        #: Position of the current split's snapshot.
         self._seen: PostgresPosition | None = None
-        #: Where the log is read: of the stream's slot, or of the copy of it that is kept for such readers.
+        #: Options to read the log: from the stream's slot, or from the copy of it that is kept for readers.
         self._log_options = options
 
-    def located(self, split: S) -> S:
-        """`split` itself: positions are the same on every server that may answer."""
-        return split
-
-    def wait_visible(self, position: Mapping[str, Any]) -> None:
-        """A snapshot shows all that it is to show."""
-
     def pages(self, split: SnapshotSplit) -> Iterator[Page]:
-        """The rows of the split's range, under the snapshot that was made for its batch."""
+        """The rows of the split's range, under the snapshot of its batch."""
         doing = f"reading {split.table.id}"
         if "slot" in split.as_of:
             self._log_options = replace(
@@ -73,17 +65,17 @@ class PostgresSession:
             try:
                 yield from self._read(split, split.table)
             except DatabaseError as error:
-                if sqlstate(error) != "42703":  # a column is gone: it is told before the first row
+                if sqlstate(error) != "42703":  # a column is gone: the error comes before the first row
                     raise
                 yield from self._read(split, self._shape_of(split.table.id, remember=False) or split.table)
         except (DatabaseError, InterfaceError, OSError) as error:
             if sqlstate(error) == "42P01":
                 return  # the table is gone
-            # what was read was handed on: the whole split is read again, by a new task
+            # rows were passed on already: a new task reads the whole split again
             raise translate(error, doing) from error
 
     def _read(self, split: SnapshotSplit, table: TableSchema) -> Iterator[Page]:
-        """The rows of the split's range in the shape `table`."""
+        """The rows of the split's range with the schema `table`."""
         doing = f"reading {table.id}"
         connection = retrying(self._options, lambda: connect(self._options, purpose=doing), doing)
         try:
@@ -94,19 +86,19 @@ class PostgresSession:
             connection.break_off()
 
     def log_end(self, after: Mapping[str, Any]) -> PostgresPosition:
-        """Where the snapshot stands: it shows what is below, and nothing else."""
+        """The snapshot's position: it shows the transactions below it, and no others."""
         at = PostgresPosition.from_json(after)
         return at if self._seen is None or self._seen.lsn <= at.lsn else self._seen
 
     def changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
         """Every change of captured tables in `split`'s range of the log.
 
-        Without the events at hand they are read by a copy of the slot. So are they when a value came in
-        binary form that is read as text: its column was not there when the driver's stream began.
+        If the split has no events in it, they are read through a copy of the slot. The same happens when a
+        value came in binary form that is read as text: its column was added after the driver's stream began.
         """
         start, end = PostgresPosition.from_json(split.start), PostgresPosition.from_json(split.end)
         if end.lsn <= start.lsn:
-            return  # the snapshot stands where its batch ends: there is nothing between them
+            return  # the snapshot is at the batch's end: there is nothing between them
         if split.events is not None:
             try:
                 batches = list(self._decoder(split, start, end).feed(split.events))
@@ -122,7 +114,7 @@ class PostgresSession:
                 yield from decoder.feed(piece)
 
     def _require(self, history: History, end: PostgresPosition) -> None:
-        """The log that is read must be the one that `end` is of: the server may have been replaced."""
+        """Check that the log that is read is the one of `end`: the server may have been replaced."""
         if end == self._seen and not history.has(end):
             raise snapshot_gone("the server that kept it was replaced")
         history.require(end, self._options)
@@ -130,7 +122,7 @@ class PostgresSession:
     def _decoder(self, split: LogSplit, start: PostgresPosition, end: PostgresPosition) -> LogDecoder:
         return LogDecoder(
             wanted=lambda t: self._options.captures(str(t)) and split.concerns(t),
-            types=_TYPES.get(self._place, PostgresTypes()),
+            types=_TYPES.get(self._database, PostgresTypes()),
             learn=self._learn,
             keys=split.keys,
             shape_of=self._shape_of,
@@ -142,24 +134,22 @@ class PostgresSession:
 
     def _learn(self) -> PostgresTypes:
         """The types of the captured tables' columns."""
-        found = self._asking.run(lambda c: catalog.types(c, self._options.captures), "reading the types")
-        _TYPES[self._place] = found
+        found = self._connection.run(lambda c: catalog.types(c, self._options.captures), "reading the types")
+        _TYPES[self._database] = found
         return found
 
     def _shape_of(self, table: TableId, *, remember: bool = True) -> TableSchema | None:
-        """A table's shape in the catalog, None if it is not there.
+        """A table's schema in the catalog, None if it is not there.
 
-        One that is remembered may be old: it counts only where it has the columns that the log says.
+        A cached one may be old: it counts only where it has the columns that the log names.
         """
-        place = (self._place, table, self._options.text_columns)
-        if place not in _SHAPES or not remember:
-            found = self._asking.run(lambda c: catalog.captured(c, self._options, table), f"reading {table}")
-            _SHAPES[place] = found[0].schema if found else None
-        return _SHAPES[place]
-
-    def at_or_below(self, table: TableSchema, keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
-        """For each key whether it is at or below `cursor`."""
-        return self.within(table, keys, None, cursor)
+        key = (self._database, table, self._options.text_columns)
+        if key not in _SCHEMAS or not remember:
+            found = self._connection.run(
+                lambda c: catalog.captured(c, self._options, table), f"reading {table}"
+            )
+            _SCHEMAS[key] = found[0].schema if found else None
+        return _SCHEMAS[key]
 
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
@@ -169,7 +159,7 @@ class PostgresSession:
             return pa.array(np.ones(len(keys), bool))
         if after == key_sql.NOTHING:
             return pa.array(np.zeros(len(keys), bool))
-        return self._asking.run(lambda c: key_sql.within(c, table, keys, after, upto), "comparing keys")
+        return self._connection.run(lambda c: key_sql.within(c, table, keys, after, upto), "comparing keys")
 
     def read_origin(self, position: Mapping[str, Any], rows: int) -> pa.RecordBatch:
         """The origin of `rows` snapshot rows as of `position`."""
@@ -178,7 +168,7 @@ class PostgresSession:
 
     def close(self) -> None:
         """Drop the connections."""
-        self._asking.close()
+        self._connection.close()
 
 
 session = PostgresSession

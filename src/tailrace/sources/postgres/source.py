@@ -1,10 +1,10 @@
-"""PostgreSQL as a source: the driver's side, put together from the modules beside it."""
+"""PostgreSQL as a source: the driver's side, assembled from the other modules of this package."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,10 +12,10 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TransientSourceError
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import LogRange
+from tailrace.sources.base import Log, LogRange, Page, Source
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
-from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, retrying
+from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
@@ -35,21 +35,19 @@ T = TypeVar("T")
 
 #: Snapshot chunks are planned while the log's end is at most this far ahead.
 CAUGHT_UP_BYTES = 64 << 20
-#: How long a batch waits for a snapshot before it goes on without rows.
+#: How long a batch waits for a snapshot before it proceeds without rows.
 SNAPSHOT_WAIT_S = 0.25
 #: How long a snapshot may serve batches while nothing changes: it holds back vacuum.
 SNAPSHOT_AGE_S = 30.0
-#: How long a batch that is repeated waits for a snapshot: it cannot go on without.
+#: How long a repeated batch waits for a snapshot: it cannot proceed without one.
 REPLAY_WAIT_S = 3600.0
-#: A range of this many bytes moves the stream on though nothing in it is captured: WAL can be let go of.
-FAR_BYTES = 8 << 20
-#: An end of the log this near is not worth a word: every commit writes more than it changes.
+#: A log's end this near is not reported: every commit writes more than its changes.
 IDLE_BYTES = 64 << 10
 STATUS_AGE_S = 1.0
 
 
-class PostgresSource:
-    """See `tailrace.sources.base.Source`. May be used from several threads: one at a time is served."""
+class PostgresSource(Source):
+    """See `tailrace.sources.base.Source`. Safe to use from several threads; serves one at a time."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -70,7 +68,7 @@ class PostgresSource:
         """The position that `to_json` wrote.
 
         Raises:
-            PositionLostError: the server is not the one it belongs to, nor a standby of that.
+            PositionLostError: the server is not the one it belongs to, nor a standby of it.
         """
         position = PostgresPosition.from_json(value)
         if self._server is None:
@@ -80,7 +78,7 @@ class PostgresSource:
         return position
 
     def server_changed(self) -> None:
-        """Another server answers: what was found out about the old one is forgotten."""
+        """Forget what was found out about the server: another one answers."""
         self._server = None
         self._snapshots.discard()
         with self._lock:
@@ -96,18 +94,18 @@ class PostgresSource:
 
     def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
-        found = self._asking(lambda c: catalog.captured(c, self._options), "reading the catalog")
+        found = self._run(lambda c: catalog.captured(c, self._options), "reading the catalog")
         self._found = {t.schema.id: t for t in found}
         return found
 
     def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:
-        """Add to the publication what it lacks. Snapshots that were begun before do not show such tables."""
+        """Add the missing tables to the publication. Snapshots requested before do not count for them."""
         if self._options.starting_position == "snapshot":
             return ()
         for table in tables:
             _require_identity(self._found[table.id])
         ids = [t.id for t in tables]
-        added = self._asking(
+        added = self._run(
             lambda c: publication.ensure(c, self._options.publication, ids), "publishing the captured tables"
         )
         if added:
@@ -115,16 +113,15 @@ class PostgresSource:
         return added
 
     def shows(self, position: PostgresPosition) -> bool:
-        """Whether a snapshot of that position is kept."""
+        """Whether a snapshot as of that position is kept."""
         current = self._snapshots.current()
         return current is not None and current.shows(position)
 
     def as_of(self, position: PostgresPosition) -> Mapping[str, Any]:
-        """The position, the snapshot to read under and where that stands.
+        """The position, the snapshot to read under and the snapshot's position.
 
-        They are the same but for a batch that is repeated after a crash: its snapshot is gone, and rows are
-        put
-        back from a later one.
+        The positions are equal except for a batch that is repeated after a crash: its snapshot is gone, and
+        its rows are reconstructed from a later one.
 
         Raises:
             PositionLostError: the server was replaced by one that does not have the log up to `position`.
@@ -134,13 +131,13 @@ class PostgresSource:
             made = self._snapshots.next(REPLAY_WAIT_S)
             if made is None:
                 raise TransientSourceError(
-                    "no snapshot could be made within an hour",
+                    "no snapshot could be exported within an hour",
                     "a snapshot waits for all transactions that write",
                     "end the oldest ones: SELECT pid, xact_start FROM pg_stat_activity ORDER BY xact_start",
                 )
             current = self._snapshots.use(made)
         kept = {} if self._kept is None else {"slot": self._kept.name}
-        # without a slot there is no log to put rows back by: they are as the later snapshot shows them
+        # without a slot there is no log to rewind by: the rows are as the later snapshot shows them
         seen = position
         if self._options.starting_position != "snapshot":
             seen = current.position
@@ -154,14 +151,14 @@ class PostgresSource:
         }
 
     def confirm(self, position: PostgresPosition) -> None:
-        """Let the slot go on to `position`."""
+        """Advance the slot to `position`."""
         if self._confirmed is None or position.lsn > self._confirmed.lsn:
             self._confirmed = position
         if self._log is not None:
             self._log.confirm(self._confirmed)
 
     def keep_log(self) -> None:
-        """Keep the log from where the slot begins now, by a copy of it: the stream goes on meanwhile."""
+        """Keep the log from the slot's current begin, by a copy of the slot, while the stream continues."""
         if self._options.starting_position != "snapshot" and self._kept is None:
             self._kept = retrying(self._options, lambda: slot.keep(self._options), "keeping the log")
 
@@ -169,13 +166,13 @@ class PostgresSource:
         """The key `rows` rows after `after`; a table without a key is one chunk."""
         if not table.key:
             return None
-        return self._asking(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
+        return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
 
     def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
-        """`split` by the blocks of its table, if that has no key and is large."""
+        """`split` by the blocks of its table, if the table has no key and is large."""
         if split.table.key or not is_read_as_it_is(split):
             return [split]
-        return self._asking(lambda c: by_blocks(c, split, tasks), f"planning reads of {split.table.id}")
+        return self._run(lambda c: by_blocks(c, split, tasks), f"planning reads of {split.table.id}")
 
     def follow(self, start: PostgresPosition, knows: Callable[[TableId], bool]) -> PostgresLog:
         """Follow the log from `start` on."""
@@ -186,6 +183,17 @@ class PostgresSource:
         self._log = PostgresLog(self._options, follower, self._snapshots)
         return self._log
 
+    def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
+        """All rows of a table as they are now, in one snapshot."""
+        # not above: the driver of a stream does not load the row decoders
+        from tailrace.sources.postgres.snapshot.select import copy_pages  # noqa: PLC0415
+
+        connection = connect(self._options, purpose="reading a table")
+        try:
+            yield from copy_pages(connection, SnapshotSplit(table, None, None, {}, page_rows), table)
+        finally:
+            connection.break_off()
+
     def close(self) -> None:
         """Drop the connections, and with them the snapshots and what `keep_log` keeps."""
         self._snapshots.discard()
@@ -195,12 +203,12 @@ class PostgresSource:
         with self._lock:
             self._planning.close()
 
-    def _asking(self, operation: Callable[[Connection], T], doing: str) -> T:
+    def _run(self, operation: Callable[[Connection], T], doing: str) -> T:
         with self._lock:
             return self._planning.run(operation, doing)
 
 
-class PostgresLog:
+class PostgresLog(Log):
     """See `tailrace.sources.base.Log`."""
 
     def __init__(self, options: SourceOptions, follower: WalFollower, snapshots: Snapshots) -> None:
@@ -209,9 +217,9 @@ class PostgresLog:
         self._snapshots = snapshots
         self._status = ReconnectingConnection(options, "asking for the slot")
         self._status_lock = threading.Lock()
-        #: Ends of the log as of now, in place of those that a server had which was replaced.
+        #: By an end of the log that a replaced server had: the log's end that counts instead.
         self._ends: dict[PostgresPosition, PostgresPosition] = {}
-        self._asked: tuple[float, slot.Slot | None] | None = None
+        self._slot_read: tuple[float, slot.Slot | None] | None = None
         self._release = Release(options)
 
     def range_after(
@@ -224,11 +232,11 @@ class PostgresLog:
         for_rows: bool = False,
     ) -> LogRange | None:
         """The next batch's share of the log after `start`; with `upto`, None only when that is reached."""
-        self._follower.check()  # a replaced server may keep us from ever asking for more
+        self._follower.check()  # after the server was replaced there may never be anything new
         limit = None if upto is None else self._reachable(upto).lsn
         snapshot: Snapshot | None = None
         if for_rows:
-            if self._goes_on_showing(start, limit):
+            if self._still_shows(start, limit):
                 return None
             snapshot = self._next_snapshot(start)
             if snapshot is not None:
@@ -246,23 +254,18 @@ class PostgresLog:
             return None
         if snapshot is not None and found.end.lsn == snapshot.lsn:
             self._snapshots.use(snapshot)
-        return LogRange(
-            found.end,
-            has_changes=found.changes,
-            ddl_ahead=found.shape_ahead,
-            is_far=found.end.lsn - start.lsn >= FAR_BYTES,
-        )
+        return found
 
     def _reachable(self, upto: PostgresPosition) -> PostgresPosition:
-        """`upto`, or the log's end where a server was replaced that alone had the log up to there."""
+        """`upto`; or the log's end, if only a server that was replaced had the log up to `upto`."""
         if self._follower.leads_to(upto):
             return upto
         if upto not in self._ends:
             self._ends[upto] = log_end_position(self._options)
         return self._ends[upto]
 
-    def _goes_on_showing(self, start: PostgresPosition, limit: int | None) -> bool:
-        """Whether the batch can read rows as of `start`, where the last one ended, and needs no log."""
+    def _still_shows(self, start: PostgresPosition, limit: int | None) -> bool:
+        """Whether the batch can read rows as of `start`, the end of the last batch, and needs no log."""
         current = self._snapshots.current()
         if current is None or current.lsn != start.lsn:
             return False
@@ -272,50 +275,50 @@ class PostgresLog:
         return young and not self._follower.has_changes_after(start)
 
     def _next_snapshot(self, start: PostgresPosition) -> Snapshot | None:
-        """One above `start`, None while it is in the making or the log's end is far ahead."""
+        """A snapshot above `start`, None while it is being exported or the log's end is far ahead."""
         if not self.is_caught_up(start):
             return None
         current = self._snapshots.current()
         if current is not None and current.lsn > start.lsn:
             return current
         found = self._snapshots.next(SNAPSHOT_WAIT_S)
-        if found is not None and found.lsn <= start.lsn:  # the log went on while it was made
+        if found is not None and found.lsn <= start.lsn:  # the stream advanced while it was exported
             self._snapshots.discard()
             found = self._snapshots.next(SNAPSHOT_WAIT_S)
         return found
 
     def head(self) -> PostgresPosition:
-        """The last position known to be in the log; what the slot holds back, for progress."""
+        """The last position known to be in the log, with the WAL that the slot holds back, for progress."""
         head = self._follower.head()
-        there = self._slot()
-        if there is None:
+        found = self._slot()
+        if found is None:
             return head
-        far = there.end - head.lsn > IDLE_BYTES  # the follower waits for batches
-        lsn = there.end if far else head.lsn
-        return replace(head, lsn=lsn, held_bytes=there.held_bytes, left_bytes=there.left_bytes)
+        is_far = found.end - head.lsn > IDLE_BYTES  # the follower waits for batches
+        lsn = found.end if is_far else head.lsn
+        return replace(head, lsn=lsn, held_bytes=found.held_bytes, left_bytes=found.left_bytes)
 
     def is_caught_up(self, position: PostgresPosition) -> bool:
         """Whether the log's end is at most CAUGHT_UP_BYTES ahead of `position`."""
-        there = self._slot()
-        return there is not None and there.end - position.lsn <= CAUGHT_UP_BYTES
+        found = self._slot()
+        return found is not None and found.end - position.lsn <= CAUGHT_UP_BYTES
 
     def _slot(self) -> slot.Slot | None:
         """The slot as it was at most STATUS_AGE_S ago."""
         with self._status_lock:
-            if self._asked is None or time.monotonic() - self._asked[0] > STATUS_AGE_S:
+            if self._slot_read is None or time.monotonic() - self._slot_read[0] > STATUS_AGE_S:
                 found = self._status.run(lambda c: slot.read(c, self._options.slot), "asking for the slot")
-                self._asked = (time.monotonic(), found)
-            return self._asked[1]
+                self._slot_read = (time.monotonic(), found)
+            return self._slot_read[1]
 
     def confirm(self, position: PostgresPosition) -> None:
-        """Nothing below `position` is needed any more."""
+        """Confirm that the stream no longer needs the log below `position`."""
         self._follower.confirm(position)
-        there = self._slot()
-        if there is not None:
-            self._release.ask(there.held_bytes)
+        found = self._slot()
+        if found is not None:
+            self._release.request(found.held_bytes)
 
     def splits(self, split: LogSplit, slices: int) -> list[LogSplit]:  # noqa: ARG002 - slots decode in order
-        """`split` with its events in it if they are held; else its task reads them by a copy of the slot."""
+        """`split` with its events in it if they are held; else its task reads a copy of the slot."""
         start, end = PostgresPosition.from_json(split.start), PostgresPosition.from_json(split.end)
         return [replace(split, events=self._follower.events(start, end))]
 
@@ -327,10 +330,10 @@ class PostgresLog:
 
 
 def _require_identity(table: catalog.CatalogTable) -> None:
-    """Refuse to publish a table whose updates and deletes would fail for all its writers from then on."""
+    """Reject a table whose updates and deletes would fail for all its writers once it is published."""
     if "n" in table.identity or not (table.schema.key or table.has_whole_images):
         raise SourceError(
-            f'table "{table.schema.id}" cannot be published: its updates and deletes would fail from then on',
+            f'table "{table.schema.id}" cannot be published: its updates and deletes would then fail',
             "it has no primary key, or REPLICA IDENTITY NOTHING",
             f"ALTER TABLE {table.schema.id.sql} REPLICA IDENTITY FULL; -- or give it a primary key",
         )

@@ -1,6 +1,6 @@
 """PostgreSQL's types as Tailrace's: one pure mapping for the catalog and for the log's Relation messages.
 
-What a value becomes, the same bytes whichever way it came (COPY, the log in binary or in text form):
+A value becomes the same bytes whether it comes from COPY, from the log in binary form or in text form:
 
     bool, bit(1)                     boolean
     int2, int4, int8; oid, xid, cid  int16, int32, int64; int64
@@ -15,20 +15,20 @@ What a value becomes, the same bytes whichever way it came (COPY, the log in bin
     time                             duration[us], 0..24 hours
     json, jsonb                      text, as the server prints it
     enum                             text, its label
-    domain                           what its base type is
+    domain                           as its base type
     array of any type above          list, of one dimension counted from 1
     vector (pgvector)                list of float32
     everything else                  text as the server prints it under SESSION_SETTINGS: uuid, inet, bit(n),
                                      intervals (ISO 8601), ranges, composites, hstore, tsvector, points ...
 
-No value is changed to make it fit. What a column's Arrow type cannot hold is an error that names the column
-and the remedy, to have that column as text: a NaN in a numeric(p, s), an array of more dimensions or other
-bounds, a timestamp after the year 294246.
+No value is changed to make it fit. A value that the column's Arrow type cannot hold is an error; it names the
+column and the fix, which is to capture that column as text. Such values are a NaN in a numeric(p, s), an
+array of more dimensions or other bounds, a timestamp after the year 294246.
 
-Two forms. COPY and the log give values in binary form, which kernels read fastest, or as text. Types of which
-the binary form is not read (`has_binary` is false) are asked for as text: COPY selects them with `::text`,
-and a log that concerns them is started with the option `binary` off. Text is what output functions print, so
-that any type of any extension is captured, and the log's text is COPY's.
+Two forms. COPY and the log give values in binary form, which kernels read fastest, or as text. Types whose
+binary form is not supported (`has_binary` is false) are requested as text: COPY selects them with `::text`,
+and a log that has them is started with the option `binary` off. The text is that of the types' output
+functions, so any type of any extension is captured, and the log's text equals COPY's.
 
 Source: PostgreSQL manual, "Data Types", "pg_type", "Date/Time Output", "Client Connection Defaults".
 """
@@ -41,7 +41,7 @@ from types import MappingProxyType
 
 from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
 
-#: Settings of every session that reads values: of COPY and of the walsender alike, or texts would differ.
+#: Settings of every session that reads values, by COPY or by a walsender: else texts would differ.
 SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
         "client_encoding": "UTF8",
@@ -54,7 +54,7 @@ SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: The types that columns of the tables with oids $1 have, and those that they are made of: rows of
+#: The types of the columns of the tables with oids $1, and the types these are made of: rows of
 #: `PostgresType` in the order of its fields.
 TYPES_QUERY = """\
 WITH RECURSIVE used(oid) AS (
@@ -136,10 +136,10 @@ BINARY_TEXTS = frozenset(
         *("numeric", "uuid", "inet", "cidr", "macaddr", "macaddr8", "interval", "timetz", "bit", "varbit"),
     )
 )
-#: Base types of extensions that are known by their names, whatever schema they live in.
+#: Base types of extensions that are known by their names, in any schema.
 _EXTENSIONS = ("citext", "ltree", "hstore", "vector")
 _HAS_FRACTION = ("time", "timetz", "timestamp", "timestamptz", "interval")
-#: Kinds that have values which their Arrow type cannot hold, so that such a column may be had as text.
+#: Kinds with values that their Arrow type cannot hold: a column of such a kind may be captured as text.
 _NARROW = (Kind.LIST, Kind.DECIMAL, Kind.DATETIME, Kind.INSTANT)
 
 
@@ -147,7 +147,7 @@ class PostgresTypes:
     """The types of a database.
 
     Args:
-        types: those that are not built in, as far as they are known (`TYPES_QUERY`).
+        types: the known types that are not built in (`TYPES_QUERY`).
     """
 
     def __init__(self, types: Iterable[PostgresType] = ()) -> None:
@@ -161,10 +161,10 @@ class PostgresTypes:
         """The type of a column.
 
         Args:
-            oid: of its type; one that is not known is text.
+            oid: of its type; an unknown type is read as text.
             modifier: the column's `atttypmod`.
-            as_text: whether it is to be text, for values that its Arrow type could not hold; without effect
-                on types that hold every value.
+            as_text: whether to capture it as text, for values that its Arrow type could not hold; without
+                effect on types that hold every value.
         """
         type_ = self._types.get(oid)
         if type_ is None:
@@ -185,7 +185,7 @@ class PostgresTypes:
 
 
 def has_binary(type_: ColumnType) -> bool:
-    """Whether the binary form of the type's values is read; if not they are asked for as text."""
+    """Whether the binary form of the type's values is supported; if not, they are requested as text."""
     if type_.kind is Kind.LIST:
         assert type_.element is not None
         return has_binary(type_.element)
@@ -246,7 +246,7 @@ def _numeric(modifier: int) -> ColumnType:
 
 
 def _native(type_: PostgresType) -> str:
-    """The type's name; with its schema if it is nobody's but the database's own."""
+    """The type's name; with its schema if it is defined in this database."""
     known = type_.schema == "pg_catalog" or (type_.form == "b" and type_.name.lstrip("_") in _EXTENSIONS)
     return type_.name if known else f"{type_.schema}.{type_.name}"
 

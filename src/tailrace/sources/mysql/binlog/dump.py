@@ -1,22 +1,22 @@
 """The binary log as the server sends it: one stream of event blocks that survives lost connections.
 
-The dump is asked for by file and offset and read raw from the connection's socket. What the caller gets
-is exactly the bytes of the log files, in order, each once:
+A dump starts at a file and an offset and is read raw from the connection's socket. The caller gets exactly
+the bytes of the log files, in order, each once:
 
     socket --recv--> packets --unframe--> events --whole_events--> EventBlock, EventBlock, ...
 
-* Made-up events (heartbeats, the first ROTATE, the FORMAT_DESCRIPTION of a dump that starts inside a
+* Artificial events (heartbeats, the first ROTATE, the FORMAT_DESCRIPTION of a dump that starts inside a
   file, MariaDB's START_ENCRYPTION there) are read and dropped. A block never crosses a file.
 * Offsets are summed from event sizes, since a header holds only 32 bits of them, and checked against
-  those. The sum is also where a new connection goes on after one was lost: the server takes any event
-  boundary, so nothing is sent twice and nothing is left out.
-* Whether events carry a checksum is what the FORMAT_DESCRIPTION_EVENT says. Asking for none with
-  @source_binlog_checksum is not obeyed by 9.7.
-* MariaDB is told that all of its events are understood (@mariadb_slave_capability = 4): else it would
-  send others in their place. Within transactions its events say no end position from 11.4 on.
-* Each connection shows itself under a uuid of its own, by which MySQL knows replicas, and a server id
-  of its own, by which MariaDB does: two tasks never push each other out. When a real replica has
-  the id, the next attempt takes another.
+  those. A new connection continues at the sum after one was lost: the server accepts any event boundary, so
+  nothing is sent twice and nothing is left out.
+* The FORMAT_DESCRIPTION_EVENT says whether events carry a checksum. 9.7 ignores a request for none with
+  @source_binlog_checksum.
+* The connection declares that it understands all of MariaDB's events (@mariadb_slave_capability = 4): else
+  MariaDB would send others in their place. From 11.4 on its events within transactions have no end position.
+* Each connection registers with a uuid of its own, by which MySQL identifies replicas, and a server id of its
+  own, by which MariaDB does: two tasks never disconnect each other. When a real replica has the id, the
+  next attempt uses another.
 
 Source: MySQL internals manual, COM_REGISTER_SLAVE, COM_BINLOG_DUMP, "Binlog Event".
 """
@@ -90,21 +90,21 @@ _NON_BLOCKING, _SEND_ANNOTATE_ROWS = 1, 2
 _FATAL_READING_LOG = 1236
 _HEARTBEAT_S, _SILENCE_S = 5, 20
 _RECEIVE_BYTES = 1 << 20
-#: No event is larger: memory is not taken for what a broken length asks for.
+#: No event is larger: a broken length allocates no memory.
 _LARGEST_EVENT = 3 << 29
-#: A buffer that grew beyond this for one huge event is given back afterwards.
+#: A buffer that grew beyond this for one huge event is released afterwards.
 _USUAL_BYTES = 4 << 20
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
-#: The command holds 32 bits of the offset: a place beyond is walked to from the file's head.
+#: The command holds 32 bits of the offset: an offset beyond is reached by reading from the file's head.
 _FARTHEST = 0xFFFFFFFF
-#: What the server says to a user who may not read the log, though connected.
+#: The server's errors for a user who may connect, but not read the log.
 _DENIED = frozenset({ER.ACCESS_DENIED_ERROR, ER.SPECIFIC_ACCESS_DENIED_ERROR})
 #: How long the end of the log may be written but not sent to replicas.
 _UNSYNCED_S = 60.0
 
 
 class _ClashError(Exception):
-    """Another replica has come with our server id."""
+    """Another replica has connected with our server id."""
 
 
 class _ClosedError(Exception):
@@ -118,15 +118,15 @@ def server_id_for(options: SourceOptions) -> int:
 
 
 class DumpStream:
-    """The log from a place on, as blocks.
+    """The log from an offset on, as blocks.
 
     Args:
-        options: the server, and how long a lost one is tried again.
+        options: the server, and how long to retry when it is lost.
         file: log file to start in, "" for the oldest there is.
         pos: offset to start at: an event boundary.
         server_id: id of the first attempt; None: derived. Later attempts after a clash derive theirs.
-        blocking: wait for what is written later; else end at the log's end.
-        server: server_uuid the place belongs to, "" to take any.
+        blocking: wait for new events; else end at the log's end.
+        server: server_uuid that file and offset belong to, "" to accept any.
 
     Attributes:
         file, pos: where the next block starts.
@@ -151,18 +151,18 @@ class DumpStream:
         self._mariadb = False
         self._connection: BoundedConnection | None = None
         self._closed = threading.Event()
-        self._walked = pos  # where the next event starts; before `pos` while walking up to it
+        self._walked = pos  # where the next event starts; below `pos` while reading up to it
         self._received = 0
 
     def blocks(self) -> Generator[EventBlock, None, None]:
         """Blocks as they arrive, each as soon as its events are whole; a block is valid until the next.
 
         Raises:
-            PositionLostError: the server does not have the place (any more).
+            PositionLostError: the server does not have, or no longer has, the log from there.
             ServerChangedError: another server answers.
-            DecodeError: the bytes are no log.
-            TransientSourceError: the server stayed away longer than `retryTimeoutMs`.
-            SourceError: any other refusal.
+            DecodeError: the bytes are not a binary log.
+            TransientSourceError: the server was unreachable for longer than `retryTimeoutMs`.
+            SourceError: the server refuses for another reason.
         """
         deadline: float | None = None
         delay, seen = _FIRST_DELAY_S, 0
@@ -224,7 +224,7 @@ class DumpStream:
             connection.break_off()  # not a quit: the server is in the midst of a dump
 
     def _open(self) -> None:
-        """Connect and ask for the dump."""
+        """Connect and request the dump."""
         if self._closed.is_set():
             raise _ClosedError
         connection = connect(self._options, purpose="reading the binary log")
@@ -256,7 +256,7 @@ class DumpStream:
             raise
         self._walked = self.pos if self.pos <= _FARTHEST else 4
         flags = 0 if self._blocking else _NON_BLOCKING
-        if self._mariadb:  # every event, or offsets could not be summed
+        if self._mariadb:  # all events, or offsets could not be summed
             flags |= _SEND_ANNOTATE_ROWS
         request = struct.pack("<IHI", self._walked, flags, server_id) + self.file.encode()
         connection.command(_COM_BINLOG_DUMP, request)
@@ -307,7 +307,7 @@ class DumpStream:
             received[:waiting] = received[used : used + waiting].copy()
 
     def _cut(self, events: np.ndarray, end: int) -> Generator[EventBlock, None, int]:
-        """Yield what is whole in `events[:end]`; return the offset of what is not."""
+        """Yield the whole events in `events[:end]`; return the offset of the first incomplete one."""
         state = np.zeros(4, np.int64)
         state[3] = self._mariadb
         base = events.ctypes.data
@@ -358,7 +358,7 @@ class DumpStream:
         return at
 
     def _block(self, events: np.ndarray, start: int, end: int) -> EventBlock | None:
-        """`events[start:end]` without what lies before `pos`."""
+        """`events[start:end]` without the events before `pos`."""
         before = min(max(self.pos - self._walked, 0), end - start)
         self._walked += end - start
         start += before
@@ -369,7 +369,7 @@ class DumpStream:
         return block
 
     def _enter(self, body: bytes, event: np.ndarray) -> None:
-        """A made-up ROTATE says which file and offset come next."""
+        """An artificial ROTATE says which file and offset come next."""
         # the first one has no checksum yet, later ones have one if the log has
         if zlib.crc32(event[:-4].tobytes()) == int.from_bytes(body[-4:], "little"):
             body = body[:-4]
@@ -384,14 +384,14 @@ class DumpStream:
             self.file, self.pos, self._walked = file, pos, pos
 
     def _refused(self, packet: bytes) -> None:
-        """Raise what an error packet means."""
+        """Raise the error for an error packet."""
         try:
             with network.sensible("the log"):
                 pymysql.err.raise_mysql_exception(packet)
         except pymysql.err.MySQLError as error:
             number, text = error.args[0], str(error.args[1])
             if number == _FATAL_READING_LOG:
-                # one number for many things; the server gives nothing but its text to tell this one
+                # one number for many errors; only the server's text tells this one
                 if "same server_uuid/server_id" in text:
                     raise _ClashError from error
                 raise retrying(
@@ -400,7 +400,7 @@ class DumpStream:
             raise
 
     def _why(self, text: str) -> TailraceError:
-        """What is wrong with our place, by what the server has."""
+        """The error for a file and offset that the server does not serve."""
         connection = connect(self._options, purpose="asking which logs the server has")
         try:
             return position_lost(connection, self.file, self.pos, text)
@@ -409,7 +409,7 @@ class DumpStream:
 
 
 def _receive(sock: socket.socket, window: memoryview) -> int:
-    """Wait for bytes, then take all that are there: TLS gives 16 kB at a time."""
+    """Wait for bytes, then read all that are available: TLS delivers 16 kB at a time."""
     count = 0
     while count < len(window):
         got = sock.recv_into(window[count:])
@@ -439,7 +439,7 @@ def _whole_packet(sock: socket.socket, begun: bytes) -> bytes:
 
 
 def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -> Iterator[EventBlock]:
-    """Exactly the events in (start, end], over as many files as they take; a block is valid until the next.
+    """Exactly the events in (start, end], over as many files as they span; a block is valid until the next.
 
     Args:
         options: the server.
@@ -461,8 +461,8 @@ def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -
                     return
             finally:
                 stream.close()
-        # The status that `end` may come from counts what is written but not yet synced; the dump sends
-        # only what is. So the end can be ahead of it for as long as a group commit takes.
+        # The status that `end` may come from counts events that are written but not yet synced; the dump
+        # sends only synced ones. So `end` can be ahead of the dump for as long as a group commit takes.
         if (stream.file, stream.pos) != at:
             at, deadline = (stream.file, stream.pos), time.monotonic() + _UNSYNCED_S
         if time.monotonic() > deadline or MySqlPosition(*at).file_number > end.file_number:
@@ -471,8 +471,8 @@ def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -
         delay = min(2 * delay, _FIRST_DELAY_S)
     raise PositionLostError(
         f"the binary log does not reach `{end}`",
-        f"reading from `{start}` it ended at `{at[0]}:{at[1]}`, without an event that ends there",
-        "the server lost the end of its log or is another one: begin a new stream with a new checkpoint",
+        f"reading from `{start}` ended at `{at[0]}:{at[1]}`, and no event ends at `{end}`",
+        "the server lost the end of its log or is another one: start a new stream with a new checkpoint",
     )
 
 
@@ -482,7 +482,7 @@ def read_prepared(options: SourceOptions, prepared: Prepared, server: str) -> It
     Args:
         options: the server.
         prepared: the transaction.
-        server: server_uuid its place belongs to.
+        server: server_uuid that its file and offsets belong to.
 
     Raises:
         PositionLostError: the log no longer holds them.
@@ -493,14 +493,18 @@ def read_prepared(options: SourceOptions, prepared: Prepared, server: str) -> It
         yield from read_log(options, start, replace(start, pos=prepared.end))
     except PositionLostError as error:
         raise PositionLostError(
-            f"the binary log no longer holds what the XA transaction {prepared.xid} prepared",
-            f"its rows are at `{start}`, and it was committed after: {error.message}; {error.detail}",
+            f"the binary log no longer holds the rows of XA transaction {prepared.xid}",
+            f"it was prepared at `{start}` and committed later: {error.message}; {error.detail}",
             error.hint,
         ) from error
 
 
 def _upto(blocks: Iterator[EventBlock], end: MySqlPosition) -> Generator[EventBlock, None, bool]:
-    """The events up to `end`; whether that was reached. Raises PositionLostError if it is none's end."""
+    """Yield the events up to `end`; return whether it was reached.
+
+    Raises:
+        PositionLostError: no event ends there.
+    """
     for block in blocks:
         number = MySqlPosition(block.file, block.pos).file_number
         if number > end.file_number:
@@ -522,7 +526,7 @@ def _upto(blocks: Iterator[EventBlock], end: MySqlPosition) -> Generator[EventBl
         if size < block.end - block.start:
             raise PositionLostError(
                 f"no event of the binary log ends at `{end}`",
-                f"one before it ends at {block.pos + size}: the position belongs to another log",
-                "begin a new stream with a new checkpoint",
+                f"an event before it ends at {block.pos + size}: the position belongs to another log",
+                "start a new stream with a new checkpoint",
             )
     return False

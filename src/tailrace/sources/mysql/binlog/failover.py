@@ -1,18 +1,18 @@
-"""The same point of the stream on another server: what a failover needs, and all it needs.
+"""Failover: the same point of the stream in another server's log.
 
-Every position carries the GTIDs of all transactions before it. When another server answers under the
-address (a promoted replica, a restored primary), the point is found there by that set:
+Every position carries the GTIDs of all transactions before it. When another server answers at the address
+(a promoted replica, a restored primary), its log is searched for the point by that set:
 
     position on S1 (file, pos, GTIDs)  ──GTIDs──▶  position on S2 (its file, its pos, same GTIDs), epoch + 1
 
-The epoch is the first part of `_seq`, so what is read from S2 sorts after all that was read from S1.
-Positions of S1 in offsets and splits stay as they are, and are found anew by whoever uses them: a batch
-planned on S1 and replayed on S2 holds the same transactions. What XA transactions have prepared and not yet
-ended is looked for in the log of S2 before the point.
+The epoch is the first part of `_seq`, so changes read from S2 sort after all changes read from S1. Positions
+of S1 in offsets and splits stay as they are; each reader locates them again: a batch planned on S1 and
+replayed on S2 holds the same transactions. XA transactions that are prepared and open at the point are
+searched for in the log of S2 before it.
 
-The log of S2 must divide where that of S1 does. It does on a replica that keeps its source's order
-(replica_preserve_commit_order, the default since 8.0.27) and has no transactions of its own among them;
-else the stream ends with a StateError rather than skip or repeat one.
+The log of S2 must have the same transactions before the point. It does on a replica that keeps its source's
+order (replica_preserve_commit_order, the default since 8.0.27) and has no transactions of its own among
+them; else the stream ends with a StateError rather than skip or repeat one.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.xa.prepared import prepared_again
 
-#: Positions found anew that are remembered: the ends of a batch, and of the one before.
+#: Located positions that are remembered: the ends of a batch, and of the one before.
 _REMEMBERED = 8
 _POLL_S = 0.5
-#: How many threads apply what another server wrote: of MySQL, of MariaDB (whose performance schema is off).
+#: How many threads apply another server's log: for MySQL, for MariaDB (whose performance schema is off).
 _APPLIERS = (
     "SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE SERVICE_STATE = 'ON'",
     "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND = 'Slave_SQL'",
 )
 
 
-class Places:
+class ServerPositions:
     """Positions of a stream on the server that answers now.
 
     Args:
-        options: the server, and how long one that lags behind the stream is waited for.
+        options: the server, and how long to wait for one that lags behind the stream.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -61,12 +61,12 @@ class Places:
         self._found: dict[MySqlPosition, MySqlPosition] = {}
 
     def forget(self) -> None:
-        """Another server answers: ask anew which."""
+        """Forget the server: another one answers."""
         self._server = None
         self._found.clear()
 
     def require_same(self, connection: BoundedConnection) -> None:
-        """Remember the server of the first connection, and take no other.
+        """Remember the server of the first connection, and accept no other.
 
         Raises:
             ServerChangedError: this connection leads to another server.
@@ -82,12 +82,12 @@ class Places:
 
         Raises:
             PreflightError: another server answers, and it is not set up for capture.
-            PositionLostError: that server's log does not reach back so far.
+            PositionLostError: that server's log does not reach back far enough.
             StateError: it lacks transactions, has them in another order, or there are no GTIDs.
             TransientSourceError: no server answers.
         """
         if self._server is None:
-            self._server = retrying(self._options, self._ask, "asking which server answers")
+            self._server = retrying(self._options, self._ask_server, "asking which server answers")
         if position.server == self._server:
             return position
         if position not in self._found:
@@ -96,7 +96,7 @@ class Places:
             self._found[position] = _find(self._options, position, self._server)
         return self._found[position]
 
-    def _ask(self) -> str:
+    def _ask_server(self) -> str:
         with closing(connect(self._options, purpose="asking which server answers")) as connection:
             return server_facts(connection).server_uuid
 
@@ -108,18 +108,18 @@ def _find(options: SourceOptions, position: MySqlPosition, server: str) -> MySql
         raise StateError(
             changed.message,
             f"{changed.detail}; without GTIDs a position means nothing on another server",
-            "point the stream to the server it was reading, or begin a new one; with gtid_mode = ON a stream "
-            "follows a failover by itself",
+            "point the stream to the server it was reading, or start a new stream; with gtid_mode = ON "
+            "a stream follows a failover by itself",
         )
     gtids = GtidSet.parse(position.gtids)
     deadline = time.monotonic() + options.retry_timeout_ms / 1000
     while True:
         try:
             found = position_by_gtids(options, gtids)
-        except StateError as error:  # a replica that has not applied all yet may still
+        except StateError as error:  # a replica may still apply the missing ones
             if not _is_behind(options, gtids) or time.monotonic() > deadline:
                 raise StateError(
-                    f"the stream cannot go on here: {error.message}",
+                    f"the stream cannot continue here: {error.message}",
                     "; ".join(filter(None, (changed.message, changed.detail, error.detail))),
                     error.hint,
                 ) from error
@@ -136,7 +136,7 @@ def _find(options: SourceOptions, position: MySqlPosition, server: str) -> MySql
 
 
 def _is_behind(options: SourceOptions, gtids: GtidSet) -> bool:
-    """Whether the server lacks some of `gtids`, and a replication thread is there to bring them."""
+    """Whether the server lacks some of `gtids` and has a replication thread that may apply them."""
 
     def ask() -> bool:
         with (
@@ -154,4 +154,4 @@ def _is_behind(options: SourceOptions, gtids: GtidSet) -> bool:
     except ServerChangedError:
         raise
     except TailraceError:
-        return False  # it may not look at replication: no reason to wait
+        return False  # the user may not see replication: no reason to wait

@@ -3,18 +3,19 @@ r"""The driver's view of the log: one thread that reads it once and indexes tran
     dump --blocks--> TransactionIndex --rows--> segments --end_after--> batches' ends
                  \-> HeldEvents: raw bytes of the newest captured transactions
 
-The thread runs ahead of what Spark has asked for, but only so far: when four batches' worth of finished
-transactions wait, it stops reading, and the server waits with it. A transaction that has not ended never
-counts, else one larger than that would stop itself.
+The thread runs ahead of Spark's requests, but only so far: when four batches' worth of finished transactions
+are waiting, it stops reading, and the server waits with it. A transaction that has not ended does not
+count, else one larger than that would block itself.
 
-A position that is given out is always a transaction boundary and carries every GTID in the log up to
-it: the GTIDs of the position it was counted from, and those scanned since. So it does with the XA
-transactions that are prepared and open there. The rows of one that is committed within a range count in
-that range, wherever it was prepared.
+A position that is returned is always a transaction boundary and carries every GTID in the log up to it:
+the GTIDs of the position it was counted from, and those scanned since. The same holds for the XA
+transactions that are prepared and open there. The rows of an XA transaction that is committed within a range
+count in that range, wherever it was prepared.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -24,10 +25,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import StateError, TailraceError
+from tailrace.errors import StateError
 from tailrace.model.table import TableId
+from tailrace.sources.base import LogRange
+from tailrace.sources.follower import LogFollower
 from tailrace.sources.mysql.binlog.dump import DumpStream
-from tailrace.sources.mysql.binlog.held import HeldEvents, Place, RawEvents, number_of
+from tailrace.sources.mysql.binlog.held import BinlogOffset, HeldEvents, RawEvents, number_of
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.connection import ReconnectingConnection
 from tailrace.sources.mysql.driver import BoundedConnection
@@ -53,33 +56,31 @@ HELD_BYTES = 8 << 20
 #: How many batches the thread may be ahead.
 BATCHES_AHEAD = 4
 _STATUS_AGE_S = 1.0
-#: Nothing is wanted before this place.
-_EVERYTHING: Place = (1 << 62, 0)
+#: An offset above all others.
+_EVERYTHING: BinlogOffset = (1 << 62, 0)
 
 
 @dataclass(frozen=True)
-class BinlogRange:
-    """How far a batch may go.
+class BinlogRange(LogRange):
+    """How far a batch may go, and what it covers.
+
+    `is_far` says that a limit ended it: more is known behind it.
 
     Args:
-        end: its end.
-        wanted_bytes: bytes of row events of captured tables in it, and of what is committed in it that was
-            prepared before; 0: it may be passed over unread.
+        captured_bytes: bytes of row events of captured tables in it, and of the transactions that were
+            prepared before it and are committed in it; 0: it need not be read.
         transactions: how many it holds.
         rows: rows of captured tables in it; 0 where rows are not counted.
         ddl: schema changes in it; all of them in its first transaction.
-        ddl_ahead: schema changes that are known to come behind it, in log order: the tables may
-            already look as they will after them.
-        is_cut: whether a limit ended it: more is known behind it.
+        later_ddl: schema changes known to follow it, in log order: the tables may already have the schema
+            after them.
     """
 
-    end: MySqlPosition
-    wanted_bytes: int
-    transactions: int
-    rows: int
+    captured_bytes: int = 0
+    transactions: int = 0
+    rows: int = 0
     ddl: tuple[DdlStatement, ...] = ()
-    ddl_ahead: tuple[DdlStatement, ...] = ()
-    is_cut: bool = False
+    later_ddl: tuple[DdlStatement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class _Segment:
     ddl: tuple[DdlStatement, ...]
     xa: tuple[XaMark, ...]
 
-    def within(self, start: Place, end: Place) -> _Segment | None:
-        """What lies in (start, end]."""
+    def within(self, start: BinlogOffset, end: BinlogOffset) -> _Segment | None:
+        """The transactions in (start, end]."""
         ends = self.rows[:, END]
         low = 0 if start[0] < self.number else len(ends)
         if start[0] == self.number:
@@ -115,7 +116,7 @@ class _Segment:
         return _Segment(self.file, self.number, self.rows[low:high], ddl, xa)
 
     def sizes(self, open_: OpenTransactions) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes and rows of each transaction, with those of what it commits; moves `open_` along."""
+        """Bytes and rows of each transaction, and of the prepared one it commits; moves `open_` along."""
         sizes, rows = self.rows[:, END] - self.rows[:, START], self.rows[:, ROWS].copy()
         for mark, prepared in open_.move(self.file, self.xa):
             at = int(np.searchsorted(self.rows[:, START], mark.start))
@@ -124,7 +125,7 @@ class _Segment:
         return sizes, rows
 
 
-class BinlogFollower:
+class BinlogFollower(LogFollower):
     """Follows the log from a position on; safe to use from several threads.
 
     Args:
@@ -142,28 +143,25 @@ class BinlogFollower:
         *,
         held_bytes: int = HELD_BYTES,
     ) -> None:
+        super().__init__()
         self._options = options
         self._start = start
         self._index = TransactionIndex(wanted, count_rows=options.max_rows_per_trigger is not None)
         self._most_ahead = BATCHES_AHEAD * options.max_bytes_per_trigger
-        self._changed = threading.Condition()
         self._segments: deque[_Segment] = deque()
         self._ahead = 0
         self._head = start
         self._head_gtids = GtidSet.parse(start.gtids)
         self._head_open = OpenTransactions(start.prepared)
-        self._told: Place = (start.file_number, start.pos)
-        self._forgotten = self._told
-        self._held = HeldEvents(held_bytes, self._told)
+        self._reported: BinlogOffset = (start.file_number, start.pos)
+        self._forgotten = self._reported
+        self._held = HeldEvents(held_bytes, self._reported)
         self._stream: DumpStream | None = None
-        self._thread: threading.Thread | None = None
-        self._failure: TailraceError | None = None
-        self._closed = threading.Event()
         self._status: tuple[float, tuple[str, int], list[LogFile]] | None = None
         self._status_lock = threading.Lock()
-        self._status_asked = ReconnectingConnection(options, "asking where the log ends")
+        self._status_connection = ReconnectingConnection(options, "asking where the log ends")
 
-    # -- what Spark asks ------------------------------------------------------------------------------
+    # -- requests by Spark ----------------------------------------------------------------------------
 
     def end_after(
         self,
@@ -179,37 +177,37 @@ class BinlogFollower:
         change of captured tables, unless that comes first: then it ends before the next one.
 
         Args:
-            start: end of the batch before; what lies before it is forgotten.
+            start: end of the previous batch; the index before it is dropped.
             max_bytes: bytes of log, or None.
             max_rows: rows of captured tables, or None; needs the option maxRowsPerTrigger.
-            upto: go no further than this, or None.
+            upto: the range ends here at the latest, or None.
 
         Returns:
-            The range, or None when nothing has come since.
+            The range, or None when there is nothing new.
 
         Raises:
-            StateError: `start` lies before what is followed, or on another server.
-            TailraceError: what ended the thread.
+            StateError: `start` lies before the followed part of the log, or on another server.
+            TailraceError: the error that ended the thread.
         """
         with self._changed:
             self._check()
             if start.order < self._start.order or start.server != self._start.server:
                 raise StateError(
                     f"the log is followed from `{self._start}` on, not from `{start}`",
-                    f"on the server `{self._start.server}`, asked for `{start.server}`",
+                    f"it is on server `{self._start.server}`, the requested position on `{start.server}`",
                 )
-            place = (start.file_number, start.pos)
-            self._forget(place)
+            offset = (start.file_number, start.pos)
+            self._forget(offset)
             limit = (upto.file_number, upto.pos) if upto else _EVERYTHING
-            found = self._collect(start, place, limit, max_bytes, max_rows)
-            self._told = (found.end.file_number, found.end.pos) if found else max(self._told, place)
+            found = self._collect(start, offset, limit, max_bytes, max_rows)
+            self._reported = (found.end.file_number, found.end.pos) if found else max(self._reported, offset)
             return found
 
-    def _forget(self, place: Place) -> None:
-        self._forgotten = max(self._forgotten, place)
+    def _forget(self, offset: BinlogOffset) -> None:
+        self._forgotten = max(self._forgotten, offset)
         while self._segments:
             first = self._segments[0]
-            if (first.number, int(first.rows[-1, END])) > place:
+            if (first.number, int(first.rows[-1, END])) > offset:
                 break
             self._segments.popleft()
         self._ahead = sum(int(s.rows[-1, END] - s.rows[0, START]) for s in self._segments)
@@ -218,8 +216,8 @@ class BinlogFollower:
     def _collect(
         self,
         start: MySqlPosition,
-        place: Place,
-        limit: Place,
+        offset: BinlogOffset,
+        limit: BinlogOffset,
         max_bytes: int | None,
         max_rows: int | None,
     ) -> BinlogRange | None:
@@ -227,7 +225,7 @@ class BinlogFollower:
         used = rows = 0
         open_ = OpenTransactions(start.prepared)
         for whole in self._segments:
-            segment = whole.within(place, limit)
+            segment = whole.within(offset, limit)
             if segment is None:
                 continue
             table = segment.rows
@@ -259,18 +257,24 @@ class BinlogFollower:
         rest = (end.file_number, end.pos)
         behind = [s.within(rest, _EVERYTHING) for s in self._segments if s.ddl]
         committed = [prepared for _, prepared in self._committed(start, taken)]
+        captured_bytes = int(everything[:, WANTED].sum()) + sum(p.end - p.start for p in committed)
+        ddl = tuple(change for segment in taken for change in segment.ddl)
+        later_ddl = tuple(change for segment in behind if segment is not None for change in segment.ddl)
         return BinlogRange(
             end,
-            int(everything[:, WANTED].sum()) + sum(p.end - p.start for p in committed),
-            int((everything[:, FLAGS] & NO_TRANSACTION == 0).sum()),
-            int(everything[:, ROWS].sum()) + sum(p.rows for p in committed),
-            tuple(change for segment in taken for change in segment.ddl),
-            tuple(change for segment in behind if segment is not None for change in segment.ddl),
-            rest < min((self._head.file_number, self._head.pos), limit),
+            has_changes=captured_bytes > 0 or bool(ddl),
+            ddl_ahead=bool(later_ddl),
+            created=tuple(table for change in (*ddl, *later_ddl) for table in created_by(change)),
+            is_far=rest < min((self._head.file_number, self._head.pos), limit),
+            captured_bytes=captured_bytes,
+            transactions=int((everything[:, FLAGS] & NO_TRANSACTION == 0).sum()),
+            rows=int(everything[:, ROWS].sum()) + sum(p.rows for p in committed),
+            ddl=ddl,
+            later_ddl=later_ddl,
         )
 
-    def _within(self, start: Place, end: Place) -> list[_Segment]:
-        """What is indexed of (start, end]."""
+    def _within(self, start: BinlogOffset, end: BinlogOffset) -> list[_Segment]:
+        """The indexed transactions in (start, end]."""
         return [part for s in self._segments if (part := s.within(start, end)) is not None]
 
     def _position(self, start: MySqlPosition, taken: list[_Segment]) -> MySqlPosition:
@@ -294,7 +298,7 @@ class BinlogFollower:
 
     @staticmethod
     def _committed(start: MySqlPosition, segments: list[_Segment]) -> list[tuple[XaMark, Prepared]]:
-        """What XA COMMITs commit in segments behind `start`."""
+        """The prepared transactions that are committed in segments behind `start`."""
         open_ = OpenTransactions(start.prepared)
         return [found for segment in segments for found in open_.move(segment.file, segment.xa)]
 
@@ -322,7 +326,7 @@ class BinlogFollower:
     def blocks(self, start: MySqlPosition, end: MySqlPosition) -> list[RawEvents] | None:
         """The captured transactions' events in (start, end], or None if they are not all held.
 
-        What is committed in it and was prepared before comes first.
+        Transactions that are committed in it and were prepared before it come first.
         """
         with self._changed:
             self._check()
@@ -348,7 +352,7 @@ class BinlogFollower:
     def boundaries(self, start: MySqlPosition, end: MySqlPosition, n: int) -> list[MySqlPosition]:
         """Ends of at most `n` slices of about equal bytes of (start, end]; the last is `end`.
 
-        What is not indexed (any more) cannot be cut: it stays one slice.
+        A part of the log that is not, or no longer, indexed stays one slice.
         """
         with self._changed:
             self._check()
@@ -373,7 +377,7 @@ class BinlogFollower:
             return [*found, end]
 
     def xa_between(self, start: MySqlPosition, end: MySqlPosition) -> list[XaMark] | None:
-        """What prepares and ends XA transactions in (start, end], None if that is not indexed (any more)."""
+        """The prepares and ends of XA transactions in (start, end], None if it is not wholly indexed."""
         with self._changed:
             self._check()
             low, high = (start.file_number, start.pos), (end.file_number, end.pos)
@@ -385,11 +389,11 @@ class BinlogFollower:
         """Bytes of log behind `position` on the server, at most a second old.
 
         Raises:
-            SourceError: the server does not tell.
+            SourceError: the server does not report it.
         """
         with self._status_lock:
             if self._status is None or time.monotonic() - self._status[0] > _STATUS_AGE_S:
-                self._status = self._status_asked.run(_ask, "asking where the log ends")
+                self._status = self._status_connection.run(_log_status, "asking where the log ends")
             _, (file, pos), files = self._status
         number = position.file_number
         if number_of(file) == number:
@@ -403,74 +407,48 @@ class BinlogFollower:
         return self.lag_bytes(position) == 0
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until there is more than `end_after` last told; whether there is."""
+        """Wait until the log goes beyond the last range of `end_after`; return whether it does."""
         with self._changed:
             self._check()
             self._changed.wait_for(lambda: self._failure is not None or self._has_news(), timeout_s)
             return self._has_news()
 
     def _has_news(self) -> bool:
-        return (self._head.file_number, self._head.pos) > self._told
+        return (self._head.file_number, self._head.pos) > self._reported
 
     def close(self) -> None:
         """Stop following."""
-        with self._changed:
-            self._closed.set()
-            stream, thread = self._stream, self._thread
-            self._changed.notify_all()
-        if stream is not None:
-            stream.close()
-        if thread is not None:
-            thread.join(10)
+        super().close()
         with self._status_lock:
-            self._status_asked.close()
-
-    def _check(self) -> None:
-        """Start the thread, or raise what ended it."""
-        if self._closed.is_set():
-            raise StateError("the log is not followed any more", "the follower was closed")
-        if self._failure is not None:
-            raise self._failure
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tailrace-log", daemon=True)
-            self._thread.start()
+            self._status_connection.close()
 
     # -- the thread -----------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            with self._changed:
-                if self._closed.is_set():
-                    return
-                self._stream = DumpStream(
-                    self._options,
-                    self._start.file,
-                    self._start.pos,
-                    blocking=True,
-                    server=self._start.server,
-                )
-            for block in self._stream.blocks():
-                done = self._index.feed(block)
-                with self._changed:
-                    self._held.add(block, done, self._index.open_since)
-                    if len(done.rows):
-                        self._append(done)
-                    self._changed.wait_for(self._may_go_on)
-                    if self._closed.is_set():
-                        return
-        except TailraceError as error:
-            self._fail(error)
-        finally:
-            if self._failure is None and not self._closed.is_set():
-                self._fail(StateError("the thread that follows the log ended", "by a defect: see its trace"))
-
-    def _may_go_on(self) -> bool:
-        return self._closed.is_set() or self._ahead < self._most_ahead
-
-    def _fail(self, error: TailraceError) -> None:
+    def _follow(self) -> None:
         with self._changed:
-            self._failure = error
-            self._changed.notify_all()
+            if self._is_closed():
+                return
+            self._stream = DumpStream(
+                self._options, self._start.file, self._start.pos, blocking=True, server=self._start.server
+            )
+        for block in self._stream.blocks():
+            done = self._index.feed(block)
+            with self._changed:
+                self._held.add(block, done, self._index.open_since)
+                if len(done.rows):
+                    self._append(done)
+                self._changed.wait_for(self._may_continue)
+                if self._is_closed():
+                    return
+
+    def _may_continue(self) -> bool:
+        return self._closed or self._ahead < self._most_ahead
+
+    def _interrupt(self) -> None:
+        with self._changed:
+            stream = self._stream
+        if stream is not None:
+            stream.close()
 
     def _append(self, done: Transactions) -> None:
         rows = done.rows
@@ -487,8 +465,14 @@ class BinlogFollower:
         self._changed.notify_all()
 
 
-def _ask(connection: BoundedConnection) -> tuple[float, tuple[str, int], list[LogFile]]:
-    """When it was asked, where the log ends, and its files."""
+def created_by(change: DdlStatement) -> tuple[TableId, ...]:
+    """The captured tables that a statement creates; a hint: the catalog shows what it misses."""
+    creates = re.match(r"\s*(/\*.*?\*/\s*)*CREATE\s+(TEMPORARY\s+)?TABLE\b", change.text, re.I | re.S)
+    return change.tables if creates and not creates[2] else ()
+
+
+def _log_status(connection: BoundedConnection) -> tuple[float, tuple[str, int], list[LogFile]]:
+    """The time of asking, the log's end, and its files."""
     return time.monotonic(), end_of_log(connection), binary_logs(connection)
 
 

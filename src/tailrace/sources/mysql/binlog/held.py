@@ -1,8 +1,8 @@
 """Recent raw events of captured transactions, held by the driver for small batches.
 
-A small batch's bytes travel to its task inside the split: no connection, no second read. What is not
-captured is left out, except where it is a short gap: fewer, longer pieces. What ends an XA transaction is
-captured, too: it may commit rows that were.
+A small batch's bytes travel to its task inside the split: no connection, no second read. Transactions of
+other tables are left out, except for short gaps: fewer, longer pieces. The end of an XA transaction is
+captured too: it may commit captured rows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tailrace.sources.mysql.wire.transactions import Transactions
 _LONGEST_GAP = 16 << 10
 _HEAD = struct.Struct("<HBQQ")
 
-#: File number and offset: the order of places in one server's log.
-Place = tuple[int, int]
+#: File number and offset; ordered as one server's log is.
+BinlogOffset = tuple[int, int]
 
 
 def number_of(file: str) -> int:
@@ -77,14 +77,14 @@ def unpack_blocks(packed: bytes) -> list[EventBlock]:
 
 
 class HeldEvents:
-    """The captured transactions' events of the last so many bytes.
+    """The captured transactions' newest events.
 
     Args:
         limit: bytes to hold.
-        since: place from which on nothing is missing.
+        since: offset from which on nothing is missing.
     """
 
-    def __init__(self, limit: int, since: Place) -> None:
+    def __init__(self, limit: int, since: BinlogOffset) -> None:
         self._limit = limit
         self._since = since
         self._pieces: deque[RawEvents] = deque()
@@ -93,12 +93,12 @@ class HeldEvents:
         self._overflowed = False
 
     def add(self, block: EventBlock, done: Transactions, open_since: int | None) -> None:
-        """Take what is captured from the next block.
+        """Add the captured transactions of the next block.
 
         Args:
             block: whole events.
             done: the transactions that ended in it.
-            open_since: offset of the start of the one that is open at its end, or None.
+            open_since: offset of the start of the transaction that is open at its end, or None.
         """
         rows = done.rows[(done.rows[:, FLAGS] & (HAS_WANTED | XA_END)) != 0]
         starts, ends = rows[:, START], rows[:, END]
@@ -132,12 +132,12 @@ class HeldEvents:
             self._bytes -= len(lost.data)
             self._since = (number_of(lost.file), lost.end)
 
-    def between(self, start: Place, end: Place) -> list[RawEvents] | None:
+    def between(self, start: BinlogOffset, end: BinlogOffset) -> list[RawEvents] | None:
         """The captured events in (start, end], or None if some are not held.
 
         Args:
             start: a transaction boundary.
-            end: another, up to which all was added.
+            end: another one; all blocks up to it were added.
         """
         if start < self._since:
             return None

@@ -1,4 +1,4 @@
-"""The server's binary log files: which there are, where the log ends, why a place cannot be had."""
+"""The server's binary log files: their list, the log's end, the error for an offset it does not have."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ def no_log() -> PreflightError:
 
 
 def position_lost(connection: BoundedConnection, file: str, pos: int, found: str) -> SourceError:
-    """The error for a place the server does not serve, with what it has instead.
+    """The error for an offset that the server does not serve; says what the server has instead.
 
     Args:
         connection: to the server.
-        file: log file of the place.
-        pos: its offset.
-        found: the server's words.
+        file: log file.
+        pos: offset in it.
+        found: the server's message.
 
     Returns:
-        PositionLostError when the server does not have the place, else SourceError; to be raised.
+        PositionLostError when the server does not have the offset, else SourceError; to be raised.
     """
     logs = binary_logs(connection)
     with connection.cursor() as cursor:
@@ -101,7 +101,7 @@ def position_lost(connection: BoundedConnection, file: str, pos: int, found: str
     oldest = f"the oldest file the server has is `{logs[0].name}`" if logs else "the server has no files"
     keep = "GLOBAL" if is_mariadb(connection) else "PERSIST"
     hint = (
-        "begin a new stream with a new checkpoint (startingPosition initial reads the tables again); "
+        "start a new stream with a new checkpoint (startingPosition initial reads the tables again); "
         f"to keep logs longer: SET {keep} binlog_expire_logs_seconds = 604800"
     )
     if file not in sizes:

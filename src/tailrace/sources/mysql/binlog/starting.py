@@ -1,9 +1,9 @@
-"""Places in the log, found: its end, its oldest file, a GTID set, a time.
+"""Positions of the log by which a stream can start: its end, its oldest file, a GTID set, a time.
 
 All are transaction boundaries that carry the exact GTID set of the log up to them. That set is not the
-server's `@@gtid_executed`, which runs ahead of or behind any place one asks for: it is read from the log
-itself, a file's PREVIOUS_GTIDS and the GTID events after it, or from `performance_schema.log_status`,
-which gives both as of one moment where no XA transactions are in use.
+server's `@@gtid_executed`, which runs ahead of or behind any given position: it is read from the log itself
+(a file's PREVIOUS_GTIDS and the GTID events after it), or from `performance_schema.log_status`, which gives
+both as of one moment where no XA transactions are in use.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _DOING = "finding the starting position"
 def starting_position(options: SourceOptions) -> MySqlPosition:
     """Where a new stream starts, by the option `startingPosition`, and which XA transactions are open there.
 
-    At `earliest`, what was prepared before the log begins is not in the log, and does not count.
+    At `earliest`, a transaction that was prepared before the log begins is not in the log and does not count.
 
     Raises:
-        ConfigError: the place is no transaction boundary, or not understood.
-        PositionLostError: the server does not have the place (any more).
-        StateError: the server's log cannot go on from the GTID set.
+        ConfigError: the position is no transaction boundary, or cannot be parsed.
+        PositionLostError: the server does not have, or no longer has, the position.
+        StateError: the server's log cannot be continued from the GTID set.
         PreflightError: XA transactions are in use, and the user may not see them.
-        SourceError: the server does not tell.
-        TransientSourceError: the server stayed away.
+        SourceError: the server does not report its position.
+        TransientSourceError: the server was unreachable.
     """
     found = _starting_place(options)
     if options.starting_position.lower() == "earliest":
@@ -82,7 +82,7 @@ def _starting_place(options: SourceOptions) -> MySqlPosition:
             return _scan(options, _files(options)[0].name, lambda _: 0)
         case _:
             found = log_end_position(options)
-            if found.gtids and _asking(options, _ends_xa_transactions):
+            if found.gtids and _query(options, _ends_xa_transactions):
                 scanned = _scan(options, found.file, lambda rows: _before(rows[:, END] > found.pos))
                 return replace(scanned, ts_ms=found.ts_ms)
             return found
@@ -93,8 +93,8 @@ def log_end_position(options: SourceOptions) -> MySqlPosition:
 
     Raises:
         PreflightError: the server writes no binary log.
-        SourceError: the server does not tell.
-        TransientSourceError: the server stayed away.
+        SourceError: the server does not report its position.
+        TransientSourceError: the server was unreachable.
     """
 
     def ask(connection: BoundedConnection) -> MySqlPosition | str:
@@ -109,15 +109,15 @@ def log_end_position(options: SourceOptions) -> MySqlPosition:
         gtids = str(GtidSet.parse(found[2])) if facts.gtid_mode else ""
         return MySqlPosition(found[0], found[1], gtids, facts.server_uuid)
 
-    found = _asking(options, ask)
+    found = _query(options, ask)
     return found if isinstance(found, MySqlPosition) else _scan(options, found, lambda _: None)
 
 
 def _ends_xa_transactions(connection: BoundedConnection) -> bool:
-    """Whether a MySQL was ever asked for XA COMMIT or XA ROLLBACK since it started.
+    """Whether a MySQL has executed XA COMMIT or XA ROLLBACK since it started.
 
-    They are below the position that log_status tells an instant before they are among its GTIDs. Asked after
-    log_status, this knows of all that the position counts.
+    They are below the position of log_status an instant before they are among its GTIDs. Called after
+    log_status, this covers all that the position counts.
     """
     if is_mariadb(connection):
         return False
@@ -147,8 +147,8 @@ def position_by_time(options: SourceOptions, at_us: int) -> MySqlPosition:
 
     Raises:
         PositionLostError: transactions of that time may have been purged.
-        SourceError: the server does not tell.
-        TransientSourceError: the server stayed away.
+        SourceError: the server does not report its position.
+        TransientSourceError: the server was unreachable.
     """
     files = _files(options)
     low, high = 0, len(files)  # files[:low] begin before the time, files[high:] do not
@@ -162,9 +162,9 @@ def position_by_time(options: SourceOptions, at_us: int) -> MySqlPosition:
         first = _scan(options, files[0].name, lambda _: 0)
         if first.gtids or first.file_number > 1:
             raise PositionLostError(
-                "the binary log does not reach back to the time asked for",
+                "the binary log does not reach back to the requested time",
                 f"the oldest file is `{first.file}`; purged GTIDs are `{first.gtids}`",
-                "ask for a later time, or for earliest or initial",
+                "set startingPosition to a later time, to earliest or to initial",
             )
     for log in files[max(low - 1, 0) :]:
         found, stopped = _walk(options, log.name, lambda rows: _before(_late(rows, at_us)))
@@ -177,17 +177,17 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
     """The position up to which the log holds exactly `gtids` (purged ones included).
 
     Raises:
-        PositionLostError: the log no longer holds what comes after them.
-        StateError: the log has them in an order that no position divides, or lacks some.
-        SourceError: the server does not tell.
-        TransientSourceError: the server stayed away.
+        PositionLostError: the log no longer holds the transactions after them.
+        StateError: the log lacks some, or others stand among them.
+        SourceError: the server does not report its position.
+        TransientSourceError: the server was unreachable.
     """
-    executed = GtidSet.parse(_asking(options, lambda c: _value(c, server_facts(c).executed_gtids_sql)))
+    executed = GtidSet.parse(_query(options, lambda c: _value(c, server_facts(c).executed_gtids_sql)))
     if missing := gtids.subtract(executed):
         raise StateError(
-            "the server has not executed all GTIDs asked for",
+            "the server has not executed all requested GTIDs",
             f"it lacks `{missing}`",
-            "wait until it has caught up with its own source, or take the right server",
+            "wait until it has caught up with its own source, or connect to the right server",
         )
     for log in reversed(_files(options)):
         before = _scan(options, log.name, lambda _: 0)
@@ -198,10 +198,10 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
         if GtidSet.parse(found.gtids) != gtids:
             later = gtids.subtract(GtidSet.parse(found.gtids))
             raise StateError(
-                "no position of this server's log divides it as the GTID set does",
+                "no binlog position corresponds exactly to this GTID set",
                 f"`{later}` come after others that are not in the set"
                 if later
-                else f"it has `{found.gtids}` where `{gtids}` is asked for",
+                else f"the log has `{found.gtids}` where `{gtids}` is requested",
                 "a replica keeps its source's order with replica_preserve_commit_order = ON",
             )
         return found
@@ -209,14 +209,14 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
     raise PositionLostError(
         "the binary log no longer holds all transactions after the GTID set",
         f"purged are `{lost}`",
-        "begin a new stream with a new checkpoint (startingPosition initial)",
+        "start a new stream with a new checkpoint (startingPosition initial)",
     )
 
 
-def _asking(options: SourceOptions, ask: Callable[[BoundedConnection], T]) -> T:
+def _query(options: SourceOptions, query: Callable[[BoundedConnection], T]) -> T:
     def operation() -> T:
         with closing(connect(options, purpose=_DOING)) as connection:
-            return ask(connection)
+            return query(connection)
 
     return retrying(options, operation, _DOING)
 
@@ -228,14 +228,14 @@ def _value(connection: BoundedConnection, statement: str) -> str:
 
 
 def _files(options: SourceOptions) -> list[LogFile]:
-    files = _asking(options, binary_logs)
+    files = _query(options, binary_logs)
     if not files:
         raise PositionLostError("the server has no binary log files")
     return files
 
 
 def _before(found: np.ndarray) -> int | None:
-    """How many rows come before the first true one; None: all."""
+    """How many values precede the first true one; None: all."""
     at = int(found.argmax()) if len(found) else 0
     return at if len(found) and found[at] else None
 
@@ -269,19 +269,19 @@ def _walk(
     stop: Callable[[np.ndarray], int | None],
     index: TransactionIndex | None = None,
 ) -> tuple[MySqlPosition, bool]:
-    """Walk a file's transactions from its head on.
+    """Read a file's transactions from its head on.
 
     Args:
         options: the server.
         file: the log file.
-        stop: given rows of transactions (not of the file's head), how many to walk over before
-            stopping; None to go on.
-        index: indexes the file; fresh.
+        stop: given rows of transactions (not of the file's head), how many to read over before stopping;
+            None to continue.
+        index: indexes the file; new.
 
     Returns:
         The position reached, and whether `stop` stopped there.
     """
-    server = _asking(options, lambda c: server_facts(c).server_uuid)
+    server = _query(options, lambda c: server_facts(c).server_uuid)
     index = index or TransactionIndex(_nothing)
     stream = DumpStream(options, file, 4, blocking=False, server=server)
     gtids, pos, ts_us, stopped = GtidSet(), 4, 0, False
@@ -323,7 +323,7 @@ def _previous_gtids(block: EventBlock, start: int, end: int) -> GtidSet:
 
 
 def _created_us(options: SourceOptions, file: str) -> int:
-    """When the file was begun: the time of its first event, in microseconds."""
+    """When the file was created: the time of its first event, in microseconds."""
     stream = DumpStream(options, file, 4, blocking=False)
     with closing(stream.blocks()) as blocks:
         for block in blocks:

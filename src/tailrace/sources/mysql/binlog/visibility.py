@@ -1,21 +1,21 @@
-"""Waiting until what is in the log can be seen by a SELECT.
+"""Waiting until a logged transaction is visible to a SELECT.
 
 A transaction is in the binary log before it is committed in the engine: for up to
 `binlog_group_commit_sync_delay`, and with lossless semi-synchronous replication for as long as a replica
 takes to answer. A SELECT in between does not see it, though `SHOW BINARY LOG STATUS` counts it. Rows
-"as of P" are only right if every transaction up to P is visible first. Four ways to know:
+"as of P" are only right if every transaction up to P is visible first. Four barriers show that:
 
     GTID         WAIT_FOR_EXECUTED_GTID_SET(every GTID in the log up to P): a GTID enters the executed set
                  when its transaction has become visible
     LOG_STATUS   performance_schema.log_status has reached P: reading it stops commits for a moment, so
                  its position has nothing pending below it
-    SNAPSHOT     MariaDB: a transaction begun WITH CONSISTENT SNAPSHOT knows the log's position that it sees
-                 (binlog_snapshot_position); what one sees, every later SELECT sees
+    SNAPSHOT     MariaDB: a transaction started WITH CONSISTENT SNAPSHOT reports the log position that it sees
+                 (binlog_snapshot_position); every later SELECT sees at least that
     HEARTBEAT    a transaction of our own, logged after P, is committed: commits happen in log order
                  (binlog_order_commits), so all before it are committed too
 
-All but the first are blind to XA transactions, which both products commit in the engine outside of that
-order: the driver waits for those (`ending.py`).
+All but the first miss XA transactions, which both products commit in the engine outside of that order: the
+driver waits for those (`xa_visibility.py`).
 
 Without any of them a snapshot cannot be exact, and `wait_visible` refuses.
 """
@@ -40,7 +40,7 @@ from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.snapshot.literal import identifier
 
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.002, 0.1
-#: Rows of the heartbeat table: tasks that wait at once rarely write the same.
+#: Rows of the heartbeat table: tasks that wait at the same time rarely write the same row.
 _HEARTBEAT_ROWS = 64
 _NOT_ALLOWED = frozenset(
     {
@@ -54,7 +54,7 @@ _NOT_ALLOWED = frozenset(
 
 
 class Barrier(StrEnum):
-    """How to know that a position is visible."""
+    """How to find out that a position is visible."""
 
     GTID = "gtid"
     LOG_STATUS = "log_status"
@@ -64,7 +64,7 @@ class Barrier(StrEnum):
 
 
 def barrier_kind(connection: BoundedConnection, options: SourceOptions) -> Barrier:
-    """The best barrier this server and user have.
+    """The best barrier that this server and user allow.
 
     Raises:
         TransientSourceError: the connection is lost.
@@ -97,10 +97,10 @@ def wait_visible(
 
     Raises:
         TransientSourceError: it is not visible yet after `timeout_s`.
-        PreflightError: the server gives no way to know.
+        PreflightError: the server has no barrier.
         SourceError: the server refuses.
     """
-    # a position that carries GTIDs says by itself that they work: no questions before each SELECT
+    # a position that carries GTIDs shows that they work: no query before each SELECT
     by_gtid = position.gtids and not is_mariadb(connection)
     kind = Barrier.GTID if by_gtid else barrier_kind(connection, options)
     try:
@@ -120,10 +120,10 @@ def wait_visible(
 
 
 def high_watermark(connection: BoundedConnection) -> tuple[str, int]:
-    """File and offset of the log's end, asked after a SELECT: all it saw lies below.
+    """File and offset of the log's end, read after a SELECT: all it saw lies below.
 
     Raises:
-        SourceError: the server does not tell.
+        SourceError: the server does not report it.
         TransientSourceError: the connection is lost.
     """
     return end_of_log(connection)
@@ -131,7 +131,7 @@ def high_watermark(connection: BoundedConnection) -> tuple[str, int]:
 
 @network.sensible("the log's end")
 def log_status(connection: BoundedConnection) -> tuple[str, int, str] | None:
-    """(file, offset, executed GTIDs) with nothing pending below them; None where it may not be read.
+    """(file, offset, executed GTIDs) with nothing pending below them; None where the user may not read them.
 
     Raises:
         TransientSourceError: the connection is lost.
@@ -159,7 +159,7 @@ def log_status(connection: BoundedConnection) -> tuple[str, int, str] | None:
 
 @network.sensible("the log's end")
 def snapshot_position(connection: BoundedConnection) -> tuple[str, int]:
-    """File and offset of the log that a snapshot made now is as of. MariaDB only.
+    """File and offset of the log that a snapshot taken now shows. MariaDB only.
 
     Raises:
         PreflightError: the server writes no binary log.
@@ -198,7 +198,7 @@ def _wait_for_gtids(connection: BoundedConnection, position: MySqlPosition, time
 def _wait_until(
     visible: Callable[[], tuple[str, int, *tuple[str, ...]] | None], position: MySqlPosition, timeout_s: float
 ) -> None:
-    """Poll until what is `visible` (a file, an offset) has reached `position`."""
+    """Poll until the `visible` position (a file, an offset) has reached `position`."""
 
     def is_reached() -> bool:
         found = visible()
@@ -211,7 +211,7 @@ def _wait_until(
 
 
 def poll(is_done: Callable[[], bool], timeout_s: float) -> bool:
-    """Ask again and again, ever more rarely, until it is done or the time is over; whether it is done."""
+    """Poll at growing intervals until `is_done` or the timeout; return whether it is done."""
     deadline, pause = time.monotonic() + timeout_s, _SHORTEST_POLL_S
     while not is_done():
         if time.monotonic() + pause > deadline:
@@ -246,7 +246,7 @@ def _commits_in_order(connection: BoundedConnection) -> bool:
 def _no_barrier(options: SourceOptions) -> PreflightError:
     user = f"'{options.user}'@'%'"
     return PreflightError(
-        "the server gives no way to know when a logged transaction can be read",
+        "the server has no way to tell when a logged transaction becomes visible",
         "gtid_mode is not ON, performance_schema.log_status may not be read, and "
         + (
             "binlog_order_commits is OFF"

@@ -1,19 +1,19 @@
-"""Key ranges of a table: as SQL, as questions to the server, and against keys from the log.
+"""Key ranges of a table: as SQL, as queries to the server, and against keys from the log.
 
-The order of keys is the server's. Two ways lead to it:
+Keys are ordered as the server orders them:
 
-* Numbers, times and bytes have one order, which Arrow's is: such key columns are compared here.
+* Numbers, times and bytes have one order, which is Arrow's: such key columns are compared here.
 * Character columns are ordered by their collation, of which there are hundreds. The server compares them in
-  bulk: distinct keys go there as JSON, `JSON_TABLE` gives them the key columns' character sets and
+  bulk: distinct keys are sent as JSON, `JSON_TABLE` gives them the key columns' character sets and
   collations, and one row each comes back: below, equal or above. Only keys whose leading columns do not
-  decide are asked for. DECIMALs beyond 38 digits, being text here, take the same way.
+  decide are sent. DECIMALs beyond 38 digits, which are text here, are compared in the same way.
 
 A range is written out column by column, `a >= 1 AND (a > 1 OR (a = 1 AND b > 2))`, since MySQL does not use
-an index for the range `(a, b) > (1, 2)`; the leading condition is what the index is entered by.
+an index for the range `(a, b) > (1, 2)`; the leading condition gives the start of the index scan.
 
 A zero or partial date is null in Arrow. As a key it counts as the lowest value, which is where MySQL sorts
 zero dates; rows whose *partial* date is a key may be emitted twice while a snapshot runs. Neither holds where
-`zeroDates` makes the column text: dates in MySQL's own words sort as the dates do.
+`zeroDates` makes the column text: dates as MySQL prints them sort as the dates do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tailrace.sources.mysql.snapshot.literal import (
     table_name,
 )
 
-#: Keys, and bytes of them, that one question to the server holds.
+#: Most keys, and bytes of keys, in one query.
 _KEYS_PER_QUERY, _BYTES_PER_QUERY = 2_000, 1 << 20
 #: Bytes of a statement beyond its text and the keys.
 _STATEMENT_ROOM = 64
@@ -71,7 +71,7 @@ def range_condition(table: TableSchema, after: Key | None, upto: Key | None) -> 
     """The SQL condition for the keys in `(after, upto]`; TRUE when neither bounds.
 
     Raises:
-        SourceError: the table has no key, or a bound is none of its keys.
+        SourceError: the table has no key, or a bound does not fit the key.
     """
     columns = key_columns(table)
     names = [identifier(c.name) for c in columns]
@@ -106,7 +106,7 @@ def _compared(names: Sequence[str], values: Sequence[str], strict: str, last: st
     return condition
 
 
-# ---- questions to the server ----
+# ---- queries ----
 
 
 def boundary(connection: BoundedConnection, table: TableSchema, after: Key | None, rows: int) -> Key | None:
@@ -171,13 +171,6 @@ def last_key(array: pa.StructArray, table: TableSchema) -> Key:
     return key_values(array.slice(len(array) - 1), table)[0]
 
 
-def at_or_below(
-    connection: BoundedConnection, table: TableSchema, keys: pa.StructArray, cursor: Key
-) -> pa.BooleanArray:
-    """For each row whether its key is at or below the cursor. See `within`."""
-    return within(connection, table, keys, None, cursor)
-
-
 def within(
     connection: BoundedConnection,
     table: TableSchema,
@@ -189,7 +182,7 @@ def within(
 
     Args:
         connection: asked only about character columns (and DECIMALs beyond 38 digits).
-        table: shape from the catalog: character columns need their collation.
+        table: schema from the catalog: character columns need their collation.
         keys: rows with at least the key's columns, of any length.
         after: keys above this one.
         upto: keys at or below this one.

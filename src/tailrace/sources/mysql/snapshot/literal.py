@@ -26,7 +26,7 @@ from tailrace.model.table import Column, TableId
 from tailrace.model.types import Kind
 
 _SECOND_US = 1_000_000
-#: MariaDB's types whose values are text to us, but to the server neither text nor of a collation.
+#: MariaDB's types whose values are text here, but for the server neither text nor of a collation.
 MARIADB_TEXTS = frozenset({"uuid", "inet4", "inet6"})
 
 
@@ -86,8 +86,8 @@ def charset_and_collation(column: Column) -> tuple[str, str]:
     if collation is None:
         raise SchemaMismatchError(
             f'the collation of key column "{column.name}" is not known',
-            "keys are compared by the server under the column's collation",
-            "take the table's shape from the catalog",
+            "the server compares keys under the column's collation",
+            "take the table's schema from the catalog",
         )
     return collation.partition("_")[0], collation
 
@@ -98,16 +98,16 @@ def json_values(column: Column, array: pa.Array, *, zero: bool = False) -> list[
     Args:
         column: a key column.
         array: values of type `column.type.arrow`. Keys are NOT NULL, so null is a zero or partial date.
-        zero: take null as the zero date, not as an error.
+        zero: write null as the zero date instead of raising an error.
 
     Raises:
         SourceError: a value is null and may not be.
     """
     if array.null_count and not zero:
         raise SourceError(
-            f'key column "{column.name}" holds a zero date, by which ranges cannot be cut',
-            hint="change the rows whose key is '0000-00-00' or has a zero month or day, "
-            "or have the option zeroDates make the column text",
+            f'key column "{column.name}" holds a zero date, which cannot bound a key range',
+            hint="change the rows whose key is '0000-00-00' or has a zero month or day; "
+            "or capture the column as text by the option zeroDates",
         )
     type_ = column.type
     match type_.kind:
@@ -178,5 +178,5 @@ def arrow_scalar(column: Column, value: Any) -> pa.Scalar:
 def _no_key(column: Column) -> SchemaMismatchError:
     return SchemaMismatchError(
         f'column "{column.name}" of type {column.type.native} cannot be part of a key',
-        "ranges cannot be cut over its kind",
+        "key ranges over this kind of type are not supported",
     )

@@ -1,8 +1,8 @@
 """Reading a key range page by page, in key order, with bounded memory whatever the range holds.
 
 Each page is one SELECT from where the last one ended (keyset paging: never an OFFSET, never an open
-transaction). A page ends after `page_rows` rows or `page_bytes` bytes, at a row in any case. When bytes end
-it, what the server still sends is not waited for, and the next pages ask for fewer rows.
+transaction). A page ends after `page_rows` rows or `page_bytes` bytes, always at a row. When bytes end it,
+the rest of the server's answer is discarded, and the next pages request fewer rows.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def select_pages(
     any may be empty. Between pages the connection is free for other use.
 
     Args:
-        connection: an idle connection; it may be made anew between pages.
-        table: the shape; its key orders the range.
+        connection: an idle connection; it may be reopened between pages.
+        table: the schema; its key orders the range.
         after: keys above this one, None: from the first.
         upto: keys at or below this one, None: to the last.
         page_rows: most rows of a page.
@@ -47,7 +47,7 @@ def select_pages(
 
     Raises:
         TransientSourceError: the connection is lost.
-        SchemaMismatchError: the table has not this shape any more.
+        SchemaMismatchError: the table no longer has this schema.
         SourceError: the table has no key, or the server refuses.
     """
     limit = page_rows

@@ -2,13 +2,13 @@
 
     COM_STMT_PREPARE ──> id, definitions        COM_STMT_EXECUTE ──> definitions, rows ..., end
 
-PyMySQL makes the connection and is then stepped past, as it makes Python objects of every value. The socket
-(TLS or plain) is read with `recv_into` into one buffer, which the kernel of `wire.resultset` decodes in
-place. What is not used up moves to the buffer's front.
+PyMySQL opens the connection and is then bypassed, as it makes a Python object of every value. The socket (TLS
+or plain) is read with `recv_into` into one buffer, which the kernel of `wire.resultset` decodes in place.
+Bytes that are not decoded yet move to the buffer's front.
 
-Batches are bounded by rows and by bytes, so memory is bounded by them and by the longest row. A result
-that is not wanted to its end cannot be called back: the connection is then made anew (`reconnect`), which
-also ends the statement at the server.
+Batches are bounded by rows and by bytes, so memory is bounded by them and by the longest row. A result that
+is not needed to its end cannot be cancelled: the connection is reopened (`reconnect`), which also ends the
+statement at the server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tailrace.sources.mysql.wire.kernels.resultset import (
     RowDecoder,
 )
 
-#: Bytes asked of the socket at once: what the second-level cache holds.
+#: Bytes requested from the socket at once: the size of a second-level cache.
 _RECEIVE_BYTES = 1 << 20
 _MOST_COLUMNS = 4096
 
@@ -75,17 +75,17 @@ class PacketReader:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Addresses of the first and behind the last byte that is there."""
+        """Addresses of the first received byte and behind the last one."""
         base = self._buffer.ctypes.data
         return base + self._start, base + self._fill
 
     def skip_to(self, address: int, number: int) -> None:
-        """The bytes before `address` are done with; the packet there has this number."""
+        """Release the bytes before `address`; the packet there has this number."""
         self._start = address - self._buffer.ctypes.data
         self.number = number
 
     def receive(self) -> None:
-        """Wait for more bytes: what is there moves to the buffer's front.
+        """Wait for more bytes; those that are not decoded yet move to the buffer's front.
 
         Raises:
             OSError: the connection is lost.
@@ -143,12 +143,12 @@ class PacketReader:
 
 
 class Selection(Iterator[pa.StructArray]):
-    """The rows of one SELECT, in batches. Until it has ended or is closed, the connection is taken.
+    """The rows of one SELECT, in batches. The connection is in use until the SELECT has ended or is closed.
 
     Args:
         connection: an idle connection.
         sql: a SELECT of exactly the table's columns, in order.
-        table: the shape expected.
+        table: the expected schema.
         batch_rows: most rows of a batch.
         batch_bytes: most bytes of packets of a batch, unless a single row has more.
 
@@ -158,9 +158,9 @@ class Selection(Iterator[pa.StructArray]):
     After an error the connection is closed, unless the server refused the statement.
 
     Raises:
-        TransientSourceError: the connection is lost, or another failure that passes.
+        TransientSourceError: the connection is lost, or another transient failure.
         SchemaMismatchError: the result has other columns than `table`, or the table is gone.
-        DecodeError: the server's packets are not what they claim to be.
+        DecodeError: the server's packets are malformed.
         SourceError: the server refuses the statement.
     """
 
@@ -207,7 +207,7 @@ class Selection(Iterator[pa.StructArray]):
         return batch
 
     def close(self) -> None:
-        """Give the connection back: at once after the last row, else by making it anew.
+        """Release the connection: at once after the last row, else by reopening it.
 
         Raises:
             TransientSourceError: the server cannot be reached again.
@@ -259,7 +259,7 @@ class Selection(Iterator[pa.StructArray]):
         self._reader.expect_rows()
 
     def _release(self) -> None:
-        """The server's answer has ended: it may forget the statement (which it does not answer)."""
+        """Close the statement at the server once its answer has ended; the server does not answer this."""
         self.ended = True
         if self._statement is not None:
             self._send(COMMAND.COM_STMT_CLOSE, self._statement)
@@ -267,7 +267,7 @@ class Selection(Iterator[pa.StructArray]):
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Errors as ours. One in the middle of an answer leaves the connection closed, not out of step."""
+        """Translate errors. One in the middle of an answer closes the connection: it would be out of step."""
         try:
             yield
         except (pymysql.err.MySQLError, OSError) as error:
@@ -290,7 +290,7 @@ class Selection(Iterator[pa.StructArray]):
     # ---- rows ----
 
     def _batch(self) -> pa.StructArray:
-        """The next rows: none only at the end."""
+        """The next rows; empty only at the end."""
         buffers = self._decoder.buffers(self._batch_rows, self._batch_bytes)
         row = used = 0
         while True:

@@ -1,7 +1,8 @@
-"""Columns that the log left out of row images: `binlog_row_image` MINIMAL and NOBLOB.
+"""Columns that the log leaves out of row images: `binlog_row_image` MINIMAL and NOBLOB.
 
-An update's after image lacks what did not change, so where the before image has it, it is known; in MINIMAL
-that is the key. What neither has is not known: it is null in the images and named beside them.
+An update's after image lacks unchanged columns, so their values are known if the before image has them; in
+MINIMAL it has the key. A column that neither image has is unknown: it is null in the images, and the batch
+names it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tailrace.sources.mysql.wire.kernels.rows import ALL_COLUMNS
 
 
 def mark_absent(batch: ChangeBatch, in_before: int, in_after: int) -> ChangeBatch:
-    """`batch` with the columns named that its images lack, and after images completed.
+    """`batch` with the absent columns named, and after images completed.
 
     Args:
         batch: changes of one kind, whose images all have the same columns.

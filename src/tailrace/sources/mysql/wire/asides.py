@@ -1,12 +1,12 @@
-"""What XA transactions have prepared, set aside until they end.
+"""Events of prepared XA transactions, set aside until the transactions end.
 
     XA START ── begin ──▶ capturing ── XA_PREPARE ──▶ prepared ── XA COMMIT ──▶ decoded, as of the commit
                               │                          └────── XA ROLLBACK ─▶ dropped
                               └── ONE PHASE ──▶ decoded where it stands
 
-What is set aside are the events' bytes, copied; rows that may vanish are never decoded. Beyond a limit only
-the place is remembered: then the events are read from the log again when they count. So are those of
-transactions that were prepared before the range that is decoded.
+The events' bytes are copied; rows that may be rolled back are never decoded. Beyond a limit only the offsets
+are kept, and the events are read from the log again when they are committed. So are those of transactions
+that were prepared before the decoded range.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class SetAside:
     """The events of an XA transaction.
 
     Args:
-        place: where they are in the log.
+        place: their file and offsets in the log.
         data: their bytes with SLACK behind, None where they are not held.
         checksum: bytes of checksum at each event's end.
-        shapes: how often a table had changed its shape when it was prepared.
+        schema_changes: how often a table had changed its schema when it was prepared.
     """
 
     place: Prepared
     data: np.ndarray | None = None
     checksum: int = 0
-    shapes: int = 0
+    schema_changes: int = 0
 
 
 class Asides:
@@ -58,16 +58,16 @@ class Asides:
 
     @property
     def open(self) -> tuple[Prepared, ...]:
-        """The transactions that are prepared and open where decoding has come to, in log order."""
+        """The transactions that are prepared and open at the decoder's position, in log order."""
         return tuple(found.place for found in self._open.values())
 
     def begin(self, file: str, start: int, checksum: int) -> None:
-        """A transaction begins whose events, from offset `start` on, are to be captured."""
+        """Begin to capture a transaction's events, from offset `start` on."""
         self._file, self._start, self._checksum = file, start, checksum
         self._taken, self.capturing = bytearray(), True
 
     def take(self, origin: int, upto: int) -> None:
-        """Copy what is captured up to an offset in the file.
+        """Copy the captured events up to an offset in the file.
 
         Args:
             origin: address at which the file's first byte would be.
@@ -81,16 +81,16 @@ class Asides:
         else:
             self._taken += ctypes.string_at(origin + begun, upto - begun)
 
-    def captured(self, xid: str, end: int, shapes: int) -> SetAside:
-        """What was captured; its transaction ends at offset `end`."""
+    def captured(self, xid: str, end: int, schema_changes: int) -> SetAside:
+        """The captured events of the transaction, which ends at offset `end`."""
         data = None
         if self._taken is not None:
             data = np.frombuffer(bytes(self._taken) + bytes(SLACK), np.uint8)
         self._taken, self.capturing = None, False
-        return SetAside(Prepared(xid, self._file, self._start, end), data, self._checksum, shapes)
+        return SetAside(Prepared(xid, self._file, self._start, end), data, self._checksum, schema_changes)
 
     def prepare(self, found: SetAside, *, wanted: bool) -> None:
-        """A transaction is prepared; one that is not `wanted` has no rows of wanted tables."""
+        """Note that a transaction is prepared; if not `wanted`, it has no rows of captured tables."""
         self.end(found.place.xid)
         if not wanted:
             return
@@ -98,7 +98,7 @@ class Asides:
         self._bytes += 0 if found.data is None else len(found.data)
 
     def end(self, xid: str) -> SetAside | None:
-        """A prepared transaction ends: what is known of it, None if nothing was wanted of it."""
+        """End a prepared transaction; return its events, None if it has no rows of captured tables."""
         found = self._open.pop(xid, None)
         if found is not None and found.data is not None:
             self._bytes -= len(found.data)

@@ -1,4 +1,4 @@
-"""A piece of the log as it is handed to the event decoder."""
+"""A piece of the log as the event decoder reads it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 class EventBlock:
     """Whole events of one log file, one after the other, without packet framing.
 
-    Only events that are in the file: no artificial ROTATE or heartbeat. The buffer belongs to whoever
-    made the block and is reused once the block has been read.
+    Only events that are in the file: no artificial ROTATE or heartbeat. The buffer belongs to the block's
+    producer, which reuses it once the block has been read.
 
     Args:
         buffer: uint8 array with SLACK readable bytes after `end`.

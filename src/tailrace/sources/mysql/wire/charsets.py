@@ -1,4 +1,4 @@
-"""MySQL's character sets: which one a collation's number belongs to, and text in them."""
+"""MySQL's character sets: by the number of a collation, and text in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ujis 12 91, utf16 54-55 101-124 672-674 2816-3071, utf16le 56 62, utf32 60-61 16
 utf8mb3 33 76 83 192-215 223 576-579 2048-2303, utf8mb4 45-46 224-247 255-323 608-611 2304-2559
 """
 
-#: MariaDB numbers a collation that compares trailing blanks so much above the one that does not.
+#: MariaDB's distance between the number of a collation and that of its variant that compares trailing blanks.
 _NOPAD = 1024
 
 
@@ -34,7 +34,7 @@ _CHARSET_BY_COLLATION = _by_collation()
 
 
 def charset_of(collation: int) -> str:
-    """The character set of a collation number; a name made from the number if it is not known."""
+    """The character set of a collation number; a name made from the number if it is unknown."""
     if _NOPAD <= collation < 2 * _NOPAD:
         collation -= _NOPAD
     return _CHARSET_BY_COLLATION.get(collation, f"of collation {collation}")

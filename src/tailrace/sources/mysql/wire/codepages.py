@@ -1,19 +1,19 @@
 """Tables that turn text of MySQL's character sets into UTF-8, built at first use.
 
-Their base are Python's codecs, corrected where the server converts otherwise: a value must be the same
+They are based on Python's codecs, corrected where the server converts differently: a value must be the same
 text from the log, where it is decoded here, and from a SELECT, where the server converts it. The corrections
-were made by asking MySQL 9.7 for every sequence of bytes; `tests/roundtrip/test_charsets.py` asks again.
+come from MySQL 9.7's conversion of every sequence of bytes; `tests/roundtrip/test_charsets.py` checks them.
 
-Two things follow from that:
+Consequences:
 
-* bytes that are well-formed but stand for no character read as `?`, as the server shows them;
+* bytes that are well-formed but stand for no character are decoded as `?`, as the server prints them;
 * bytes that are ill-formed cannot be stored in such a column: they are an error.
 
 A table is one block of memory: the number of its form, then arrays of uint32. See `text.write_charset`,
 which reads it.
 
     SINGLE   by byte: up to three bytes of UTF-8, their number in the top byte; then 1 if ASCII is as in ASCII
-    MULTI    by byte, by two bytes, by two bytes after 8F or by place of four bytes: a code point or TWICE...
+    MULTI    by byte, by two bytes, by two bytes after 8F or by index of four bytes: a code point or TWICE...
     wide     nothing: code points are computed
 """
 
@@ -28,19 +28,19 @@ from tailrace.kernels.memory import SLACK
 
 #: Forms of a table.
 SINGLE, MULTI, UCS2, UTF16, UTF16LE, UTF32 = range(6)
-#: What stands in a MULTI table instead of a code point: two question marks, where the server takes two bytes
-#: for two characters it does not know; no such sequence; go on to two, three or four bytes.
+#: Entries of a MULTI table other than a code point: two question marks, where the server reads two bytes as
+#: two unknown characters; no such sequence; continue with two, three or four bytes.
 TWICE, BAD, TWO, THREE, FOUR = range(0x200000, 0x200005)
 #: Bytes from the table's start to its arrays.
 HEADER, BY_TWO, BY_MORE = 8, 8 + 4 * 256, 8 + 4 * (256 + 65536)
-#: Four bytes of gb18030, as places: those of the table, and the first one of U+10000.
+#: Four bytes of gb18030, as indices: those of the table, and the first one of U+10000.
 PLACES, FIRST_SUPPLEMENTARY = 39_420, 189_000
 
 _WIDE = {"ucs2": UCS2, "utf16": UTF16, "utf16le": UTF16LE, "utf32": UTF32}
 _WIDE_CODECS = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 _C1 = "".join(map(chr, range(0x80, 0xA0)))
 
-#: Single-byte character sets: Python's codec and what the server reads otherwise.
+#: Single-byte character sets: Python's codec, and the bytes that the server reads differently.
 _SINGLE: dict[str, tuple[str, dict[int, str]]] = {
     "ascii": ("ascii", {}),
     "cp1250": ("cp1250", {}),
@@ -64,7 +64,7 @@ _SINGLE: dict[str, tuple[str, dict[int, str]]] = {
     "swe7": ("ascii", dict(zip(b"@[\\]^`{|}~\x7f", "ÉÄÖÅÜéäöåü?", strict=True))),
     "tis620": ("tis_620", dict.fromkeys((0xA0, *range(0xDB, 0xDF), *range(0xFC, 0x100)), "\ufffd")),
 }
-#: Those that Python has no codec for: their characters from 80 on.
+#: Character sets without a codec in Python: their characters from 80 on.
 _UPPER_HALVES = {
     "armscii8": _C1
     + "\xa0❁§։)(»«—.՝,-՟…՜՛՞ԱաԲբԳգԴդԵեԶզԷէԸըԹթԺժԻիԼլԽխԾծԿկՀհՁձՂղՃճՄմՅյՆնՇշՈոՉչՊպՋջՌռՍսՎվՏտՐրՑցՒւՓփՔքՕօՖֆ’'",
@@ -79,8 +79,8 @@ _UPPER_HALVES = {
 
 _SJIS_BYTES = "81-9f e0-fc", "40-7e 80-fc"
 _EUC_BYTES = "a1-fe", "a1-fe"
-#: Character sets of several bytes: Python's codec, first and second bytes of two, what the server reads
-#: otherwise: characters from a sequence on, ? for none.
+#: Multi-byte character sets: Python's codec, first and second bytes of two, and what the server reads
+#: differently: characters from a sequence on, ? for none.
 _DOUBLE: dict[str, tuple[str, tuple[str, str], dict[str, str]]] = {
     "big5": (
         "big5",
@@ -118,7 +118,7 @@ _DOUBLE: dict[str, tuple[str, tuple[str, str], dict[str, str]]] = {
     "ujis": ("euc_jp", _EUC_BYTES, {"a1c0": "\\"}),
 }
 
-#: All that have a table.
+#: All character sets that have a table.
 TABLED = frozenset((*_SINGLE, *_UPPER_HALVES, *_DOUBLE, *_WIDE))
 
 
@@ -245,7 +245,7 @@ def _bytes(ranges: str) -> Iterator[int]:
 
 
 def _four(place: int) -> bytes:
-    """Four bytes of gb18030 by their place."""
+    """Four bytes of gb18030 by their index."""
     return bytes(
         (0x81 + place // 12600, 0x30 + place // 1260 % 10, 0x81 + place // 10 % 126, 0x30 + place % 10)
     )

@@ -6,13 +6,14 @@
              decode_rows  ──> images of one table                         (kernel, a batch at a time)
              write_origin ──> where each row comes from                   (kernel)
 
-Rows of different tables interleave freely; those of one table stay in log order, which is why all that is
-pending is decoded before a table changes its shape. Between blocks only the open transaction, the known
-table maps and what XA transactions have prepared (`asides`) live on. The latter's rows come at their
-XA COMMIT, and are told apart by the events' offsets within what was prepared, as those of a payload are.
+Batches of different tables may come in any order; rows of one table stay in log order. So all pending row
+events are decoded before a table changes its schema. Only the open transaction, the known table maps and
+the events of prepared XA transactions (`asides`) are kept between blocks. Rows of an XA transaction come at
+its XA COMMIT, and are numbered by their events' offsets within the prepared ones, as those of a payload are.
 
-An event that could hold changes but is not understood ends the stream with an error, however often it occurs:
-skipping it would lose rows unseen. All that moves the scan's state is in this one module, hence its length.
+An event that could hold changes but cannot be decoded ends the stream with an error, however often it occurs:
+skipping it would silently lose rows. All code that moves the scan's state is in this module, hence its
+length.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from typing import NoReturn
 
 import numpy as np
-import pyarrow as pa
 
 from tailrace.errors import DecodeError, SchemaMismatchError, SourceError
-from tailrace.kernels.imagebuffers import ImageBuffers, Layout
+from tailrace.kernels.imagebuffers import Layout
 from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
@@ -37,46 +37,46 @@ from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.kernels import events as ev
 from tailrace.sources.mysql.wire.kernels import rows as rw
 from tailrace.sources.mysql.wire.kernels.json import json_room
-from tailrace.sources.mysql.wire.kernels.origin import SEQ_PREFIX
+from tailrace.sources.mysql.wire.kernels.lookup import TABLES
+from tailrace.sources.mysql.wire.kernels.origin import MAX_GTID, SEQ_PREFIX, write_gtids, write_origin
 from tailrace.sources.mysql.wire.kernels.resultset import ZERO_DATE_HINT
 from tailrace.sources.mysql.wire.knownmaps import UNKNOWN, KnownMaps
-from tailrace.sources.mysql.wire.lookup import TABLES
 from tailrace.sources.mysql.wire.mariadbtypes import is_ambiguous, is_sequence, with_types
 from tailrace.sources.mysql.wire.partialrows import UPDATE_ROWS, PartialUpdates
 from tailrace.sources.mysql.wire.payload import unpack
 from tailrace.sources.mysql.wire.plan import RowPlan
-from tailrace.sources.mysql.wire.rowcolumns import RowColumns
 from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, text_of
 from tailrace.sources.mysql.wire.tablemap import TableMap, parse_table_map, table_of
 from tailrace.sources.mysql.wire.unnamed import is_unnamed, require_types, with_names
 from tailrace.sources.mysql.wire.xa import XaStep, end_of, prepare_of
+from tailrace.sources.wire.changes import MAX_EVENTS, ChangeDecoder
+from tailrace.sources.wire.kernels import rowbatch as rb
+from tailrace.sources.wire.rowcolumns import RowColumns
 
-#: Row events and transactions collected before they are decoded.
-_MAX_EVENTS = 16384
-#: Known table maps beyond which they are forgotten between two transactions: a server gives a table a new
+#: Most known table maps; above that they are dropped between two transactions: a server gives a table a new
 #: id every time it opens it.
 _MAX_MAPS = 4096
-#: Bytes unpacked from payloads that may wait to be decoded.
+#: Most unpacked bytes of payloads that wait to be decoded.
 _MAX_UNPACKED = 8 << 20
-#: Where rows of one transaction are numbered by offsets, those stay below this: twice one fits `seq`.
+#: Offsets that number the rows of a transaction stay below this: twice one fits `seq`.
 _MAX_NUMBER = 1 << 31
 _ACTIONS_AT, _CAPTURING_AT = ev.ACTIONS.ctypes.data, ev.CAPTURING.ctypes.data
 _RECALLED_AT = ev.RECALLED.ctypes.data
 
 
-class EventDecoder:
-    """Decodes row events of the wanted tables.
+class EventDecoder(ChangeDecoder):
+    """Decodes row events of the captured tables.
 
     Args:
-        wanted: whether the changes of a table are wanted; asked when a table map of it is new.
+        wanted: whether a table is captured; called when a table map of it is new.
         epoch: the stream's epoch, the first part of `seq`.
-        keys: key columns of tables that have been given one; for others the log's own key counts.
-        shape_of: a table's shape in the catalog, None if it is not there; asked where the log was written
+        keys: key columns of tables whose key is set; the others have the log's key.
+        shape_of: a table's schema in the catalog, None if it is not there; called where the log was written
             with `binlog_row_metadata=MINIMAL`, and for columns whose type MariaDB does not log.
         mariadb: whether MariaDB wrote the log.
         prepared: XA transactions that are prepared and open where decoding starts.
-        recall: the events of a prepared transaction, read from the log again; each block is valid until
-            the next. Asked at its commit, if it was prepared before or is large.
+        recall: reads the events of a prepared transaction from the log again; each block is valid until the
+            next. Called at its commit, if it was prepared before the decoded range or is large.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of events after which a batch ends; one row may be larger.
         verify_checksums: whether to check the CRC32 of each event that has one.
@@ -97,14 +97,23 @@ class EventDecoder:
         batch_bytes: int = 4 << 20,
         verify_checksums: bool = True,
     ) -> None:
+        rows = RowColumns(
+            batch_rows, write_origin=write_origin, write_ids=write_gtids, id_bytes=MAX_GTID, tables=TABLES
+        )
+        super().__init__(
+            rw.decode_rows,
+            rows,
+            tx_words=ev.TX_WORDS,
+            tables=TABLES,
+            max_rows=batch_rows,
+            max_bytes=batch_bytes,
+        )
         self._wanted = wanted
         self._epoch = epoch
         self._keys = keys
         self._shape_of = shape_of
         self._zero_dates = zero_dates
         self._mariadb = mariadb
-        self._max_rows = batch_rows
-        self._max_bytes = batch_bytes
         self._verify = int(verify_checksums)
         self._asides = Asides(prepared)
         self._recall = recall
@@ -112,27 +121,18 @@ class EventDecoder:
         self._origin = self._checksum = 0
         self._in_payload = False
         self._maps = KnownMaps()
-        #: Layouts by slot; slots by the table map's body without its id; the slot each table has now, and
-        #: how often one changed.
-        self._layouts: list[Layout] = []
+        #: Slots of layouts by the table map's body without its id; the slot each table has now, and how often
+        #: one changed.
         self._slots: dict[bytes, int] = {}
         self._current: dict[TableId, int] = {}
-        self._shapes = 0
+        self._schema_changes = 0
         self._partials: dict[int, PartialUpdates] = {}
         self._state = np.zeros(8, np.int64)
-        self._events = np.zeros((_MAX_EVENTS, rw.EV_WORDS), np.int64)
-        self._txs = np.zeros((_MAX_EVENTS, ev.TX_WORDS), np.int64)
-        self._buffers = ImageBuffers()
-        self._scratch = np.zeros(rw.SCRATCH_BYTES, np.uint8)
-        # asking an array for its address takes as long as a small kernel
-        self._state_at, self._scratch_at = self._state.ctypes.data, self._scratch.ctypes.data
-        self._events_at, self._txs_at = self._events.ctypes.data, self._txs.ctypes.data
-        self._rows = RowColumns(batch_rows)
+        self._state_at = self._state.ctypes.data
+        self._row_scratch = np.zeros(rw.SCRATCH_BYTES, np.uint8)
         self._unpacked: list[np.ndarray] = []
         self._unpacked_bytes = 0
         self._file = ""
-        self._files = pa.array([""])
-        self._prefix = np.zeros(SEQ_PREFIX + SLACK, np.uint8)
 
     def feed(self, block: EventBlock) -> Iterator[ChangeBatch]:
         """Decode a block; blocks come in log order, the first begins at a transaction boundary.
@@ -141,8 +141,8 @@ class EventDecoder:
 
         Raises:
             DecodeError: malformed bytes, or an event that cannot be decoded.
-            SchemaMismatchError: a table's shape cannot be captured, or the log was written by settings that
-                leave out what is needed.
+            SchemaMismatchError: a table's schema cannot be captured, or the log was written with settings
+                that leave out needed metadata.
             PositionLostError: the log says that events are missing from it.
         """
         yield from self.feed_all([block])
@@ -160,7 +160,7 @@ class EventDecoder:
         yield from self._flush()
 
     def _collect(self, block: EventBlock) -> Iterator[ChangeBatch]:
-        """Find a block's row events; decode those pending when there is no room for more."""
+        """Find a block's row events; decode the pending ones when there is no room for more."""
         if self._maps.count > _MAX_MAPS and not self._state[ev.SC_OPEN]:
             self._maps = KnownMaps()
         base = block.buffer.ctypes.data
@@ -170,10 +170,9 @@ class EventDecoder:
             self._asides.take(self._origin, block.pos + block.end - block.start)
 
     def _enter(self, file: str) -> None:
-        """Go on in another log file."""
-        self._file, self._files = file, pa.array([file])
-        prefix = seq_of(MySqlPosition(file, 0, epoch=self._epoch))[:SEQ_PREFIX]
-        self._prefix[:SEQ_PREFIX] = np.frombuffer(prefix.encode(), np.uint8)
+        """Continue in another log file."""
+        self._file = file
+        self._rows.enter(file, seq_of(MySqlPosition(file, 0, epoch=self._epoch))[:SEQ_PREFIX])
 
     def _scan(self, at: int, end: int, pos: int, checksum: int, payload: int) -> Iterator[ChangeBatch]:
         """Collect the row events between two addresses, decoding when there is no room for more."""
@@ -189,9 +188,9 @@ class EventDecoder:
                 self._maps.address,
                 self._maps.mask,
                 self._events_at,
-                _MAX_EVENTS,
+                MAX_EVENTS,
                 self._txs_at,
-                _MAX_EVENTS,
+                MAX_EVENTS,
                 payload,
                 TABLES,
             )
@@ -223,13 +222,13 @@ class EventDecoder:
             elif event.type == ev.XA_PREPARE:
                 yield from self._prepared(event, payload, pos)
             else:
-                if state[ev.SC_TXNS] == _MAX_EVENTS:
+                if state[ev.SC_TXNS] == MAX_EVENTS:
                     yield from self._flush()
-                self._ask(event)
+                self._handle_event(event)
             state[ev.SC_AT], state[ev.SC_POS] = at + event.size, pos + numbers
 
-    def _ask(self, event: SpecialEvent) -> None:
-        """An event the kernel leaves to Python: deal with it or refuse it."""
+    def _handle_event(self, event: SpecialEvent) -> None:
+        """Handle or reject an event that the kernel leaves to Python."""
         state = self._state
         if self._asides.capturing:
             raise DecodeError(
@@ -266,7 +265,7 @@ class EventDecoder:
 
     @property
     def open(self) -> tuple[Prepared, ...]:
-        """The XA transactions with rows of wanted tables that are prepared and open after the last block."""
+        """The XA transactions with captured rows that are prepared and open after the last block."""
         return self._asides.open
 
     def _capture(self, pos: int) -> None:
@@ -275,7 +274,7 @@ class EventDecoder:
         self._actions_at = _CAPTURING_AT
 
     def _prepared(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
-        """An XA transaction was captured to its end; in a payload, to the payload's."""
+        """Handle the end of a captured XA transaction; within a payload, it ends where the payload does."""
         state, asides = self._state, self._asides
         xid, one_phase = prepare_of(event.body, event.where)
         if not asides.capturing:
@@ -288,21 +287,21 @@ class EventDecoder:
         else:
             end = payload + int(ctypes.c_uint32.from_address(self._origin + payload + 9).value)
             asides.take(self._origin, end)
-        found = asides.captured(xid, end, self._shapes)
+        found = asides.captured(xid, end, self._schema_changes)
         if not one_phase:
             asides.prepare(found, wanted=wanted)
         elif wanted:
-            self._in_payload = False  # it was the last event of that
+            self._in_payload = False  # it was the payload's last event
             yield from self._recalled(found, -1)
         state[ev.SC_OPEN] = state[ev.SC_DIRTY] = 0
 
     def _recalled(self, found: SetAside, place: int) -> Iterator[ChangeBatch]:
-        """Collect the row events of what was set aside, as of offset `place`; -1: of where they stand."""
+        """Collect the row events that were set aside, as of offset `place`; -1: of their own offsets."""
         actions, self._actions_at = self._actions_at, _RECALLED_AT
         at = found.place.start if place < 0 else 0
-        altered = found.shapes != self._shapes
+        altered = found.schema_changes != self._schema_changes
         if altered or found.data is None:
-            yield from self._flush()  # of their tables, other shapes may be pending
+            yield from self._flush()  # their tables may be pending with other schemas
         if found.data is not None:
             if self._unpacked_bytes + len(found.data) > _MAX_UNPACKED:
                 yield from self._flush()
@@ -323,12 +322,12 @@ class EventDecoder:
             raise SourceError(
                 "an XA transaction in the log is too large",
                 f"{found.place.xid} at {found.place.file}:{found.place.start}; the limit is 2 GiB",
-                "do in several transactions what it does, and begin a new stream",
+                "split it into several transactions, and start a new stream",
             )
         self._actions_at = actions
 
     def _partial(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
-        """Updates of parts of JSON values, as the whole updates they stand for."""
+        """Reconstruct whole updates from updates of parts of JSON values."""
         id_ = int.from_bytes(event.body[:6], "little")
         slot = self._maps.slot(id_)
         if slot == UNKNOWN or len(event.body) < 8:
@@ -346,7 +345,7 @@ class EventDecoder:
         except (DecodeError, SchemaMismatchError) as error:
             message = f'{error.message} in table "{schema.id}"'
             raise type(error)(message, f"at {event.where}: {error.detail}", error.hint) from error
-        if state[ev.SC_EVENTS] == _MAX_EVENTS or self._unpacked_bytes + len(whole) > _MAX_UNPACKED:
+        if state[ev.SC_EVENTS] == MAX_EVENTS or self._unpacked_bytes + len(whole) > _MAX_UNPACKED:
             yield from self._flush()
         kept = np.frombuffer(whole + bytes(SLACK), np.uint8)
         self._keep(kept)
@@ -372,7 +371,7 @@ class EventDecoder:
     def _packed_rows(
         self, address: int, event: SpecialEvent, payload: int, pos: int
     ) -> Generator[ChangeBatch, None, int]:
-        """One of MariaDB's packed row events, as if it had been a plain one; by how much its rows number."""
+        """Scan one of MariaDB's packed row events as a plain one; return the range of numbers of its rows."""
         header = ctypes.string_at(address, ev.HEADER)
         plain = mariadb.plain_rows(header + event.body, f"at {event.where}")
         if self._unpacked_bytes + len(plain) > _MAX_UNPACKED:
@@ -384,12 +383,12 @@ class EventDecoder:
         return event.size if payload < 0 else max(event.size, len(plain))
 
     def _keep(self, piece: np.ndarray) -> None:
-        """Hold unpacked bytes, whose events have been scanned, until those are decoded."""
+        """Hold unpacked bytes until their events, which have been scanned, are decoded."""
         self._unpacked.append(piece)
         self._unpacked_bytes += len(piece)
 
     def _new_map(self, event: SpecialEvent) -> Iterator[ChangeBatch]:
-        """Learn a table map; decode what is pending first if its table had another shape."""
+        """Learn a table map; decode all pending events first if its table had another schema."""
         body = event.body
         slot = -1
         try:
@@ -403,7 +402,7 @@ class EventDecoder:
                     self._slots[body[6:]] = slot
                 if self._current.get(table, slot) != slot:
                     yield from self._flush()
-                self._shapes += self._current.get(table) != slot
+                self._schema_changes += self._current.get(table) != slot
                 self._current[table] = slot
         except (DecodeError, SchemaMismatchError) as error:
             detail = f"{error.detail or 'table map event'}, at {event.where}"
@@ -411,7 +410,7 @@ class EventDecoder:
         self._maps.add(body, slot)
 
     def _plan(self, map_: TableMap) -> RowPlan:
-        """How a table's rows are decoded; what the log leaves out of its shape is the catalog's."""
+        """The plan of a table's rows; the catalog fills in the metadata that the log leaves out."""
         key = self._keys.get(map_.id, ())
         unnamed = is_unnamed(map_)
         asked = unnamed or (self._mariadb and is_ambiguous(map_))
@@ -430,82 +429,42 @@ class EventDecoder:
         """Decode all pending row events, table by table."""
         state = self._state
         count, txns = int(state[ev.SC_EVENTS]), int(state[ev.SC_TXNS])
-        slots = self._events[:count, rw.EV_SLOT]
+        slots = self._events[:count, rb.EV_SLOT]
         for slot in np.unique(slots).tolist():
-            yield from self._decode(self._layouts[slot], np.flatnonzero(slots == slot))
+            yield from self._decode(slot, np.flatnonzero(slots == slot))
         if txns:
             self._txs[0] = self._txs[txns - 1]
         state[ev.SC_EVENTS], state[ev.SC_TXNS] = 0, min(txns, 1)
         self._unpacked.clear()
         self._unpacked_bytes = 0
 
-    def _decode(self, layout: Layout, chosen: np.ndarray) -> Iterator[ChangeBatch]:
-        """Decode the chosen row events, all of one shape."""
-        plan = layout.plan
-        columns = len(plan.schema.columns)
-        cursor = np.zeros(rw.CU_WORDS, np.int64)
-        status = rw.NO_ROOM
-        while status != rw.DONE:
-            bitmaps = self._buffers.bind(layout)
-            self._rows.out[rw.OUT_BEFORE], self._rows.out[rw.OUT_AFTER] = bitmaps
-            status = rw.decode_rows(
-                self._events_at,
-                chosen.ctypes.data,
-                len(chosen),
-                cursor.ctypes.data,
-                plan.descriptors.ctypes.data,
-                columns,
-                plan.variable.ctypes.data,
-                len(plan.variable),
-                self._rows.out.ctypes.data,
-                self._max_rows,
-                self._max_bytes,
-                self._scratch_at,
-                TABLES,
-            )
-            rows, txns = int(cursor[rw.CU_ROWS]), int(cursor[rw.CU_TXNS])
-            images = int(cursor[rw.CU_BEFORE]), int(cursor[rw.CU_AFTER])
-            before, after = self._buffers.arrays(layout, rows, images)
-            if rows:
-                op, origin = self._rows.arrays(rows, txns, self._txs, self._prefix, self._files)
-                if layout.trim(2 * self._max_bytes):
-                    self._buffers.drop_data()
-                changes = ChangeBatch(plan.schema, op, before, after, origin)
-                yield self._marked(changes, cursor) if cursor[rw.CU_IN_BEFORE :].max() > 1 else changes
-            if status == rw.NO_ROOM:
-                self._make_room(layout, cursor, chosen, rows)
-            elif status not in (rw.DONE, rw.BATCH_FULL):
-                self._refuse_row(status, layout, cursor, chosen)
+    def _scratch(self, columns: int) -> np.ndarray:  # noqa: ARG002 - the same for any number
+        return self._row_scratch
 
-    def _marked(self, batch: ChangeBatch, cursor: np.ndarray) -> ChangeBatch:
-        """`batch`, all of whose images lack the same columns, with these named."""
+    def _room(self, layout: Layout, size: int) -> int:
+        return int(json_room(size)) + layout.plan.longest_label
+
+    def _marked(self, batch: ChangeBatch, slot: int, cursor: np.ndarray, scratch: np.ndarray) -> ChangeBatch:
+        """`batch` with the columns named that all its images lack."""
+        del slot, scratch
+        in_before, in_after = int(cursor[rw.CU_IN_BEFORE]), int(cursor[rw.CU_IN_AFTER])
+        if max(in_before, in_after) <= rw.ALL_COLUMNS:
+            return batch
         try:
-            return mark_absent(batch, int(cursor[rw.CU_IN_BEFORE]), int(cursor[rw.CU_IN_AFTER]))
+            return mark_absent(batch, in_before, in_after)
         except SchemaMismatchError as error:
-            place = f"{self._file}:{batch.origin.column('pos')[0].as_py()}"
-            raise SchemaMismatchError(error.message, f"at {place}: {error.detail}", error.hint) from None
+            where = f"{self._file}:{batch.origin.column('pos')[0].as_py()}"
+            raise SchemaMismatchError(error.message, f"at {where}: {error.detail}", error.hint) from None
 
-    def _make_room(self, layout: Layout, cursor: np.ndarray, chosen: np.ndarray, rows: int) -> None:
-        """More room for the column that did not fit, as much as its row may need if that was the first."""
-        column = int(cursor[rw.CU_COLUMN])
-        event = self._events[chosen[cursor[rw.CU_EVENT]]]
-        need = 0
-        if not rows:
-            need = json_room(int(event[rw.EV_END] - event[rw.EV_START])) + layout.plan.longest_label
-        grown = layout.grow(column, need, 2 * self._max_bytes)
-        if not grown and not rows:
-            self._refuse_row(rw.NO_ROOM, layout, cursor, chosen)
-
-    def _refuse_row(self, status: int, layout: Layout, cursor: np.ndarray, chosen: np.ndarray) -> NoReturn:
-        event = self._events[chosen[cursor[rw.CU_EVENT]]]
+    def _refuse_row(self, status: int, layout: Layout, cursor: np.ndarray, event: np.ndarray) -> NoReturn:
         schema = layout.plan.schema
-        where = f"{self._file}:{event[rw.EV_POS]}, row {event[rw.EV_ROW] + cursor[rw.CU_ROW]} of the event"
-        column = int(cursor[rw.CU_COLUMN])
+        where = f"{self._file}:{event[rb.EV_POS]}, row {event[rb.EV_ROW] + cursor[rw.CU_ROW]} of the event"
+        column = int(cursor[rb.CU_COLUMN])
         if column >= 0:
             where += f', column "{schema.columns[column % len(schema.columns)].name}"'
         what = {
             rw.BAD_TEXT: "text that is not valid in its character set",
-            rw.NO_ROOM: "a value of more than 2 GiB",
+            rb.NO_ROOM: "a value of more than 2 GiB",
             rw.ZERO_DATE: "a zero or partial date",
         }.get(status, "malformed row event")
         hint = ZERO_DATE_HINT if status == rw.ZERO_DATE else None
@@ -513,7 +472,7 @@ class EventDecoder:
 
 
 def _gtid_size(block: EventBlock) -> int:
-    """Bytes of a block's first event if that is a GTID: rows are numbered from behind it."""
+    """Bytes of a block's first event if it is a GTID: rows are numbered from its end."""
     head = block.buffer[block.start : block.start + ev.HEADER].tobytes()
     gtids = (ev.GTID, ev.ANONYMOUS_GTID, ev.GTID_TAGGED, mariadb.GTID)
     return int.from_bytes(head[9:13], "little") if head[4] in gtids else 0

@@ -1,4 +1,4 @@
-"""Column definitions: what a result set says that its columns are, checked against a table's shape.
+"""Column definitions of a result set, checked against a table's schema.
 
 Source: MySQL internals, "Protocol::ColumnDefinition41".
 """
@@ -37,7 +37,7 @@ _WIRE_JSON = 245
 
 @dataclass(frozen=True)
 class ColumnDefinition:
-    """What the server says about a result set's column.
+    """The server's description of a result set's column.
 
     Args:
         name: of the column.
@@ -60,7 +60,7 @@ def column_definition(packet: bytes) -> ColumnDefinition:
     """The definition in a packet's payload.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: it is malformed.
     """
     at = 0
     texts = []
@@ -79,7 +79,7 @@ def column_definition(packet: bytes) -> ColumnDefinition:
 
 
 def length_encoded(packet: bytes, at: int) -> tuple[int, int]:
-    """The length-encoded integer at `at` and where it ends. Raises DecodeError if there is none."""
+    """The length-encoded integer at `at` and its end. Raises DecodeError if there is none."""
     if at < len(packet):
         first = packet[at]
         width = {252: 2, 253: 3, 254: 8}.get(first, 0)
@@ -94,7 +94,7 @@ def require_shape(table: TableSchema, found: Sequence[ColumnDefinition]) -> None
     """Check that a result set has the table's columns.
 
     Raises:
-        SchemaMismatchError: it has others, or a column's type is another.
+        SchemaMismatchError: it has other columns, or a column has another type.
     """
     if [c.name for c in table.columns] != [d.name for d in found]:
         raise SchemaMismatchError(
@@ -104,7 +104,7 @@ def require_shape(table: TableSchema, found: Sequence[ColumnDefinition]) -> None
     for column, definition in zip(table.columns, found, strict=True):
         if not _fits(column, definition):
             raise SchemaMismatchError(
-                f'column "{table.id}.{column.name}" is not of the type {column.type.native} any more',
+                f'column "{table.id}.{column.name}" is no longer of the type {column.type.native}',
                 f"the server sends type number {definition.type}, flags {definition.flags:#x}, "
                 f"{definition.decimals} decimals; expected {column.type}",
             )
@@ -119,7 +119,7 @@ def _fits(column: Column, found: ColumnDefinition) -> bool:
         case Kind.DECIMAL:
             assert type_.precision is not None
             assert type_.scale is not None
-            # a sign and a point come on top of the digits
+            # plus a sign and a point
             length = type_.precision + (type_.scale > 0) + (not unsigned)
             return (found.type, found.decimals, found.length) == (246, type_.scale, length)
         case Kind.DATETIME | Kind.INSTANT | Kind.TIME:

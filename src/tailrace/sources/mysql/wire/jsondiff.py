@@ -5,9 +5,9 @@ its differences from the old one:
 
     operation 1 byte (REPLACE, INSERT, REMOVE), path, and except for REMOVE a value in the binary format
 
-A document becomes a tree whose scalars stay the bytes they were, so that no number is ever converted:
-objects are dicts by the key's bytes, arrays are lists, a scalar is (type, bytes). What is written again is in
-the format's large form throughout, with the keys in the server's order: by length, then by bytes.
+A document becomes a tree whose scalars keep their bytes, so that no number is ever converted: objects are
+dicts by the key's bytes, arrays are lists, a scalar is (type, bytes). The result is written in the format's
+large form throughout, with the keys in the server's order: by length, then by bytes.
 
 Not a kernel: a row that is changed in place comes with its whole old document, which costs more than this.
 
@@ -30,7 +30,7 @@ _REPLACE, _INSERT, _REMOVE = range(3)
 _LARGE_OBJECT, _LARGE_ARRAY, _LITERAL, _UINT16, _UINT32, _STRING, _OPAQUE = 1, 3, 4, 6, 8, 12, 15
 #: Bytes of a scalar of fixed width, by its type.
 _WIDTHS = {4: 1, 5: 2, 6: 2, 7: 4, 8: 4, 9: 8, 10: 8, 11: 8}
-#: One leg of a path: a member by its plain name, by its quoted one, or an array's cell.
+#: One step of a path: a member by its plain name, by its quoted one, or an array's element.
 _LEG = re.compile(
     r'\.(?P<plain>[^."\[\]*]+)|\.(?P<quoted>"(?:[^"\\]|\\.)*")|\[(?P<cell>\d{1,10})\]', re.DOTALL
 )
@@ -45,7 +45,7 @@ def apply_diffs(document: bytes, diffs: bytes) -> bytes:
         diffs: the differences, one after the other; none leave it as it is.
 
     Raises:
-        DecodeError: either is malformed, or they do not belong together.
+        DecodeError: the document or a difference is malformed, or they do not fit each other.
     """
     if not diffs:
         return document
@@ -67,7 +67,7 @@ def apply_diffs(document: bytes, diffs: bytes) -> bytes:
 
 
 def parse(document: bytes) -> Node:
-    """The tree of a binary document. Raises DecodeError if it is none."""
+    """The tree of a binary document. Raises DecodeError if it is malformed."""
     if not document:
         return _LITERAL, b"\0"
     return _Parser(document).value(document[0], 1, len(document), 0)
@@ -76,8 +76,8 @@ def parse(document: bytes) -> Node:
 class _Parser:
     """Reads one document.
 
-    An honest one uses each byte once. One whose entries share what they point to could grow without bound,
-    so what is read is counted.
+    A well-formed one uses each byte once. One whose entries share their values could grow without bound, so
+    the bytes read are counted.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -169,7 +169,7 @@ def _write(node: Node, out: bytearray) -> int:
     values = [node[key] for key in keys] if isinstance(node, dict) else node
     for i, value in enumerate(values):
         at = entries + 5 * i
-        if isinstance(value, tuple) and value[0] <= _UINT32:  # what fits its entry lies in it
+        if isinstance(value, tuple) and value[0] <= _UINT32:  # a value that fits its entry is stored in it
             out[at] = value[0]
             out[at + 1 : at + 1 + len(value[1])] = value[1]
             continue
@@ -194,7 +194,7 @@ def _apply(root: Node, operation: int, legs: list[bytes | int], value: Node | No
         if value is None:
             del parent[last]
         elif operation == _INSERT and last in parent:
-            raise DecodeError(_MALFORMED, "a member inserted that is there")
+            raise DecodeError(_MALFORMED, "an inserted member that exists already")
         else:
             parent[last] = value
     elif isinstance(parent, list) and isinstance(last, int):
@@ -214,11 +214,11 @@ def _child(node: Node, leg: bytes | int) -> Node:
         return node[leg]
     if isinstance(node, list) and isinstance(leg, int) and leg < len(node):
         return node[leg]
-    raise DecodeError(_MALFORMED, "a path to what its document does not have")
+    raise DecodeError(_MALFORMED, "a path that does not exist in its document")
 
 
 def _legs(path: bytes) -> list[bytes | int]:
-    """The legs of a path: a member's key or a cell's index each."""
+    """The steps of a path, each a member's key or an element's index."""
     legs: list[bytes | int] = []
     try:
         text = path.decode()
@@ -241,7 +241,7 @@ def _legs(path: bytes) -> list[bytes | int]:
 
 
 def _piece(data: bytes, at: int) -> tuple[bytes, int]:
-    """What a length-encoded integer at `at` counts, and the offset after it."""
+    """The bytes that a length-encoded integer at `at` counts, and the offset after them."""
     if at >= len(data):
         raise DecodeError(_MALFORMED, "cut off")
     size, at = packed(data, at)

@@ -1,4 +1,4 @@
-"""The table maps a decoder has seen, in the form that `scan_events` looks them up."""
+"""The table maps a decoder has seen, in the form in which `scan_events` looks them up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.wire.kernels import events as ev
 
-#: No table map has come for a table id.
+#: No table map of a table id has been seen.
 UNKNOWN = -2
 
 
@@ -26,7 +26,7 @@ class KnownMaps:
         self._bodies: dict[int, np.ndarray] = {}
 
     def add(self, body: bytes, slot: int) -> None:
-        """Learn the map of `slot`, in place of what was known under its id."""
+        """Add the map of `slot`, in place of an earlier one with its id."""
         id_ = int.from_bytes(body[:6], "little")
         self._bodies[id_] = kept = np.frombuffer(body + bytes(SLACK), np.uint8)
         if 2 * self.count > self.mask:
@@ -43,12 +43,12 @@ class KnownMaps:
         self.address, self.mask = self._entries.ctypes.data, size - 1
 
     def slot(self, id_: int) -> int:
-        """The slot of a table id: -1 for a table that is not wanted, UNKNOWN."""
+        """The slot of a table id; -1 for a table that is not captured; or UNKNOWN."""
         entry = self._entries[self._place(id_)]
         return int(entry[ev.MAP_SLOT]) if entry[ev.MAP_ID] else UNKNOWN
 
     def body(self, id_: int) -> bytes:
-        """The map known under a table id, without header and checksum."""
+        """The map of a table id, without header and checksum."""
         return self._bodies[id_][:-SLACK].tobytes()
 
     def _place(self, id_: int) -> int:

@@ -1,6 +1,6 @@
-"""What MariaDB alone writes: its GTIDs, compressed events, compressed columns.
+"""Parts of the log that only MariaDB writes: its GTIDs, compressed events, compressed columns.
 
-    GTID 162                 opens a transaction: there is no BEGIN, unless it stands alone (one statement)
+    GTID 162                 opens a transaction, without a BEGIN, unless it is standalone (one statement)
     GTID_LIST 163            at a file's head: the last GTID of every domain and server in the log before it
     QUERY_COMPRESSED 165     a QUERY whose text is packed
     ..._ROWS_COMPRESSED 166  to 171: row events whose rows are packed (1 with version 1 headers, 2 with 2)
@@ -27,11 +27,11 @@ from tailrace.errors import DecodeError
 ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID, GTID_LIST, START_ENCRYPTION, QUERY_COMPRESSED = range(160, 166)
 WRITE_ROWS_COMPRESSED_V1, DELETE_ROWS_COMPRESSED_V1 = 166, 168
 WRITE_ROWS_COMPRESSED, DELETE_ROWS_COMPRESSED = 169, 171
-#: The row event that each packed one becomes.
+#: The plain row event of each packed one.
 _PLAIN = {166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}
 _UPDATES = (24, 31)
 _HEADER = 19
-#: Most bytes that something packed may unpack to: the server's own limit of a packet.
+#: Most unpacked bytes of a value or event: the server's limit of a packet.
 _LONGEST = 1 << 30
 _LIST_COUNT = (1 << 28) - 1
 _LIST_ENTRY = struct.Struct("<IIQ")
@@ -44,7 +44,7 @@ def gtid_list(body: bytes) -> Iterator[tuple[int, int, int]]:
         body: the event without its header and its checksum.
 
     Raises:
-        DecodeError: it holds no such list.
+        DecodeError: it is malformed.
     """
     count = int.from_bytes(body[:4], "little") & _LIST_COUNT
     if len(body) < 4 + count * _LIST_ENTRY.size:
@@ -105,7 +105,8 @@ def _unpacked(packed: bytes, where: str) -> bytes:
 def _inflated(stream: bytes, size: int, where: str, *, raw: bool = False) -> bytes:
     if size > _LONGEST:
         raise DecodeError(
-            "something packed in the log is too large", f"{where}: {size} bytes, the limit is {_LONGEST}"
+            "a compressed event or value of the log is too large",
+            f"{where}: {size} bytes, the limit is {_LONGEST}",
         )
     inflate = zlib.decompressobj(-zlib.MAX_WBITS if raw else zlib.MAX_WBITS)
     try:
@@ -127,4 +128,4 @@ def _packed_integer(data: bytes, at: int, where: str) -> tuple[int, int]:
 
 
 def _malformed(where: str) -> DecodeError:
-    return DecodeError("something packed in the log is malformed", where)
+    return DecodeError("a compressed event or value of the log is malformed", where)

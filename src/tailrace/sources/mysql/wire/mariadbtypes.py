@@ -1,10 +1,10 @@
-"""Columns that only MariaDB has: what the row kernel reads as bytes becomes their value here.
+"""Columns that only MariaDB has: the row kernel reads bytes, which become values here.
 
-    UUID, INET4, INET6     BINARY of 16, 4, 16 bytes to the log, which does not tell them from it: their types
-                           come from the catalog. Values are text as the server prints it.
+    UUID, INET4, INET6     the log has them as BINARY of 16, 4, 16 bytes: their types come from the catalog.
+                           Values are text as the server prints it.
     ... COMPRESSED         packed text or bytes: unpacked, and of the column's character set
 
-Each is rare enough for Python to look at every value.
+They are rare enough for Python to convert every value.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tailrace.sources.mysql.wire import charsets, tablemap
 from tailrace.sources.mysql.wire.mariadb import plain_value
 from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap, parse_table_map
 
-#: The bytes of a type's values, and its type in a table map that has been told of it.
-_TOLD = {"uuid": (16, tablemap.UUID), "inet6": (16, tablemap.INET6), "inet4": (4, tablemap.INET4)}
-BYTES = {type_: size for size, type_ in _TOLD.values()}
+#: The bytes of a type's values, and its type in a table map that the catalog has completed.
+_BINARY_TYPES = {"uuid": (16, tablemap.UUID), "inet6": (16, tablemap.INET6), "inet4": (4, tablemap.INET4)}
+BYTES = {type_: size for size, type_ in _BINARY_TYPES.values()}
 _LENGTHS = frozenset(BYTES.values())
 _BINARY_COLLATION = 63
-#: Most bytes that the values of one column and batch may unpack to.
+#: Most unpacked bytes of the values of one column and batch.
 _MOST_UNPACKED = 1 << 30
 _UUID_DASHES = (8, 13, 18, 23)
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -38,21 +38,21 @@ _SEQUENCE = (
     *("cycle_option", "cycle_count"),
 )
 
-#: Makes a column's values, in its Arrow type, from their bytes.
+#: Converts a column's bytes to values of its Arrow type.
 Finish = Callable[[pa.Array], pa.Array]
 
 
 def is_sequence(body: bytes) -> bool:
-    """Whether the body of a TABLE_MAP is of a SEQUENCE: no table, though logged as one.
+    """Whether the body of a TABLE_MAP is of a SEQUENCE: not a table, though logged as one.
 
     Raises:
-        DecodeError: it is no such body.
+        DecodeError: it is malformed.
     """
     return _SEQUENCE[0].encode() in body and tuple(c.name for c in parse_table_map(body).columns) == _SEQUENCE
 
 
 def is_ambiguous(map_: TableMap) -> bool:
-    """Whether a column of the table may be of a type that the log does not tell from BINARY."""
+    """Whether a column of the table may be of a type that the log writes as BINARY."""
     return any(_is_binary(column) for column in map_.columns)
 
 
@@ -61,9 +61,9 @@ def with_types(map_: TableMap, known: TableSchema) -> TableMap:
     natives = {column.name: column.type.native for column in known.columns}
     columns = []
     for column in map_.columns:
-        size, type_ = _TOLD.get(natives.get(column.name or "", ""), (0, 0))
-        told = size and _is_binary(column) and column.metadata[0] == size
-        columns.append(replace(column, type=type_, collation=None) if told else column)
+        size, type_ = _BINARY_TYPES.get(natives.get(column.name or "", ""), (0, 0))
+        is_special = size and _is_binary(column) and column.metadata[0] == size
+        columns.append(replace(column, type=type_, collation=None) if is_special else column)
     return replace(map_, columns=tuple(columns))
 
 
@@ -77,7 +77,7 @@ def _is_binary(column: MappedColumn) -> bool:
 
 
 def finish_of(mapped: MappedColumn, column: str) -> Finish | None:
-    """How values of a column are made of their bytes; None: they are already.
+    """The conversion of a column's bytes to its values; None if they need none.
 
     Args:
         mapped: the column.
@@ -145,7 +145,9 @@ def _unpacked(values: pa.Array, charset: str, where: str) -> pa.Array:
         plain = None if value is None else plain_value(value, where)
         total += len(plain or b"")
         if total > _MOST_UNPACKED:
-            raise DecodeError("packed values of one batch are too large", f"{where}: {_MOST_UNPACKED} bytes")
+            raise DecodeError(
+                "compressed values of one batch are too large", f"{where}: {_MOST_UNPACKED} bytes"
+            )
         try:
             found.append(plain if plain is None or charset == "binary" else charsets.decode(plain, charset))
         except UnicodeDecodeError:

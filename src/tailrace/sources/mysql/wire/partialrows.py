@@ -1,12 +1,12 @@
-"""PARTIAL_UPDATE_ROWS events, turned into the UPDATE_ROWS events they stand for.
+"""PARTIAL_UPDATE_ROWS events, converted to the UPDATE_ROWS events they stand for.
 
-A row of it is a before image as ever, then
+A row is a before image as usual, then
 
     value options   length-encoded integer; lowest bit: JSON columns may be differences
     partial bits    then only: a bit for each JSON column of the table, present or not, set for differences
-    after image     as ever; a JSON column whose bit is set holds `jsondiff`'s list in place of a value
+    after image     as usual; a JSON column whose bit is set holds `jsondiff`'s list in place of a value
 
-The differences are applied to the row's own before image. So whatever reads rows reads these too.
+The differences are applied to the row's own before image. So the row kernel reads these events too.
 
 Source: mysql libs/mysql/binlog/event/rows_event.h, class Rows_event; sql/log_event.cc,
 Rows_log_event::print_verbose_one_row.
@@ -29,11 +29,11 @@ _MALFORMED = "malformed row event"
 
 
 class PartialUpdates:
-    """Partial updates of one table shape.
+    """Partial updates of one table with one schema.
 
     Args:
-        body: the shape's TABLE_MAP event without header and checksum.
-        names: of its columns, for errors.
+        body: the table's TABLE_MAP event without header and checksum.
+        names: names of its columns, for errors.
     """
 
     def __init__(self, body: bytes, names: Sequence[str]) -> None:
@@ -103,7 +103,7 @@ class PartialUpdates:
             named = f'column "{self._names[column]}"'
             if column not in old:
                 raise SchemaMismatchError(
-                    "the log holds an update of part of a JSON value without the value before it",
+                    "the log holds an update of part of a JSON value without the previous value",
                     named,
                     "SET PERSIST binlog_row_value_options = '', or binlog_row_image = FULL; "
                     "then take a new snapshot of what was logged before",
@@ -116,7 +116,7 @@ class PartialUpdates:
         return end
 
     def _image(self, event: bytes, at: int, present: bytes) -> tuple[dict[int, tuple[int, int, int]], int]:
-        """Where the values of an image lie, and the bytes of length before each; the offset after it."""
+        """Offsets of an image's values, the bytes of length before each, and the offset after the image."""
         shown = [i for i in range(len(self._steps)) if _bit(present, 0, i)]
         nulls = at
         at += (len(shown) + 7) // 8

@@ -15,7 +15,7 @@ from tailrace.sources.mysql.wire.xa import prepare_of
 _MAX_PAYLOAD = 1 << 30
 #: Bytes unpacked at a time.
 _PIECE = 4 << 20
-#: Bytes that are unpacked in one go as fast as their beginning.
+#: Payloads up to this size are unpacked at once, as fast as only their beginning.
 _AT_ONCE = 64 << 10
 #: Bytes that hold a payload's first event.
 _BEGINNING = 1024
@@ -28,7 +28,7 @@ _HEADER, _QUERY, _XA_PREPARE = 19, 2, 38
 def unpack(body: bytes, where: str) -> Iterator[tuple[np.ndarray, int]]:
     """The events in a TRANSACTION_PAYLOAD, as pieces of whole events with SLACK behind, and their offsets.
 
-    Unpacked step by step: the whole may be far larger than memory should be.
+    Unpacked step by step, to bound memory.
 
     Args:
         body: the event without header and checksum.
@@ -60,7 +60,7 @@ def unpack(body: bytes, where: str) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def prepared_in(body: bytes, where: str) -> str | None:
-    """The xid that a TRANSACTION_PAYLOAD prepares; None for what commits at once.
+    """The xid that a TRANSACTION_PAYLOAD prepares; None for a transaction that commits at once.
 
     Only its beginning is unpacked, unless that is an XA START. Args and Raises as `unpack`.
     """
@@ -85,7 +85,7 @@ def prepared_in(body: bytes, where: str) -> str | None:
 
 
 def _opened(body: bytes, where: str) -> tuple[pa.Buffer, bool, int]:
-    """What is packed, whether it is compressed, and the bytes it unpacks to."""
+    """The packed bytes, whether they are compressed, and their unpacked size."""
     fields, at = _payload_fields(body, where)
     size, compression = fields.get(3, _MAX_PAYLOAD), fields.get(2)
     if size > _MAX_PAYLOAD:
@@ -132,7 +132,7 @@ def _packed(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _whole_events(data: bytearray) -> int:
-    """Bytes of the whole events that `data` begins with; a size that is none ends them."""
+    """Size of the whole events that `data` begins with; an invalid size ends them."""
     at = 0
     while len(data) - at >= _HEADER:
         size = int.from_bytes(data[at + 9 : at + 13], "little")

@@ -1,4 +1,4 @@
-"""How the rows of one table shape are decoded: a TABLE_MAP turned into a schema and column descriptors."""
+"""The plan to decode a table's rows: a TABLE_MAP converted to a schema and column descriptors."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _NATIVE = {
     tablemap.JSON: "json",
     tablemap.ENUM: "enum",
     tablemap.SET: "set",
-    tablemap.OLD_TIMESTAMP: "timestamp of before MySQL 5.6",
-    tablemap.OLD_TIME: "time of before MySQL 5.6",
-    tablemap.OLD_DATETIME: "datetime of before MySQL 5.6",
+    tablemap.OLD_TIMESTAMP: "timestamp from before MySQL 5.6",
+    tablemap.OLD_TIME: "time from before MySQL 5.6",
+    tablemap.OLD_DATETIME: "datetime from before MySQL 5.6",
     tablemap.VECTOR: "vector",
     tablemap.UUID: "uuid",
     tablemap.INET4: "inet4",
@@ -63,7 +63,7 @@ _TEMPORAL_KINDS = {
     Kind.INSTANT: (rows.K_TIMESTAMP, 4),
     Kind.TIME: (rows.K_TIME, 3),
 }
-#: What a date is written as, and its bytes before the fraction.
+#: Text forms of temporal types, and their bytes before the fraction.
 _MOMENT_TEXTS = {
     Kind.DATE: (DATE_TEXT, 3),
     Kind.DATETIME: (DATETIME_TEXT, 5),
@@ -80,10 +80,10 @@ _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 class RowPlan:
-    """A table shape and how its row events are decoded.
+    """A table's schema and how its row events are decoded.
 
     Attributes:
-        schema: the shape.
+        schema: the schema.
         descriptors: int64 array (2 x columns, WORDS): the before image's columns, then the after image's,
             with everything but the addresses.
         variable: indices of the columns with offsets, int64.
@@ -100,9 +100,9 @@ class RowPlan:
 
         Args:
             map_: the table map.
-            key: key columns to go by as long as the table has them; else it is the table map's key (without
-                a primary key, the first unique key that cannot hold NULL stands in for it there).
-            zero_dates: what becomes of zero and partial dates of a column, by its full name.
+            key: key columns, used as long as the table has them; else the table map's key is used (without a
+                primary key, that is the first unique key that cannot hold NULL).
+            zero_dates: how zero and partial dates of a column are read, by its full name.
 
         Raises:
             SchemaMismatchError: names are missing, or a type is not supported.
@@ -115,7 +115,7 @@ class RowPlan:
         self.descriptors = np.zeros((2 * len(columns), WORDS), np.int64)
         self.longest_label = 255
         self._kept: list[np.ndarray] = []
-        #: Columns whose values are made of the bytes that are read.
+        #: Columns whose bytes are converted to values afterwards.
         self.finish: dict[int, Finish] = {}
         for i, (mapped, column) in enumerate(zip(map_.columns, columns, strict=True)):
             self.descriptors[i] = self._descriptor(mapped, column.type)
@@ -180,7 +180,7 @@ class RowPlan:
         return d
 
     def _text_kind(self, mapped: MappedColumn, type_: ColumnType) -> tuple[int, int]:
-        """How text, JSON or bytes are read, and the address of the character set's table if it has one."""
+        """The kind of text, JSON or bytes, and the address of the character set's table if it has one."""
         if type_.kind is Kind.JSON:
             return rows.K_JSON, 0
         if mapped.type in (tablemap.BLOB_COMPRESSED, tablemap.VARCHAR_COMPRESSED):
@@ -210,7 +210,7 @@ def _column(table: TableId, mapped: MappedColumn, zero_dates: Callable[[str], st
     if mapped.name is None:
         raise SchemaMismatchError(
             f'the log does not name the columns of table "{table}"',
-            "binlog_row_metadata was MINIMAL when the change was logged, FULL is needed",
+            "binlog_row_metadata was MINIMAL when the change was logged; needed: FULL",
             "SET PERSIST binlog_row_metadata = FULL, then take a new snapshot of what was logged before",
         )
     name = f"{table}.{mapped.name}"
@@ -280,7 +280,7 @@ def _labels(column: str, mapped: MappedColumn) -> list[str]:
     """The labels of an ENUM or SET as text."""
     charset = "utf8mb4" if mapped.collation is None else charsets.charset_of(mapped.collation)
     if charset not in CHARSETS:
-        return []  # refused with the column
+        return []  # rejected with the column
     try:
         return [charsets.decode(label, charset) for label in mapped.labels]
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Events that are rare enough for Python: statements, tagged GTIDs, and what is refused."""
+"""Events that are rare enough for Python: statements, tagged GTIDs, and events that are rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SpecialEvent:
         ts_s: when it was executed, seconds since 1970 UTC.
         server_id: server that first executed it.
         size: bytes in the log, header and checksum included.
-        body: what is between the two.
+        body: the bytes between header and checksum.
         where: file and offset, for errors.
     """
 
@@ -58,11 +58,11 @@ class SpecialEvent:
 
 
 def check(event: SpecialEvent, dirty: bool) -> bool:
-    """Let an event pass, or refuse it.
+    """Accept an event, or reject it.
 
     Args:
         event: the event.
-        dirty: whether its transaction has changed rows of wanted tables.
+        dirty: whether its transaction has changed rows of captured tables.
 
     Returns:
         Whether it ends its transaction.
@@ -88,13 +88,13 @@ def check(event: SpecialEvent, dirty: bool) -> bool:
             raise DecodeError(
                 f"the log holds an event of unknown type {event.type}",
                 f"{where}; it may hold changes",
-                "leave out whatever feature of the server writes it, or upgrade Tailrace",
+                "turn off the server feature that writes it, or upgrade Tailrace",
             )
     return False
 
 
 def text_of(event: SpecialEvent) -> bytes:
-    """The text of a QUERY event, whose lengths `scan_events` checked, or of a packed one."""
+    """The text of a QUERY event, whose lengths `scan_events` has checked, or of a packed one."""
     body = event.body
     if event.type == mariadb.QUERY_COMPRESSED:
         body = mariadb.plain_query(body, f"at {event.where}")

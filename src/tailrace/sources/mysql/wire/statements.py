@@ -1,8 +1,8 @@
-"""Statements in the log, told apart by their first words; and the tables they may name.
+"""Statements in the log, classified by their first words; and the tables they may name.
 
-No SQL is parsed: a row's shape comes from the log's own table maps. A statement's text decides two
-things only: where a transaction ends, and whether a batch must end before it. For the latter, every
-name that stands where a table's name may stand counts: at worst a batch ends once more than it had to.
+No SQL is parsed: a row's schema comes from the log's own table maps. A statement's text decides only where a
+transaction ends, and whether a batch must end before it. For the latter, every name in the position of a
+table's name counts: at worst a batch ends once more than necessary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tailrace.model.table import TableId
 
 
 class Statement(IntEnum):
-    """What a statement is to the log's transactions."""
+    """What a statement does to the log's transactions."""
 
     BEGIN = 0  # opens one
     END = 1  # closes the open one
@@ -84,7 +84,7 @@ def first_words(text: str) -> tuple[str, str]:
 
 
 def classify(text: str) -> Statement:
-    """What the statement `text` of a QUERY event is."""
+    """The kind of the statement `text` of a QUERY event."""
     first, second = first_words(text)
     if first == "XA":
         return {"START": Statement.BEGIN, "BEGIN": Statement.BEGIN, "END": Statement.INSIDE}.get(
@@ -102,13 +102,13 @@ def classify(text: str) -> Statement:
 
 
 def drops_database(text: str) -> bool:
-    """Whether the statement drops a database: with all its tables, which it does not name."""
+    """Whether the statement drops a database with all its tables, which it does not name."""
     first, second = first_words(text)
     return first == "DROP" and second in ("DATABASE", "SCHEMA")
 
 
 def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) -> tuple[TableId, ...]:
-    """Wanted tables that the statement may concern, in the order they are named.
+    """Captured tables that the statement may concern, in the order they are named.
 
     Args:
         text: the statement.

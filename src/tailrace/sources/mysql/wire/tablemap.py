@@ -1,8 +1,8 @@
-"""TABLE_MAP events: the shape of a table as the log tells it.
+"""TABLE_MAP events: the schema of a table in the log.
 
-Read once per shape, so in plain Python. The fixed part names the table and gives each column a type byte with
-its metadata; the optional part (`binlog_row_metadata=FULL`) has names, signs, character sets, labels and key,
-each as a list over only those columns that have such a thing.
+Parsed once per schema, so in plain Python. The fixed part names the table and gives each column a type byte
+with its metadata; the optional part (`binlog_row_metadata=FULL`) has names, signs, character sets, labels and
+key, each as a list over only those columns that the property applies to.
 
 Source: mysql libs/mysql/binlog/event/rows_event.h, class Table_map_event.
 """
@@ -21,11 +21,11 @@ LONGLONG, INT24, DATE, YEAR, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 8, 9, 
 VECTOR, JSON, NEWDECIMAL, ENUM, SET = 242, 245, 246, 247, 248
 TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VAR_STRING, STRING, GEOMETRY = 249, 250, 251, 252, 253, 254, 255
 OLD_TIMESTAMP, OLD_TIME, OLD_DATETIME = 7, 11, 12
-#: MariaDB's; the last three stand behind STRING and are told by the catalog (`mariadbtypes`).
+#: MariaDB's; the log writes the last three as STRING, and the catalog has their types (`mariadbtypes`).
 BLOB_COMPRESSED, VARCHAR_COMPRESSED, UUID, INET4, INET6 = 140, 141, 0x100, 0x101, 0x102
 
 _NUMERIC = (TINY, SHORT, INT24, LONG, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL, YEAR)
-# a VECTOR is among those that have a character set
+# a VECTOR counts among those that have a character set
 _CHARACTER = (
     *(VARCHAR, VAR_STRING, STRING, TINY_BLOB, BLOB, MEDIUM_BLOB, LONG_BLOB, VECTOR),
     *(BLOB_COMPRESSED, VARCHAR_COMPRESSED),
@@ -47,8 +47,8 @@ class MappedColumn:
     """One column as a TABLE_MAP has it.
 
     Args:
-        type: type byte; ENUM and SET, which hide behind STRING, are resolved.
-        metadata: what the type byte comes with, as one or two bytes.
+        type: type byte; ENUM and SET, which the log writes as STRING, are resolved.
+        metadata: the type's metadata, one or two bytes.
         nullable: whether it may hold NULL.
         name: None without `binlog_row_metadata=FULL`.
         unsigned: whether it is UNSIGNED, numeric types only.
@@ -77,7 +77,7 @@ class TableMap:
 
 
 class _Reader:
-    """Reads bytes forward; what lies beyond the end is a DecodeError."""
+    """Reads bytes forward; raises DecodeError beyond the end."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -116,7 +116,7 @@ class _Reader:
 
 
 class _Charsets:
-    """Collations by place in the list: one each, or a default with exceptions."""
+    """Collations by index in the list: one each, or a default with exceptions."""
 
     def __init__(self) -> None:
         self.default: int | None = None
@@ -136,7 +136,7 @@ class _Charsets:
 
 @dataclass
 class _Optional:
-    """The optional part: lists over the columns that each is about."""
+    """The optional part: lists, each over the columns it applies to."""
 
     signs: bytes = b""
     charsets: _Charsets = field(default_factory=_Charsets)
@@ -161,7 +161,7 @@ def parse_table_map(body: bytes) -> TableMap:
         body: the event without its header and checksum.
 
     Raises:
-        DecodeError: the bytes are no such event.
+        DecodeError: it is malformed.
     """
     reader = _Reader(body)
     table = _table_id(reader)
@@ -212,7 +212,7 @@ def parse_table_map(body: bytes) -> TableMap:
             )
         )
     if any(i >= count for i in optional.key):
-        raise DecodeError(f'malformed table map event of table "{table}"', "a key column that is none")
+        raise DecodeError(f'malformed table map event of table "{table}"', "a key column that does not exist")
     return TableMap(table, tuple(columns), optional.key)
 
 
@@ -233,7 +233,7 @@ def _text(name: bytes) -> str:
 
 
 def _resolve(type_: int, meta: bytes) -> tuple[int, tuple[int, ...]]:
-    """STRING stands for CHAR, BINARY, ENUM and SET: the first metadata byte tells."""
+    """STRING stands for CHAR, BINARY, ENUM and SET: the first metadata byte says which."""
     if type_ != STRING:
         return type_, tuple(meta)
     real, low = meta

@@ -1,24 +1,24 @@
 """Transactions of the log, block after block, without a Python object for any of them.
 
-The kernel in `boundaries.py` finds them; here is what it cannot decide: which tables are wanted, and what
-a statement means. What counts as a transaction:
+The kernel in `boundaries.py` finds them; this module decides which tables are captured, and what a statement
+means. What counts as a transaction:
 
-    GTID, BEGIN, ..., XID | COMMIT | ROLLBACK      the usual
+    GTID, BEGIN, ..., XID | COMMIT | ROLLBACK      the usual form
     GTID, statement                                DDL, GRANT ...: its own transaction
-    MariaDB: GTID, ..., XID | COMMIT               the usual there: the GTID opens it, or says it stands alone
+    MariaDB: GTID, ..., XID | COMMIT               the usual form: the GTID opens it, or is standalone
     GTID, BEGIN, CREATE ... , rows, XID            CREATE TABLE ... SELECT of 8.0.21 and later: DDL and rows
-    GTID, XA START, ..., XA END, XA_PREPARE        prepared: rows that may still vanish (PREPARED)
-    GTID, XA COMMIT | XA ROLLBACK                  ends one that was prepared earlier (XA_END); where that
-                                                   had wanted rows, they count here
-    GTID, TRANSACTION_PAYLOAD                      compressed: which tables is not looked at, so wanted;
-                                                   it is looked at whether it prepares
-    PREVIOUS_GTIDS, MariaDB: GTID_LIST             no transaction; a row all the same (FILE_START), so that
-                                                   a position can move out of a file that may be purged
-    MariaDB: BINLOG_CHECKPOINT                     no transaction; a row all the same (CHECKPOINT): a log may
-                                                   end in it for long, and its end must be reached
+    GTID, XA START, ..., XA END, XA_PREPARE        prepared: rows that may be rolled back (PREPARED)
+    GTID, XA COMMIT | XA ROLLBACK                  ends one that was prepared earlier (XA_END); its captured
+                                                   rows count here
+    GTID, TRANSACTION_PAYLOAD                      compressed: its tables are not read, so it counts as
+                                                   captured; only whether it prepares is read
+    PREVIOUS_GTIDS, MariaDB: GTID_LIST             no transaction, but a row (FILE_START), so that a position
+                                                   can move out of a file that may be purged
+    MariaDB: BINLOG_CHECKPOINT                     no transaction, but a row (CHECKPOINT): it may be the end
+                                                   of the log for long, which must be reached
 
 Statements that change rows by their text (binlog_format STATEMENT or MIXED, in some session) cannot be
-captured: the first that may concern a wanted table is an error, never skipped.
+captured: the first that may concern a captured table is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from tailrace.sources.mysql.wire.statements import (
 )
 from tailrace.sources.mysql.wire.xa import XaMark, XaStep, end_of, prepare_of
 
-#: Tables remembered before all are forgotten: every ALTER and every start of the server uses new ids.
+#: Most known tables; then all are dropped: every ALTER and every start of the server uses new ids.
 _MOST_TABLES = 1 << 16
 
 
@@ -121,12 +121,12 @@ class TransactionIndex:
     """Indexes a log, block after block; an open transaction is carried over.
 
     Args:
-        wanted: whether a table is captured; asked once for each table met.
+        wanted: whether a table is captured; called once for each table seen.
         count_rows: whether rows are counted.
-        past: the log is looked through, not captured: changes that it holds as statements only are passed.
+        past: the log is searched, not captured: changes that it holds as statements only are skipped.
 
     Attributes:
-        sources: who numbered transactions, by the index in the SOURCE column.
+        sources: the sources of GTIDs, by the index in the SOURCE column.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class TransactionIndex:
 
     @property
     def open_since(self) -> int | None:
-        """Offset of the start of the transaction that is open, None between transactions."""
+        """Offset of the start of the open transaction, None between transactions."""
         return None if self._state[S_PHASE] == OUTSIDE else int(self._state[S_BEGAN])
 
     def feed(self, block: EventBlock) -> Transactions:
@@ -218,7 +218,7 @@ class TransactionIndex:
         return Transactions(block.file, rows, ddl, xa)
 
     def _prepares(self, xid: str, end: int, rows: int, *, compressed: bool = False) -> XaMark:
-        """The open transaction is a prepared one that ends at `end`."""
+        """Note that the open transaction is a prepared one that ends at `end`."""
         self._state[S_ACTION] = PASSES
         wanted = bool(self._state[S_FLAGS] & HAS_WANTED) or compressed
         return XaMark(XaStep.PREPARES, xid, int(self._state[S_BEGAN]), end, wanted, rows)
@@ -228,7 +228,7 @@ class TransactionIndex:
         plain = mariadb.plain_rows(event, where)
         table, mask = int.from_bytes(event[19:25], "little"), len(self._slots) - 1
         i = table & mask
-        while self._slots[i, 0] != table:  # it is there: the kernel looked
+        while self._slots[i, 0] != table:  # it is there: the kernel has checked
             i = (i + 1) & mask
         plan, columns = self._slots[i, 5:7].tolist()
         buffer = np.frombuffer(plain + bytes(SLACK), np.uint8)
@@ -292,7 +292,7 @@ class TransactionIndex:
         self.sources.append((entry_[:16], entry_[24 : 24 + length].decode("ascii", "replace")))
 
     def _judge(self, event: bytes, file: str, pos: int, size: int) -> DdlStatement | XaMark | None:
-        """Say what the statement does to the transaction."""
+        """Apply the statement to the transaction."""
         if event[4] == mariadb.QUERY_COMPRESSED:
             event = event[:19] + mariadb.plain_query(event[19:], f"`{file}:{pos}`")
         variables = int.from_bytes(event[30:32], "little")
@@ -330,7 +330,7 @@ class TransactionIndex:
                         f"{first_words(text)[0]} at `{file}:{pos}`: some session writes with binlog_format "
                         "STATEMENT or MIXED",
                         "SET PERSIST binlog_format = 'ROW', and let no session change it; "
-                        "then begin a new stream",
+                        "then start a new stream",
                     )
             case Statement.OTHER:
                 state[S_ACTION] = alone
@@ -344,6 +344,6 @@ def _error(status: int, kind: int, place: str) -> SourceError:
         return SourceError(
             "the server says that its log lacks events (INCIDENT)",
             f"at {place}",
-            "begin a new stream: changes were lost at the source",
+            "start a new stream: changes were lost at the source",
         )
     return DecodeError("an event of the log is malformed", f"type {kind} at {place}")

@@ -1,8 +1,8 @@
-"""Table maps without names: what `binlog_row_metadata=MINIMAL` leaves out is taken from the catalog.
+"""Table maps without names: the catalog fills in what `binlog_row_metadata=MINIMAL` leaves out.
 
-Such a map has types, signs and character sets, but no names, labels or key. The catalog's shape stands for it
-if it has as many columns of the same types in the same order; else the table was altered since, and nobody
-knows what the values belong to. A column that was renamed in between goes by its new name.
+Such a map has types, signs and character sets, but no names, labels or key. The catalog's schema is used if
+it has as many columns of the same types in the same order; else the table was altered since, and the columns
+of the values are unknown. A column that was renamed in between gets its new name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tailrace.errors import SchemaMismatchError
 from tailrace.model.table import TableSchema
 from tailrace.sources.mysql.wire.tablemap import TableMap
 
-_HINT = "SET PERSIST binlog_row_metadata = FULL, then begin a new stream with a snapshot"
+_HINT = "SET PERSIST binlog_row_metadata = FULL, then start a new stream with a snapshot"
 
 
 def is_unnamed(map_: TableMap) -> bool:
@@ -22,7 +22,7 @@ def is_unnamed(map_: TableMap) -> bool:
 
 
 def with_names(map_: TableMap, known: TableSchema) -> TableMap:
-    """The table map with names, labels and key of the catalog's shape.
+    """The table map with names, labels and key of the catalog's schema.
 
     Raises:
         SchemaMismatchError: there are not as many columns.
@@ -38,7 +38,7 @@ def with_names(map_: TableMap, known: TableSchema) -> TableMap:
 
 
 def require_types(map_: TableMap, found: TableSchema, known: TableSchema) -> None:
-    """Raise SchemaMismatchError unless a map's types, in the shape it gave, are the catalog's."""
+    """Raise SchemaMismatchError unless the map's types, as `found` has them, equal the catalog's."""
     for column, other in zip(found.columns, known.columns, strict=True):
         if column.type != other.type:
             raise _mismatch(
@@ -48,7 +48,7 @@ def require_types(map_: TableMap, found: TableSchema, known: TableSchema) -> Non
 
 def _mismatch(map_: TableMap, found: str) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f'the log does not name the columns of table "{map_.id}", and the catalog has another shape of it',
+        f'the log does not name the columns of table "{map_.id}", and its schema in the catalog differs',
         f"binlog_row_metadata was MINIMAL when the change was logged; {found}",
         _HINT,
     )

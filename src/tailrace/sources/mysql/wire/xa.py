@@ -1,10 +1,10 @@
-"""XA transactions as the log tells of them, and which are open at a place in it.
+"""XA transactions in the log, and which are open at a position of it.
 
-    GTID a, XA START x, rows, XA END x, XA_PREPARE x         prepared: the rows may still vanish
+    GTID a, XA START x, rows, XA END x, XA_PREPARE x         prepared: the rows may be rolled back
     GTID b, XA COMMIT x | XA ROLLBACK x                      another transaction, any time later
 
-MariaDB says so in GTID a's flags and writes no XA START. An xid is written as SQL writes it,
-`X'gtrid',X'bqual',formatID`, in lower hex: so it stands in messages, in positions and in the log's own text.
+MariaDB has it in GTID a's flags and writes no XA START. An xid is written as in SQL,
+`X'gtrid',X'bqual',formatID`, in lower-case hex: in messages, in positions and in the log's own text.
 
 Source: mysql libs/mysql/binlog/event/control_events.h, class XA_prepare_event; sql/xa.h, `XID::serialize`.
 """
@@ -28,7 +28,7 @@ _LONGEST = 128
 
 
 class XaStep(Enum):
-    """What a transaction of the log does to an XA transaction."""
+    """The effect of a transaction of the log on an XA transaction."""
 
     PREPARES = 0
     COMMITS = 1
@@ -40,8 +40,8 @@ class XaMark:
     """A transaction of the log that prepares or ends an XA transaction.
 
     Args:
-        step: what it does.
-        xid: to which.
+        step: its effect.
+        xid: the XA transaction.
         start: offset of its start.
         end: offset of its end.
         wanted: PREPARES: whether it has rows of captured tables.
@@ -57,10 +57,10 @@ class XaMark:
 
 
 class OpenTransactions:
-    """The XA transactions with wanted rows that are prepared and open; moves along the log.
+    """The XA transactions with captured rows that are prepared and open; moves along the log.
 
     Args:
-        prepared: those open at the place to start from.
+        prepared: those open at the start.
     """
 
     def __init__(self, prepared: Iterable[Prepared] = ()) -> None:
@@ -70,7 +70,7 @@ class OpenTransactions:
         return iter(self._open.values())
 
     def move(self, file: str, marks: Iterable[XaMark]) -> list[tuple[XaMark, Prepared]]:
-        """Go on over marks of a file; those that commit what is known here, with what they commit."""
+        """Move over marks of a file; return those that commit a known transaction, with that transaction."""
         committed = []
         for mark in marks:
             found = self._open.pop(mark.xid, None)
@@ -105,10 +105,10 @@ def prepare_of(body: bytes, where: str) -> tuple[str, bool]:
 
 
 def end_of(text: str, where: str) -> tuple[XaStep, str]:
-    """What a statement XA COMMIT or XA ROLLBACK does, to which xid.
+    """The effect of a statement XA COMMIT or XA ROLLBACK, and its xid.
 
     Raises:
-        DecodeError: it is written as no server writes it.
+        DecodeError: the statement has not the form that servers log.
     """
     match = _STATEMENT.fullmatch(text)
     if match is None:

@@ -1,16 +1,17 @@
-"""The XA transactions that are prepared and open at a place in the log, found when a stream comes to it.
+"""The XA transactions that are prepared and open at a position of the log.
 
-A position that is reached by following the log carries them. Where a stream begins, or goes on in another
+A position that is reached by following the log carries them. Where a stream starts, or continues in another
 server's log, they are found:
 
     prepared ──── P ─────────── Q = the log's end ── XA RECOVER
               <── │ ──>
 
-What is open at P is what XA RECOVER lists now or what ended in (P, Q], less what was prepared in (P, Q].
-Where its rows are is read back from the log, file by file before P. What is not found has no rows in the
-log: it was purged, or never logged. XA transactions that only read are not, but are listed until they
-end, so they are given some time; then the stream refuses to begin. What XA RECOVER lists though the log has
-its end already is being ended at that moment: it is not open (`ending.py`).
+Open at P are the transactions that XA RECOVER lists now or that ended in (P, Q], except those prepared in
+(P, Q]. The log is searched backwards from P, file by file, for their rows. A transaction that is not found
+has no rows in the log: they were purged, or never logged. XA transactions that only read are never logged,
+but are listed until they end, so they are given some time; then the stream refuses to start. A transaction
+that XA RECOVER lists though the log already has its end is being ended at that moment: it is not open
+(`xa_visibility.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.mysql.wire.xa import XaMark, XaStep, xid_of
 
-#: How long transactions that the log does not hold are waited for to end, seconds.
+#: How long to wait until transactions that the log does not hold have ended, seconds.
 _WAIT_S = 10.0
-#: How long before the log is read back beyond the file that the place is in.
+#: How long to wait before searching the files before that of the position.
 _SHORT_S = 1.0
 _POLL_S = 0.1
 #: XA PREPARE is listed an instant after its GTID counts as executed.
@@ -48,35 +49,35 @@ _DOING = "looking for prepared XA transactions"
 
 
 def prepared_at(options: SourceOptions, position: MySqlPosition) -> tuple[Prepared, ...]:
-    """The XA transactions with rows of captured tables that are open at a place of the server's log.
+    """The XA transactions with rows of captured tables that are open at a position of the server's log.
 
     Args:
-        options: the server, and what is captured.
+        options: the server, and the captured tables.
         position: a transaction boundary.
 
     Raises:
-        PositionLostError: the log does not hold what some of them prepared.
+        PositionLostError: the log does not hold the rows of some of them.
         PreflightError: XA transactions are in use, and the user may not see them.
-        SourceError: the server does not tell.
-        TransientSourceError: the server stayed away.
+        SourceError: the server does not list them.
+        TransientSourceError: the server was unreachable.
     """
     found: dict[str, Prepared | None] = {}
-    #: What is not in the file of `position`; what is not in any before it either.
+    #: Transactions that are not in the file of `position`; those that are in no earlier file either.
     absent: tuple[set[str], set[str]] = set(), set()
     begun = time.monotonic()
     listed: set[str] | None = None
     while True:
         listed, ended = _open_at(options, position, listed)
-        wanted = listed | ended
-        # what only reads ends soon, as a rule: the whole log is not read for it
+        xids = listed | ended
+        # read-only transactions usually end soon: the whole log is not read for them
         waited = time.monotonic() - begun
         everywhere = waited > _SHORT_S
-        if sought := wanted - found.keys() - absent[everywhere]:
+        if sought := xids - found.keys() - absent[everywhere]:
             marks = last_marks(options, position, sought, everywhere=everywhere)
             found |= {xid: _opened(xid, *mark) for xid, mark in marks.items()}
             absent[everywhere].update(sought - found.keys())
-        if not (missing := wanted - found.keys()):
-            return _in_order(found[xid] for xid in wanted)
+        if not (missing := xids - found.keys()):
+            return _in_order(found[xid] for xid in xids)
         if everywhere and waited > _WAIT_S:
             raise _not_found(
                 missing,
@@ -88,12 +89,12 @@ def prepared_at(options: SourceOptions, position: MySqlPosition) -> tuple[Prepar
 def prepared_again(
     options: SourceOptions, position: MySqlPosition, prepared: tuple[Prepared, ...]
 ) -> tuple[Prepared, ...]:
-    """The same prepared transactions in another server's log, where `position` is.
+    """The same prepared transactions in the log of another server, which `position` is in.
 
     Raises:
-        PositionLostError: that log does not hold what some of them prepared.
-        SourceError: the server does not tell.
-        TransientSourceError: the server stayed away.
+        PositionLostError: that log does not hold the rows of some of them.
+        SourceError: the server does not list them.
+        TransientSourceError: the server was unreachable.
     """
     xids = {place.xid for place in prepared}
     marks = last_marks(options, position, xids) if xids else {}
@@ -113,12 +114,12 @@ def _in_order(found: Iterable[Prepared | None]) -> tuple[Prepared, ...]:
 def _open_at(
     options: SourceOptions, position: MySqlPosition, among: set[str] | None
 ) -> tuple[set[str], set[str]]:
-    """The xids that may be open at `position`, whatever they change: those open still, those ended since.
+    """The xids that may be open at `position`, whatever they change: still open, or ended since.
 
     Args:
         options: the server.
-        position: the place.
-        among: those that were open still when this was asked before; what has come since came too late.
+        position: the position.
+        among: the xids that were still open at the previous call; later ones were prepared behind `position`.
     """
 
     def ask() -> tuple[set[str], MySqlPosition]:
@@ -146,7 +147,7 @@ def listed_xids(connection: BoundedConnection) -> set[str]:
 
     Raises:
         PreflightError: XA transactions are in use, and the user may not see them.
-        SourceError: the server does not tell.
+        SourceError: the server does not list them.
         TransientSourceError: the connection is lost.
     """
     mariadb = is_mariadb(connection)
@@ -169,10 +170,10 @@ def listed_xids(connection: BoundedConnection) -> set[str]:
 
 
 def require_unused(connection: BoundedConnection) -> None:
-    """For a user who may not see prepared transactions: there must have been none since the server started.
+    """Check, for a user who may not see prepared transactions, that the server has had none since it started.
 
     Raises:
-        PreflightError: there was one.
+        PreflightError: it had one.
     """
     with connection.cursor() as cursor:
         cursor.execute("SHOW GLOBAL STATUS LIKE 'Com_xa_start'")
@@ -182,7 +183,7 @@ def require_unused(connection: BoundedConnection) -> None:
         user, _, host = str(one(cursor)[0]).rpartition("@")
     raise PreflightError(
         "the user may not see which XA transactions are prepared",
-        "some may be open where the stream begins, and commit rows of captured tables later",
+        "some may be open where the stream starts, and commit rows of captured tables later",
         f"GRANT XA_RECOVER_ADMIN ON *.* TO '{user}'@'{host}'",
     )
 
@@ -192,12 +193,12 @@ def last_marks(
 ) -> dict[str, tuple[str, XaMark]]:
     """The last transaction up to `position` that prepares or ends each of `xids`, and its file.
 
-    What is not in the log is not in the result. Only the file of `position` is looked through, unless
+    Xids that are not in the log are not in the result. Only the file of `position` is searched, unless
     `everywhere`.
 
     Raises:
-        SourceError: the server does not tell.
-        TransientSourceError: the server stayed away.
+        SourceError: the server refuses.
+        TransientSourceError: the server was unreachable.
     """
     files = retrying(options, lambda: _files(options), _DOING)
     found: dict[str, tuple[str, XaMark]] = {}
@@ -214,7 +215,7 @@ def last_marks(
 
 
 def _opened(xid: str, file: str, mark: XaMark) -> Prepared | None:
-    """What is open behind the last mark of a transaction, None if it has ended or has no captured rows."""
+    """The open transaction after its last mark, None if it has ended or has no captured rows."""
     if mark.step is not XaStep.PREPARES or not mark.wanted:
         return None
     return Prepared(xid, file, mark.start, mark.end, mark.rows)
@@ -249,9 +250,9 @@ def _not_found(xids: set[str], why: str) -> PositionLostError:
     shown = sorted(xids)[:SHOWN_XIDS]
     more = f" and {len(xids) - len(shown)} more" if len(xids) > len(shown) else ""
     return PositionLostError(
-        f"the binary log does not hold what XA transactions have prepared: {'; '.join(shown)}{more}",
-        f"{why}: their rows, which an XA COMMIT would make count, are not to be had",
-        "end each of them, then begin the stream: "
+        f"the binary log does not hold the rows of prepared XA transactions: {'; '.join(shown)}{more}",
+        f"{why}: their rows cannot be read when an XA COMMIT commits them",
+        "end each of them, then start the stream: "
         + "; ".join(f"XA COMMIT {xid}, or XA ROLLBACK {xid}" for xid in shown)
-        + "; of one that has ended since, begin after its end",
+        + "; if one has ended since, start the stream after its end",
     )

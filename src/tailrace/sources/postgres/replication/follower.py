@@ -3,28 +3,29 @@
     stream ──bytes──> LogIndex ──transactions──> end_after ──> batches' ends
                          └───────bytes───────> HeldLog ──────> the events that travel in splits
 
-A slot has one reader, and the server decodes for each anew from where the slot begins: so the thread reads
-once, and what it reads goes to the tasks. It runs ahead of what is asked for by HELD_BYTES; then it stops
-reading, and the server waits with it. A transaction larger than that is passed over: its bytes are thrown
-away as they come, and the task that is to have them reads them by a copy of the slot, piece by piece.
+A slot has one reader, and the server decodes for each reader anew from the slot's begin: so the thread reads
+once, and passes the bytes to the tasks. It runs ahead of requests by HELD_BYTES; then it stops reading, and
+the server waits with it. A transaction larger than that is not held: its bytes are discarded as they come,
+and its task reads them through a copy of the slot, piece by piece.
 
-What a committed batch covers is confirmed by the same thread, and not before: a stream that is started again
-begins at its last batch, and the slot has all since then.
+The same thread confirms the range of a batch once it is committed, and not before: a stream that is restarted
+begins at its last batch, and the slot has everything since then.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import StateError, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.model.table import TableId
+from tailrace.sources.base import LogRange
+from tailrace.sources.follower import LogFollower
 from tailrace.sources.postgres.connection import retrying, translate
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication.held import HeldLog
@@ -34,39 +35,26 @@ from tailrace.sources.postgres.replication.timeline import History
 from tailrace.sources.postgres.wire.index import Indexed
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
 
-#: Bytes that are held for batches to come; and the most of one batch, which travels within its split.
+#: Bytes that are held for later batches; and the most of one batch, which travels within its split.
 HELD_BYTES = 48 << 20
 BATCH_BYTES = 16 << 20
-#: How often the server hears of us while we do not read, seconds.
+#: A range of this many bytes advances the stream even if no captured table changed in it: WAL is released.
+FAR_BYTES = 8 << 20
+#: How often to send feedback to the server while the thread does not read, seconds.
 _REST_S = 5.0
-#: How long the events of a repeated batch may be on their way before its task reads them by itself, seconds.
+#: How long to wait for the events of a repeated batch before its task reads them by itself, seconds.
 _REPEAT_S = 5.0
 
 
-@dataclass(frozen=True)
-class WalRange:
-    """How far a batch may go.
-
-    Args:
-        end: its end.
-        changes: whether a captured table changed in it.
-        shape_ahead: whether the next transaction behind it is known to have a table with another shape.
-    """
-
-    end: PostgresPosition
-    changes: bool
-    shape_ahead: bool = False
-
-
-class WalFollower:
+class WalFollower(LogFollower):
     """Follows the log from a position on; safe to use from several threads.
 
     Args:
         options: the server and the limits.
         start: where it begins.
         wanted: whether a table is captured; called by the thread.
-        binary: whether values are wanted in binary form.
-        connected: is told whose log is read now, whenever a connection was made; called by the thread.
+        binary: whether to request values in binary form.
+        connected: called by the thread with the server's log whenever a connection was opened.
     """
 
     def __init__(
@@ -78,39 +66,36 @@ class WalFollower:
         binary: bool,
         connected: Callable[[History], None] = lambda _: None,
     ) -> None:
+        super().__init__()
         self._options = options
         self._wanted = wanted
         self._start = start
         self._binary = binary
         self._connected = connected
-        self._changed = threading.Condition()
-        #: Transactions above what was confirmed, in log order: rows as `LogIndex` gives them.
+        #: Transactions above the confirmed position, in log order: rows as `LogIndex` gives them.
         self._txns: deque[np.ndarray] = deque()
         self._held = HeldLog(HELD_BYTES // 2)
         self._head = start.lsn
         self._confirmed: PostgresPosition | None = None
-        #: Of the log that is read, None before it is; older than the server after the connection was lost.
+        #: The log that is read, None before the first connection; may be outdated after a lost connection.
         self._history: History | None = None
         self._incoming: Incoming | None = None
         self._stream: ReplicationStream | None = None
-        self._thread: threading.Thread | None = None
-        self._failure: TailraceError | None = None
-        self._closed = False
         #: Offset behind the last transaction that has ended.
         self._ended = 0
 
     def check(self) -> None:
-        """Begin to follow; raise what has ended it."""
+        """Start the thread, or raise the error that ended it."""
         with self._changed:
             self._check()
 
     def head(self) -> PostgresPosition:
-        """The server has decoded all below."""
+        """The position up to which the server has decoded the log."""
         with self._changed:
             return self._at(self._head)
 
     def has_changes_after(self, start: PostgresPosition) -> bool:
-        """Whether a published table has changed behind `start`, as far as is known."""
+        """Whether a published table is known to have changed behind `start`."""
         with self._changed:
             self._check()
             return _has_changes(self._between(start.lsn, self._head))
@@ -122,13 +107,13 @@ class WalFollower:
         upto: int | None,
         max_bytes: int | None,
         max_rows: int | None,
-    ) -> WalRange | None:
-        """Where the batch that begins at `start` ends; None when nothing is behind it yet.
+    ) -> LogRange | None:
+        """How far a batch that starts at `start` may go; None when there is nothing behind it yet.
 
         Args:
-            start: where it begins.
-            upto: it ends there at the latest.
-            max_bytes: it ends with the first transaction at or past so many bytes.
+            start: where the batch starts.
+            upto: the batch ends here at the latest.
+            max_bytes: the batch ends with the first transaction that reaches so many bytes.
             max_rows: the same for changes.
         """
         with self._changed:
@@ -138,27 +123,27 @@ class WalFollower:
                 return None
             rows = self._between(start.lsn, limit)
             cut = _cut(rows, max_bytes, max_rows)
-            if cut == 0:
-                return WalRange(self._at(limit, start.ts_ms), changes=False)
             whole = cut == len(rows)
             end = limit if whole else int(rows[cut - 1, bd.END_LSN])
-            return WalRange(
-                self._at(end, int(rows[cut - 1, bd.TS_US]) // 1000 or start.ts_ms),
-                _has_changes(rows[:cut]),
-                not whole and bool(rows[cut, bd.FLAGS] & bd.HAS_RELATION),
+            ts_ms = int(rows[cut - 1, bd.TS_US]) // 1000 if cut else 0
+            return LogRange(
+                self._at(end, ts_ms or start.ts_ms),
+                has_changes=_has_changes(rows[:cut]),
+                ddl_ahead=not whole and bool(rows[cut, bd.FLAGS] & bd.HAS_RELATION),
+                is_far=end - start.lsn >= FAR_BYTES,
             )
 
     def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
         """The bytes of the transactions in (start, end]; None when they are not all held.
 
         Raises:
-            PositionLostError: the batch was planned by another log, of a server that was replaced.
+            PositionLostError: the batch was planned with another log, of a server that was replaced.
         """
         with self._changed:
             self._check()
             if start.lsn < self._start.lsn:
                 return None
-            # a batch that is repeated was planned by another process: what it holds may be on its way
+            # a repeated batch was planned by another process: its events may not have arrived yet
             self._changed.wait_for(lambda: self._failure is not None or self._head >= end.lsn, _REPEAT_S)
             self._require(end)
             if self._head < end.lsn or self._incoming is None:
@@ -171,12 +156,12 @@ class WalFollower:
             return None if held is None else self._incoming.index.preamble(first) + held
 
     def leads_to(self, position: PostgresPosition) -> bool:
-        """Whether the log that is read may come to `position`: False when its server was replaced."""
+        """Whether the log that is read can reach `position`: False when the server was replaced."""
         with self._changed:
             return self._history is None or self._history.leads_to(position)
 
     def wait_until(self, lsn: int, timeout_s: float | None) -> bool:
-        """Wait until the server has decoded all below `lsn`; whether it has."""
+        """Wait until the server has decoded all below `lsn`; return whether it has."""
         with self._changed:
             self._check()
             self._changed.wait_for(lambda: self._failure is not None or self._head >= lsn, timeout_s)
@@ -184,10 +169,10 @@ class WalFollower:
             return self._head >= lsn
 
     def confirm(self, position: PostgresPosition) -> None:
-        """Nothing below `position` is needed any more.
+        """Confirm that the stream no longer needs the log below `position`.
 
         Raises:
-            PositionLostError: it is of another log than is read, of a server that was replaced.
+            PositionLostError: it belongs to another log, of a server that was replaced.
         """
         lsn = position.lsn
         with self._changed:
@@ -205,17 +190,6 @@ class WalFollower:
                 self._stream.wake()
             self._changed.notify_all()
 
-    def close(self) -> None:
-        """Stop following."""
-        with self._changed:
-            self._closed = True
-            thread = self._thread
-            if self._stream is not None:
-                self._stream.wake()
-            self._changed.notify_all()
-        if thread is not None:
-            thread.join(10)
-
     # ---- inside; the lock is held ----
 
     def _at(self, lsn: int, ts_ms: int = 0) -> PostgresPosition:
@@ -224,7 +198,7 @@ class WalFollower:
         return self._history.position(lsn, ts_ms)
 
     def _require(self, position: PostgresPosition) -> None:
-        """Refuse a position that the log does not have, if one is read just now."""
+        """Reject a position that the log does not have, if a log is being read."""
         if self._stream is not None:
             self._stream.history.require(position, self._options, self._head)
 
@@ -235,43 +209,25 @@ class WalFollower:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, bd.COLUMNS), np.int64)
 
-    def _check(self) -> None:
-        """Start the thread, or raise what ended it."""
-        self._require_open()
-        if self._failure is not None:
-            raise self._failure
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tailrace-log", daemon=True)
-            self._thread.start()
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise StateError("the log is not followed any more", "the follower was closed")
-
     # ---- the thread ----
 
-    def _run(self) -> None:
-        doing = "following the log"
-        try:
-            start = self._start
-            while not self._is_closed():
-                try:
-                    self._follow(start)
-                except (TailraceError, DatabaseError, InterfaceError, OSError) as error:
-                    failure = translate(error, doing)
-                    if not failure.retryable:
-                        raise failure from None if failure is error else error
-                    start = self._begin_again()
-        except TailraceError as error:
-            self._fail(error)
-        finally:
-            if self._failure is None and not self._closed:
-                self._fail(StateError("the thread that follows the log ended", "by a defect: see its trace"))
+    def _follow(self) -> None:
+        start = self._start
+        while not self._is_closed():
+            try:
+                self._follow_from(start)
+            except (TailraceError, DatabaseError, InterfaceError, OSError) as error:
+                failure = translate(error, "following the log")
+                if not failure.retryable:
+                    raise failure from None if failure is error else error
+                start = self._restart()
 
-    def _is_closed(self) -> bool:
-        return self._closed
+    def _interrupt(self) -> None:
+        with self._changed:
+            if self._stream is not None:
+                self._stream.wake()
 
-    def _follow(self, start: PostgresPosition) -> None:
+    def _follow_from(self, start: PostgresPosition) -> None:
         stream = retrying(self._options, lambda: self._open(start), "following the log", sleep=self._pause)
         try:
             with self._changed:
@@ -291,7 +247,7 @@ class WalFollower:
                         self._take(*came, incoming.head)
                     while not self._closed and self._held.size >= HELD_BYTES:
                         self._changed.wait(_REST_S)
-                        stream.tell()
+                        stream.send_feedback()
                     if self._closed:
                         return
         finally:
@@ -304,7 +260,7 @@ class WalFollower:
         return ReplicationStream(self._options, start, binary=self._binary, own_slot=True)
 
     def _pause(self, seconds: float) -> None:
-        """Wait, but for no longer than the log is followed."""
+        """Wait, but not beyond `close`."""
         with self._changed:
             self._changed.wait_for(self._is_closed, seconds)
 
@@ -316,8 +272,8 @@ class WalFollower:
         self._head = head
         self._changed.notify_all()
 
-    def _begin_again(self) -> PostgresPosition:
-        """Where to go on after the connection was lost: nothing is known but what was confirmed."""
+    def _restart(self) -> PostgresPosition:
+        """Forget all but the confirmed position after a lost connection; return where to continue."""
         with self._changed:
             self._txns.clear()
             self._held = HeldLog(HELD_BYTES // 2)
@@ -327,18 +283,13 @@ class WalFollower:
             self._changed.notify_all()
             return self._start
 
-    def _fail(self, error: TailraceError) -> None:
-        with self._changed:
-            self._failure = error
-            self._changed.notify_all()
-
 
 def _has_changes(rows: np.ndarray) -> bool:
     return bool((rows[:, bd.FLAGS] & bd.HAS_WANTED).any())
 
 
 def _cut(rows: np.ndarray, max_bytes: int | None, max_rows: int | None) -> int:
-    """How many of the transactions a batch takes: no two shapes of a table, no more than the limits let."""
+    """How many of the transactions fit a batch: one schema of each table, and within the limits."""
     cut = len(rows)
     most = BATCH_BYTES if max_bytes is None else min(max_bytes, BATCH_BYTES)
     for sizes, bound in ((rows[:, bd.TO] - rows[:, bd.FROM], most), (rows[:, bd.ROWS], max_rows)):

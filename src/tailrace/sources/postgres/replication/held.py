@@ -1,6 +1,6 @@
-"""Raw bytes of the stream, held by the driver for the splits of batches to come.
+"""Raw bytes of the stream, held by the driver for the splits of later batches.
 
-Pieces follow each other; what an endless transaction would fill up is thrown away, and its place is a gap.
+Pieces follow each other. A transaction that is too large is discarded; it leaves a gap.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class HeldLog:
         self.size = 0
 
     def add(self, offset: int, data: bytes, closed: int) -> None:
-        """Take the next bytes.
+        """Add the next bytes.
 
         Args:
-            offset: where they are in the stream.
+            offset: their offset in the stream.
             data: whole messages.
             closed: offset behind the last transaction that has ended.
         """
@@ -51,7 +51,7 @@ class HeldLog:
         return b"".join(parts) if at >= end else None
 
     def let_go(self, offset: int) -> None:
-        """Nothing below `offset` is asked for any more."""
+        """Release the bytes below `offset`."""
         while self._pieces and _end(self._pieces[0]) <= offset:
             self.size -= len(self._pieces.popleft()[1])
 

@@ -1,4 +1,4 @@
-"""What comes off a replication stream's socket, cut at whole messages."""
+"""The bytes received from a replication stream's socket, cut at whole messages."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _RECEIVE = 1 << 20
 
 
 class Incoming:
-    """Receives from a stream and indexes what came.
+    """Receives from a stream and indexes the bytes.
 
     Args:
         stream: the stream.
         wanted: whether a table is captured.
         start: LSN where the stream begins.
-        wants_message: whether logical messages with a prefix are wanted.
+        wants_message: whether logical messages with a prefix are captured.
 
     Attributes:
-        index: of the stream so far, with what it has described.
+        index: the index of the stream so far, with its relations.
         head: the server has decoded all below this LSN.
     """
 
@@ -46,10 +46,10 @@ class Incoming:
         self._base = 0
 
     def next(self, timeout_s: float) -> tuple[int, bytes, Indexed] | None:
-        """Offset in the stream, bytes and index of what came next; None if nothing came in time.
+        """Offset in the stream, bytes and index of the next piece; None on a timeout.
 
         Raises:
-            TailraceError: the server has ended the stream, or sends what cannot be understood.
+            TailraceError: the server has ended the stream, or sends malformed messages.
             OSError: the connection is lost.
         """
         if self._end >= 5:
@@ -82,7 +82,7 @@ class Incoming:
         return offset, data, found
 
     def _raise_refusal(self) -> None:
-        """Raise what the server says, if what came holds an error of it, or its end."""
+        """Raise the server's error, or that it has ended the stream, if the bytes say so."""
         at = 0
         while self._end - at >= 5:
             size = 1 + int.from_bytes(self._buffer[at + 1 : at + 5].tobytes(), "big")

@@ -1,9 +1,9 @@
-"""A range of the log read by a task of its own, through a temporary copy of the stream's slot.
+"""A range of the log that a task reads by itself, through a temporary copy of the stream's slot.
 
-For what the driver does not hold: a transaction that is larger than its memory, a batch that is repeated
-after
-a crash, the log between a batch and the later snapshot that its rows are put back from. The copy begins where
-the slot begins, so the server decodes from there again; memory stays bounded whatever the range holds.
+For events that the driver does not hold: a transaction that is larger than its memory, a batch that is
+repeated after a crash, the log between a batch and the later snapshot that its rows are reconstructed from.
+The copy begins where the slot begins, so the server decodes from there again; memory stays bounded whatever
+the range holds.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class LogReader:
 
     Args:
         options: the server.
-        start: transactions that commit below are not in it.
-        end: those that commit at or above are not in it either.
-        binary: whether values are wanted in binary form.
+        start: transactions that commit below it are left out.
+        end: transactions that commit at or above it are left out.
+        binary: whether to request values in binary form.
 
     Attributes:
-        history: of the log that is read.
+        history: the log that is read.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LogReader:
         """The pieces.
 
         Raises:
-            TailraceError: the server has ended the stream, or the connection is lost: the task is run again.
+            TailraceError: the server has ended the stream, or the connection is lost: Spark retries the task.
         """
         while self._incoming.head < self._end:
             try:

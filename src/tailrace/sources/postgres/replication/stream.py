@@ -1,13 +1,11 @@
 """A walsender's stream: raw bytes in, feedback out, on one socket by one thread.
 
-The server sends CopyData messages: `w` with a message of pgoutput, `k` (keepalive) with how far it has
-decoded.
-It says so whenever it has caught up; while it works through WAL of which nothing is wanted it says nothing
-for
-half a minute, so it is asked.
+The server sends CopyData messages: `w` with a message of pgoutput, `k` (keepalive) with the position up to
+which it has decoded. It sends that whenever it has caught up; while it decodes WAL without captured changes
+it sends nothing for half a minute, so it is asked.
 
-What we tell the server: everything below an LSN is confirmed and need not be kept. The same message keeps the
-session alive.
+Our feedback to the server: everything below an LSN is confirmed and need not be kept. The same message keeps
+the session alive.
 
 Source: PostgreSQL manual, "Streaming Replication Protocol", "Logical Streaming Replication Parameters".
 """
@@ -30,9 +28,9 @@ from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
 from tailrace.sources.postgres.replication import slot, timeline
 
-#: `d`, length, `r`, written, flushed, applied, clock, whether an answer is wanted.
+#: `d`, length, `r`, written, flushed, applied, clock, whether an answer is requested.
 _STATUS = struct.Struct("!cicQQQqB")
-#: How often the server hears of us, and is asked where it is, seconds.
+#: How often to send feedback to the server and request its position, seconds.
 _STATUS_S = 1.0
 #: Microseconds from 1970 to 2000, where PostgreSQL's clock begins.
 EPOCH_US = 946_684_800_000_000
@@ -44,11 +42,11 @@ class ReplicationStream:
     Args:
         options: the server.
         start: where it begins.
-        binary: whether values are wanted in binary form.
-        own_slot: read the stream's slot; else a temporary copy of it, as others read too.
+        binary: whether to request values in binary form.
+        own_slot: read the stream's slot; else a temporary copy of it, for readers next to the stream.
 
     Attributes:
-        history: of the log that is read.
+        history: the log that is read.
     """
 
     def __init__(
@@ -81,16 +79,16 @@ class ReplicationStream:
         self._waker, self._wake = socket.socketpair()
 
     def refusal(self, payload: bytes) -> TailraceError:
-        """What an error means that came amid the stream.
+        """The error for an ErrorResponse within the stream.
 
         Args:
-            payload: of the ErrorResponse.
+            payload: the payload of the ErrorResponse.
         """
         return self._failure(DatabaseError(error_fields(payload)), self._options)
 
     @staticmethod
     def _failure(error: DatabaseError, options: SourceOptions) -> TailraceError:
-        """What it means that the server will not stream."""
+        """The error for a server that refuses to stream."""
         text = str(error.args[0].get("M", ""))
         if sqlstate(error) == "55006":
             failure = translate(error, f"reading replication slot `{options.slot}`")
@@ -110,13 +108,13 @@ class ReplicationStream:
         return translate(error, f"reading replication slot `{options.slot}`")
 
     def receive(self, room: memoryview, timeout_s: float) -> int:
-        """Receive into `room`; how many bytes, 0 when the time is over or `wake` was called.
+        """Receive into `room`; return the number of bytes, 0 on a timeout or when `wake` was called.
 
         Raises:
             ConnectionResetError: the server has ended the stream.
         """
         if self._told_at + _STATUS_S <= time.monotonic():
-            self.tell()
+            self.send_feedback()
         pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
         if not pending:
             ready, _, _ = select.select([self._socket, self._waker], [], [], min(timeout_s, _STATUS_S))
@@ -130,22 +128,22 @@ class ReplicationStream:
         return count
 
     def received(self, lsn: int) -> None:
-        """All below `lsn` has been received."""
+        """Note that all below `lsn` has been received."""
         self._received = max(self._received, lsn)
 
     def confirm(self, lsn: int) -> None:
-        """Nothing below `lsn` is needed any more; the next `receive` tells the server."""
+        """Confirm that nothing below `lsn` is needed; the next `receive` sends that to the server."""
         if lsn > self._confirmed:
             self._confirmed = lsn
             self._told_at = 0.0
 
     def wake(self) -> None:
-        """End a `receive` that waits; may be called by another thread."""
+        """End a waiting `receive`; may be called by another thread."""
         with contextlib.suppress(OSError):  # it may be closed meanwhile
             self._wake.send(b"x")
 
-    def tell(self) -> None:
-        """Tell the server how far we are, and have it tell the same of itself."""
+    def send_feedback(self) -> None:
+        """Send our position to the server, and request its own."""
         self._told_at = time.monotonic()
         clock = time.time_ns() // 1000 - EPOCH_US
         self._socket.sendall(

@@ -1,15 +1,15 @@
-"""Which log a server has: a promoted standby shares its primary's up to where it was promoted.
+"""Timelines: a promoted standby shares its primary's log up to its promotion.
 
-    timeline 1  ─────────┬─────▶        the old primary; nobody has what it wrote behind the switch
+    timeline 1  ─────────┬─────▶        the old primary; no other server has its log behind the switch
     timeline 2           └───────▶      the promoted standby, from the switch on
 
-Behind a switch the same LSN means other transactions on either side, and the server takes an LSN for what it
-is: told to stream from behind its log's end it waits, told to stream from behind the switch it leaves out
-what lies between. Both would lose changes without a word. So a position names the timeline that it lies on,
-and every connection that is to read from a position first asks for the server's history.
+Behind a switch the same LSN means different transactions on either side, and the server does not check: asked
+to stream from behind its log's end it waits, asked to stream from behind the switch it leaves out the
+transactions in between. Both would silently lose changes. So a position names the timeline that it lies on,
+and every connection that reads from a position first asks for the server's history.
 
-A timeline's number alone would not do: two standbys of one primary that are promoted one after the other both
-begin number 2. They begin it at different places, so the place is part of the name.
+A timeline's number alone is not enough: two standbys of one primary that are promoted one after the other
+both begin number 2. They begin it at different LSNs, so the LSN is part of the name.
 
 Source: PostgreSQL manual, "Timelines", "IDENTIFY_SYSTEM", "TIMELINE_HISTORY".
 """
@@ -28,7 +28,7 @@ from tailrace.sources.postgres.literal import string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
 
 _BYTEA = 17
-#: The file is not there (any more), or it is no PostgreSQL that has such files.
+#: The file does not, or no longer, exist; or the server is a PostgreSQL variant without such files.
 _NO_HISTORY = frozenset({"58P01", "0A000", "42601", "42501"})
 
 
@@ -41,7 +41,7 @@ class History:
         switches: number of each earlier timeline and where it ends, oldest first.
         timeline: number of the last one; 0: not known.
         end: where the log ends.
-        started: when the server was started: tells one from another, and from itself before a restart.
+        started: when the server was started: differs between servers, and after a restart.
         in_recovery: whether the server is a standby.
     """
 
@@ -57,7 +57,7 @@ class History:
         return PostgresPosition(lsn, self.server, ts_ms, self._name_at(lsn))
 
     def leads_to(self, position: PostgresPosition) -> bool:
-        """Whether `position` lies in this log, or where it may come to, as far as can be known."""
+        """Whether `position` lies in this log or in its future, as far as can be known."""
         if not self.timeline or not position.timeline:
             return position.server == self.server
         return position.server == self.server and self._name_at(position.lsn) == position.timeline
@@ -66,22 +66,22 @@ class History:
         """Whether all that lies before `position` is in this log, as far as can be known.
 
         Args:
-            position: on whatever server's log.
-            end: how far this log is known to have come meanwhile.
+            position: a position in any server's log.
+            end: a later end of this log, if one is known.
         """
         return self.leads_to(position) and position.lsn <= max(self.end, end)
 
     def require(self, position: PostgresPosition, options: SourceOptions, end: int = 0) -> None:
-        """Raise what it means that the log does not have `position`, unless it has.
+        """Check that the log has everything up to `position`.
 
         Args:
-            position: on whatever server's log.
+            position: a position in any server's log.
             options: name the server.
-            end: how far this log is known to have come meanwhile.
+            end: a later end of this log, if one is known.
 
         Raises:
-            PositionLostError: it is of another server, or was read from one that had more.
-            TransientSourceError: the server is a standby that has not received so much yet.
+            PositionLostError: it belongs to another server, or to one that had a longer log.
+            TransientSourceError: the server is a standby that has not received that much yet.
         """
         if position.server != self.server:
             raise another_server(options, position.server, self.server)
@@ -94,11 +94,12 @@ class History:
                 f"it ends at {lsn_text(self.end)}",
             )
         raise PositionLostError(
-            f"the server at {where} lacks changes that the stream has read already, up to {position}",
-            f"that position is of timeline {_spoken(position.timeline)}; {self._told(position)}",
-            "let the server answer again that had them; or take what was committed behind there for lost: "
-            "tailrace drop, then begin a new stream with a new checkpoint. With PostgreSQL 17 and later name "
-            "each standby's slot in synchronized_standby_slots: then nothing is read that a standby lacks",
+            f"the server at {where} lacks changes that the stream has already read, up to {position}",
+            f"that position is on timeline {_described(position.timeline)}; {self._found_instead(position)}",
+            "restore the old primary, or accept losing the changes after that position: "
+            "tailrace drop, then start a new stream with a new checkpoint. With PostgreSQL 17 and later, "
+            "list each standby's slot in synchronized_standby_slots: then the stream reads nothing that a "
+            "standby lacks",
         )
 
     def goes_beyond(self, position: PostgresPosition) -> bool:
@@ -116,12 +117,12 @@ class History:
             begin = end
         return f"{self.timeline}@{lsn_text(begin)}"
 
-    def _told(self, position: PostgresPosition) -> str:
-        """What there is in place of it."""
+    def _found_instead(self, position: PostgresPosition) -> str:
+        """What the log has in place of a position."""
         begin = 0
         for number, end in self.switches:
             if position.timeline == f"{number}@{lsn_text(begin)}":
-                return f"the server was promoted at {lsn_text(end)} of it, and what came behind is not there"
+                return f"the server was promoted at {lsn_text(end)} of it and lacks the log behind"
             begin = end
         if position.timeline in ("", self._name_at(self.end)):
             return f"the server's log ends at {lsn_text(self.end)}"
@@ -133,7 +134,7 @@ def read(connection: Connection, options: SourceOptions) -> History:
     """The history of the server that answers on a walsender's connection.
 
     Raises:
-        TransientSourceError: it is a standby that only keeps the stream's slot until it is promoted.
+        TransientSourceError: it is a standby that is not promoted yet and only keeps the stream's slot.
 
     Raises pg8000's errors too.
     """
@@ -142,25 +143,25 @@ def read(connection: Connection, options: SourceOptions) -> History:
     switches: tuple[tuple[int, int], ...] | None = ()
     if in_recovery:
         _require_no_copy(connection, options)
-        switches = None  # it may be promoted while we read, and then names of timelines would be wrong
+        switches = None  # a promotion while we read would make the names of timelines wrong
     elif timeline > 1:
         switches = _switches(connection, timeline)
     known = int(timeline) if switches is not None else 0
     return History(str(server), switches or (), known, parse_lsn(end), started, in_recovery)
 
 
-def another_server(options: SourceOptions, wanted: str, found: str) -> SourceError:
-    """What to raise when a server answers that is neither the stream's nor a standby of that."""
+def another_server(options: SourceOptions, expected: str, found: str) -> SourceError:
+    """The error for a server that is neither the stream's nor a standby of it."""
     return PositionLostError(
         f"another server answers at `{options.host}:{options.port}`",
-        f"the stream's position is of the system {wanted}, found {found}",
-        "point url at that server or a standby of it, or begin a new stream with a new checkpoint",
+        f"the stream's position is of the system {expected}, the server is {found}",
+        "point url at that server or a standby of it, or start a new stream with a new checkpoint",
     )
 
 
 def _switches(connection: Connection, timeline: int) -> tuple[tuple[int, int], ...] | None:
     """Earlier timelines and where they end; None if the server does not know."""
-    connection.take_as_text(_BYTEA)  # up to 14 the file's text comes under that type
+    connection.take_as_text(_BYTEA)  # up to 14 the file's text has that type
     try:
         text = str(connection.rows(f"TIMELINE_HISTORY {timeline}")[0][1])
     except DatabaseError as error:
@@ -172,7 +173,7 @@ def _switches(connection: Connection, timeline: int) -> tuple[tuple[int, int], .
 
 
 def _require_no_copy(connection: Connection, options: SourceOptions) -> None:
-    """Nobody can read a slot that the standby only copies from its primary."""
+    """Refuse a standby's slot that it only copies from its primary: nobody can read it."""
     if connection.version < 17:
         return
     copied = connection.value(
@@ -186,6 +187,6 @@ def _require_no_copy(connection: Connection, options: SourceOptions) -> None:
         )
 
 
-def _spoken(timeline: str) -> str:
+def _described(timeline: str) -> str:
     number, _, begin = timeline.partition("@")
     return f"{number} (from {begin} on)" if begin else "unknown"

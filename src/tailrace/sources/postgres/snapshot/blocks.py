@@ -1,8 +1,8 @@
-"""Tables without a key: their rows lie in blocks, which tasks read side by side.
+"""Tables without a key: their rows lie in blocks, which tasks read in parallel.
 
-A change in the log tells its row's key but not its block: so no cursor can stand between blocks, and such a
-table is one chunk, all of it in one batch. Nor can a row be put back into a block: a batch that is repeated
-under a later snapshot is read by one task, which puts back the rows of the whole table.
+A change in the log names its row's key but not its block: so no cursor can stand between blocks, and such a
+table is one chunk, all of it in one batch. Nor can a row be restored to its block: a batch that is repeated
+under a later snapshot is read by one task, which reconstructs the rows of the whole table.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from tailrace.sources.postgres.connection import Connection
 from tailrace.sources.postgres.literal import string, table_name
 from tailrace.sources.postgres.position import PostgresPosition
 
-#: Blocks of a table for which a task of its own is worth its connection: 8 MB.
+#: Least blocks of a table that are worth a task's connection: 8 MB.
 LEAST_BLOCKS = 1024
 
 
 def is_read_as_it_is(split: SnapshotSplit) -> bool:
-    """Whether the snapshot stands where the batch ends, so that no row is put back."""
+    """Whether the snapshot is at the batch's end, so that no row is reconstructed."""
     seen, at = (PostgresPosition.from_json(p) for p in (split.as_of["seen"], split.as_of))
     return seen.lsn == at.lsn
 
 
 def by_blocks(connection: Connection, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
-    """A split of a whole table as up to `tasks` splits; the last one has all blocks that are yet to come."""
+    """A split of a whole table as up to `tasks` splits; the last one has no upper bound, for new blocks."""
     name = f"{string(table_name(split.table.id))}::regclass"
     blocks = connection.value(
         "SELECT max(pg_relation_size(c.oid)) / current_setting('block_size')::int8 FROM pg_catalog.pg_class c"
@@ -40,7 +40,7 @@ def by_blocks(connection: Connection, split: SnapshotSplit, tasks: int) -> list[
 
 
 def block_condition(blocks: tuple[int, int | None]) -> str:
-    """The rows of those blocks: the server scans no others."""
+    """The SQL condition for the rows of some blocks: the server scans no others."""
     start, end = blocks
     upto = "" if end is None else f" AND ctid < '({end},0)'::tid"
     return f"ctid >= '({start},0)'::tid{upto}"

@@ -1,12 +1,11 @@
-"""Key ranges of a table: as SQL, as questions to the server, and against keys from the log.
+"""Key ranges of a table: as SQL, as queries to the server, and against keys from the log.
 
-The order of keys is the server's. Integers have one order, which Arrow's is, so such keys are compared here;
-all others (collations, numeric with its NaN, infinite times) the server compares in bulk: distinct keys go
-there as arrays, cast to the key's types, and the numbers of those in the range come back.
+Keys are ordered as the server orders them. Integers have one order, which is Arrow's, so such keys are
+compared here. The server compares all others (collations, numeric with its NaN, infinite times) in bulk:
+distinct keys are sent as arrays, cast to the key's types, and the numbers of those in the range come back.
 
-Ranges are row-wise comparisons, `(a, b) > ('1', '2')`, which an index over (a, b) serves; bounds are
-literals of
-no type, which take the column's type and collation.
+Ranges are row-wise comparisons, `(a, b) > ('1', '2')`, which an index over (a, b) serves; bounds are untyped
+literals, which take the column's type and collation.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from tailrace.model.types import Kind
 from tailrace.sources.postgres.connection import Connection
 from tailrace.sources.postgres.literal import identifier, string, table_name, type_name
 
-#: A range that holds nothing, as a bound of `within`.
+#: A lower bound of `within` above all keys: the range is empty.
 NOTHING: Key = ()
-#: Keys that one question to the server holds.
+#: Most keys in one query.
 _KEYS_PER_QUERY = 10_000
 _DAY_US = 86_400_000_000
 #: Least and greatest values of Arrow's date32 and timestamp: PostgreSQL's infinities.
@@ -98,7 +97,7 @@ def within(
     found = np.zeros(len(keys), bool)
     for start in range(0, len(keys), _KEYS_PER_QUERY):
         part = keys.slice(start, _KEYS_PER_QUERY)
-        found[start + _asked(connection, table, part, after, upto)] = True
+        found[start + _in_range_by_server(connection, table, part, after, upto)] = True
     return pa.array(found)
 
 
@@ -111,10 +110,10 @@ def _at_or_below(keys: pa.StructArray, cursor: Key) -> pa.BooleanArray:
     return result
 
 
-def _asked(
+def _in_range_by_server(
     connection: Connection, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
 ) -> np.ndarray:
-    """Indices of the keys in the range, by the server."""
+    """Indices of the keys in the range, as the server compares them."""
     columns = key_columns(table)
     arrays, values = [], []
     for i, column in enumerate(columns):
@@ -148,7 +147,7 @@ def _printed(table: TableSchema, column: Column, values: pa.Array) -> tuple[str,
             return "text[]", ["\\x" + v.hex() for v in values.to_pylist()]
         case Kind.LIST | Kind.VECTOR | Kind.GEOMETRY:
             raise SchemaMismatchError(
-                f'table "{table.id}" has the key column "{column.name}", over which ranges cannot be cut yet',
+                f'table "{table.id}" has the key column "{column.name}", which key ranges do not support yet',
                 f"it is of type {column.type.native}",
                 "leave the table out of the captured tables, or give it another primary key",
             )
@@ -177,7 +176,7 @@ def _typed(column: Column, name: str, array: str) -> str:
             "interval '1 microsecond'"
         )
     type_ = type_name(column.type)
-    if column.type.kind is Kind.TIME:  # 24:00:00 is none that an interval casts to
+    if column.type.kind is Kind.TIME:  # no interval casts to 24:00:00
         return f"CASE WHEN {name} = {_DAY_US} THEN time '24:00' ELSE ({finite})::{type_} END"
     return (
         f"CASE {name} WHEN {low} THEN '-infinity'::{type_} WHEN {high} THEN 'infinity'::{type_} "

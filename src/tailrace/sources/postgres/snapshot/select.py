@@ -1,9 +1,8 @@
 """Reading a key range under an exported snapshot: one COPY, in pages of bounded size.
 
-Rows come in no order: the snapshot stands still, so nothing has to be read again from where it ended, and the
-server is free to scan as it likes. Only a page's *range* matters, where rows are put back (`reader.rewind`):
-all
-pages are pages of nothing but the last, empty one, which is the whole range's.
+Rows come in no order: the snapshot does not change, so no read has to be resumed, and the server is free to
+choose its scan. A page's *range* matters only where rows are rewound (`reader.rewind`): all pages have an
+empty range except the last, which has no rows and the whole range.
 """
 
 from __future__ import annotations
@@ -25,17 +24,16 @@ from tailrace.sources.postgres.wire.kernels.copy import CopyReader, copy_columns
 
 
 def import_snapshot(connection: Connection, name: str, kept_by: str) -> None:
-    """See the database as an exported snapshot does, until the transaction ends.
+    """Begin a transaction that sees the database as an exported snapshot does.
 
     Args:
-        connection: to the server that keeps it.
-        name: the snapshot's. Servers count their sessions anew when they start, so that another one's
+        connection: to the server that keeps the snapshot.
+        name: the snapshot's name. Servers restart the count of their sessions when they start, so another
             snapshot may have the same name later, or on a promoted standby.
-        kept_by: when the server was started that keeps it.
+        kept_by: start time of the server that keeps it.
 
     Raises:
-        TransientSourceError: the snapshot is not kept any more; the batch has to be read again under a new
-        one.
+        TransientSourceError: the snapshot is no longer kept; the batch must be read again under a new one.
     """
     connection.rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
@@ -43,15 +41,13 @@ def import_snapshot(connection: Connection, name: str, kept_by: str) -> None:
     except DatabaseError as error:
         if sqlstate(error) not in ("22023", "42704"):
             raise
-        raise snapshot_gone(
-            "the process that plans batches has let go of it, or lost its connection"
-        ) from error
+        raise snapshot_gone("the process that plans batches released it, or lost its connection") from error
     if connection.value("SELECT pg_postmaster_start_time()::text") != kept_by:
-        raise snapshot_gone("another server answers, or the server was started again")
+        raise snapshot_gone("another server answers, or the server was restarted")
 
 
 def snapshot_gone(why: str) -> TransientSourceError:
-    """What to raise when rows cannot be read under their batch's snapshot any more."""
+    """The error when rows can no longer be read under their batch's snapshot."""
     return TransientSourceError(
         "the snapshot that the batch reads under is gone",
         why,
@@ -60,14 +56,13 @@ def snapshot_gone(why: str) -> TransientSourceError:
 
 
 def hold_still(connection: Connection, table: TableSchema) -> None:
-    """Let nobody alter the table until the transaction ends.
+    """Lock the table against alterations until the transaction ends.
 
-    A snapshot does not cover what rewrites a table: after a TRUNCATE or an ALTER TABLE that changes a type,
-    an
-    older snapshot finds it empty. The table's file as the snapshot has it and as it is now tell.
+    A snapshot does not cover statements that rewrite a table: after a TRUNCATE or an ALTER TABLE that changes
+    a type, an older snapshot finds it empty. The table's file in the snapshot and its file now show that.
 
     Raises:
-        TransientSourceError: the table was rewritten since the snapshot was made; the batch has to be read
+        TransientSourceError: the table was rewritten since the snapshot was exported; the batch must be read
             again under a new one.
     """
     connection.wait_for(f"LOCK TABLE {table_name(table.id)} IN ACCESS SHARE MODE")
@@ -80,7 +75,7 @@ def hold_still(connection: Connection, table: TableSchema) -> None:
     if rewritten:
         raise TransientSourceError(
             f"table `{table.id}` was rewritten while its snapshot was read",
-            "by TRUNCATE, VACUUM FULL or an ALTER TABLE: the snapshot does not show its rows any more",
+            "by TRUNCATE, VACUUM FULL or an ALTER TABLE: the snapshot no longer shows its rows",
             "the batch is read again under a new snapshot",
         )
 
@@ -90,8 +85,8 @@ def copy_pages(connection: Connection, split: SnapshotSplit, table: TableSchema)
 
     Args:
         connection: within a transaction that has imported a snapshot.
-        split: what to read.
-        table: the table's shape now.
+        split: the key range, or the blocks.
+        table: the table's schema now.
 
     Raises pg8000's errors, and DecodeError.
     """
@@ -114,8 +109,8 @@ def copy_pages(connection: Connection, split: SnapshotSplit, table: TableSchema)
 def copy_statement(
     table: TableSchema, after: Key | None, upto: Key | None, blocks: tuple[int, int | None] | None = None
 ) -> str:
-    """The COPY of all columns of the rows in `(after, upto]`, or of those of them in some blocks."""
-    wanted = [] if after is None and upto is None else [range_condition(table, after, upto)]
-    wanted += [] if blocks is None else [block_condition(blocks)]
-    where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
+    """The COPY of all columns of the rows in `(after, upto]`, or only of those in some blocks."""
+    conditions = [] if after is None and upto is None else [range_condition(table, after, upto)]
+    conditions += [] if blocks is None else [block_condition(blocks)]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"COPY (SELECT {copy_columns(table)} FROM {table_name(table.id)}{where}) TO STDOUT (FORMAT binary)"

@@ -1,21 +1,16 @@
 """Exported snapshots: the database exactly as of a position, for every task that imports one.
 
 A temporary slot's consistent point C and the snapshot that comes with it are the same moment: the snapshot
-shows
-the transactions that commit below C and no other, whether or not the server shows them to others yet (a
-commit
-that waits for a synchronous standby is in the log, and no ordinary SELECT sees it). So a batch that reads
-rows
-ends at C.
+shows the transactions that commit below C and no other, whether or not the server shows them to others yet (a
+commit that waits for a synchronous standby is in the log, and no ordinary SELECT sees it). So a batch that
+reads rows ends at C.
 
     next ──thread: CREATE_REPLICATION_SLOT … EXPORT_SNAPSHOT──▶ pending ──▶ current, until the next is used
 
-Making one takes milliseconds, but waits for transactions that write at that moment, and for those that a
-long-running one held up: so it is made by a thread, and batches without rows go on meanwhile. The connection
-that
-made it stands still for as long as the snapshot is to be had; it holds back vacuum, so none is kept for
-longer
-than its batch needs.
+An export takes milliseconds, but waits for transactions that write at that moment, and for those that a
+long-running one blocks: so a thread does it, and batches without rows continue meanwhile. The connection of
+the export must stay idle for as long as the snapshot is kept. It holds back vacuum, so no snapshot is kept
+for longer than its batch needs.
 
 Source: PostgreSQL manual, "CREATE_REPLICATION_SLOT", "SET TRANSACTION SNAPSHOT".
 """
@@ -40,11 +35,11 @@ class Snapshot:
     """An exported snapshot.
 
     Args:
-        lsn: it shows the transactions below.
-        name: to import it by.
-        connection: keeps it.
-        history: of the server that keeps it.
-        made_at: monotonic seconds.
+        lsn: the snapshot shows the transactions below.
+        name: the name to import it by.
+        connection: the connection that keeps it.
+        history: the log of the server that keeps it.
+        made_at: when it was exported, monotonic seconds.
     """
 
     lsn: int
@@ -64,15 +59,15 @@ class Snapshot:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the server still has it, as far as is known here."""
+        """Whether the server still keeps it, as far as this process knows."""
         if not self.connection.is_open:
             return False
         readable, _, _ = select.select([self.connection.socket], [], [], 0)
-        return not readable  # the server speaks only to say that it ends the session
+        return not readable  # the server sends bytes only to say that it ends the session
 
 
 class Snapshots:
-    """The snapshot that tasks may import now, and the next one in the making.
+    """The snapshot that tasks may import now, and the next one, which a thread exports.
 
     Args:
         options: the server.
@@ -86,11 +81,11 @@ class Snapshots:
         self._failure: TailraceError | None = None
         self._thread: threading.Thread | None = None
         self._making: Connection | None = None
-        #: Counts requests that were overtaken: what was begun before is thrown away.
+        #: Counts cancelled requests: a snapshot that was requested before is discarded.
         self._epoch = 0
 
     def current(self) -> Snapshot | None:
-        """The one that was taken last, if it is still kept."""
+        """The snapshot that was used last, if it is still kept."""
         with self._changed:
             if self._current is not None and not self._current.is_kept:
                 self._let_go(self._current)
@@ -98,10 +93,10 @@ class Snapshots:
             return self._current
 
     def next(self, timeout_s: float) -> Snapshot | None:
-        """The one that is made next, None if it is not there in time: then it is made further.
+        """The next snapshot; None if it is not ready in time, while its export continues.
 
         Raises:
-            TailraceError: it cannot be made.
+            TailraceError: it cannot be exported.
         """
         with self._changed:
             if self._pending is not None and not self._pending.is_kept:
@@ -119,7 +114,7 @@ class Snapshots:
             return self._pending
 
     def use(self, snapshot: Snapshot) -> Snapshot:
-        """What `next` gave becomes the current one; the one before is let go."""
+        """Make a snapshot that `next` returned the current one; release the one before."""
         with self._changed:
             if snapshot is self._pending:
                 if self._current is not None:
@@ -128,14 +123,14 @@ class Snapshots:
             return snapshot
 
     def keep_those_of(self, history: History) -> None:
-        """Let go of what another server kept: it may have vanished without a word."""
+        """Release the snapshots that another server kept: it may be gone without closing its connections."""
         with self._changed:
             held = [s for s in (self._current, self._pending) if s is not None]
         if any(s.history.started != history.started for s in held):
             self.discard()
 
     def discard(self) -> None:
-        """Let go of all, also of what is in the making."""
+        """Release all snapshots, also the one that is being exported."""
         with self._changed:
             self._epoch += 1
             for snapshot in (self._current, self._pending):
@@ -164,7 +159,7 @@ class Snapshots:
             self._changed.notify_all()
 
     def _attempt(self, epoch: int) -> Snapshot | None:
-        """A snapshot, None when it is not wanted any more."""
+        """A snapshot, None when its request was cancelled."""
         connection = connect(self._options, purpose="exporting a snapshot", replication=True)
         with self._changed:
             if epoch != self._epoch:

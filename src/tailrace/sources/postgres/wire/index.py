@@ -1,12 +1,11 @@
 """Transactions of a replication stream, piece after piece, without a Python object for any of them.
 
-The kernel in `boundaries` finds them; here is what it cannot decide: which tables are wanted, what has
-another shape than before, and what becomes of transactions that come in blocks while they are under way, or
-are prepared. Such a one ends where its commit is, and FROM is where its first block begins, so that
-transactions of between may end before it.
+The kernel in `boundaries` finds them; this module decides which tables are captured, which have a new schema,
+and handles transactions that come in blocks while they are running, or are prepared. Such a transaction ends
+at its commit, and FROM is the start of its first block, so that transactions in between may end before it.
 
-The server describes a relation once for each connection, and again once it has changed. So whoever reads the
-stream from its middle on needs what was described before: `preamble` gives it.
+The server describes a relation once for each connection, and again once it has changed. So a reader that
+starts in the middle of the stream needs the earlier descriptions: `preamble` returns them.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _MAX_ROWS = 4096
 
 @dataclass(frozen=True)
 class Described:
-    """A Relation message of a wanted table.
+    """A Relation message of a captured table.
 
     Args:
-        offset: of the message in the stream.
-        relation: what it says.
-        changed: whether the table had another shape before, as far as this index knows.
+        offset: the message's offset in the stream.
+        relation: its content.
+        changed: whether the table is known to have had another schema before.
     """
 
     offset: int
@@ -45,16 +44,16 @@ class Described:
 
 @dataclass(frozen=True)
 class Indexed:
-    """What a piece of the stream holds.
+    """The content of a piece of the stream.
 
     Args:
         used: bytes of whole messages from the piece's start on.
         transactions: int64 array of shape (n, COLUMNS) of those that ended in it (FROM ... FLAGS of
             `boundaries`), in the order of their commits.
         relations: relations described in it.
-        truncated: per TRUNCATE its offset in the stream and the wanted tables among those truncated.
-        wal_end: the server's end of log, as far as a keepalive told; 0: none did yet.
-        reply_requested: whether the server wants an answer.
+        truncated: per TRUNCATE its offset in the stream and the captured tables among those truncated.
+        wal_end: the server's end of log by its last keepalive; 0: there was none yet.
+        reply_requested: whether the server requests an answer.
     """
 
     used: int
@@ -77,8 +76,8 @@ class LogIndex:
     """Indexes a stream, piece after piece; open transactions are carried over.
 
     Args:
-        wanted: whether a table is captured; asked when a relation is described.
-        wants_message: whether logical messages with a prefix are wanted.
+        wanted: whether a table is captured; called when a relation is described.
+        wants_message: whether logical messages with a prefix are captured.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class LogIndex:
         self._wanted = wanted
         self._wants_message = wants_message
         self._relations = Relations()
-        #: By oid the descriptions so far, with the offset from which on they count.
+        #: By oid the descriptions so far, with the offset from which on they apply.
         self._described: dict[int, list[tuple[int, bytes]]] = {}
         self._state = np.zeros(bd.STATE_WORDS, np.int64)
         self._out = np.zeros((_MAX_ROWS, bd.COLUMNS), np.int64)
@@ -101,7 +100,7 @@ class LogIndex:
             buffer: uint8 array with SLACK readable bytes behind `end`.
             start: offset in `buffer` of a message's start.
             end: offset behind the last byte, which may lie within a message.
-            base: offset in the stream of what is at `start`.
+            base: offset in the stream of the byte at `start`.
 
         Raises:
             DecodeError: malformed bytes.
@@ -134,7 +133,7 @@ class LogIndex:
             if status != bd.ASK or message[:1] != b"d":
                 _refuse(status, message)
             try:
-                ended = self._ask(message, offset, found)
+                ended = self._handle_message(message, offset, found)
             except (struct.error, LookupError, ValueError, OverflowError) as error:
                 raise DecodeError("a message of the log is malformed", ms.place(message)) from error
             if ended is not None:
@@ -150,7 +149,7 @@ class LogIndex:
         )
 
     def preamble(self, offset: int) -> bytes:
-        """The Relation messages that count at an offset of the stream, to go in front of what follows."""
+        """The Relation messages that apply at an offset of the stream, to precede the bytes from there on."""
         current = []
         for described in self._described.values():
             before = [message for at, message in described if at < offset]
@@ -158,13 +157,13 @@ class LogIndex:
         return b"".join(current)
 
     def forget(self, offset: int) -> None:
-        """No preamble will be asked for below `offset`."""
+        """Drop the descriptions that apply only below `offset`."""
         for described in self._described.values():
             while len(described) > 1 and described[1][0] < offset:
                 del described[0]
 
-    def _ask(self, message: bytes, offset: int, found: Indexed) -> np.ndarray | None:
-        """A message that the kernel leaves to Python: the row of a transaction that it ends."""
+    def _handle_message(self, message: bytes, offset: int, found: Indexed) -> np.ndarray | None:
+        """Handle a message that the kernel leaves to Python; return the row of a transaction that it ends."""
         state = self._state
         what = message[ms.FRAME + ms.XLOG]
         body = message[ms.FRAME + ms.XLOG + 1 :]
@@ -209,7 +208,7 @@ class LogIndex:
         return None
 
     def _message(self, body: bytes, start: int, end: int) -> np.ndarray | None:
-        """A logical message: a change of its transaction, or a transaction by itself."""
+        """Handle a logical message: a change of its transaction, or a transaction of its own."""
         transactional, lsn = struct.unpack_from(">BQ", body)
         if not self._wants_message(_name(body, 9).decode()):
             return None
@@ -224,7 +223,7 @@ class LogIndex:
         return row
 
     def _enter(self, key: int | bytes, offset: int, *, streamed: bool) -> None:
-        """A block of a transaction that is held begins."""
+        """Begin a block of a held transaction."""
         state = self._state
         if state[bd.S_OPEN]:
             raise ValueError
@@ -278,7 +277,7 @@ class LogIndex:
 
 
 def done_rows(done: list[np.ndarray]) -> np.ndarray:
-    """The rows of several arrays as one."""
+    """The rows of all arrays as one array."""
     return np.concatenate([np.zeros((0, bd.COLUMNS), np.int64), *done])
 
 

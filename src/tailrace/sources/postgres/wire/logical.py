@@ -10,21 +10,21 @@ import pyarrow as pa
 
 from tailrace.model.change import OP_CREATE, ORIGIN, ChangeBatch
 from tailrace.model.messages import MESSAGES
-from tailrace.sources.postgres.wire.kernels.origin import seq_of
+from tailrace.sources.postgres.position import seq_of
 
 
 @dataclass(frozen=True)
 class LogicalMessage:
-    """What `pg_logical_emit_message` wrote.
+    """A message written by `pg_logical_emit_message`.
 
     Args:
-        lsn: behind the message, as the server gives it.
-        commit_lsn: of its transaction's commit; None for one outside of transactions.
+        lsn: the message's end, as the server reports it.
+        commit_lsn: LSN of its transaction's commit; None outside of transactions.
         prefix: its prefix.
         content: its bytes.
-        xid: of its transaction; None for one outside.
+        xid: its transaction; None outside of transactions.
         ts_us: commit time, microseconds since 1970 UTC; 0: unknown.
-        number: of the change among those of its transaction.
+        number: its number among the changes of its transaction.
     """
 
     lsn: int
@@ -36,9 +36,10 @@ class LogicalMessage:
     number: int = 0
 
     def seq(self, epoch: int) -> str:
-        """Its place among all changes.
+        """Its `seq` among all changes.
 
-        One outside of transactions is one by itself, that commits before any position at or above its `lsn`.
+        A message outside of transactions counts as a transaction that commits before any position at or above
+        its `lsn`.
         """
         return seq_of(self.lsn - 1 if self.commit_lsn is None else self.commit_lsn, self.number + 1, epoch)
 

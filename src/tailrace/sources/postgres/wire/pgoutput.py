@@ -1,19 +1,19 @@
 """A replication stream's bytes to batches of changes.
 
     piece of the stream ── scan ──> records of changes, transactions          (kernel)
-                             │ stops at: R relation, T truncate, M message, a block of a transaction under
-                             v way, prepared transactions                     (Python, rare)
+                             │ stops at: R relation, T truncate, M message, a block of a running
+                             v transaction, prepared transactions             (Python, rare)
                         decode_changes ──> images of one relation             (kernel, a batch at a time)
                         RowColumns ──> where each row comes from              (kernel)
 
-The server sends a transaction once it has committed, in the order of commits, unless it was asked to stream
-large ones while they are under way, or to send prepared ones when they are prepared. Such are held here as
-the bytes they came in, by their xid, until their commit comes; what was rolled back (`A`, also of a
-subtransaction alone) is dropped. So whatever was asked for, the batches are the same.
+The server sends a transaction once it has committed, in the order of commits, unless the session requested
+that it stream large transactions while they run, or send prepared ones when they are prepared. The bytes of
+these are held here, by their xid, until their commit comes; changes that were rolled back (`A`, also of a
+single subtransaction) are dropped. So the batches are the same in all modes.
 
-Rows of different tables interleave freely; those of one table stay in log order, but for updates of different
-rows that lack different columns (`grouping`). So all that is pending is decoded before a table changes its
-shape. Between pieces only open and held transactions and the known relations live on.
+Batches of different tables may come in any order; rows of one table stay in log order, except for updates of
+different rows that lack different columns (`grouping`). So all pending changes are decoded before a table
+changes its schema. Only open and held transactions and the known relations are kept between pieces.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from typing import NoReturn
 import numpy as np
 
 from tailrace.errors import DecodeError, SchemaMismatchError
-from tailrace.kernels.imagebuffers import ImageBuffers, Layout
+from tailrace.kernels.imagebuffers import Layout
 from tailrace.kernels.memory import SLACK
 from tailrace.kernels.tables import TABLES
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
+from tailrace.sources.postgres.position import lsn_text
 from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.kernels import messages as ms
 from tailrace.sources.postgres.wire.kernels import tuples as tp
 from tailrace.sources.postgres.wire.kernels.grouping import grouped
-from tailrace.sources.postgres.wire.kernels.origin import RowColumns
+from tailrace.sources.postgres.wire.kernels.origin import MAX_XID, write_origin, write_xids
 from tailrace.sources.postgres.wire.logical import LogicalMessage, changes_of
-from tailrace.sources.postgres.wire.outcome import NO_ROOM
 from tailrace.sources.postgres.wire.plan import Plan
 from tailrace.sources.postgres.wire.problems import refusal
 from tailrace.sources.postgres.wire.relation import Relation
 from tailrace.sources.postgres.wire.relations import Relations
+from tailrace.sources.wire.changes import MAX_EVENTS, ChangeDecoder
+from tailrace.sources.wire.kernels import rowbatch as rb
+from tailrace.sources.wire.rowcolumns import RowColumns
 
-#: Changes and transactions collected before they are decoded.
-_MAX_EVENTS = 16384
-#: Bytes of held transactions that may wait to be decoded.
+#: Most bytes of held transactions that wait to be decoded.
 _MAX_KEPT = 64 << 20
 #: Room for a value that may be longer than its bytes: a NUMERIC's text.
 _LONGEST_NUMERIC = 150_000
@@ -56,8 +57,8 @@ class Truncate:
     """A TRUNCATE of captured tables.
 
     Args:
-        lsn: of the change.
-        commit_lsn: of its transaction's commit.
+        lsn: LSN of the change.
+        commit_lsn: LSN of its transaction's commit.
         tables: the captured tables among those truncated.
     """
 
@@ -66,25 +67,25 @@ class Truncate:
     tables: tuple[TableId, ...]
 
 
-class LogDecoder:
-    """Decodes changes of the wanted tables.
+class LogDecoder(ChangeDecoder):
+    """Decodes changes of the captured tables.
 
     Args:
-        wanted: whether the changes of a table are wanted; asked when a relation is described.
+        wanted: whether a table is captured; called when a relation is described.
         types: the database's types.
-        learn: the database's types anew, asked for when a relation has types that are not among them.
-        keys: key columns of tables that have been given one; for others the log's own key counts.
-        shape_of: a table's shape in the catalog, None if it is not there.
+        learn: reads the database's types again; called when a relation has unknown types.
+        keys: key columns of tables whose key is set; the others have the log's key.
+        shape_of: a table's schema in the catalog, None if it is not there.
         as_text: whether a column, by its full name, is captured as text.
         epoch: the stream's epoch, the first part of `seq`.
-        wants_message: whether logical messages with a prefix are wanted.
-        after: transactions whose commit lies below this LSN are passed over.
-        end: so are messages outside of transactions that end above this LSN.
+        wants_message: whether logical messages with a prefix are captured.
+        after: transactions whose commit lies below this LSN are skipped.
+        end: messages outside of transactions that end above this LSN are skipped.
         batch_rows: most rows of a batch.
         batch_bytes: bytes of changes after which a batch ends; one row may be larger.
 
     Attributes:
-        truncates: those of captured tables that were met.
+        truncates: the TRUNCATEs of captured tables so far.
     """
 
     def __init__(
@@ -103,6 +104,18 @@ class LogDecoder:
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
     ) -> None:
+        rows = RowColumns(
+            batch_rows, write_origin=write_origin, write_ids=write_xids, id_bytes=MAX_XID, tables=TABLES
+        )
+        rows.enter("", f"{epoch:04x}")
+        super().__init__(
+            tp.decode_changes,
+            rows,
+            tx_words=ms.TX_WORDS,
+            tables=TABLES,
+            max_rows=batch_rows,
+            max_bytes=batch_bytes,
+        )
         self.truncates: list[Truncate] = []
         self._messages: list[LogicalMessage] = []
         self._wanted, self._types, self._learn = wanted, types, learn
@@ -110,22 +123,17 @@ class LogDecoder:
         self._wants_message = wants_message
         self._after, self._log_end = after, end
         self._epoch = epoch
-        self._max_rows, self._max_bytes = batch_rows, batch_bytes
         self._relations = Relations()
-        #: Layouts by slot with the relation they are of; slots by the Relation message's body.
-        self._layouts: list[tuple[Layout, Relation]] = []
+        #: The relation that each layout is of; slots of layouts by the Relation message's body.
+        self._described: list[Relation] = []
         self._slots: dict[bytes, int] = {}
         self._current: dict[TableId, int] = {}
         self._state = np.zeros(ms.STATE_WORDS, np.int64)
-        self._events = np.zeros((_MAX_EVENTS, ms.EV_WORDS), np.int64)
-        self._txs = np.zeros((_MAX_EVENTS, ms.TX_WORDS), np.int64)
-        self._buffers = ImageBuffers()
-        self._rows = RowColumns(batch_rows, epoch)
         #: Blocks of transactions that have not committed, by xid or name, and what aborted within them.
         self._held: dict[int | bytes, list[np.ndarray]] = {}
         self._aborted: dict[int | bytes, set[int]] = {}
         self._prepared: dict[bytes, tuple[int | bytes, bool]] = {}
-        #: The transaction whose block is under way, and the letter that ends it.
+        #: The transaction whose block is being received, and the letter that ends the block.
         self._holding: tuple[int | bytes, int] | None = None
         self._kept: list[np.ndarray] = []
         self._kept_bytes = 0
@@ -155,8 +163,8 @@ class LogDecoder:
         Args:
             at: address of a message.
             end: address behind the last.
-            memory: what holds them.
-            replayed: the held transaction that they are of, if they are.
+            memory: the array that holds them.
+            replayed: the held transaction that they belong to, if any.
         """
         state = self._state
         aborted = np.array(sorted(self._aborted.get(replayed, ())) if replayed is not None else [], np.int64)
@@ -176,10 +184,10 @@ class LogDecoder:
                 self._relations.mask,
                 aborted.ctypes.data,
                 len(aborted),
-                self._events.ctypes.data,
-                _MAX_EVENTS,
-                self._txs.ctypes.data,
-                _MAX_EVENTS,
+                self._events_at,
+                MAX_EVENTS,
+                self._txs_at,
+                MAX_EVENTS,
             )
             at = int(state[ms.AT])
             if result == ms.AT_END:
@@ -195,13 +203,13 @@ class LogDecoder:
             if result != ms.ASK:
                 _refuse(int(result), message)
             try:
-                yield from self._ask(message, streamed)
+                yield from self._handle_message(message, streamed)
             except (struct.error, IndexError, ValueError, OverflowError) as error:
                 raise DecodeError("a message of the log is malformed", ms.place(message)) from error
             at += size
 
-    def _ask(self, message: bytes, streamed: bool) -> Iterator[ChangeBatch]:
-        """A message that the kernel leaves to Python."""
+    def _handle_message(self, message: bytes, streamed: bool) -> Iterator[ChangeBatch]:
+        """Handle a message that the kernel leaves to Python."""
         if message[:1] != b"d":
             raise DecodeError("the log is interrupted by another message", f"of type {message[:1]!r}")
         (lsn,) = struct.unpack_from(">Q", message, ms.FRAME + 1)
@@ -238,9 +246,9 @@ class LogDecoder:
                 held = self._prepared.pop(name, None)
                 if held is None:
                     raise DecodeError(
-                        "a prepared transaction is committed whose changes were sent before",
+                        "the log commits a prepared transaction whose changes were sent earlier",
                         f"its name is {name.decode(errors='replace')!r}",
-                        "make the replication slot without two_phase, then begin a new stream",
+                        "create the replication slot without two_phase, then start a new stream",
                     )
                 yield from self._replay(held[0], xid, lsn, ts)
             case ms.ROLLBACK_PREPARED:
@@ -251,14 +259,15 @@ class LogDecoder:
                 raise DecodeError("the log has a message of an unknown type", ms.place(message))
 
     def _relation(self, body: bytes) -> Iterator[ChangeBatch]:
-        """Learn a relation; decode what is pending first if its table had another shape."""
+        """Learn a relation; decode all pending changes first if its table had another schema."""
         relation = Relation.parse(body)
         slot = -1
         if self._wanted(relation.id):
             slot = self._slots.get(body, -1)
             if slot < 0:
                 slot = len(self._layouts)
-                self._layouts.append((Layout(ImagePlan(self._shape(relation)), self._max_rows), relation))
+                self._layouts.append(Layout(ImagePlan(self._shape(relation)), self._max_rows))
+                self._described.append(relation)
                 self._slots[body] = slot
             if self._current.get(relation.id, slot) != slot:
                 yield from self._flush()
@@ -289,7 +298,7 @@ class LogDecoder:
         content = body[end + 5 : end + 5 + size]
         prefix = body[9:end].decode()
         if not self._wants_message(prefix):
-            return  # not counted: whether messages are sent is the session's choice
+            return  # not counted: the session decides whether messages are sent
         if not transactional:
             if self._after < lsn <= self._log_end:
                 self._messages.append(LogicalMessage(lsn, None, prefix, content))
@@ -301,7 +310,7 @@ class LogDecoder:
             self._messages.append(LogicalMessage(lsn, commit, prefix, content, xid, ts_us, number))
 
     def _hold(self, at: int, end: int, memory: np.ndarray) -> int:
-        """Put the messages of a block aside: the address of what follows them in `memory`."""
+        """Hold the messages of a block; return the address in `memory` behind them."""
         assert self._holding is not None
         key, last = self._holding
         stop = ms.seek(at, end, last)
@@ -329,11 +338,11 @@ class LogDecoder:
         self._aborted.pop(key, None)
 
     def _replay(self, key: int | bytes, xid: int, lsn: int, ts: int) -> Iterator[ChangeBatch]:
-        """The changes of a held transaction, which has committed."""
+        """Decode the changes of a held transaction, which has committed."""
         state = self._state
         if state[ms.OPEN]:
             raise DecodeError("a transaction of the log commits within another", f"xid {xid}")
-        if state[ms.TXNS] == _MAX_EVENTS:
+        if state[ms.TXNS] == MAX_EVENTS:
             yield from self._flush()
         self._txs[state[ms.TXNS], :3] = lsn, ts + ms.EPOCH_US, xid
         state[ms.TXNS] += 1
@@ -352,11 +361,11 @@ class LogDecoder:
         """Decode all pending changes, relation by relation."""
         state = self._state
         count, txns = int(state[ms.EVENTS]), int(state[ms.TXNS])
-        slots = self._events[:count, ms.EV_SLOT]
+        slots = self._events[:count, rb.EV_SLOT]
         for slot in np.unique(slots).tolist():
-            layout, relation = self._layouts[slot]
             chosen = np.flatnonzero(slots == slot)
-            yield from self._decode(layout, relation, grouped(self._events, chosen, layout.plan.is_key))
+            is_key = self._layouts[slot].plan.is_key
+            yield from self._decode(slot, grouped(self._events, chosen, is_key))
         if txns:
             self._txs[0] = self._txs[txns - 1]
         if self._messages:
@@ -366,59 +375,36 @@ class LogDecoder:
         self._kept.clear()
         self._kept_bytes = 0
 
-    def _decode(self, layout: Layout, relation: Relation, chosen: np.ndarray) -> Iterator[ChangeBatch]:
-        """The batches of one relation's changes."""
-        plan = layout.plan
-        columns = len(plan.schema.columns)
-        cursor = np.zeros(tp.CU_WORDS, np.int64)
-        scratch = np.zeros(tp.scratch_bytes(columns), np.uint8)
-        status = tp.BATCH_FULL
-        while status != tp.DONE:
-            self._rows.out[tp.OUT_BEFORE : tp.OUT_AFTER + 1] = self._buffers.bind(layout)
-            status = tp.decode_changes(
-                self._events.ctypes.data,
-                chosen.ctypes.data,
-                len(chosen),
-                cursor.ctypes.data,
-                plan.descriptors.ctypes.data,
-                columns,
-                plan.variable.ctypes.data,
-                len(plan.variable),
-                self._rows.out.ctypes.data,
-                self._max_rows,
-                self._max_bytes,
-                scratch.ctypes.data,
-                TABLES,
-            )
-            rows = int(cursor[tp.CU_ROWS])
-            before, after = self._buffers.arrays(
-                layout, rows, (int(cursor[tp.CU_BEFORE]), int(cursor[tp.CU_AFTER]))
-            )
-            if rows:
-                op, origin = self._rows.arrays(rows, int(cursor[tp.CU_TXNS]), self._txs)
-                if layout.trim(2 * self._max_bytes):
-                    self._buffers.drop_data()
-                batch = ChangeBatch(plan.schema, op, before, after, origin)
-                yield _marked(batch, relation, cursor, scratch)
-            if status == tp.BAD_VALUE and cursor[tp.CU_OUTCOME] == NO_ROOM and cursor[tp.CU_COLUMN] >= 0:
-                self._make_room(layout, cursor, chosen, rows)
-            elif status not in (tp.DONE, tp.BATCH_FULL):
-                self._refuse_change(status, plan.schema, cursor, chosen)
+    def _scratch(self, columns: int) -> np.ndarray:
+        return np.zeros(tp.scratch_bytes(columns), np.uint8)
 
-    def _make_room(self, layout: Layout, cursor: np.ndarray, chosen: np.ndarray, rows: int) -> None:
-        """More room for the column that did not fit, as much as its row may need if that was the first."""
-        event = self._events[chosen[cursor[tp.CU_EVENT]]]
-        need = 0 if rows else 4 * int(event[ms.EV_END] - event[ms.EV_START]) + _LONGEST_NUMERIC
-        if not layout.grow(int(cursor[tp.CU_COLUMN]), need, 2 * self._max_bytes) and not rows:
-            self._refuse_change(tp.BAD_VALUE, layout.plan.schema, cursor, chosen)
+    def _room(self, layout: Layout, size: int) -> int:  # noqa: ARG002 - the same for any table
+        return 4 * size + _LONGEST_NUMERIC
 
-    def _refuse_change(
-        self, status: int, schema: TableSchema, cursor: np.ndarray, chosen: np.ndarray
-    ) -> NoReturn:
-        event = self._events[chosen[cursor[tp.CU_EVENT]]]
-        where = f"at {ms.lsn_text(int(event[ms.EV_LSN]))}, change {event[ms.EV_NUMBER]} of its transaction"
-        column = int(cursor[tp.CU_COLUMN])
-        if status != tp.BAD_VALUE or column < 0:
+    def _marked(self, batch: ChangeBatch, slot: int, cursor: np.ndarray, scratch: np.ndarray) -> ChangeBatch:
+        before = self._described[slot].lacking if cursor[tp.CU_KEYS] else ()
+        after: tuple[str, ...] = ()
+        if cursor[tp.CU_LACKS]:
+            after = tuple(
+                c.name for c, lacks in zip(batch.table.columns, scratch.tolist(), strict=False) if lacks
+            )
+        lacking = [name for name in batch.table.key if name in before or name in after]
+        if lacking:
+            raise SchemaMismatchError(
+                f'the log does not hold the key of changed rows of table "{batch.table.id}"',
+                f"without the column {lacking[0]}: it is not in the table's replica identity",
+                f"ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL, or USING INDEX of its key; "
+                "then take a new snapshot",
+            )
+        if not before and not after:
+            return batch
+        return replace(batch, absent_before=before, absent_after=after)
+
+    def _refuse_row(self, status: int, layout: Layout, cursor: np.ndarray, event: np.ndarray) -> NoReturn:
+        schema = layout.plan.schema
+        where = f"at {lsn_text(int(event[rb.EV_POS]))}, change {event[rb.EV_ROW]} of its transaction"
+        column = int(cursor[rb.CU_COLUMN])
+        if status == tp.BAD_CHANGE or column < 0:
             raise DecodeError(f'a change of table "{schema.id}" is malformed', where)
         name = schema.columns[column % len(schema.columns)].name
         raise refusal(int(cursor[tp.CU_OUTCOME]), f"{schema.id}.{name}", where)
@@ -433,27 +419,6 @@ class ImagePlan(Plan):
         self.variable = np.flatnonzero(self.is_variable).astype(np.int64)
         self.longest_label = 0
         self.is_key = np.array([c.name in schema.key for c in schema.columns], np.int64)
-
-
-def _marked(batch: ChangeBatch, relation: Relation, cursor: np.ndarray, scratch: np.ndarray) -> ChangeBatch:
-    """`batch` with the columns named that its images lack."""
-    before = relation.lacking if cursor[tp.CU_KEYS] else ()
-    after: tuple[str, ...] = ()
-    if cursor[tp.CU_LACKS]:
-        after = tuple(
-            c.name for c, lacks in zip(batch.table.columns, scratch.tolist(), strict=False) if lacks
-        )
-    lacking = [name for name in batch.table.key if name in before or name in after]
-    if lacking:
-        raise SchemaMismatchError(
-            f'the log does not hold the key of changed rows of table "{batch.table.id}"',
-            f"without the column {lacking[0]}: it is not in the table's replica identity",
-            f"ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL, or USING INDEX of its key; "
-            "then take a new snapshot",
-        )
-    if not before and not after:
-        return batch
-    return replace(batch, absent_before=before, absent_after=after)
 
 
 def _name(body: bytes, at: int) -> bytes:

@@ -1,4 +1,4 @@
-"""How the values of a table's columns are read: their types as descriptors for the kernels."""
+"""The plan to decode the values of a table's columns: their types as descriptors for the kernels."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ _KINDS = {
 
 
 class Plan:
-    """A table shape and how rows of it are read.
+    """A table's schema and how its rows are decoded.
 
     Args:
-        schema: the shape, of PostgreSQL's types.
+        schema: the schema, of PostgreSQL's types.
 
     Attributes:
-        schema: the shape.
+        schema: the schema.
         descriptors: int64 array (columns, WORDS) with everything but the addresses.
-        types: Arrow types of what the kernels write.
+        types: Arrow types that the kernels write.
         is_variable: per column whether the kernels write offsets and data.
-        finish: columns whose values are made of what the kernels write.
+        finish: columns whose values are converted from those that the kernels write.
     """
 
     def __init__(self, schema: TableSchema) -> None:
@@ -77,12 +77,12 @@ class Plan:
         self.is_variable = self.descriptors[:, KIND] >= values.K_VARIABLE
 
     def describe(self, descriptors: np.ndarray) -> None:
-        """Fill in what descriptors of freshly made buffers lack."""
+        """Complete the descriptors of new buffers."""
         for word in (KIND, P1, P2, AS_TEXT):
             descriptors[: len(self.descriptors), word] = self.descriptors[:, word]
 
     def finished(self, arrays: Sequence[pa.Array]) -> list[pa.Array]:
-        """What the kernels wrote, as the columns' own types."""
+        """The arrays that the kernels wrote, converted to the columns' types."""
         return [self.finish[i](a) if i in self.finish else a for i, a in enumerate(arrays)]
 
 

@@ -1,15 +1,15 @@
-"""Why a value could not be read, in words: what was found and what to do."""
+"""Errors for values that cannot be decoded: what was found and how to fix it."""
 
 from __future__ import annotations
 
 from tailrace.errors import DecodeError
-from tailrace.sources.postgres.wire.outcome import BAD_TEXT, NEEDS_TEXT, NO_ROOM, NOT_HELD
+from tailrace.sources.postgres.wire.kernels.outcome import BAD_TEXT, NEEDS_TEXT, NO_ROOM, NOT_HELD
 
-_TEXT_HINT = "name the column in the option `textColumns`, and it is captured as text, every value of it"
+_TEXT_HINT = "name the column in the option `textColumns`: all of its values are then captured as text"
 
 
 class BinaryFormError(DecodeError):
-    """A value came in binary form whose type is read as text: the log is to be asked for as text."""
+    """A value came in binary form whose type is read as text: the log must be requested as text."""
 
 
 def refusal(outcome: int, column: str, detail: str | None = None) -> DecodeError:
@@ -18,16 +18,16 @@ def refusal(outcome: int, column: str, detail: str | None = None) -> DecodeError
     Args:
         outcome: a code of `outcome`.
         column: full name of the column.
-        detail: where the value is, if that is known.
+        detail: the value's position, if known.
     """
     if outcome == NOT_HELD:
         return DecodeError(f'a value of column "{column}" does not fit its Arrow type', detail, _TEXT_HINT)
     if outcome == NEEDS_TEXT:
         return BinaryFormError(
-            f'a value of column "{column}" came in binary form, it is read as text', detail
+            f'a value of column "{column}" came in binary form, but is read as text', detail
         )
     what = {
         BAD_TEXT: "text that is not valid UTF-8",
         NO_ROOM: "values of more than 2 GiB in one batch",
-    }.get(outcome, "a value of a form that its type cannot have")
+    }.get(outcome, "a value that is not valid for its type")
     return DecodeError(f'{what} in column "{column}"', detail)

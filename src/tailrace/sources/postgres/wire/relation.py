@@ -1,4 +1,4 @@
-"""Relation messages: the shape of a table as the log describes it."""
+"""Relation messages: the schema of a table in the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Relation:
     """A Relation message.
 
     Args:
-        oid: of the table.
+        oid: oid of the table.
         id: its name.
         identity: replica identity: d default, n nothing, f full, i index.
         columns: in the order of the tuples.
@@ -74,7 +74,7 @@ class Relation:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Columns that an old row of which only the key is sent does not have."""
+        """Columns missing from an old row of which only the key is sent."""
         return tuple(c.name for c in self.columns if not c.in_identity)
 
     def schema(
@@ -84,14 +84,14 @@ class Relation:
         known: TableSchema | None,
         as_text: Callable[[str], bool],
     ) -> TableSchema:
-        """The table's shape.
+        """The table's schema.
 
         Args:
             types: the database's types.
-            key: key columns to go by as long as the table has them; else it is the replica identity, if
-                that is some columns.
-            known: the shape in the catalog; if it has these columns of these types it is taken, since it
-                knows what a message does not: which columns can be NULL, and the key's order.
+            key: key columns, used as long as the table has them; else the replica identity is used, if it has
+                columns.
+            known: the schema in the catalog; used if it has these columns of these types, since it has what a
+                message lacks: which columns can be NULL, and the key's order.
             as_text: whether a column, by its full name, is captured as text.
         """
         found = tuple(

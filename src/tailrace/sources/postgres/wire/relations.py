@@ -1,4 +1,4 @@
-"""The relations that have been described, in the form that kernels look them up."""
+"""The relations that have been described, in the form in which kernels look them up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tailrace.model.table import TableId
 
 
 class Relations:
-    """A hash table by oid, at most half full: entries of (oid + 1, slot), a slot of -1 is not wanted.
+    """A hash table by oid, at most half full: entries of (oid + 1, slot); slot -1: not captured.
 
     Attributes:
         address: of the entries.
@@ -20,7 +20,7 @@ class Relations:
         self._resize(256)
 
     def add(self, oid: int, slot: int, table: TableId) -> None:
-        """Describe a relation, in place of what was known of it."""
+        """Add a relation, in place of its earlier description."""
         self._tables[oid] = table
         if 2 * len(self._tables) > self.mask:
             old = self._entries[self._entries[:, 0] != 0]

@@ -2,15 +2,15 @@
 
     START END     offsets in the file
     TS_US         commit time, microseconds since 1970 UTC
-    SOURCE GNO    index of who numbered it (-1: nobody), and its number
-    WANTED        bytes of row events of wanted tables; 0 where they are only prepared (XA)
-    ROWS          rows of them, where they are counted
+    SOURCE GNO    index of its GTID's source (-1: none), and its number
+    WANTED        bytes of row events of captured tables; 0 where they are only prepared (XA)
+    ROWS          rows of captured tables, where they are counted
     FLAGS         HAS_WANTED ... below
 
 It reads event headers, GTIDs, names in table maps and the first letters of statements. Where Python has to
-decide it stops and is called again: at a table or a source of GTIDs it has not met, at a statement
-other than BEGIN, COMMIT and SAVEPOINT, at an XA PREPARE and at a compressed transaction, which may be
-one. All it remembers is in `state`, so a block may end after any event.
+decide it stops and is called again: at a new table or source of GTIDs, at a statement other than BEGIN,
+COMMIT and SAVEPOINT, at an XA PREPARE and at a compressed transaction, which may be one. Its whole state is
+in `state`, so a block may end after any event.
 
 Kernels: memory rules in `memory.py`.
 Source: MySQL internals manual, "Binlog Event"; `control_events.h` for the GTID events, of which the tagged
@@ -27,23 +27,23 @@ from tailrace.sources.mysql.wire.kernels.rowcount import count_rows
 START, END, TS_US, SOURCE, GNO, WANTED, ROWS, FLAGS = range(8)
 #: Flags of a transaction.
 HAS_WANTED, HAS_DDL, PREPARED, XA_END, COMPRESSED, FILE_START, CHECKPOINT = 1, 2, 4, 8, 16, 32, 64
-#: Rows that are no transactions: places that a position can be at all the same.
+#: Rows that are not transactions, but are positions too.
 NO_TRANSACTION = FILE_START | CHECKPOINT
 
-#: Words of the state; S_USED and S_COUNT are told by each call: bytes used, rows written.
+#: Words of the state; each call sets S_USED and S_COUNT: bytes used, rows written.
 S_USED, S_COUNT, S_PHASE, S_BEGAN, S_TS, S_SOURCE = range(6)
 S_GNO, S_WANTED, S_ROWS, S_FLAGS, S_ACTION, S_LAST = range(6, 12)
 #: Phases: between transactions, behind a GTID, inside
 OUTSIDE, NUMBERED, INSIDE = 0, 1, 2
-#: What Python says about a statement, in S_ACTION; about packed rows, their number and one; about what is
-#: prepared or compressed: PASSES if its rows do not count here, else CLOSES
+#: Python's answer about a statement, in S_ACTION; about packed rows, their number plus one; about a prepared
+#: or compressed transaction: PASSES if its rows do not count here, else CLOSES
 ASK, OPENS, PASSES, CLOSES = 0, 1, 2, 3
 #: Why the kernel stops.
 DONE, OUT_FULL, NEW_TABLE, NEW_SOURCE, NEW_STATEMENT, BAD, UNKNOWN, INCIDENT, PACKED_ROWS = range(9)
 NEW_PREPARED, NEW_PAYLOAD = 9, 10
 
-#: A table's slot: id, address and length of what must be equal, whether all of the body must, wanted,
-#: plan, columns
+#: A table's slot: id, address and length of the bytes that must be equal, whether all of the body must,
+#: wanted, plan, columns
 SLOT_WORDS = 8
 #: A source: uuid (MariaDB: domain and server id) 16, length of the tag 8, tag 32, unused 8
 SOURCE_BYTES = 64
@@ -61,7 +61,7 @@ def slot_of(table, slots, mask):
 
 @inline
 def find_source(wanted, sources, count, last):
-    """Index of the 56 bytes at `wanted` among the sources, -1: not there. `last` is tried first."""
+    """Index of the 56 bytes at `wanted` among the sources, -1: not found. `last` is tried first."""
     for k in range(-1, count):
         i = last if k < 0 else np.int64(k)
         if i < 0 or i >= count:
@@ -79,7 +79,7 @@ def find_source(wanted, sources, count, last):
 
 @inline
 def names_source(wanted, sources, count, state):
-    """Note the source at `wanted` as the transaction's, and as the last one met; whether it is known."""
+    """Set the source at `wanted` as the transaction's, and as the last seen; return whether it is known."""
     source = find_source(wanted, sources, count, ld64(state + 8 * S_LAST))
     if source < 0:
         return False
@@ -162,7 +162,7 @@ def tagged_gtid(p, end, scratch, state):
 
 @inline
 def starts_transaction(state, at, ts):
-    """Forget the last transaction; one begins at offset `at`."""
+    """Begin a transaction at offset `at`."""
     st64(state + 8 * S_BEGAN, at)
     st64(state + 8 * S_TS, ts)
     st64(state + 8 * S_SOURCE, -1)
@@ -187,7 +187,7 @@ def ends_transaction(state, out, count, at):
 
 @inline
 def statement_action(event, end, state):
-    """What a QUERY event does to the transaction: what Python said, or what is known here."""
+    """The effect of a QUERY event on the transaction: Python's answer, or what is known here."""
     action = ld64(state + 8 * S_ACTION)
     if action != ASK:
         st64(state + 8 * S_ACTION, ASK)
@@ -219,11 +219,11 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
         slots: address of the hash of known tables, `mask` + 1 slots.
         mask: see `slots`.
         sources: address of the known sources of GTIDs.
-        nsources: how many there are.
+        nsources: their number.
         scratch: address of room for one source.
         out: address of room for rows.
         room: rows there is room for.
-        counting: whether rows of wanted tables are counted.
+        counting: whether rows of captured tables are counted.
         state: address of the state, kept from call to call.
     """
     p = begin
@@ -289,7 +289,7 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
                 status = np.int64(NEW_SOURCE)
                 break
             st64(state + 8 * S_GNO, ld64(p + 19))
-            # it stands for BEGIN, unless a statement of its own follows
+            # it stands for BEGIN, unless a standalone statement follows
             st64(state + 8 * S_PHASE, NUMBERED if ld8(p + 19 + 12) & 1 else INSIDE)
         elif kind == 19:
             if e - p < 19 + 8:
@@ -330,7 +330,7 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
                 status = np.int64(BAD)
                 break
             if ld64(slot + 32) == 1:
-                rows = ld64(state + 8 * S_ACTION) - 1  # what Python counted
+                rows = ld64(state + 8 * S_ACTION) - 1  # counted by Python
                 if counting and rows < 0:
                     status = np.int64(PACKED_ROWS)
                     break

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tailrace.kernels.memory import inline, ld8, ld32, ld64
-from tailrace.sources.mysql.wire.lookup import T_CRC
+from tailrace.sources.mysql.wire.kernels.lookup import T_CRC
 
 
 @inline

@@ -11,7 +11,7 @@ from tailrace.kernels.decimals import append, store_decimal128
 from tailrace.kernels.memory import be32, inline, ld8, ld64, st8, st64
 from tailrace.kernels.tables import POWERS_OF_TEN
 from tailrace.kernels.text import write_integer, write_padded
-from tailrace.sources.mysql.wire.lookup import T_DIGIT_BYTES
+from tailrace.sources.mysql.wire.kernels.lookup import T_DIGIT_BYTES
 
 #: Most digits, and most after the point (MySQL: 30, MariaDB: 38).
 MAX_PRECISION, MAX_SCALE = 65, 38
@@ -68,7 +68,7 @@ def _groups(p, precision, scale, g, kt):
 
 @inline
 def read_decimal128(p, precision, scale, g, o, kt):
-    """The packed DECIMAL at p (precision <= 38) as Arrow's decimal128 at o; False if it is none."""
+    """The packed DECIMAL at p (precision <= 38) as Arrow's decimal128 at o; False if it is malformed."""
     n, negative = _groups(p, precision, scale, g, kt)
     if n < 0:
         return False
@@ -96,7 +96,7 @@ def read_decimal128(p, precision, scale, g, o, kt):
 
 @inline
 def write_decimal(p, precision, scale, g, o, kt):
-    """The packed DECIMAL at p as text as MySQL prints it; 0 if it is none. Needs MAX_TEXT bytes."""
+    """The packed DECIMAL at p as MySQL prints it; 0 if it is malformed. Needs MAX_TEXT bytes."""
     n, negative = _groups(p, precision, scale, g, kt)
     if n < 0:
         return np.int64(0)

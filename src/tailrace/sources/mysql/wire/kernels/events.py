@@ -1,10 +1,10 @@
-"""Kernel for the log's event headers: which row events there are, of which table, in which transaction.
+"""Kernel for the log's event headers: finds row events, their tables and their transactions.
 
-`scan_events` walks whole events. What it meets all the time (GTIDs, BEGIN, known table maps, rows) it deals
-with itself; anything else it either skips, by ACTIONS, or hands to Python by stopping at it.
+`scan_events` walks whole events. It handles frequent ones (GTIDs, BEGIN, known table maps, rows) itself;
+others it either skips, by ACTIONS, or leaves to Python by stopping at them.
 
-Known table maps are in a hash table by table id. A table map that differs in one byte from the one known
-under its id stops the scan: the id then stands for another shape.
+Known table maps are in a hash table by table id. A table map that differs in one byte from the known one of
+its id stops the scan: the id then stands for another schema.
 
 Source: mysql libs/mysql/binlog/event/binlog_event.h, control_events.h.
 """
@@ -25,8 +25,8 @@ WRITE_ROWS, DELETE_ROWS, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS = 30, 32, 33, 34, 
 TRANSACTION_CONTEXT, VIEW_CHANGE, XA_PREPARE, PARTIAL_UPDATE_ROWS = 36, 37, 38, 39
 TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 40, 41, 42
 
-#: What is done about a type. ASK: stop at it; PACKED: stop at it if its table is wanted; NOTED: rows that
-#: only count as a change.
+#: Actions for a type. ASK: stop at it; PACKED: stop at it if its table is captured; NOTED: rows that only
+#: count as a change.
 _ASK, _SKIP, _GTID, _QUERY, _COMMIT, _MAP, _ROWS, _DOMAIN_GTID, _PACKED, _NOTED = range(10)
 ACTIONS = np.zeros(256, np.uint8)
 for _type in (
@@ -43,7 +43,7 @@ ACTIONS[mariadb.GTID] = _DOMAIN_GTID
 ACTIONS[mariadb.WRITE_ROWS_COMPRESSED_V1 : mariadb.DELETE_ROWS_COMPRESSED + 1] = _PACKED
 ACTIONS[[*range(WRITE_ROWS_V1, DELETE_ROWS_V1 + 1), *range(WRITE_ROWS, DELETE_ROWS + 1)]] = _ROWS
 
-#: The actions while an XA transaction is captured: whatever may not be within one stops the scan.
+#: The actions while an XA transaction is captured: an event that cannot be within one stops the scan.
 CAPTURING = ACTIONS.copy()
 CAPTURING[[GTID, ANONYMOUS_GTID, XID, mariadb.GTID]] = _ASK
 CAPTURING[ACTIONS == _ROWS] = _NOTED
@@ -53,15 +53,15 @@ CAPTURING[PARTIAL_UPDATE_ROWS] = _NOTED
 RECALLED = ACTIONS.copy()
 RECALLED[[GTID, ANONYMOUS_GTID, GTID_TAGGED, mariadb.GTID, XA_PREPARE]] = _SKIP
 
-#: Why a scan ended: at the end of its input; at an event that Python must deal with; at a table map that is
-#: new; no room for more events or transactions; or an error. PREPARES: behind a GTID of MariaDB whose
-#: transaction will only be prepared.
+#: Why a scan ended: at the end of its input; at an event that Python handles; at a new table map; no room for
+#: more events or transactions; or an error. PREPARES: behind a GTID of MariaDB whose transaction will only be
+#: prepared.
 AT_END, ASK, NEW_MAP, FULL, BAD_EVENT, BAD_CHECKSUM, NO_MAP, NO_TRANSACTION, PREPARES = range(9)
 #: The flag of such a GTID.
 _PREPARED_XA = 0x40
 
-#: Words of the scan's state. Address to go on at; offset in the file of that address; counts of row events
-#: and of transactions so far; whether a transaction is open; whether it has rows of wanted tables.
+#: Words of the scan's state. Address to continue at; offset in the file of that address; counts of row events
+#: and of transactions so far; whether a transaction is open; whether it has rows of captured tables.
 SC_AT, SC_POS, SC_EVENTS, SC_TXNS, SC_OPEN, SC_DIRTY = range(6)
 
 #: Words of a transaction's record: commit time in us, server id, thread (-1: unknown), whether it has a GTID
@@ -72,7 +72,7 @@ TX_WORDS = 16
 DOMAIN = 2
 
 #: Words of an entry of the hash table: table id + 1 (0: free), address and length of the table map's body,
-#: slot (below 0: an unwanted table).
+#: slot (below 0: a table that is not captured).
 MAP_ID, MAP_BODY, MAP_LENGTH, MAP_SLOT = range(4)
 
 #: Table id of a row event that only ends a statement.
@@ -126,19 +126,19 @@ def scan_events(
     """Walk events from state's SC_AT to `end`.
 
     Args:
-        state: where to go on and what there is so far (SC_).
+        state: where to continue, and counts so far (SC_).
         end: address of the input's end.
         checksum: bytes of checksum at each event's end, 0 or 4.
         verify: whether to check them.
         actions: ACTIONS, CAPTURING or RECALLED.
         maps: hash table of known table maps, of `mask` + 1 entries, never full (MAP_).
         mask: see `maps`.
-        events: where records of row events of wanted tables go (`rows`, EV_), `max_events` of them.
+        events: where records of row events of captured tables go (`rowbatch`, EV_), `max_events` of them.
         max_events: see `events`.
         txs: where transactions go (TX_), `max_txs` of them.
         max_txs: see `txs`.
-        payload: -1, or for events unpacked from a payload the payload event's offset in the file: it is
-            theirs, and SC_POS, which counts within the payload, numbers their rows.
+        payload: -1; for events unpacked from a payload, the payload event's offset in the file: the events
+            get it as theirs, and SC_POS, which counts within the payload, numbers their rows.
         kt: TABLES.
 
     Returns:

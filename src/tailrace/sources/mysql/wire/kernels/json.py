@@ -1,10 +1,10 @@
-"""Kernel for MySQL's binary JSON: to the text that a SELECT gives, byte for byte.
+"""Kernel for MySQL's binary JSON: to the text that a SELECT returns, byte for byte.
 
 A document is a type byte and a value. An object or array is a header (count, size, an entry of fixed width
-per key and value) and what its entries point to, by offsets from the header's start; small scalars sit in
-the entry itself. Containers are walked with an explicit stack. Offsets must lie after their container's
-header, so that nesting moves forward and ends; since entries may still share a target, the text
-could grow without bound, and is held to what an honest document of that size can need.
+per key and value) and the values that its entries point to, by offsets from the header's start; small scalars
+are in the entry itself. Containers are walked with an explicit stack. Offsets must lie after their
+container's header, so that nesting moves forward and ends. Entries may still share a value, so that the text
+could grow without bound: it is limited to the longest text of a well-formed document of that size.
 
 Source: mysql sql-common/json_binary.h (format), sql-common/json_dom.cc (text).
 """
@@ -33,8 +33,8 @@ from tailrace.sources.mysql.wire.kernels.decimal import (
     write_decimal,
 )
 from tailrace.sources.mysql.wire.kernels.doubles import write_double
+from tailrace.sources.mysql.wire.kernels.lookup import T_ESCAPE, T_HEX
 from tailrace.sources.mysql.wire.kernels.text import write_base64
-from tailrace.sources.mysql.wire.lookup import T_ESCAPE, T_HEX
 
 MAX_DEPTH = 100
 #: Bytes of scratch memory for the stack: 48 for each open container.
@@ -150,7 +150,7 @@ def _write_opaque(o, limit, p, n, type_, g, kt):
 
 @inline
 def _write_scalar(t, v, end, o, limit, g, kt):
-    """A value that is no container, of type t at v; `limit` leaves 64 bytes at least."""
+    """A scalar of type t at v; `limit` leaves 64 bytes at least."""
     if t == _LITERAL:
         if v >= end:
             return np.int64(BROKEN)
@@ -303,7 +303,7 @@ def _walk(p, n, o, limit, stack, g, kt):
 def write_json(p, n, o, limit, stack, g, kt):
     """The document of n bytes at p as text at o: the address after it, NO_ROOM or BROKEN.
 
-    `stack` is STACK_BYTES of scratch memory, `g` what `write_decimal` needs. No bytes stand for null.
+    `stack` is STACK_BYTES of scratch memory, `g` that of `write_decimal`. No bytes stand for null.
     """
     own = o + json_room(n)
     if o + 4 > limit:

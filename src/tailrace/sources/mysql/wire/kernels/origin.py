@@ -1,4 +1,4 @@
-"""Kernels for ORIGIN's columns and for packing a batch's buffers."""
+"""Kernels for ORIGIN's columns."""
 
 from tailrace.kernels.memory import (
     copy,
@@ -15,10 +15,10 @@ from tailrace.kernels.memory import (
 )
 from tailrace.kernels.text import write_integer
 from tailrace.sources.mysql.wire.kernels.events import DOMAIN
-from tailrace.sources.mysql.wire.lookup import T_HEX
+from tailrace.sources.mysql.wire.kernels.lookup import T_HEX
 
-#: Digits of `seq`, and those that are the same in a whole block: epoch and file number.
-SEQ_DIGITS, SEQ_PREFIX = 32, 12
+#: Digits of `seq` that are the same in a whole block: epoch and file number.
+SEQ_PREFIX = 12
 #: Most bytes of a GTID's text: UUID, tag, number, two colons; and the width of the last store.
 MAX_GTID = 36 + 1 + 32 + 1 + 20 + 16
 
@@ -35,7 +35,7 @@ def write_origin(rows, pos, row, txn, txn_list, txs, prefix, seq, ts_us, server_
         txn_list: index into `txs`, int32 each.
         txs: transactions (TX_).
         prefix: the first SEQ_PREFIX digits.
-        seq: SEQ_DIGITS bytes per row.
+        seq: 32 bytes per row.
         ts_us: int64 per row.
         server_id: int64 per row.
         thread: values, int64 per row, and behind them the zeroed bitmap of those that are known.

@@ -1,10 +1,10 @@
-"""Packets of a binary log dump, turned into the log's bytes.
+"""Packets of a binary log dump to the log's bytes.
 
 The server wraps each event in a packet: a header (3 bytes length, 1 byte sequence), a 0x00 byte, the event.
-An event of 16 MB or more goes on in further packets (a length of 0xFFFFFF says so), which have no 0x00.
+An event of 16 MB or more continues in further packets (a length of 0xFFFFFF says so), which have no 0x00.
 
-`unframe` moves the events together, `whole_events` says how far they are complete and looks at their
-headers only. Both are resumable at every byte: a socket gives what it has.
+`unframe` moves the events together; `whole_events` finds how far they are complete, by their headers only.
+Both can resume at any byte, since a socket may return any number.
 
 Kernels: memory rules in `memory.py`.
 Source: MySQL internals manual, "Network Streams", "Binlog Network Stream", "Event Header".
@@ -16,17 +16,17 @@ import numpy as np
 
 from tailrace.kernels.memory import copy, entry, inline, ld8, ld32, ld64, st64
 
-#: What `unframe` found: it used up its input, an error packet, the end of the log, or no packet at all.
+#: Results of `unframe`: all input is used, an error packet, the end of the log, or not a packet.
 MORE, ERROR, EOF, MALFORMED = 0, 1, 2, 3
-#: What `whole_events` found: the end of the input, an event for Python, a size below the least possible,
-#: an end position that contradicts the sizes so far.
+#: Results of `whole_events`: the end of the input, an event for Python, a size below the least possible, an
+#: end position that contradicts the sizes so far.
 PARTIAL, SPECIAL, BAD_SIZE, BAD_POSITION = 0, 1, 2, 3
 
 HEADER = 19
 ROTATE, FORMAT_DESCRIPTION, PREVIOUS_GTIDS, HEARTBEAT, HEARTBEAT_V2 = 4, 15, 35, 27, 41
-#: MariaDB's; made up where a dump starts inside an encrypted file.
+#: MariaDB's; artificial where a dump starts inside an encrypted file.
 START_ENCRYPTION = 164
-#: Flag of an event that is made up for the connection and is in no file.
+#: Flag of an artificial event, which is in no file.
 ARTIFICIAL = 0x20
 _FULL = 0xFFFFFF
 
@@ -37,13 +37,13 @@ def unframe(source, length, to, state):
 
     Args:
         source: address of the bytes received, SLACK readable after them.
-        length: how many there are.
+        length: their number.
         to: address with room for as many, and SLACK.
-        state: address of int64[4]: out: bytes used, bytes written; kept: bytes the open packet still
-            has, whether it goes on in another one.
+        state: address of int64[4]: out: bytes used, bytes written; kept: bytes the open packet still has,
+            whether it continues in another one.
 
     Returns:
-        MORE, ERROR or EOF (the packet starts at the first byte not used), or MALFORMED.
+        MORE, ERROR or EOF (the packet starts at the first unused byte), or MALFORMED.
     """
     p = source
     end = source + length
@@ -89,7 +89,7 @@ def unframe(source, length, to, state):
 
 @inline
 def is_special(kind):
-    """Whether Python looks at every event of this type: it changes what file or checksum follows."""
+    """Whether Python handles every event of this type: it changes the file or the checksum."""
     return (
         kind == ROTATE
         or kind == FORMAT_DESCRIPTION
@@ -101,7 +101,7 @@ def is_special(kind):
 
 @entry("int64(int64,int64,int64,int64)")
 def whole_events(p, end, position, state):
-    """Walk over the events from `p` on, up to the first that is special or not whole.
+    """Walk over the events from `p` on, up to the first that is special or incomplete.
 
     Args:
         p: address of an event's start.

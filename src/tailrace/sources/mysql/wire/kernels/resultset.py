@@ -5,13 +5,13 @@
     end       0xFE and less than 9 bytes          error   0xFF
 
 A payload of 2^24 - 1 bytes or more continues in the next packet. The kernel stops before such a row
-(SPLIT_ROW): its payload is joined and decoded by itself, since rows of 16 MB are not what speed is for.
+(SPLIT_ROW): its payload is joined and decoded by itself, since speed does not matter for rows of 16 MB.
 
-Values are the same bytes as those decoded from the log: DECIMALs have the column's scale, dates that are
-none (zero, partial, the 30th of February) are what the column's type says, BINARY(n) has its padding.
+Values are the same bytes as those decoded from the log: DECIMALs have the column's scale, invalid dates
+(zero, partial, the 30th of February) are read as the column's type says, BINARY(n) has its padding.
 
-The server converts text to UTF-8, right but for one case: the surrogates that a ucs2 column may hold come as
-three bytes each, which is not UTF-8. Such columns are checked.
+The server converts text to UTF-8, correctly but for one case: the surrogates that a ucs2 column may hold come
+as three bytes each, which is not UTF-8. Such columns are checked.
 
 Kernels here are C-like, see `memory`: every read is checked against the end of its packet.
 
@@ -19,7 +19,7 @@ Source: MySQL internals, "Binary Protocol Resultset Row", "Binary Protocol Value
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ from tailrace.kernels.memory import (
 from tailrace.kernels.utf8 import is_utf8
 from tailrace.model.table import TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
+from tailrace.sources.mysql.wire.kernels.lookup import TABLES
 from tailrace.sources.mysql.wire.kernels.temporal import (
     MAX_MOMENT_TEXT,
     NO_DATE,
@@ -65,27 +66,26 @@ from tailrace.sources.mysql.wire.kernels.temporal import (
     write_clock,
     write_day,
 )
-from tailrace.sources.mysql.wire.lookup import TABLES
 
 #: Why the kernel stopped.
 MORE, FULL, END, ERROR, SPLIT_ROW, BAD_ROW, BAD_VALUE, BAD_TEXT, ZERO_DATE = range(9)
-#: Bits of a reason; the column it is about, if any, stands above them.
+#: Bits of a reason; the higher bits have its column, if any.
 _REASON_BITS = 8
 #: Length of a packet that another one continues.
 LONGEST_PACKET = 0xFFFFFF
 
-# how a value is read; P1 and P2 where they mean something
+# how a value is read; P1 and P2 where they are used
 _SIGNED = 1  # P1 bytes on the wire, P2 bytes in the column
 _UNSIGNED = 2  # likewise
 _UNSIGNED_64 = 3  # to decimal128
-_DATA = 4  # length and bytes, as they are
+_DATA = 4  # length and bytes, unchanged
 _DECIMAL = 5  # text; P1 precision, P2 scale
 _BOOLEAN = 6
-_DATE = 7  # P1: whether one that is none is an error
+_DATE = 7  # P1: whether an invalid date is an error
 _DATETIME = 8  # likewise
 _TIME = 9
 _CHECKED_TEXT = 10  # as _DATA, if it is UTF-8
-_DATE_TEXT = 11  # dates in MySQL's own words
+_DATE_TEXT = 11  # dates as MySQL prints them
 _DATETIME_TEXT = 12  # likewise; P1 digits of the fraction
 
 _WORD = 8
@@ -94,7 +94,7 @@ _ROW_BYTES = 8 * WORDS
 
 @inline
 def _row(p, end, columns, count, row, kt):
-    """Decode the row with payload [p, end) into row `row`. Returns MORE (done), FULL or why it is bad."""
+    """Decode the row with payload [p, end) into row `row`. Returns MORE (done), FULL or an error."""
     bitmap = p + 1
     p = bitmap + ((count + 9) >> 3)
     if p > end:
@@ -233,8 +233,8 @@ def _decode_row(p, end, columns, count, kt):
 def _decode_packets(p, end, columns, count, rows, state, kt):
     """Decode packets of [p, end) into rows up to `rows`.
 
-    state (int64 each), in and out: 0 address that a row but the first may not reach beyond; the packet that
-    was not taken, 1 rows there are, 2 the next packet's sequence number.
+    state (int64 each), in and out: 0 in: address that only the first row may reach beyond; out: address of
+    the first packet that was not decoded, 1 number of rows, 2 the next packet's sequence number.
     """
     limit = ld64(state)
     row = ld64(state + 8)
@@ -280,7 +280,7 @@ class RowDecoder:
     """Decodes rows of one result set into column buffers.
 
     Args:
-        table: shape the rows have.
+        table: schema of the rows.
     """
 
     def __init__(self, table: TableSchema) -> None:
@@ -304,17 +304,17 @@ class RowDecoder:
         Args:
             span: address of the first packet's header, and address behind the last byte received; SLACK
                 bytes there can be read.
-            limit: no row that ends behind this address is taken (FULL), unless it is the buffers' first.
+            limit: a row that ends behind this address is not decoded (FULL), unless it is the buffers' first.
             buffers: from `buffers`.
             row: rows they hold already.
             number: the first packet's sequence number.
 
         Returns:
             Why it stopped (MORE: more bytes are needed, FULL: the buffers are, END, ERROR or SPLIT_ROW),
-            the address of the packet it stopped at, the rows there are now, that packet's number.
+            the address of the packet it stopped at, the number of rows now, that packet's number.
 
         Raises:
-            DecodeError: a packet is no row of this shape.
+            DecodeError: a packet is not a row of this schema.
         """
         state = self._state
         state[:] = limit, row, number
@@ -338,7 +338,7 @@ class RowDecoder:
             buffers: from `buffers`, with room for `length` bytes of data.
 
         Raises:
-            DecodeError: it is no row of this shape.
+            DecodeError: it is not a row of this schema.
         """
         start = payload.ctypes.data
         self._require_good(
@@ -350,7 +350,7 @@ class RowDecoder:
         if reason == BAD_ROW:
             raise DecodeError(
                 f'a row of a SELECT from table "{self._table.id}" cannot be decoded',
-                "its packet does not have the bytes that its columns' types take",
+                "its packet has fewer or more bytes than its columns' types need",
             )
         if reason in _PROBLEMS:
             column = self._table.columns[why >> _REASON_BITS].name
@@ -362,11 +362,11 @@ class RowDecoder:
 
 
 _PROBLEMS = {
-    BAD_VALUE: "a value of a form that its type cannot have",
+    BAD_VALUE: "a value that is not valid for its type",
     BAD_TEXT: "text that is not valid in its character set",
     ZERO_DATE: "a zero or partial date",
 }
-#: What to do about zero dates where `zeroDates` makes them an error.
+#: How to fix zero dates where `zeroDates` makes them an error.
 ZERO_DATE_HINT = "change such values; or set the option zeroDates to text or null for this column"
 
 

@@ -1,7 +1,7 @@
-"""How many rows a row event holds: the event does not say, so its images are stepped over.
+"""The number of rows in a row event: the event does not have it, so its images are walked over.
 
 A plan has one int64 per column: the width of a value, or minus the number of its length's bytes; and one
-more: how many columns are JSON, which the rows of partial updates have bits for (`partialrows`).
+more: the number of JSON columns, for which the rows of partial updates have bits (`partialrows`).
 
 Kernels: memory rules in `memory.py`.
 Source: MySQL internals manual, "TABLE_MAP_EVENT", "ROWS_EVENT"; metadata per type in `rows_event.h`.
@@ -65,7 +65,7 @@ def columns_of(body: bytes) -> bytes:
 
 
 def _columns_at(body: bytes) -> tuple[int, int]:
-    """How many columns there are, and the offset of their type bytes."""
+    """The number of columns, and the offset of their type bytes."""
     at = 8
     at += body[at] + 2
     at += body[at] + 2
@@ -93,7 +93,7 @@ def _step(kind: int, low: int, high: int) -> int:
         return (whole // 9 + high // 9) * 4 + _LEFTOVER[whole % 9] + _LEFTOVER[high % 9]
     if kind == 16:
         return high + (low > 0)
-    if kind == 254 and low not in (247, 248):  # CHAR: bits 8 and 9 of its length hide in the type
+    if kind == 254 and low not in (247, 248):  # CHAR: bits 8 and 9 of its length are in the type
         return -1 if ((((low << 4) & 0x300) ^ 0x300) + high) < 256 else -2
     if kind in (247, 248, 254):
         return high
@@ -139,7 +139,7 @@ def skip_image(p, end, present, columns, plan):
 
 @inline
 def count_rows(event, end, columns, plan):
-    """Rows in the row event (version 1 or 2, or partial) at `event`; -1 if its bytes are no such event.
+    """Rows in the row event (version 1 or 2, or partial) at `event`; -1 if it is malformed.
 
     Args:
         event: address of its header.
@@ -179,7 +179,7 @@ def count_rows(event, end, columns, plan):
             p += 1 + (bits if ld8(p) & 1 else 0)
         if p >= 0 and both:
             p = skip_image(p, end, before + bitmap, columns, plan)
-        if p <= start:  # cut off, or a row that takes no bytes
+        if p <= start:  # cut off, or a row without bytes
             return np.int64(-1)
         rows += 1
     return rows

@@ -4,10 +4,10 @@ One compiled kernel serves every table, since a column's plan is data: the descr
 KIND is one of the K_ below, P1, P2 and EXTRA are that kind's own (see `plan`). The values are copied or
 converted; nothing in the output points into the input.
 
-A row image is a bitmap of NULLs and the values that are not NULL, one after the other, each as long as
-its type says. So a wrong length anywhere shows up as a row that does not end where the event does.
+A row image is a bitmap of NULLs and the values that are not NULL, one after the other, each as long as its
+type says. So a wrong length anywhere shows as a row that does not end where the event does.
 
-With `binlog_row_image` other than FULL an image lacks columns, which the event's bitmaps say. All rows of a
+With `binlog_row_image` other than FULL an image lacks columns, as the event's bitmaps say. All rows of a
 batch then lack the same ones, and are of one kind of event.
 
 Source: mysql libs/mysql/binlog/event/rows_event.h; sql-common/pack.cc; sql/field.cc (pack).
@@ -47,6 +47,7 @@ from tailrace.sources.mysql.wire.kernels.temporal import (
 )
 from tailrace.sources.mysql.wire.kernels.text import BAD_TEXT as ILL_FORMED
 from tailrace.sources.mysql.wire.kernels.text import write_charset
+from tailrace.sources.wire.kernels import rowbatch as rb
 
 #: Word of a column's descriptor that `columns` leaves to decoders.
 EXTRA = 7
@@ -83,27 +84,14 @@ EXTRA = 7
 ) = range(27)
 K_VARIABLE = K_UTF8
 
-#: What became of a call of `decode_rows`.
-DONE, BATCH_FULL, NO_ROOM, MALFORMED, BAD_TEXT, ZERO_DATE = range(6)
+#: Errors of `decode_rows`.
+MALFORMED, BAD_TEXT, ZERO_DATE = range(rb.OWN_STATUS, rb.OWN_STATUS + 3)
 
-#: Words of a row event's record: addresses of its start and end (without the checksum), type, slot of its
-#: table, index of its transaction, offset in the file, number of its first row.
-EV_START, EV_END, EV_TYPE, EV_SLOT, EV_TXN, EV_POS, EV_ROW = range(7)
-EV_WORDS = 8
-
-#: Words of the cursor. In and out: index of the event, address within it (0: its start), row within it.
-#: Out: rows decoded, transactions among them, rows with a before and an after image, column of an error,
+#: Further words of the cursor. In and out: address within the event (0: its start), row within it. Out:
 #: addresses of the bitmaps of the columns that are in the before and the after images, ALL_COLUMNS, or 0
 #: where no row has that image.
-CU_EVENT, CU_ADDRESS, CU_ROW, CU_ROWS, CU_TXNS, CU_BEFORE, CU_AFTER, CU_COLUMN = range(8)
-CU_IN_BEFORE, CU_IN_AFTER = 8, 9
-CU_WORDS = 10
+CU_ADDRESS, CU_ROW, CU_IN_BEFORE, CU_IN_AFTER = range(rb.CU_OWN, rb.CU_OWN + 4)
 ALL_COLUMNS = 1
-
-#: Words of the output block, all addresses: op (int8), index into the list of transactions (int32), offset in
-#: the file (int64) and row number (int32) per row; the list of transactions (int32); bitmaps of the rows
-#: that have a before and an after image.
-OUT_OP, OUT_TXN, OUT_POS, OUT_ROW, OUT_TXNS, OUT_BEFORE, OUT_AFTER = range(7)
 
 _GROUPS = 64
 _STACK = 256
@@ -126,7 +114,7 @@ def _label(o, limit, labels, i):
 
 @inline
 def _variable(p, end, row, d, k, f, scratch, kt):
-    """One value with offsets and data: the address after it; minus a status if it cannot be had."""
+    """One value with offsets and data: the address after it; minus a status if it cannot be decoded."""
     o = ld32(f + 4 * row)
     base = ld64(d + 40)
     limit = base + ld64(d + 48)
@@ -142,17 +130,17 @@ def _variable(p, end, row, d, k, f, scratch, kt):
         if k == K_JSON:
             q = write_json(p, n, o, limit, scratch + _STACK, scratch + _GROUPS, kt)
             if q < 0:
-                return np.int64(-NO_ROOM if q == JSON_NO_ROOM else -MALFORMED)
+                return np.int64(-rb.NO_ROOM if q == JSON_NO_ROOM else -MALFORMED)
             if not is_ascii(o, q - o) and not is_utf8(o, q - o):
                 return np.int64(-BAD_TEXT)
         elif k == K_CHARSET:
             q = write_charset(o, limit, p, n, ld64(d + 56))
             if q < 0:
-                return np.int64(-BAD_TEXT if q == ILL_FORMED else -NO_ROOM)
+                return np.int64(-BAD_TEXT if q == ILL_FORMED else -rb.NO_ROOM)
         else:
             q = o + n
             if q > limit:
-                return np.int64(-NO_ROOM)
+                return np.int64(-rb.NO_ROOM)
             if k == K_BYTES:
                 copy(o, p, n)
             elif not copy_utf8(o, p, n):
@@ -165,7 +153,7 @@ def _variable(p, end, row, d, k, f, scratch, kt):
             return np.int64(-MALFORMED)
         q = o + n
         if q > limit:
-            return np.int64(-NO_ROOM)
+            return np.int64(-rb.NO_ROOM)
         copy(o, p, n)
     elif k == K_BINARY:
         width = ld64(d + 8)
@@ -176,7 +164,7 @@ def _variable(p, end, row, d, k, f, scratch, kt):
             return np.int64(-MALFORMED)
         q = o + size
         if q > limit:
-            return np.int64(-NO_ROOM)
+            return np.int64(-rb.NO_ROOM)
         copy(o, p, n)
         for j in range(n, size):
             st8(o + j, 0)
@@ -187,7 +175,7 @@ def _variable(p, end, row, d, k, f, scratch, kt):
         i = ld16(p) & ((1 << (8 * n)) - 1)
         q = _label(o, limit, ld64(d + 56), i)
         if q <= 0:
-            return np.int64(-NO_ROOM if q else -MALFORMED)
+            return np.int64(-rb.NO_ROOM if q else -MALFORMED)
     elif k == K_SET:
         n = ld64(d + 8)
         if end - p < n:
@@ -198,18 +186,18 @@ def _variable(p, end, row, d, k, f, scratch, kt):
             if (ld8(p + (i >> 3)) >> (i & 7)) & 1:
                 if q > o:
                     if q + 1 > limit:
-                        return np.int64(-NO_ROOM)
+                        return np.int64(-rb.NO_ROOM)
                     st8(q, 44)
                     q += 1
                 q = _label(q, limit, labels, i)
                 if q <= 0:
-                    return np.int64(-NO_ROOM if q else -MALFORMED)
+                    return np.int64(-rb.NO_ROOM if q else -MALFORMED)
     elif k == K_MOMENT_TEXT:
         n = ld64(d + 56) & 255
         if end - p < n:
             return np.int64(-MALFORMED)
         if o + MAX_MOMENT_TEXT > limit:
-            return np.int64(-NO_ROOM)
+            return np.int64(-rb.NO_ROOM)
         q = write_moment(o, p, ld64(d + 56) >> 8, ld64(d + 8), ld64(d + 16))
         if q == BROKEN:
             return np.int64(-MALFORMED)
@@ -219,7 +207,7 @@ def _variable(p, end, row, d, k, f, scratch, kt):
         if end - p < n:
             return np.int64(-MALFORMED)
         if o + MAX_TEXT > limit:
-            return np.int64(-NO_ROOM)
+            return np.int64(-rb.NO_ROOM)
         q = write_decimal(p, ld64(d + 8), scale, scratch + _GROUPS, o, kt)
         if q == 0:
             return np.int64(-MALFORMED)
@@ -260,7 +248,7 @@ def _image(p, end, row, cols, ncol, present, scratch, kt):
                 st64(scratch, c)
                 return p
         else:
-            w = ld64(d + 56)  # bytes it takes
+            w = ld64(d + 56)  # its bytes
             if end - p < w:
                 st64(scratch, c)
                 return np.int64(-MALFORMED)
@@ -398,26 +386,9 @@ def _rows_start(ev, end, type_, ncol):
 def decode_rows(
     events, chosen, count, cursor, cols, ncol, variable, nvar, out, max_rows, max_bytes, scratch, kt
 ):
-    """Decode row events of one table until they end, or the batch is full.
+    """Decode row events of one table until they end, or the batch is full: see `rowbatch`.
 
-    Args:
-        events: records of row events (EV_).
-        chosen: indices of this table's among them, int64.
-        count: their number.
-        cursor: where to go on, and what was done (CU_).
-        cols: descriptors of the before image's columns, then of the after image's.
-        ncol: columns.
-        variable: indices of the columns with offsets, int64.
-        nvar: their number.
-        out: addresses of what each row gets beside its images (OUT_).
-        max_rows: rows there is room for.
-        max_bytes: bytes of input after which the batch is full.
-        scratch: SCRATCH_BYTES of memory.
-        kt: TABLES.
-
-    Returns:
-        DONE, BATCH_FULL, NO_ROOM (the row at the cursor does not fit the data of column CU_COLUMN, which
-        counts through both images), or an error of the row at the cursor.
+    `scratch` has SCRATCH_BYTES. An event's start and end are those without its checksum.
     """
     n = np.int64(0)
     txns = np.int64(0)
@@ -425,30 +396,30 @@ def decode_rows(
     afters = np.int64(0)
     used = np.int64(0)
     last = np.int64(-1)
-    status = np.int64(DONE)
-    i = ld64(cursor)
-    p = ld64(cursor + 8)
-    r = ld64(cursor + 16)
+    status = np.int64(rb.DONE)
+    i = ld64(cursor + 8 * rb.CU_EVENT)
+    p = ld64(cursor + 8 * CU_ADDRESS)
+    r = ld64(cursor + 8 * CU_ROW)
     after = cols + 64 * ncol
-    op = ld64(out)
-    txn_of = ld64(out + 8)
-    pos_of = ld64(out + 16)
-    row_of = ld64(out + 24)
-    txn_list = ld64(out + 32)
-    has_before = ld64(out + 40)
-    has_after = ld64(out + 48)
+    op = ld64(out + 8 * rb.OUT_OP)
+    txn_of = ld64(out + 8 * rb.OUT_TXN)
+    pos_of = ld64(out + 8 * rb.OUT_POS)
+    row_of = ld64(out + 8 * rb.OUT_ROW)
+    txn_list = ld64(out + 8 * rb.OUT_TXNS)
+    has_before = ld64(out + 8 * rb.OUT_BEFORE)
+    has_after = ld64(out + 8 * rb.OUT_AFTER)
     in_before = np.int64(0)
     in_after = np.int64(0)
     kind = np.int64(-1)
     nb = (ncol + 7) >> 3
-    while i < count and status == DONE:
-        x = events + 64 * ld64(chosen + 8 * i)
+    while i < count and status == rb.DONE:
+        x = events + 8 * rb.EV_WORDS * ld64(chosen + 8 * i)
         ev = ld64(x)
-        end = ld64(x + 8)
-        type_ = ld64(x + 16)
-        txn = ld64(x + 32)
-        pos = ld64(x + 40)
-        row0 = ld64(x + 48)
+        end = ld64(x + 8 * rb.EV_END)
+        type_ = ld64(x + 8 * rb.EV_TYPE)
+        txn = ld64(x + 8 * rb.EV_TXN)
+        pos = ld64(x + 8 * rb.EV_POS)
+        row0 = ld64(x + 8 * rb.EV_ROW)
         what = type_ - (30 if type_ >= 30 else 23)  # 0 write, 1 update, 2 delete
         q = _rows_start(ev, end, type_, ncol)
         if q < 0:
@@ -461,7 +432,7 @@ def decode_rows(
             after_has = _present(q - nb, ncol)
         if what != 0:
             before_has = _present(q - nb if what == 2 else q - 2 * nb, ncol)
-        if _empty(before_has, ncol) and _empty(after_has, ncol):  # rows without bytes, nobody knows how many
+        if _empty(before_has, ncol) and _empty(after_has, ncol):  # rows without bytes cannot be counted
             st64(scratch, -1)
             status = np.int64(MALFORMED)
             break
@@ -472,14 +443,14 @@ def decode_rows(
         elif max(before_has, after_has, in_before, in_after) > ALL_COLUMNS and (
             what != kind or _differ(before_has, in_before, ncol) or _differ(after_has, in_after, ncol)
         ):
-            status = np.int64(BATCH_FULL)
+            status = np.int64(rb.BATCH_FULL)
             break
         if p == 0:
             p = q
             r = np.int64(0)
         while p < end:
             if n >= max_rows or (used >= max_bytes and n):
-                status = np.int64(BATCH_FULL)
+                status = np.int64(rb.BATCH_FULL)
                 break
             q = p
             side = np.int64(0)
@@ -516,17 +487,17 @@ def decode_rows(
             p = q
             n += 1
             r += 1
-        if status == DONE:
+        if status == rb.DONE:
             i += 1
             p = np.int64(0)
-    st64(cursor, i)
-    st64(cursor + 8, p)
-    st64(cursor + 16, r)
-    st64(cursor + 24, n)
-    st64(cursor + 32, txns)
-    st64(cursor + 40, befores)
-    st64(cursor + 48, afters)
-    st64(cursor + 56, ld64(scratch))
-    st64(cursor + 64, in_before)
-    st64(cursor + 72, in_after)
+    st64(cursor + 8 * rb.CU_EVENT, i)
+    st64(cursor + 8 * rb.CU_ROWS, n)
+    st64(cursor + 8 * rb.CU_TXNS, txns)
+    st64(cursor + 8 * rb.CU_BEFORE, befores)
+    st64(cursor + 8 * rb.CU_AFTER, afters)
+    st64(cursor + 8 * rb.CU_COLUMN, ld64(scratch))
+    st64(cursor + 8 * CU_ADDRESS, p)
+    st64(cursor + 8 * CU_ROW, r)
+    st64(cursor + 8 * CU_IN_BEFORE, in_before)
+    st64(cursor + 8 * CU_IN_AFTER, in_after)
     return status

@@ -1,23 +1,23 @@
 """Kernels for MySQL's packed dates and times.
 
-A date that is none (zero, a zero month or day, the 30th of February) has no Arrow value: it reads as null, or
-the column's policy (`ColumnType.zero_dates`) makes it an error, or all of the column's values text.
+An invalid date (zero, a zero month or day, the 30th of February) has no Arrow value: by the column's policy
+(`ColumnType.zero_dates`) it is null or an error, or all of the column's values are text.
 
-Source: mysql mysys/my_time.cc, my_datetime_packed_to_binary and its like.
+Source: mysql mysys/my_time.cc, my_datetime_packed_to_binary and similar functions.
 """
 
 import numpy as np
 
 from tailrace.kernels.memory import be, be32, inline, ld8, st8
 from tailrace.kernels.text import civil, write_padded
-from tailrace.sources.mysql.wire.lookup import T_MONTH_DAYS
+from tailrace.sources.mysql.wire.kernels.lookup import T_MONTH_DAYS
 
 #: Most bytes of a date and time as text.
 MAX_MOMENT_TEXT = 32
-#: What `write_moment` writes.
+#: Forms that `write_moment` writes.
 DATE_TEXT, DATETIME_TEXT, TIMESTAMP_TEXT = range(3)
 
-#: Results that are no value: the bytes hold no such date, or cannot be a date or time at all.
+#: Results without a value: the date does not exist, or the bytes are malformed.
 NO_DATE = -(1 << 62)
 BROKEN = NO_DATE + 1
 
@@ -145,7 +145,7 @@ def write_clock(o, us, digits):
 
 @inline
 def write_moment(o, p, what, nb, digits):
-    """A DATE, DATETIME2 or TIMESTAMP2 in MySQL's own words, UTC.
+    """A DATE, DATETIME2 or TIMESTAMP2 as MySQL prints it, UTC.
 
     Args:
         o: MAX_MOMENT_TEXT bytes of room.
@@ -155,7 +155,7 @@ def write_moment(o, p, what, nb, digits):
         digits: digits of the fraction, 0 to 6.
 
     Returns:
-        The address after the text, BROKEN if the bytes are no such value.
+        The address after the text, BROKEN if the bytes are malformed.
     """
     if what == DATE_TEXT:
         x = _packed_date(p)

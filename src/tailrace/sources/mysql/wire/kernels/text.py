@@ -1,4 +1,4 @@
-"""Kernels for text: other character sets than UTF-8 turned into it, base64."""
+"""Kernels for text: other character sets to UTF-8, base64."""
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def _write_point(o, c):
 
 @inline
 def _four(p, table):
-    """The code point of four bytes of gb18030, BAD if they are none."""
+    """The code point of four bytes of gb18030, BAD if they are ill-formed."""
     b, c, d = ld8(p + 1), ld8(p + 2), ld8(p + 3)
     if c < 0x81 or c > 0xFE or d < 0x30 or d > 0x39:
         return np.int64(BAD)

@@ -1,13 +1,13 @@
-r"""Arrays to lists: what the value kernel copied aside as it was becomes lists once a batch is full.
+r"""Arrays to lists: the value kernel copies an array's bytes, which become lists once a batch is full.
 
-A value is copied with a byte in front that says its form (1: text). Here a first kernel counts elements,
-so that there is room for them all, a second one reads them as `values` reads any value.
+A value is copied with a byte in front that says its form (1: text). Here a first kernel counts elements, so
+that there is room for them all; a second one reads them as `values` reads any value.
 
     binary   dimensions 4, whether there are NULLs 4, element's oid 4, per dimension its length 4 and its
              lower bound 4, then the elements: length 4 (-1: NULL) and bytes
     text     {1,NULL,"a \"b\""}; with other bounds `[0:1]={1,2}`, with more dimensions `{{1},{2}}`
 
-A list holds one dimension that is counted from 1. Anything else is NOT_HELD.
+A list holds one dimension that is counted from 1. Other arrays are NOT_HELD.
 
 Kernels are C-like; the rules are in `kernels.memory`.
 
@@ -15,7 +15,7 @@ Source: PostgreSQL src/backend/utils/adt/arrayfuncs.c (array_send, array_out).
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tailrace.kernels.memory import SLACK, be32, entry, inline, ld8, ld32, st8, 
 from tailrace.kernels.tables import TABLES
 from tailrace.model.types import ColumnType
 from tailrace.sources.postgres.wire.kernels.moments import signed32
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
 from tailrace.sources.postgres.wire.kernels.values import no_value, read_value
-from tailrace.sources.postgres.wire.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
 from tailrace.sources.postgres.wire.problems import refusal
 
-#: Room for the data of a list's elements to begin with, and the most that int32 offsets reach.
+#: First room for the data of a list's elements, and the most that int32 offsets reach.
 _FIRST_ROOM = 4096
 _MOST_ROOM = (1 << 31) - (1 << 20)
 _BINARY_HEADER = 20
@@ -110,7 +110,7 @@ def _binary_elements(p, n, at, d, tables):
 
 @inline
 def _text_elements(p, n, at, delimiter, d, tables):
-    """The same from text. Backslashes and quotes are taken out in place, which shortens it only."""
+    """The same from text. Backslashes and quotes are removed in place, which only shortens it."""
     end = p + n - 1
     p += 1
     if p == end:
@@ -152,7 +152,7 @@ def _text_elements(p, n, at, delimiter, d, tables):
 
 @entry("int64(int64,int64,int64,int64,int64,int64)")
 def _count_all(rows, offsets, data, delimiter, lists, why):
-    """The lists' offsets, and their last: elements in all; minus one and the status at `why`."""
+    """Write the lists' offsets; return the last: elements in all; or minus one, with the status at `why`."""
     at = np.int64(0)
     for i in range(rows):
         st32(lists + 4 * i, at)
@@ -206,10 +206,10 @@ class Lists:
         self._delimiter = ord(";" if type_.element.native == "box" else ",")
 
     def __call__(self, raw: pa.BinaryArray) -> pa.ListArray:
-        """The lists of arrays that were copied aside; the array begins at its buffers' start.
+        """The lists of copied arrays; the array begins at its buffers' start.
 
         Raises:
-            DecodeError: an array is malformed or no list.
+            DecodeError: an array is malformed or not a list.
             BinaryFormError: its elements are read as text only.
         """
         rows = len(raw)

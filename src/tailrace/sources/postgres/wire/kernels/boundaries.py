@@ -5,11 +5,11 @@
     END_LSN       behind that: positions at or above it have the transaction before them
     TS_US         commit time, microseconds since 1970 UTC
     XID
-    BYTES ROWS    of the changes of wanted tables, as the stream has them
+    BYTES ROWS    of the changes of captured tables, as the stream has them
     FLAGS         HAS_WANTED ... below
 
-It looks at the fronts of messages only: B, C, and the relation of I, U and D. At any other message it stops,
-and Python goes on behind it. All it remembers is in `state`, so a piece may end after any byte.
+It reads only the fronts of messages: B, C, and the relation of I, U and D. At any other message it stops, and
+Python continues behind it. Its whole state is in `state`, so a piece may end after any byte.
 
 Kernels are C-like; the rules are in `kernels.memory`.
 
@@ -17,7 +17,7 @@ Source: PostgreSQL manual, "Logical Replication Message Formats".
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from tailrace.sources.postgres.wire.kernels.messages import (
 
 FROM, TO, COMMIT_LSN, END_LSN, TS_US, XID, BYTES, ROWS, FLAGS = range(9)
 COLUMNS = 10
-#: Flags of a transaction: it changes a wanted table, truncates one, has a Relation message of one with
-#: another shape than before, a logical message, came in blocks while it was under way or was prepared.
+#: Flags of a transaction: it changes a captured table, truncates one, has a Relation message of one with a
+#: new schema, a logical message, came in blocks while it was running or was prepared.
 HAS_WANTED, HAS_TRUNCATE, HAS_RELATION, HAS_MESSAGE, HELD = 1, 2, 4, 8, 16
 
-#: What it stopped at.
+#: Why it stopped.
 DONE, FULL, ASK, MALFORMED, NO_RELATION = range(5)
 #: Words of the state: the open transaction's row (FROM ... FLAGS), then whether one is open, whether its
 #: messages have an xid each; out: offset of the message, rows written, the server's end of log, whether it
-#: wants an answer.
+#: requests an answer.
 S_OPEN, S_STREAMED, S_AT, S_COUNT, S_WAL_END, S_REPLY = range(COLUMNS, COLUMNS + 6)
 STATE_WORDS = COLUMNS + 6
 
@@ -70,10 +70,10 @@ def index(start, end, base, slots, mask, out, room, state):
     """Index whole messages between two addresses.
 
     Args:
-        start: address of what is at offset `base`.
+        start: address of the byte at offset `base`.
         end: address behind the last byte.
         base: offset in the stream.
-        slots: address of the relations' hash table, `mask` + 1 entries; a slot of -1: not wanted.
+        slots: address of the relations' hash table, `mask` + 1 entries; slot -1: not captured.
         mask: see `slots`.
         out: address of room for rows.
         room: rows there is room for.

@@ -1,12 +1,12 @@
 r"""Rows of COPY ... TO STDOUT (FORMAT binary) as columns: a kernel over the messages of the protocol.
 
     message   type 1, length 4 (its own four bytes with it), payload; integers are big-endian
-    d         a piece of the data, as servers send it a row; c: the end; E: an error
+    d         a piece of the data, a row as servers send it; c: the end; E: an error
     data      `PGCOPY\n\xff\r\n\0`, flags 4, length of an extension 4, the extension; rows; -1 2
     row       number of fields 2, per field its length 4 (-1: NULL) and its bytes
 
-The data's pieces may begin and end anywhere between rows. Columns whose type has no binary form that is read
-are selected as text (`copy_columns`), and are in the data as it.
+The data's pieces may begin and end anywhere between rows. Columns of types whose binary form is not supported
+are selected as text (`copy_columns`), and come as text.
 
 Kernels are C-like; the rules are in `kernels.memory`.
 
@@ -14,7 +14,7 @@ Source: PostgreSQL manual, "Message Formats", "COPY" (Binary Format).
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from tailrace.sources.bounds import LONGEST_ROW
 from tailrace.sources.postgres.types import has_binary
 from tailrace.sources.postgres.wire.kernels.moments import signed32
 from tailrace.sources.postgres.wire.kernels.numeric import be16
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, OK
 from tailrace.sources.postgres.wire.kernels.values import no_value, read_value
-from tailrace.sources.postgres.wire.outcome import MALFORMED, NO_ROOM, OK
 from tailrace.sources.postgres.wire.plan import AS_TEXT, Plan
 from tailrace.sources.postgres.wire.problems import refusal
 
-#: Why the kernel stopped: it needs more bytes, the batch is full, the data ended, another message than data
+#: Why the kernel stopped: it needs more bytes, the batch is full, the data ended, a message other than data
 #: ended it, a malformed message or row, a value that could not be read.
 _MORE, _FULL, _END, _OTHER, _BAD, _VALUE = range(6)
 
-#: Words of the state. In and out: address of the message, bytes of its payload that are done, rows there are,
-#: bytes they took, whether the header has been read. Out: column and outcome of a value.
+#: Words of the state. In and out: address of the message, decoded bytes of its payload, rows so far, their
+#: bytes, whether the header has been read. Out: column and outcome of a value.
 _AT, _DONE, _ROWS, _BYTES, _BEGUN, _COLUMN, _OUTCOME = range(7)
 
 _COLUMN_BYTES = 8 * WORDS
@@ -50,7 +50,7 @@ _MOST_ROOM = (1 << 31) - (1 << 20)
 
 @inline
 def _header(p, end):
-    """Address after the data's header; 0 if it is none."""
+    """Address after the data's header; 0 if it is malformed."""
     if end - p < 19 or ld64(p) != _SIGNATURE or be32(p + 7) != 0xFF0D0A00:
         return np.int64(0)
     extension = be32(p + 15)
@@ -157,18 +157,18 @@ def copy_columns(table: TableSchema) -> str:
 
 
 class CopyReader:
-    """Takes a COPY's bytes as a socket gives them, gives rows.
+    """Decodes the bytes of a COPY, as a socket delivers them, to rows.
 
-    Receive into `room`, say how much it was by `received`, until `ended`; then take `flush` and `rest`.
+    Receive into `room` and call `received` with the number of bytes, until `ended`; then `flush` and `rest`.
 
     Args:
-        table: shape the rows have.
+        table: schema of the rows.
         batch_rows: rows of a batch.
         batch_bytes: bytes of data after which a batch ends; one row may be larger.
-        receive_bytes: least room there is to receive into.
+        receive_bytes: least size of `room`.
 
     Attributes:
-        ended: whether the data's end has been met, or a message that is none of COPY's.
+        ended: whether the data's end has been reached, or a message that does not belong to COPY.
     """
 
     def __init__(
@@ -210,10 +210,10 @@ class CopyReader:
         return self._memory.data[self._end : len(self._memory) - SLACK]
 
     def received(self, count: int) -> list[pa.StructArray]:
-        """So many bytes have come: the batches that are full by them.
+        """Decode the received bytes; yield the batches that they fill.
 
         Raises:
-            DecodeError: the bytes are no rows of this shape.
+            DecodeError: the bytes are not rows of this schema.
         """
         self._end += count
         state = self._state
@@ -244,7 +244,7 @@ class CopyReader:
         return out
 
     def flush(self) -> pa.StructArray | None:
-        """The rows of the batch that is not full, None if there are none."""
+        """The rows of the last batch, which is not full; None if there are none."""
         return self._take() if self._state[_ROWS] else None
 
     def rest(self) -> bytes:
@@ -267,7 +267,7 @@ class CopyReader:
         return buffers
 
     def _grow(self) -> bool:
-        """More room for data, as a single row does not fit; whether there is any."""
+        """Give more room to a single row that does not fit; return whether there is any."""
         if self._data_room == _MOST_ROOM:
             return False
         self._data_room = min(4 * self._data_room, _MOST_ROOM)
@@ -278,8 +278,8 @@ class CopyReader:
         if why == _VALUE:
             column = self._plan.schema.columns[int(self._state[_COLUMN])].name
             name = f"{self._plan.schema.id}.{column}"
-            return refusal(int(self._state[_OUTCOME]), name, "in a row that COPY gave")
+            return refusal(int(self._state[_OUTCOME]), name, "in a row of a COPY")
         return DecodeError(
-            f'the rows that COPY gave of table "{self._plan.schema.id}" cannot be decoded',
+            f'a COPY of table "{self._plan.schema.id}" cannot be decoded',
             "a message is malformed, or a row has another number of columns than the table",
         )

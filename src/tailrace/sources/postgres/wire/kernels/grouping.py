@@ -1,29 +1,31 @@
 """An order of a table's changes in which fewer batches are needed.
 
 All rows of a batch lack the same columns. Where some values of a column are stored out of line and others are
-not, updates that lack it and updates that do not alternate, and so would batches, of a row or two each. So
-changes that lack the same are brought together. What counts is the order of one row's changes: no change is
-moved past another one of the same key, be it the key before or after an update.
+not, updates with and without it alternate, and so would batches, of a row or two each. So changes that lack
+the same columns are grouped. The order of each row's changes is kept: no change is moved past another one of
+the same key, whether before or after an update.
 
 Kernels are C-like; the rules are in `kernels.memory`.
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
 import numpy as np
 
 from tailrace.kernels.memory import be32, entry, inline, ld8, ld64, st64
-from tailrace.sources.postgres.wire.kernels.messages import DELETE, EV_END, EV_TYPE, EV_WORDS
+from tailrace.sources.postgres.wire.kernels.messages import DELETE
 from tailrace.sources.postgres.wire.kernels.moments import signed32
 from tailrace.sources.postgres.wire.kernels.numeric import be16
+from tailrace.sources.wire.kernels import rowbatch as rb
 
-#: Words of what is found of a change: what it lacks, hashes of its key after and before, whether it is sound.
+#: Words of a change's findings: the columns it lacks, hashes of its key after and before, whether it is
+#: valid.
 _LACKS, _KEY, _OLD_KEY, _SOUND = range(4)
 _WORDS = 4
-#: Changes of what is lacked, among the changes of a table that wait, that are left as they are.
+#: Most switches between sets of lacking columns, among a table's pending changes, that are left as they are.
 _FEW = 8
 _PRIME = np.int64(1099511628211)
 _BASIS = np.int64(-3750763034362895579)
@@ -32,7 +34,7 @@ _OLD, _UNCHANGED, _TEXT, _BINARY = (ord(c) for c in "Outb")
 
 @inline
 def _look(p, end, ncol, is_key, found, word):
-    """Note what a tuple lacks, and its key's hash at `word` of `found`: the address after it, 0: bad."""
+    """Note which columns a tuple lacks, and its key's hash at `word` of `found`: address after it, 0: bad."""
     if end - p < 2 or be16(p) != ncol:
         return np.int64(0)
     p += 2
@@ -68,18 +70,18 @@ def _look_at_all(events, chosen, count, ncol, is_key, found):
     """Fill in `found` for the chosen changes.
 
     Args:
-        events: records of changes (EV_ of `messages`).
+        events: records of changes (EV_ of `rowbatch`).
         chosen: indices among them, int64.
-        count: how many these are.
+        count: their number.
         ncol: columns of the table.
         is_key: whether each belongs to the key, int64.
         found: _WORDS int64 per change, zeroed.
     """
     for i in range(count):
-        x = events + 8 * EV_WORDS * ld64(chosen + 8 * i)
+        x = events + 8 * rb.EV_WORDS * ld64(chosen + 8 * i)
         at = found + 8 * _WORDS * i
         p = ld64(x) + 4
-        end = ld64(x + 8 * EV_END)
+        end = ld64(x + 8 * rb.EV_END)
         mark = ld8(p)
         p += 1
         has_old = mark == 75 or mark == _OLD
@@ -87,14 +89,14 @@ def _look_at_all(events, chosen, count, ncol, is_key, found):
             p = _look(p, end, ncol, is_key, at, _OLD_KEY)
             if p == 0:
                 continue
-            if ld64(x + 8 * EV_TYPE) == DELETE:
+            if ld64(x + 8 * rb.EV_TYPE) == DELETE:
                 st64(at + 8 * _KEY, ld64(at + 8 * _OLD_KEY))
                 st64(at + 8 * _SOUND, 1)
                 continue
             p += 1
         if _look(p, end, ncol, is_key, at, _KEY) == 0:
             continue
-        if mark == _OLD:  # what is not sent is taken from the old row
+        if mark == _OLD:  # columns that are not sent come from the old row
             st64(at + 8 * _LACKS, 0)
         if not has_old:
             st64(at + 8 * _OLD_KEY, ld64(at + 8 * _KEY))
@@ -105,7 +107,7 @@ def grouped(events: np.ndarray, chosen: np.ndarray, is_key: np.ndarray) -> np.nd
     """`chosen`, in an order in which changes that lack the same columns stand together.
 
     Args:
-        events: records of changes (EV_ of `messages`).
+        events: records of changes (EV_ of `rowbatch`).
         chosen: indices of one table's changes among them, in log order.
         is_key: per column whether it belongs to the table's key, int64.
     """
@@ -132,8 +134,8 @@ def grouped(events: np.ndarray, chosen: np.ndarray, is_key: np.ndarray) -> np.nd
 def _cuts(lacks: np.ndarray, keys: np.ndarray, old_keys: np.ndarray) -> list[int]:
     """Changes that no earlier one may be moved past.
 
-    Of any two changes of one key that lack different columns the first lies before one of these, the second
-    does not.
+    They separate any two changes of one key that lack different columns: the first lies before one of them,
+    the second does not.
     """
     numbers = np.arange(len(lacks))
     changed = keys != old_keys

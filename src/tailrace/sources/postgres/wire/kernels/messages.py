@@ -1,15 +1,15 @@
 """The kernel that finds changes: a replication stream's bytes in, one record per change out.
 
     CopyData    d, length 4; then w, the change's LSN 8, the server's end of log 8, its clock 8, a message
-                or k, the server's end of log 8, its clock 8, whether it wants an answer 1
+                or k, the server's end of log 8, its clock 8, whether it requests an answer 1
     message     B begin        commit's LSN 8, time 8, xid 4          C commit
                 I U D          [xid 4] relation 4, tuples             [within a streamed block]
                 R Y O T M      relation, type, origin, truncate, message
-                S E c A        a block of a transaction under way, its end; that one's commit, abort
+                S E c A        a block of a running transaction, its end; the transaction's commit, abort
                 b P K r p      prepared transactions
 
-It deals with B, C, I, U and D itself; at any other message it stops, and Python goes on behind it. All it
-remembers is in `state`, so a piece of the stream may end after any message.
+It handles B, C, I, U and D itself; at any other message it stops, and Python continues behind it. Its whole
+state is in `state`, so a piece of the stream may end after any message.
 
 Kernels are C-like; the rules are in `kernels.memory`.
 
@@ -17,7 +17,7 @@ Source: PostgreSQL manual, "Logical Streaming Replication Protocol", "Logical Re
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ import struct
 import numpy as np
 
 from tailrace.kernels.memory import be32, be64, entry, inline, ld8, ld64, st64
+from tailrace.sources.postgres.position import lsn_text
+from tailrace.sources.wire.kernels import rowbatch as rb
 
 #: Letters of messages.
 BEGIN, COMMIT, INSERT, UPDATE, DELETE = (ord(c) for c in "BCIUD")
@@ -35,20 +37,16 @@ BEGIN_PREPARE, PREPARE, COMMIT_PREPARED, ROLLBACK_PREPARED, STREAM_PREPARE = (or
 
 #: Bytes of a CopyData message before its payload, and of XLogData before its message.
 FRAME, XLOG = 5, 25
-#: What `scan` stopped at: the end, or a message that is not whole; no room for more records; a message for
-#: Python; a malformed one; a change of a relation that has not been described; one outside a transaction.
+#: Why `scan` stopped: at the end, or an incomplete message; no room for more records; a message for Python; a
+#: malformed one; a change of a relation that has not been described; a change outside a transaction.
 AT_END, FULL, ASK, MALFORMED, NO_RELATION, NO_TRANSACTION = range(6)
 
 #: Words of the state, kept from call to call. AT: address of the message. OPEN: whether a transaction is
-#: open, SKIP: whether its changes are passed over. NUMBER: changes it has had. EVENTS, TXNS: records written;
-#: the last transaction is the open one.
+#: open, SKIP: whether its changes are skipped. NUMBER: its changes so far. EVENTS, TXNS: records written; the
+#: last transaction is the open one.
 AT, OPEN, SKIP, NUMBER, EVENTS, TXNS = range(6)
 STATE_WORDS = 8
 
-#: Words of a change's record: address of its relation's number, address behind it, letter, slot of its
-#: relation, index of its transaction, LSN, number within the transaction.
-EV_START, EV_END, EV_TYPE, EV_SLOT, EV_TXN, EV_LSN, EV_NUMBER = range(7)
-EV_WORDS = 8
 #: Words of a transaction's record: LSN of its commit, commit time in microseconds since 1970 UTC, xid.
 TX_LSN, TX_TS, TX_XID = range(3)
 TX_WORDS = 4
@@ -58,15 +56,10 @@ EPOCH_US = 946_684_800_000_000
 
 
 def place(message: bytes) -> str:
-    """What and where a CopyData message is, for errors."""
+    """Type and LSN of a CopyData message, for errors."""
     letter = message[FRAME + XLOG : FRAME + XLOG + 1]
     (lsn,) = struct.unpack_from(">Q", message.ljust(FRAME + XLOG, b"\0"), FRAME + 1)
     return f"type {letter.decode('latin1')!r} at {lsn_text(lsn)}"
-
-
-def lsn_text(lsn: int) -> str:
-    """An LSN as PostgreSQL writes it."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 @inline
@@ -96,16 +89,16 @@ def scan(state, end, after, streamed, slots, mask, aborted, naborted, events, ma
     Args:
         state: address of the state.
         end: address behind the last byte.
-        after: transactions whose commit lies below this LSN are passed over.
+        after: transactions whose commit lies below this LSN are skipped.
         streamed: whether these are a streamed block's messages, which have an xid each.
-        slots: address of the relations' hash table, `mask` + 1 entries; a slot of -1: not wanted.
+        slots: address of the relations' hash table, `mask` + 1 entries; slot -1: not captured.
         mask: see `slots`.
         aborted: address of the xids whose changes do not count.
-        naborted: how many they are.
+        naborted: their number.
         events: address of room for records of changes.
-        max_events: how many.
+        max_events: number of records there is room for.
         txs: address of room for records of transactions.
-        max_txs: how many.
+        max_txs: number of records there is room for.
     """
     p = ld64(state + 8 * AT)
     open_ = ld64(state + 8 * OPEN)
@@ -155,14 +148,14 @@ def scan(state, end, after, streamed, slots, mask, aborted, naborted, events, ma
                     if count >= max_events:
                         status = np.int64(FULL)
                         break
-                    x = events + 8 * EV_WORDS * count
+                    x = events + 8 * rb.EV_WORDS * count
                     st64(x, b)
-                    st64(x + 8 * EV_END, stop)
-                    st64(x + 8 * EV_TYPE, what)
-                    st64(x + 8 * EV_SLOT, ld64(slot + 8))
-                    st64(x + 8 * EV_TXN, txns - 1)
-                    st64(x + 8 * EV_LSN, be64(p + FRAME + 1))
-                    st64(x + 8 * EV_NUMBER, number)
+                    st64(x + 8 * rb.EV_END, stop)
+                    st64(x + 8 * rb.EV_TYPE, what)
+                    st64(x + 8 * rb.EV_SLOT, ld64(slot + 8))
+                    st64(x + 8 * rb.EV_TXN, txns - 1)
+                    st64(x + 8 * rb.EV_POS, be64(p + FRAME + 1))
+                    st64(x + 8 * rb.EV_ROW, number)
                     count += 1
                 number += 1
         elif what == BEGIN and not streamed:
@@ -197,7 +190,7 @@ def scan(state, end, after, streamed, slots, mask, aborted, naborted, events, ma
 
 @entry("int64(int64,int64,int64)")
 def seek(p, end, wanted):
-    """Address of the first message of a letter between two addresses, else of what is no whole message."""
+    """Address of the first message of a letter between two addresses, else of the first incomplete one."""
     while end - p >= FRAME:
         n = be32(p + 1)
         if n < 4 or end - p - 1 < n:

@@ -5,9 +5,8 @@
     time         8 bytes, microseconds;  timetz: 4 more, seconds west of UTC
     interval     8 bytes microseconds, 4 days, 4 months
 
-Here they count from 1970, the infinities stay. Years B.C. are those of the proleptic Gregorian calendar,
-1 B.C. is year 0. Text is that of DateStyle ISO: `0044-03-15 12:00:00.5+00 BC`, years have four digits and
-more.
+Arrow counts from 1970; the infinities stay. Years B.C. are those of the proleptic Gregorian calendar, 1 B.C.
+is year 0. Text is that of DateStyle ISO: `0044-03-15 12:00:00.5+00 BC`, with years of four digits or more.
 
 Kernels are C-like; the rules are in `kernels.memory`.
 
@@ -15,7 +14,7 @@ Source: PostgreSQL src/backend/utils/adt/datetime.c (EncodeDateTime, EncodeTimez
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ import numpy as np
 
 from tailrace.kernels.memory import be32, be64, inline, ld8, ld64, st8, st64
 from tailrace.kernels.text import write_integer, write_padded, write_two
-from tailrace.sources.postgres.wire.outcome import MALFORMED, NOT_HELD, OK
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NOT_HELD, OK
 
-#: What `parse_moment` reads.
+#: Types that `parse_moment` reads.
 DATE, TIMESTAMP = 0, 1
-#: Most bytes that `write_timetz` and `write_interval` write, the width of their last store with it.
+#: Most bytes that `write_timetz` and `write_interval` write, the width of their last store included.
 MAX_TEXT = 128
 
 _EPOCH_DAYS = 10957
@@ -77,7 +76,7 @@ def _days(year, month, day):
 
 @inline
 def _two(p, end):
-    """Two digits as a number, -1 if they are none."""
+    """Two digits as a number, -1 if they are not digits."""
     if end - p < 2:
         return np.int64(-1)
     a = ld8(p) - 48
@@ -89,7 +88,7 @@ def _two(p, end):
 
 @inline
 def parse_time(p, end):
-    """(microseconds, address after) of `HH:MM:SS[.ffffff]`; address 0 if it is none."""
+    """(microseconds, address after) of `HH:MM:SS[.ffffff]`; address 0 if it is malformed."""
     hours = _two(p, end)
     minutes = _two(p + 3, end)
     seconds = _two(p + 6, end)
@@ -112,7 +111,7 @@ def parse_time(p, end):
 
 @inline
 def parse_moment(p, n, what):
-    """(value, OK, MALFORMED or NOT_HELD) of a date or timestamp as text; a timestamp's zone is heeded."""
+    """(value, OK, MALFORMED or NOT_HELD) of a date or timestamp as text; a timestamp's zone is applied."""
     end = p + n
     if n == 8 and ld64(p) == _INFINITY:
         return np.int64(_GREATEST if what == TIMESTAMP else 0x7FFFFFFF), np.int64(OK)
@@ -161,7 +160,7 @@ def parse_moment(p, n, what):
     days = _days(year, month, day)
     if what == DATE:
         return days, np.int64(OK if days < 0x7FFFFFFF else NOT_HELD)
-    if days > 106_751_990:  # the last days that 64 bits reach are counted from their beginning
+    if days > 106_751_990:  # the last days within 64 bits are counted from their beginning
         rest = us - 1_000_000 * zone + (days - 106_751_990) * _DAY_US
         if days > 106_760_000 or rest >= _GREATEST - 106_751_990 * _DAY_US:
             return year, np.int64(NOT_HELD)
@@ -171,7 +170,7 @@ def parse_moment(p, n, what):
 
 @inline
 def _write_fraction(o, us):
-    """A fraction of a second with its point, without zeros at its end; nothing for 0."""
+    """A fraction of a second with its point, without trailing zeros; nothing for 0."""
     if us == 0:
         return o
     digits = np.int64(6)
@@ -184,7 +183,7 @@ def _write_fraction(o, us):
 
 @inline
 def write_timetz(p, o, tables):
-    """TIMETZ in binary form as text at o; 0 if it is none."""
+    """TIMETZ in binary form as text at o; 0 if it is malformed."""
     us = be64(p)
     west = signed32(be32(p + 8))
     if us < 0 or us > _DAY_US or west < -86_400 or west > 86_400:
@@ -219,7 +218,7 @@ def _write_part(o, value, letter, tables):
 
 @inline
 def _divided(value, by):
-    """Quotient towards zero, and the rest, which has the sign of `value`."""
+    """Quotient towards zero, and the remainder, which has the sign of `value`."""
     quotient = value // by
     rest = value - quotient * by
     if rest != 0 and value < 0:

@@ -7,7 +7,7 @@ varbit.c.
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import numpy as np
 from tailrace.kernels.memory import be32, inline, ld8, st8
 from tailrace.kernels.text import write_integer
 from tailrace.sources.postgres.wire.kernels.numeric import be16
-from tailrace.sources.postgres.wire.outcome import MALFORMED, NO_ROOM
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM
 
-#: Most bytes of an address or UUID, the width of the last store with it.
+#: Most bytes of an address or UUID, the width of the last store included.
 MAX_TEXT = 80
 _INET, _INET6 = 2, 3
 
@@ -84,7 +84,7 @@ def _write_word(o, word):
 
 @inline
 def _write_six(p, o, tables):
-    """The sixteen bytes at p as an IPv6 address, its longest run of zero words left out."""
+    """The sixteen bytes at p as an IPv6 address, without its longest run of zero words."""
     start = np.int64(-1)
     length = np.int64(1)  # a run of one is written out
     i = np.int64(0)

@@ -9,7 +9,7 @@ Source: PostgreSQL src/backend/utils/adt/numeric.c (numeric_send, get_str_from_v
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.kernels.decimals import append, store_decimal128
 from tailrace.kernels.memory import inline, ld8, ld64, st8, st64
 from tailrace.kernels.tables import POWERS_OF_TEN
 from tailrace.kernels.text import write_padded, write_unsigned
-from tailrace.sources.postgres.wire.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
+from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
 
 _NEGATIVE, _NAN, _INFINITY, _MINUS_INFINITY = 0x4000, 0xC000, 0xD000, 0xF000
 _MOST_SCALE = 16383
@@ -34,7 +34,7 @@ def be16(p):
 
 @inline
 def _is_sound(p, n):
-    """Whether n bytes at p are a NUMERIC, its digits aside."""
+    """Whether n bytes at p are a NUMERIC; its digits are not checked."""
     if n < 8:
         return False
     sign = be16(p + 4)
@@ -60,7 +60,7 @@ def read_decimal128(p, n, precision, scale, to, tables):
     low = np.uint64(0)
     high = np.uint64(0)
     if digits > 0:
-        left = 4 * (_weight(p) + 1) + scale  # decimal digits from the first group's first on
+        left = 4 * (_weight(p) + 1) + scale  # decimal digits from the first of the first group on
         first = be16(p + 8)
         unused = (3 if first < 10 else 2 if first < 100 else 1) if first < 1000 else 0
         if left - unused > precision or left <= 0:

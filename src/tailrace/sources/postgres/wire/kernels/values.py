@@ -1,17 +1,17 @@
 """The kernel for one value, in binary form or as text: into the Arrow buffers of its column.
 
-One compiled kernel serves COPY, the log and the elements of arrays, so a value is the same bytes whichever
-way it came. A column's plan is data: the descriptors of `kernels.columns`, where KIND is one of the K_ below
-and P1, P2 are that kind's own (see `plan`).
+One compiled kernel serves COPY, the log and the elements of arrays, so a value becomes the same bytes from
+each. A column's plan is data: the descriptors of `kernels.columns`, where KIND is one of the K_ below and P1,
+P2 are that kind's own (see `plan`).
 
-Kernels are C-like; the rules are in `kernels.memory`. A value's bytes have been checked against the end of
-what holds them; here they are checked against what the type takes.
+Kernels are C-like; the rules are in `kernels.memory`. The caller has checked a value's bytes against the end
+of its container; here they are checked against the type.
 
 Source: PostgreSQL src/backend/utils/adt/*.c, the `send` functions; manual, "Data Types".
 """
 
 # mypy: disable-error-code="call-arg"
-# (mypy takes intrinsics to want their typing context)
+# (mypy expects the typing context of intrinsics as an argument)
 
 from __future__ import annotations
 
@@ -46,7 +46,14 @@ from tailrace.sources.postgres.wire.kernels.moments import (
 )
 from tailrace.sources.postgres.wire.kernels.names import write_bits, write_inet, write_mac, write_uuid
 from tailrace.sources.postgres.wire.kernels.numeric import be16, read_decimal128, write_numeric
-from tailrace.sources.postgres.wire.outcome import BAD_TEXT, MALFORMED, NEEDS_TEXT, NO_ROOM, NOT_HELD, OK
+from tailrace.sources.postgres.wire.kernels.outcome import (
+    BAD_TEXT,
+    MALFORMED,
+    NEEDS_TEXT,
+    NO_ROOM,
+    NOT_HELD,
+    OK,
+)
 
 #: How a value is read. From K_VARIABLE on the output has offsets and data. P1 and P2 of K_DECIMAL are
 #: precision and scale, P1 of K_MAC its bytes.
@@ -233,7 +240,7 @@ def _read_binary(p, n, row, k, f, d, tables):
 
 @inline
 def _unhex(c):
-    """The value of a hexadecimal digit, 16 or more if it is none."""
+    """The value of a hexadecimal digit, 16 or more if it is not one."""
     if c <= 57:
         return c - 48 if c >= 48 else np.int64(16)
     c |= 32
@@ -356,14 +363,14 @@ def read_value(p, n, text, row, d, tables):
 
     Args:
         p: address of its bytes, SLACK readable behind them.
-        n: how many they are.
+        n: their number.
         text: whether they are its text, else its binary form.
         row: row to write.
         d: address of the column's descriptor.
         tables: TABLES.
 
     Returns:
-        OK, or why it could not be read (`outcome`).
+        OK, or another `outcome`.
     """
     k = ld64(d)
     f = ld64(d + 32)
