@@ -1,4 +1,4 @@
-"""Parquet files of Delta appends and what is told of them; errors read out of Spark's traces."""
+"""Parquet files of Delta appends and what is told of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrace.errors import PositionLostError
 from tailrace.sinks.tables.parquet import write_rows
 from tailrace.sinks.tables.rows import last_rows
-from tailrace.spark.task_errors import parse_error
 from tests.support.changes import INT, TEXT, changes, table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.date32()), ("x", pa.float64())])
@@ -62,21 +60,3 @@ def test_last_change_of_each_key_is_kept() -> None:
         (1, "x", 9, None, 2),
         (1, "X", 2, None, 3),
     ]
-
-
-def test_error_of_ours_is_read_out_of_a_trace() -> None:
-    text = (
-        "[STREAM_FAILED] ... [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when ...: Traceback:\n"
-        '  File "x.py", line 1\n'
-        "tailrace.errors.TransientSourceError: connection lost\n\n"
-        "During handling of the above exception, another exception occurred:\n\n"
-        "tailrace.errors.PositionLostError: `binlog.000001` is gone\n"
-        "Detail: the oldest is `binlog.000009`\nHint: start anew:\n  SET x;\n SQLSTATE: 38000"
-    )
-    error = parse_error(text)
-    assert isinstance(error, PositionLostError)
-    assert error.args == ("`binlog.000001` is gone", "the oldest is `binlog.000009`", "start anew:\n  SET x;")
-
-
-def test_trace_without_an_error_of_ours_gives_none() -> None:
-    assert parse_error("java.io.EOFException\n\tat x") is None
