@@ -16,8 +16,8 @@
 `message` is lower case, without a full stop, and names the object. `detail` says what was found. `hint` says
 what to do, with the statement to run, on several lines where it needs them. None of them ever holds a row's
 values or a secret. Their text shows control characters of names and server messages escaped. All errors can
-be pickled. In a Python process of Spark, an error carries itself as a note, in JSON: Spark reports only the text
-of a traceback to the driver, where `spark.task_errors` reads the note.
+be pickled. In a Python process of Spark, an error carries itself as a note, in JSON: Spark reports only the
+text of a traceback to the driver, where `spark.task_errors` reads the note.
 """
 
 from __future__ import annotations

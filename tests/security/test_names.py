@@ -52,7 +52,7 @@ from tailrace.sources.preflight import Finding, Severity, render
 from tailrace.spark.task_errors import parse_error
 from tailrace.verify.report import Report, TargetReport, print_report
 from tests.support.changes import INT, table
-from tests.unit.test_enumerator import At, FakeSource, Found, enumerator
+from tests.unit.enumerator.test_enumerator import At, FakeSource, Found, enumerator
 
 #: Names as attackers choose them more often than as they come.
 ODD = st.text(st.sampled_from("./\\_%: \n\x1b\x00*?[]{}$#=^|<>\"'`;ab2E5F\u202e\u2028é😀"), max_size=12)
@@ -177,7 +177,7 @@ def shown_on(draw: Callable[[Console], None]) -> str:
 
 def test_progress_shows_names_escaped_and_without_markup() -> None:
     def draw(console: Console) -> None:
-        view = ProgressView(console)
+        view = ProgressView(console, "mysql")
         end = {
             "tables": {f"db.{EVIL}": {"c": [1], "n": 1, "e": 9}},
             "done": {},

@@ -51,6 +51,7 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
     settings = pipeline.settings
     session = spark_session(
         settings.name,
+        source=pipeline.source.dialect,
         delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
         master=settings.master,
         parallelism=settings.parallelism,

@@ -23,6 +23,7 @@ from tailrace.cache import temporary_dir
 from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError
 from tailrace.spark import launch
+from tailrace.spark.daemon import PRELOAD
 from tailrace.spark.jars import cached_jars
 from tailrace.spark.java import archive_options, require_java
 
@@ -82,6 +83,7 @@ _REDACTED = "(?i)secret|password|token|access[.]?key"
 def spark_session(
     name: str,
     *,
+    source: str | None = None,
     delta: bool = False,
     master: str | None = None,
     parallelism: int | None = None,
@@ -92,6 +94,7 @@ def spark_session(
 
     Args:
         name: the application's name.
+        source: the scheme of the source's URL: its decoders are loaded ahead of tasks; None: MySQL's.
         delta: whether Delta tables are written or read.
         master: Spark master; default: the environment's SPARK_MASTER, else a local Spark whose tasks are
             tried four times.
@@ -111,7 +114,7 @@ def spark_session(
     conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
     master = master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]"
     java_options = archive_options()
-    environment = {}
+    environment = {} if source is None else {PRELOAD: source}
     if _LOCAL.fullmatch(master):
         conf |= _local_conf()
         # What has no setting: the UI, when it is on, listens on this address.
@@ -121,6 +124,8 @@ def spark_session(
         # A batch lies in the JVM once or twice: in Spark's gigabyte that is half a second of collections.
         # As a variable it gives way to every other way of setting it.
         os.environ.setdefault("SPARK_DRIVER_MEMORY", f"{_heap_mb()}m")
+    elif source is not None:
+        conf[f"spark.executorEnv.{PRELOAD}"] = source
     if java_options:
         conf["spark.driver.defaultJavaOptions"] = " ".join(java_options)
     if delta:

@@ -13,8 +13,9 @@ from tailrace.spark.task_errors import parse_error
 
 #: Spark's message around a traceback.
 STREAMING = (
-    "[STREAM_FAILED] Query [id = 1] terminated: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python "
-    "streaming data source perform latestOffset: {} SQLSTATE: 38000\nJVM stacktrace:\n\tat x.y(Z.scala)"
+    "[STREAM_FAILED] Query [id = 1] terminated: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when "
+    "Python streaming data source perform latestOffset: {} SQLSTATE: 38000\n"
+    "JVM stacktrace:\n\tat x.y(Z.scala)"
 )
 
 
@@ -31,9 +32,9 @@ def trace_of(raised: Exception, cause: Exception | None = None) -> str:
             raise raised
         try:
             raise cause
-        except Exception:
+        except type(cause):
             raise raised  # noqa: B904 - both are in the traceback
-    except Exception:
+    except type(raised):
         return traceback.format_exc()
 
 
