@@ -65,7 +65,7 @@ class RegistryServer(DevServer):
 
     @property
     def url(self) -> str:
-        """The registry as the option `schema.registry.url` wants it."""
+        """The registry as the option `schema-registry-url` needs it."""
         return f"{super().url}/apis/ccompat/v7"
 
     def _probe(self) -> str | None:

@@ -41,14 +41,14 @@ class RegistryAccess:
     """Where a registry is and how to get in.
 
     Args:
-        url: its address, or several with commas between them: `schema.registry.url`.
+        url: its address, or several with commas between them: `schema-registry-url`.
         user: user for basic authentication, None for none.
         password: the user's password.
         token: bearer token, instead of user and password.
         ca_file: certificates to trust instead of the system's, PEM.
         certificate_file: our certificate and, if `key_file` is not given, its key, PEM.
         key_file: our key.
-        register: whether schemas that the registry does not know are registered (`auto.register.schemas`).
+        register: whether schemas that the registry does not know are registered (`schema-registry-register`).
     """
 
     url: str
@@ -122,7 +122,7 @@ class SchemaRegistry:
         raise TransientSinkError(
             "the schema registry does not answer",
             problem,
-            "see whether it runs and whether `schema.registry.url` names it",
+            "see whether it runs and whether `schema-registry-url` names it",
         )
 
     def _send(self, url: str, body: bytes | None) -> tuple[int, dict[str, Any]]:
@@ -135,7 +135,7 @@ class SchemaRegistry:
             raise SinkError(
                 "the schema registry redirects to another address",
                 f"HTTP {answer.status} from {url} to {answer.location}, where nothing is sent",
-                "set schema.registry.url to the address that answers by itself",
+                "set `schema-registry-url` to the address that answers by itself",
             )
         return answer.status, _parsed(answer.body)
 
@@ -152,7 +152,7 @@ class SchemaRegistry:
                 raise ConfigError(
                     f"`{url}` is no address of a schema registry",
                     "expected an address that begins with http:// or https://",
-                    "set schema.registry.url, e.g. http://localhost:8081",
+                    "set `schema-registry-url`, e.g. http://localhost:8081",
                 )
         return urls
 
@@ -208,14 +208,14 @@ class SchemaRegistry:
             case 404 if not self.access.register and answer.get("error_code") in _UNKNOWN:
                 return SinkError(
                     f"the schema registry does not know the schema of subject `{subject}`",
-                    "`auto.register.schemas` is false, so it must have been registered before",
-                    "register it, or set auto.register.schemas: true",
+                    "`schema-registry-register` is false, so it must have been registered before",
+                    "register it, or set `schema-registry-register: true`",
                 )
             case 404:
                 return SinkError(
                     "the schema registry has no Confluent-compatible interface at this address",
                     f"HTTP 404 for subject `{subject}`: {said}",
-                    "give its base path in schema.registry.url (Apicurio: .../apis/ccompat/v7)",
+                    "give its base path in `schema-registry-url` (Apicurio: .../apis/ccompat/v7)",
                 )
         return SinkError(
             f"the schema registry refuses the schema of subject `{subject}`",
@@ -241,5 +241,5 @@ def _untrusted(url: str, reason: ssl.SSLCertVerificationError) -> SinkError:
     return SinkError(
         f"the certificate of the schema registry `{url}` is not trusted",
         reason.verify_message,
-        "name the certificate of its authority by `schema.registry.ssl.ca.location`",
+        "name the certificate of its authority by `schema-registry-ca`",
     )
