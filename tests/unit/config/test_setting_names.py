@@ -124,9 +124,8 @@ def test_settings_that_documents_name_exist(folder: str) -> None:
     """Words with hyphens between backticks; names with dots are Debezium's, Spark's or Kafka's there."""
     wrong = []
     for page in sorted((DOCS / folder).glob("*.md")):
-        for found in re.finditer(r"`([a-z]+(?:-[a-z]+)+)(?:: [^`]*)?`", page.read_text(encoding="utf-8")):
-            if found[1] not in KNOWN | VALUES:
-                wrong.append(f"{page.relative_to(ROOT)} {found[0]}")
+        names = re.findall(r"`([a-z]+(?:-[a-z]+)+)(?:: [^`]*)?`", page.read_text(encoding="utf-8"))
+        wrong += [f"{page.relative_to(ROOT)} {name}" for name in names if name not in KNOWN | VALUES]
     assert wrong == []
 
 
