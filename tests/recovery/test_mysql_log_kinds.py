@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -140,24 +141,31 @@ def test_a_purge_of_a_file_that_is_still_needed_is_told_and_one_behind_is_not_fe
 
 
 @pytest.fixture
-def encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MySqlServer]:
+def encrypted(monkeypatch: pytest.MonkeyPatch) -> Iterator[MySqlServer]:
     """A server that encrypts its log, by a keyring whose settings must lie beside the program."""
     program = mysql_devserver.mysql_program(None)
     basedir = next((a.partition("=")[2] for a in program.command if a.startswith("--basedir=")), None)
     if basedir is None or not (Path(basedir) / "lib/mysql/plugin/component_keyring_file.so").exists():
         pytest.skip("no server with component_keyring_file that can be copied")
-    original, copy = Path(basedir).parent, tmp_path / "server"
-    shutil.copytree(original, copy, symlinks=True, copy_function=os.link)
-    (copy / "usr/sbin/mysqld.my").write_text('{"components": "file://component_keyring_file"}')
-    settings = {"path": str(tmp_path / "keyring"), "read_only": False}
-    (copy / "usr/lib/mysql/plugin/component_keyring_file.cnf").write_text(json.dumps(settings))
-    command = [argument.replace(str(original), str(copy)) for argument in program.command]
-    monkeypatch.setattr(
-        mysql_devserver, "mysql_program", lambda version: dataclasses.replace(program, command=command)
-    )
-    with start_mysql(options={"binlog_encryption": "ON"}) as server:
-        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v TEXT)")
-        yield server
+    original = Path(basedir).parent
+    # next to the program: the server may run as a user who cannot read our own temporary files
+    with tempfile.TemporaryDirectory(prefix="encrypted-", dir=original.parent) as directory:
+        Path(directory).chmod(0o755)
+        keys = Path(directory, "keys")
+        keys.mkdir()
+        keys.chmod(0o777)
+        copy = Path(directory, "server")
+        shutil.copytree(original, copy, symlinks=True, copy_function=os.link)
+        (copy / "usr/sbin/mysqld.my").write_text('{"components": "file://component_keyring_file"}')
+        settings = {"path": str(keys / "keyring"), "read_only": False}
+        (copy / "usr/lib/mysql/plugin/component_keyring_file.cnf").write_text(json.dumps(settings))
+        command = [argument.replace(str(original), str(copy)) for argument in program.command]
+        monkeypatch.setattr(
+            mysql_devserver, "mysql_program", lambda version: dataclasses.replace(program, command=command)
+        )
+        with start_mysql(options={"binlog_encryption": "ON"}) as server:
+            server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v TEXT)")
+            yield server
 
 
 def test_an_encrypted_log_is_read_as_the_server_decrypts_it(encrypted: MySqlServer) -> None:

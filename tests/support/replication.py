@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tailrace.private import write_private
 from tailrace_dev.servers import start_mariadb, start_mysql, start_postgres
 from tailrace_dev.servers.postgres import start_standby
 
@@ -28,6 +29,7 @@ def replica_of(primary, server_id: int = 102, **options: str) -> Iterator[Any]:
     if mariadb:
         named["log_slave_updates"] = "ON"
     with _START[primary.product](options=named) as server:
+        share_password(server, primary)
         server.execute("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
         if mariadb:
             server.execute(
@@ -45,6 +47,12 @@ def replica_of(primary, server_id: int = 102, **options: str) -> Iterator[Any]:
                 "START REPLICA",
             )
         yield server
+
+
+def share_password(server, other) -> None:
+    """Give `server` the password of `other`: clients find either of them behind one address."""
+    server.execute("SET sql_log_bin = 0", f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{other.password}'")
+    write_private(server.password_file, other.password)
 
 
 def catch_up(replica, primary) -> None:
