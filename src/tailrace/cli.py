@@ -169,7 +169,7 @@ def show(pipeline_file: Path) -> None:
 def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
     """Let the stopped pipeline continue from OFFSET, JSON in the format that `offsets show` prints.
 
-    The target is not changed: rows between the two offsets are missing from it, or come again.
+    The target is not changed: rows between the two offsets are missing from it, or are repeated.
     """
     from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415

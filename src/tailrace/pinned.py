@@ -30,9 +30,9 @@ def verify(collection: str, files: Sequence[Path]) -> None:
         ConfigError: a file differs, is missing or is not listed.
     """
     listed = LIST.read_text(encoding="utf-8").splitlines()
-    wanted = {line for line in listed if line.partition("  ")[2].startswith(f"{collection}/")}
+    expected = {line for line in listed if line.partition("  ")[2].startswith(f"{collection}/")}
     differing = sorted(
-        {line.partition("  ")[2] for line in wanted.symmetric_difference(lines(collection, files))}
+        {line.partition("  ")[2] for line in expected.symmetric_difference(lines(collection, files))}
     )
     if differing:
         raise ConfigError(

@@ -127,7 +127,7 @@ class IcebergSettings:
         )
         if self.mode is WriteMode.SCD2:
             raise ConfigError(
-                "mode scd2 at `sink.mode` is none of Iceberg's",
+                "Iceberg sinks do not support mode scd2 at `sink.mode`",
                 "allowed: upsert, changelog",
                 "use `type: delta`",
             )
