@@ -134,10 +134,18 @@ class IcebergSettings:
 
 
 @dataclass(frozen=True)
-class ParquetSettings:
-    """Change log as Parquet files: one directory per target, one directory in it per batch."""
+class FileSettings:
+    """Change log as files: one directory per target, one directory in it per batch.
 
-    type: ClassVar[str] = "parquet"
+    Args:
+        path: their directory.
+        parallelism: targets written at the same time.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    type: ClassVar[str]
     extra: ClassVar[str | None] = None
     path: str
     parallelism: int = 4
@@ -148,17 +156,17 @@ class ParquetSettings:
 
 
 @dataclass(frozen=True)
-class JsonSettings:
-    """Change log as files of JSON lines, laid out like Parquet's."""
+class ParquetSettings(FileSettings):
+    """Change log as Parquet files."""
+
+    type: ClassVar[str] = "parquet"
+
+
+@dataclass(frozen=True)
+class JsonSettings(FileSettings):
+    """Change log as files of JSON lines."""
 
     type: ClassVar[str] = "json"
-    extra: ClassVar[str | None] = None
-    path: str
-    parallelism: int = 4
-
-    def __post_init__(self) -> None:
-        refuse_credentials(self.path, "sink.path")
-        _check_positive(self, "parallelism")
 
 
 @dataclass(frozen=True)
