@@ -1,11 +1,11 @@
-"""Where downloads, compiled code and development servers are kept, and the locks that processes share.
+"""The cache of downloads, compiled code and development servers, and the locks that processes share.
 
 The cache is `$TAILRACE_CACHE`; without it `tailrace` below `$XDG_CACHE_HOME` or `~/.cache`; and for a user
-whose home cannot be written, `tailrace-<uid>` in the system's directory for temporary files. Programs are
-loaded from it, so a directory that another user owns or may write to is refused.
+whose home is not writable, `tailrace-<uid>` in the system's directory for temporary files. Programs are
+loaded from it, so a directory that another user owns or may write to is rejected.
 
     debian/<suite>/apt/       private state of apt-get: lists, archives
-    debian/<suite>/<package>/ a package and everything it needs, unpacked
+    debian/<suite>/<package>/ a package and its dependencies, unpacked
     wheels/                   the same for wheels
     templates/                initialised data directories, copied for each new server
     run/<name>/               one server: server.json, log, data
@@ -32,13 +32,13 @@ _REMEDY = "set TAILRACE_CACHE to a directory that only this user can write to"
 
 
 def cache_dir(*parts: str) -> Path:
-    """The directory `parts` of the cache; made, for this user only, if it is not there.
+    """The directory `parts` of the cache; created, for this user only, if it does not exist.
 
     Raises:
         ConfigError: the cache cannot be written, or others can write to it; names TAILRACE_CACHE.
     """
     path = _root()
-    for part in parts:  # `parents=True` would make those above the last one by the umask
+    for part in parts:  # `parents=True` would create the parent directories by the umask
         path /= part
         try:
             path.mkdir(mode=0o700, exist_ok=True)
@@ -64,7 +64,7 @@ def temporary_dir() -> Path:
         raise ConfigError(
             "there is no directory for temporary files",
             error.strerror,
-            "set TMPDIR to one, and TAILRACE_CACHE to a directory for what is kept between starts",
+            "set TMPDIR to one, and TAILRACE_CACHE to a directory for files kept between starts",
         ) from None
 
 
@@ -108,7 +108,7 @@ def _root() -> Path:
 
 
 def _make(root: Path) -> None:
-    """Make the directory `root`; refuse one that others control."""
+    """Create the directory `root`; reject one that others control."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         named, found = root.lstat(), root.stat()

@@ -1,4 +1,4 @@
-"""The command line. Exit codes are constants below; an error is one message, its trace is in the log file."""
+"""The command line. Exit codes are constants below. An error prints a message; its traceback is logged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tailrace.errors import (
 from tailrace.printable import printable, printable_lines
 from tailrace.private import open_private
 
-#: Done, or stopped when asked to.
+#: Done, or stopped on request.
 EXIT_DONE = 0
 #: Failed, or `verify` found differences.
 EXIT_FAILED = 1
@@ -46,7 +46,7 @@ _ELSEWHERE = (
 )
 
 _log = logging.getLogger("tailrace")
-# Without a log file a trace goes nowhere, not to the terminal.
+# Without a log file, tracebacks are dropped rather than shown in the terminal.
 _log.addHandler(logging.NullHandler())
 
 
@@ -85,11 +85,11 @@ _pipeline_argument = click.argument(
 @click.option(
     "--log-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where Spark's warnings and traces go; default: tailrace.log beside the checkpoint.",
+    help="File for Spark's warnings and tracebacks; default: tailrace.log next to the checkpoint.",
 )
 def run(pipeline_file: Path, log_file: Path | None) -> None:
-    """Run a pipeline until it is stopped (Ctrl-C), or until all is read (trigger: available-now)."""
-    # Spark's modules take a second to import: a wrong file is told before that.
+    """Run a pipeline until it is stopped (Ctrl-C), or until everything is read (trigger: available-now)."""
+    # Spark's modules take a second to import: a wrong file is reported first.
     pipeline = load_pipeline(pipeline_file)
     pipeline.require_extras()
     from tailrace.pipeline import run as engine  # noqa: PLC0415
@@ -107,7 +107,7 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
 @cli.command()
 @_pipeline_argument
 def check(pipeline_file: Path) -> None:
-    """Check everything the server must be set up for: found, needed, the SQL that mends it."""
+    """Check every precondition of the server: found, needed, the SQL that fixes it."""
     from tailrace.sources import preflight, registry  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file)
@@ -123,15 +123,15 @@ def check(pipeline_file: Path) -> None:
 @click.option(
     "--unmarked",
     is_flag=True,
-    help="Remove a replication slot that bears no mark of a stream too: one that an earlier version made, or "
-    "beside a publication that somebody else made.",
+    help="Also remove a replication slot without a stream's mark: one that an earlier version created, or "
+    "next to a publication that somebody else created.",
 )
 def drop(pipeline_file: Path, unmarked: bool) -> None:
-    """Remove what the pipeline has made on the server (PostgreSQL: replication slot, publication).
+    """Remove what the pipeline has created on the server (PostgreSQL: replication slot, publication).
 
-    A slot holds back the server's log until it is removed. The target and the checkpoint stay; the pipeline
-    cannot go on from the checkpoint afterwards. What somebody else made stays: a slot of the same name is an
-    error, a publication is passed over.
+    A slot retains the server's log until it is removed. The target and the checkpoint stay; the pipeline
+    cannot continue from the checkpoint afterwards. Objects that somebody else created stay: a slot of the
+    same name is an error, and a publication is skipped.
     """
     from tailrace.sources import registry  # noqa: PLC0415
 
@@ -143,7 +143,7 @@ def drop(pipeline_file: Path, unmarked: bool) -> None:
 
 @cli.group()
 def offsets() -> None:
-    """Look at, or change, where a pipeline goes on from."""
+    """Show or change the offset from which a pipeline continues."""
 
 
 @offsets.command()
@@ -155,9 +155,9 @@ def show(pipeline_file: Path) -> None:
     pipeline = load_pipeline(pipeline_file)
     last = Checkpoint(pipeline.checkpoint).last()
     if last is None:
-        click.echo(f"checkpoint {pipeline.checkpoint} holds no batch yet", err=True)
+        click.echo(f"checkpoint {pipeline.checkpoint} has no batch yet", err=True)
         return
-    state = "committed" if last.committed else "planned: it runs again at the next start"
+    state = "committed" if last.committed else "planned: the next start repeats it"
     click.echo(f"batch {last.id}, {state}", err=True)
     click.echo(_json(last.end, indent=2))
 
@@ -167,9 +167,9 @@ def show(pipeline_file: Path) -> None:
 @click.argument("offset", metavar="JSON|@FILE")
 @click.option("--dry-run", is_flag=True, help="Check the offset and say what would change.")
 def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
-    """Let the stopped pipeline go on from OFFSET, JSON in the form that `offsets show` prints.
+    """Let the stopped pipeline continue from OFFSET, JSON in the format that `offsets show` prints.
 
-    The target is not changed: rows between the two offsets are missing from it, or come again.
+    The target is not changed: rows between the two offsets are missing from it, or are repeated.
     """
     from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
@@ -183,7 +183,7 @@ def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
     click.echo(f"to   {_json(end)}")
     if not dry_run:
         kept = checkpoint.set_end(StreamOffset.from_json(end).to_json())
-        click.echo(f"done; the offset before is kept in {pipeline.checkpoint}/{kept}")
+        click.echo(f"done; the old offset is kept in {pipeline.checkpoint}/{kept}")
 
 
 def _offset(text: str) -> dict[str, object]:
@@ -200,24 +200,24 @@ def _offset(text: str) -> dict[str, object]:
         raise ConfigError("the offset is not JSON", str(error)) from None
     except (KeyError, TypeError, AttributeError):
         raise ConfigError(
-            "the offset has not the form of a stream offset", None, "`tailrace offsets show` prints one"
+            "the offset is not a valid stream offset", None, "`tailrace offsets show` prints one"
         ) from None
 
 
 class _PrivateFileHandler(logging.FileHandler):
-    """A log that its owner alone may read."""
+    """A log that only its owner may read."""
 
     def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding="utf-8", opener=open_private)
 
 
 def _json(value: object, indent: int | None = None) -> str:
-    """`value` as JSON without a control character: JSON itself lets DEL stand."""
+    """`value` as JSON without control characters: JSON itself allows DEL."""
     return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
 
 
 class _LogFormatter(logging.Formatter):
-    """A message is one line, whatever names and server messages are in it; a trace is several."""
+    """A message is one line, whatever names and server messages it contains; a traceback is several."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """See Formatter."""
@@ -229,7 +229,7 @@ class _LogFormatter(logging.Formatter):
 
 
 def _log_to(path: Path) -> None:
-    """Python's own logging goes to the log file as well: py4j reports each failed call."""
+    """Write Python's own logging to the log file as well: py4j reports each failed call."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
@@ -237,7 +237,7 @@ def _log_to(path: Path) -> None:
         raise ConfigError(
             f"log file `{path}` cannot be written",
             error.strerror,
-            "`--log-file` names another one; without it, it is beside the checkpoint",
+            "name another one with `--log-file`; by default, it is next to the checkpoint",
         ) from None
     handler = _PrivateFileHandler(path, delay=True)
     handler.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -245,7 +245,7 @@ def _log_to(path: Path) -> None:
 
 
 def exit_code(error: TailraceError) -> int:
-    """The exit code that `error` ends a command with."""
+    """The exit code of a command that `error` ended."""
     match error:
         case ConfigError():
             return EXIT_CONFIG
@@ -258,7 +258,7 @@ def exit_code(error: TailraceError) -> int:
 
 
 def main() -> None:
-    """Entry point: the exit code says how it went, an error of ours is a message and no trace."""
+    """Entry point: sets the exit code; an error of ours prints a message and no traceback."""
     try:
         cli(standalone_mode=False)
     except TailraceError as error:

@@ -16,13 +16,19 @@
 `message` is lower case, without a full stop, and names the object. `detail` says what was found. `hint` says
 what to do, with the statement to run, on several lines where it needs them. None of them ever holds a row's
 values or a secret. Their text shows control characters of names and server messages escaped. All errors can
-be pickled: Spark carries them from tasks to the driver.
+be pickled. In a Python process of Spark, an error carries itself as a note, in JSON: Spark reports only the
+text of a traceback to the driver, where `spark.task_errors` reads the note.
 """
 
 from __future__ import annotations
 
+import json
+import sys
+
 from tailrace.printable import printable, printable_lines, shortened
 
+#: Begins the line of a traceback that holds an error as data.
+NOTE = "tailrace-error: "
 #: Characters of each part of an error that are shown at most: somebody else's text may be in it.
 _LONGEST = 20_000
 
@@ -44,6 +50,15 @@ class TailraceError(Exception):
         self.message = message
         self.detail = detail
         self.hint = hint
+        if "pyspark.worker_util" in sys.modules:  # a Python process of Spark: only tracebacks leave it
+            self.add_note(NOTE + self.to_json())
+
+    def to_json(self) -> str:
+        """Class, message, detail and hint on one line of ASCII, for `spark.task_errors`."""
+        parts = [part and shortened(part, _LONGEST) for part in (self.message, self.detail, self.hint)]
+        # A subclass that another module defines goes by its base class here.
+        kind = next(cls.__name__ for cls in type(self).__mro__ if cls.__module__ == __name__)
+        return json.dumps([kind, *parts])
 
     def __str__(self) -> str:
         lines = [printable(shortened(self.message, _LONGEST))]

@@ -1,4 +1,4 @@
-"""Optional packages: which extra brings them, and the error where they are missing or do not load."""
+"""Optional packages: the extra that installs them, and the error if they are missing or do not load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import import_module
 
 from tailrace.errors import ConfigError
 
-#: Extra of `pyproject.toml` -> what is imported of the packages that it brings.
+#: Extra of `pyproject.toml` -> modules that we import from its packages.
 EXTRAS = {
     "delta": ("pyroaring",),
     "dev": ("tailrace_dev",),
@@ -21,10 +21,10 @@ def require(extra: str | None, user: str) -> None:
 
     Args:
         extra: its name, one of EXTRAS; None: nothing beyond the base installation.
-        user: what needs them, e.g. "sink `delta`".
+        user: the part that needs them, e.g. "sink `delta`".
 
     Raises:
-        ConfigError: one is not installed, or cannot be imported; names the extra.
+        ConfigError: a package is not installed, or cannot be imported; names the extra.
     """
     for module in EXTRAS[extra] if extra else ():
         package = module.partition(".")[0]

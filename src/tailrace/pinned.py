@@ -1,4 +1,4 @@
-"""What is downloaded from Maven repositories is what Tailrace was made with, whichever mirror gave it out.
+"""Checksums of downloads from Maven repositories: whichever the mirror, the files are those of the build.
 
 `pinned.sha256`, which `make lock` writes, has a line for each file: `<SHA-256>  <collection>/<file>`.
 """
@@ -23,20 +23,20 @@ def verify(collection: str, files: Sequence[Path]) -> None:
     """Compare downloaded files with the list.
 
     Args:
-        collection: names them, with their version.
-        files: all of the collection.
+        collection: name of the collection, with its version.
+        files: all files of the collection.
 
     Raises:
-        ConfigError: another content, one too many or too few.
+        ConfigError: a file differs, is missing or is not listed.
     """
     listed = LIST.read_text(encoding="utf-8").splitlines()
-    wanted = {line for line in listed if line.partition("  ")[2].startswith(f"{collection}/")}
+    expected = {line for line in listed if line.partition("  ")[2].startswith(f"{collection}/")}
     differing = sorted(
-        {line.partition("  ")[2] for line in wanted.symmetric_difference(lines(collection, files))}
+        {line.partition("  ")[2] for line in expected.symmetric_difference(lines(collection, files))}
     )
     if differing:
         raise ConfigError(
-            f"the files of {collection} are not those that Tailrace was made with",
-            f"another SHA-256, or one too many or too few: {', '.join(differing)}",
-            "find out what the repository or its mirror gives out, then try again: they are downloaded anew",
+            f"the files of {collection} are not those that Tailrace was built with",
+            f"SHA-256 differs, or file missing or not listed: {', '.join(differing)}",
+            "check what the repository or its mirror serves, then try again: the files are downloaded again",
         )

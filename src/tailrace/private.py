@@ -11,7 +11,7 @@ FILE_MODE = 0o600
 
 
 def make_private_directory(path: Path) -> Path:
-    """Make `path` and the directories above it that are missing, for this user only.
+    """Create `path` and its missing parents, for this user only.
 
     A directory that exists keeps its mode.
     """
@@ -24,7 +24,7 @@ def make_private_directory(path: Path) -> Path:
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
     """Open `path` for this user only; an opener for `open(path, mode, opener=open_private)`.
 
-    A file of this user's that exists loses the permissions that others have; a device keeps them.
+    An existing file of this user loses the permissions of others; a device keeps them.
     """
     descriptor = os.open(path, flags, FILE_MODE)
     found = os.fstat(descriptor)
@@ -34,18 +34,18 @@ def open_private(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def make_tree_private(path: Path) -> None:
-    """Make the directory `path`, or take from others the permissions they have on it and on all below it.
+    """Create the directory `path`, or remove the permissions of others on it and on everything below it.
 
-    What belongs to another user keeps its mode, and links are not followed below `path`.
+    Files of another user keep their modes, and links below `path` are not followed.
     """
     make_private_directory(path)
-    _take(path, path.stat())
+    _restrict(path, path.stat())
     for directory, directories, files in os.walk(path):
         for name in (*directories, *files):
-            _take(Path(directory, name), Path(directory, name).lstat())
+            _restrict(Path(directory, name), Path(directory, name).lstat())
 
 
-def _take(path: Path, found: os.stat_result) -> None:
+def _restrict(path: Path, found: os.stat_result) -> None:
     if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid():
         return
     mode = DIRECTORY_MODE if stat.S_ISDIR(found.st_mode) else FILE_MODE

@@ -103,7 +103,7 @@ def test_filter_masks_truncation_and_skipped_operations_work_together(
         truncate={"text": "4"},
         skipped_operations=("d",),
     )
-    with pytest.raises(ConfigError, match=r"`shop\.other` is refused by Spark"):
+    with pytest.raises(ConfigError, match=r"Spark rejects the transform of `shop\.other`"):
         transformed(spark, rule)
     rule = TransformRule(**{**vars(rule), "source_table": r"shop\.t"})
     hashed = {name: hashlib.sha256(f"pepper{name}".encode()).hexdigest() for name in "abcd"}

@@ -82,7 +82,7 @@ def test_checkpoint_of_its_own_is_closed_and_what_was_above_it_stays(tmp_path: P
 
 def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="file/lake` cannot be made"):
+    with pytest.raises(ConfigError, match="file/lake` cannot be created"):
         make_directories(pipeline(f"{{type: delta, path: '{tmp_path}/file/lake'}}"))
 
 

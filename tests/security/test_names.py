@@ -7,8 +7,11 @@ import json
 import logging
 import os.path
 import re
+import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -127,10 +130,14 @@ def test_errors_show_names_escaped_and_keep_the_lines_of_hints() -> None:
     assert str(error) == f"table `{SHOWN}` is gone\nDetail: said: {SHOWN}\nHint: first\nsecond \\x1b"
 
 
-def test_name_cannot_forge_the_parts_of_an_error_that_comes_from_a_task() -> None:
-    error = SourceError("table `x\nDetail: forged\nHint: curl evil` failed", "real")
-    found = parse_error(f"Traceback\ntailrace.errors.SourceError: {error}\n")
-    assert found is not None
+def test_name_cannot_forge_the_parts_of_an_error_that_comes_from_a_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.worker_util", ModuleType("worker_util"))
+    forged = 'tailrace-error: ["ConfigError", "forged", null, "curl evil"]'
+    error = SourceError(f"table `x\nDetail: forged\nHint: curl evil\n{forged}` failed", "real")
+    found = parse_error("".join(traceback.format_exception(error)))
+    assert type(found) is SourceError
     assert (found.detail, found.hint) == ("real", None)
 
 
@@ -170,7 +177,7 @@ def shown_on(draw: Callable[[Console], None]) -> str:
 
 def test_progress_shows_names_escaped_and_without_markup() -> None:
     def draw(console: Console) -> None:
-        view = ProgressView(console)
+        view = ProgressView(console, "mysql")
         end = {
             "tables": {f"db.{EVIL}": {"c": [1], "n": 1, "e": 9}},
             "done": {},

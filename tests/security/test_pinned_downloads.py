@@ -45,7 +45,7 @@ def test_file_with_another_content_is_refused_and_deleted(
         (home / "jars" / "some.jar").write_bytes(b"what a mirror made of it")
 
     monkeypatch.setattr(spark_jars, "_download", download)
-    with pytest.raises(ConfigError, match="not those that Tailrace was made with") as refused:
+    with pytest.raises(ConfigError, match="not those that Tailrace was built with") as refused:
         spark_jars.cached_jars("some-1.0", ["g:some:1.0"])
     assert "some-1.0/some.jar" in refused.value.detail
     assert not listed.exists()
@@ -54,13 +54,13 @@ def test_file_with_another_content_is_refused_and_deleted(
 def test_file_that_is_not_listed_is_refused(listed: Path) -> None:
     more = listed.with_name("more.jar")
     more.write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"made with(?s:.*)some-1\.0/more\.jar"):
+    with pytest.raises(ConfigError, match=r"built with(?s:.*)some-1\.0/more\.jar"):
         pinned.verify("some-1.0", [listed, more])
 
 
 def test_file_that_is_missing_is_refused(listed: Path) -> None:
     assert listed.exists()
-    with pytest.raises(ConfigError, match=r"made with(?s:.*)some-1\.0/some\.jar"):
+    with pytest.raises(ConfigError, match=r"built with(?s:.*)some-1\.0/some\.jar"):
         pinned.verify("some-1.0", [])
 
 

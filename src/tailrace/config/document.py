@@ -1,10 +1,10 @@
-"""YAML text to plain values: strict, bounded, and with errors that show a place and never what stands there.
+"""YAML text to plain values: strict, bounded, and with errors that show a position, never the text there.
 
-What stands at the place of an error may be a password: unquoted, `*x` is an alias, `!x` a tag and `x: y` a
-key. PyYAML's own messages quote it, so only those of its words are shown that are always the same.
+The text at an error may be a password: unquoted, `*x` is an alias, `!x` a tag and `x: y` a key. PyYAML's own
+messages quote it, so only those of them are shown that have a fixed text.
 
-Anchors, aliases and merge keys are read, but what they make of a file is bounded: ten lines of them can
-stand for more values than memory holds.
+Anchors, aliases and merge keys are read, but the number of values is bounded: ten lines can stand for more
+values than fit into memory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tailrace.errors import ConfigError
 
 #: Most characters of a file.
 MOST_CHARACTERS = 1 << 20
-#: Most values of a file with its aliases written out, and how deep they may lie.
+#: Most values of a file with its aliases expanded, and their greatest depth.
 _MOST_VALUES = 100_000
 _DEEPEST = 32
 _MERGE = "tag:yaml.org,2002:merge"
 _COLLECTIONS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
-#: What PyYAML says that holds nothing of the file.
+#: Messages of PyYAML that contain no text of the file.
 _FIXED = re.compile(
     r"mapping values are not allowed here|could not find expected ':'|found unexpected end of stream"
     r"|expected '?<[a-z ]+>'?, but found '?<[a-z ]+>'?"
@@ -33,7 +33,7 @@ _QUOTE = "put quotes around a value that holds one of * & ! % @ ` # : { } [ ]"
 
 
 class Section(dict[str, Any]):
-    """A mapping, and where in the file each of its keys stands."""
+    """A mapping, and the position of each of its keys in the file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def read_document(text: str) -> Any:
     """The value that the YAML `text` describes; mappings are `Section`.
 
     Raises:
-        ConfigError: it is not YAML, a key stands twice in a mapping, or it is too large. Names the place.
+        ConfigError: it is not YAML, a mapping has a key twice, or it is too large. Names the position.
     """
     if len(text) > MOST_CHARACTERS:
         raise ConfigError("the pipeline file is too large", f"needed: at most {MOST_CHARACTERS} characters")
@@ -54,10 +54,10 @@ def read_document(text: str) -> Any:
         return None if node is None else _Reader(loader).value(node, 0)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = error.problem or ""
+        problem = error.problem or ""
         raise ConfigError(
             f"the pipeline file is not YAML{'' if mark is None else f' at {_place(mark)}'}",
-            said if _FIXED.fullmatch(said) else None,
+            problem if _FIXED.fullmatch(problem) else None,
             _QUOTE,
         ) from None
     except yaml.YAMLError:
@@ -69,7 +69,7 @@ def read_document(text: str) -> Any:
 
 
 class _Reader:
-    """Makes values of nodes, and counts them."""
+    """Converts nodes to values, and counts them."""
 
     def __init__(self, loader: yaml.SafeLoader) -> None:
         self._loader = loader
@@ -106,7 +106,7 @@ class _Reader:
                 merged += self._merged(value, place, depth)
                 continue
             if not isinstance(key, yaml.ScalarNode):
-                raise ConfigError(f"the key at {place} of the pipeline file is no text")
+                raise ConfigError(f"the key at {place} of the pipeline file is not text")
             if key.value in made:
                 raise ConfigError(
                     f"the key at {place} of the pipeline file is given twice",
@@ -123,7 +123,7 @@ class _Reader:
     def _merged(self, node: yaml.Node, place: str, depth: int) -> Iterator[Section]:
         for value in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(value, yaml.MappingNode):
-                raise ConfigError(f"`<<` at {place} of the pipeline file merges what is no mapping")
+                raise ConfigError(f"`<<` at {place} of the pipeline file merges what is not a mapping")
             made = self.value(value, depth + 1)
             assert isinstance(made, Section)
             yield made

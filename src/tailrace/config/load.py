@@ -1,8 +1,8 @@
 """Pipeline files: YAML to `config.model` and `config.sinks`, strictly.
 
-A key nobody knows, a value of another type, a missing key: each is a ConfigError that names the key's path in
+An unknown key, a value of another type and a missing key are each a ConfigError that names the key's path in
 the file (`sink.pathh`), what is allowed and what may have been meant. Keys are read in kebab-case and
-camelCase. Secrets stay the references they are (`${env:NAME}`) until someone connects.
+camelCase. Secrets stay references (`${env:NAME}`) until someone connects.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tailrace.config.document import MOST_CHARACTERS, Section, read_document
-from tailrace.config.model import Pipeline, PipelineSettings, RouteRule, TransformRule, TriggerMode
-from tailrace.config.options import OPTIONS, SourceOptions, is_host, parse_options
-from tailrace.config.secret import Secret, has_credentials, is_slip, shown
-from tailrace.config.sinks import SINKS, IcebergSettings, SinkSettings, WriteMode
+from tailrace.config.model import Pipeline, PipelineSettings, RouteRule, TransformRule
+from tailrace.config.option_values import is_host
+from tailrace.config.options import OPTIONS, SourceOptions, parse_options
+from tailrace.config.secret import Secret, is_slip, shown
+from tailrace.config.sinks import SINKS, SinkSettings
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_LETTERS
 
@@ -29,20 +30,11 @@ _T = TypeVar("_T")
 _R = TypeVar("_R", RouteRule, TransformRule)
 
 _SECTIONS = ("source", "transform", "route", "sink", "pipeline")
-#: What a source section may say instead of `url` and `user`, as Flink CDC does.
+#: Keys that a source section may have instead of `url` and `user`, as in Flink CDC.
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
-#: Options a pipeline decides itself.
+#: Options that the pipeline sets itself.
 _FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable"})
-_POSITIVE = (
-    "parallelism",
-    "rows",
-    "optimize_interval",
-    "vacuum_interval",
-    "vacuum_retention_hours",
-    "expire_interval",
-    "snapshot_retention_hours",
-)
-#: Mappings that are settings of a library: what their keys are is not known here.
+#: Mappings that are settings of a library: their keys are not known here.
 _LIBRARIES = (".properties", ".catalog", ".spark", ".topic-config")
 _NO_KEY = re.compile(r"[\s=]")
 _TYPE_NAMES = {Section: "object", list: "array", type(None): "null"}
@@ -52,7 +44,7 @@ def load_pipeline(path: Path) -> Pipeline:
     """The pipeline that the file at `path` describes.
 
     Raises:
-        ConfigError: the file cannot be read or says something that is not allowed.
+        ConfigError: the file cannot be read, or holds something that is not allowed.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -72,7 +64,7 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
         default_name: the pipeline's name where the file gives none.
 
     Raises:
-        ConfigError: it is not YAML or says something that is not allowed.
+        ConfigError: it is not YAML, or holds something that is not allowed.
     """
     given = _mapping(read_document(text), "")
     _check_keys(given, "", _SECTIONS)
@@ -92,12 +84,7 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
 def _filled(
     settings: PipelineSettings, sinks: tuple[SinkSettings, ...], default_name: str
 ) -> PipelineSettings:
-    for name in ("interval_ms", "parallelism"):
-        value = getattr(settings, name)
-        if value is not None and value <= 0:
-            raise ConfigError(f"`pipeline.{_kebab(name)}` must be > 0", f"found {value}")
     checkpoint = settings.checkpoint
-    _refuse_credentials(checkpoint, "pipeline.checkpoint")
     if checkpoint is None:
         path = next((p for p in (getattr(sink, "path", None) for sink in sinks) if p is not None), None)
         if path is None:
@@ -107,12 +94,6 @@ def _filled(
                 "name a directory: pipeline: {checkpoint: ...}",
             )
         checkpoint = path.rstrip("/") + "/_tailrace/checkpoint"
-    if settings.trigger is not TriggerMode.INTERVAL and settings.interval_ms != PipelineSettings.interval_ms:
-        raise ConfigError(
-            "`pipeline.interval-ms` has no effect",
-            f"found `trigger: {settings.trigger}`",
-            "set `trigger: interval` or leave it out",
-        )
     return dataclasses.replace(settings, name=settings.name or default_name, checkpoint=checkpoint)
 
 
@@ -143,7 +124,7 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
         )
         options["url"] = f"{dialect}://{host}{port}{database}"
     elif name := next((n for n in ("port", "database") if aliases[n] is not None), None):
-        raise ConfigError(f"`source.{name}` needs `source.hostname`", f"the {name} of a `url` stands in it")
+        raise ConfigError(f"`source.{name}` needs `source.hostname`", f"a `url` holds its {name}")
     for name, instead in (("url", "`hostname` (and `port`)"), ("user", "`username`"), ("tables", None)):
         if name not in options:
             or_else = f" or {instead}" if instead else ""
@@ -178,7 +159,7 @@ def _sinks(given: Any) -> tuple[SinkSettings, ...]:
     if not isinstance(given, list):
         return (_sink(_mapping(given, "sink"), "sink"),)
     if not given:
-        raise ConfigError("`sink` is an empty list", "a pipeline has one sink at least")
+        raise ConfigError("`sink` is an empty list", "a pipeline has at least one sink")
     sinks = tuple(_sink(_mapping(one, f"sink[{i}]"), f"sink[{i}]") for i, one in enumerate(given))
     paths = [path.rstrip("/") for path in (getattr(sink, "path", None) for sink in sinks) if path is not None]
     twice = next((path for path in paths if paths.count(path) > 1), None)
@@ -197,37 +178,19 @@ def _sink(given: Mapping[str, Any], path: str) -> SinkSettings:
             f"allowed: {', '.join(SINKS)}",
             _meant(kind, SINKS),
         )
-    sink = _dataclass(SINKS[kind], given, path, also=("type",))
-    for name in ("path", "url"):
-        _refuse_credentials(getattr(sink, name, None), f"{path}.{name}")
-    for name in _POSITIVE:
-        value = getattr(sink, name, None)
-        if value is not None and value <= 0:
-            raise ConfigError(f"`{path}.{_kebab(name)}` must be > 0", f"found {value}")
-    if isinstance(sink, IcebergSettings) and sink.mode is WriteMode.SCD2:
-        raise ConfigError(
-            f"mode scd2 at `{path}.mode` is none of Iceberg's",
-            "allowed: upsert, changelog",
-            "use `type: delta`",
-        )
-    interval = getattr(sink, "merge_interval", None)
-    if interval is not None and (interval < 0 or getattr(sink, "mode", None) is WriteMode.CHANGELOG):
-        raise ConfigError(
-            f"`{path}.merge-interval` must be >= 0, in a mode that merges",
-            f"found {interval}",
-            "0 merges each batch; mode changelog merges nothing: leave it out there",
-        )
-    return sink
+    try:
+        return _dataclass(SINKS[kind], given, path, also=("type",))
+    except ConfigError as error:
+        raise ConfigError(_at(error.message, path), error.detail, error.hint) from None
 
 
-def _refuse_credentials(url: str | None, path: str) -> None:
-    if url is not None and has_credentials(url):
-        raise ConfigError(
-            f"`{path}` holds a user or password",
-            "an address is printed in messages and logs",
-            "databases and registries have settings of their own for user and password, object stores have "
-            '`pipeline.spark`: {spark.hadoop.fs.s3a.secret.key: "${env:NAME}"}',
-        )
+def _at(message: str, path: str) -> str:
+    """`message` of a settings class, which names every sink's setting as `sink.name`, with the sink's path.
+
+    The name comes last: in front of it the message may show a value.
+    """
+    before, mark, name = message.rpartition("`sink.")
+    return f"{before}`{path}.{name}" if mark else message
 
 
 def _rules(cls: type[_R], given: Any, section: str) -> tuple[_R, ...]:
@@ -314,7 +277,7 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
 
 
 def _texts(given: Mapping[str, Any], path: str) -> dict[str, str]:
-    """A mapping whose keys are anybody's: settings of a library, or columns."""
+    """A mapping whose keys are not known here: settings of a library, or columns."""
     texts = {}
     for key, value in given.items():
         place = f" at {given.places[key]}" if isinstance(given, Section) else ""
@@ -352,7 +315,7 @@ def _check_keys(given: Mapping[Any, Any], path: str, known: Iterable[str]) -> di
         place = f" at {given.places[key]}" if isinstance(given, Section) else ""
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, 1)
-            # What is no slip of the pen may be anything, a password too.
+            # A key that is not a misspelling may be anything, even a password.
             if near and is_slip(name, near[0]):
                 found = f"unknown key `{path}.{key}`" if path else f"unknown key `{key}`"
             else:

@@ -1,14 +1,14 @@
-"""A pipeline file as typed values: what `tailrace run` works from.
+"""A pipeline file as typed values, from which `tailrace run` works.
 
-    source:    where changes come from     SourceOptions, and Spark's own spelling of them
-    transform: what becomes of rows        TransformRule, the first that matches counts
-    route:     which target a table has    RouteRule, the first that matches counts
-    sink:      where they go               `config.sinks`: one or several, told apart by `type`
+    source:    where changes come from     SourceOptions, and the same as Spark's options
+    transform: how rows are changed        TransformRule, the first that matches counts
+    route:     a table's target            RouteRule, the first that matches counts
+    sink:      where changes go            `config.sinks`: one or several, `type` says which
     pipeline:  how it runs                 PipelineSettings
 
 Every section but `source` is a dataclass, and `config.load` reads a section by its dataclass: a field
-`checkpoint_path` is the key `checkpoint-path` (camelCase is read too), its annotation is the type, a field
-without a default must be given. A new setting is a new field.
+`checkpoint_path` is the key `checkpoint-path` (camelCase is read too), its annotation is the type, and a
+field without a default is required. A new setting is a new field.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tailrace.config.options import SourceOptions
-from tailrace.config.secret import Secret
+from tailrace.config.secret import Secret, refuse_credentials
 from tailrace.config.sinks import SinkSettings
+from tailrace.errors import ConfigError
 from tailrace.extras import require
 
 
@@ -32,26 +33,27 @@ class TriggerMode(StrEnum):
 
 
 class Converter(StrEnum):
-    """What becomes of operations after a transform; the name is Flink CDC's."""
+    """How operations are changed after a transform; the name is Flink CDC's."""
 
     SOFT_DELETE = "SOFT_DELETE"
 
 
 @dataclass(frozen=True)
 class TransformRule:
-    """What is done to the rows of tables that match, before they are routed.
+    """How the rows of matching tables are changed before they are routed.
 
     Args:
         source_table: regular expression over `database.table`, matched against the whole name.
         projection: a select list of Spark SQL; `*` stands for the table's columns.
         filter: a condition of Spark SQL over the table's columns; other rows are left out.
-        primary_keys: columns of the result that are its key; default: the table's, if they are all there.
+        primary_keys: the result's key columns; default: the table's, if the result has all of them.
         converter_after_transform: SOFT_DELETE: a delete becomes an update that keeps the row.
-        mask_hash: columns of the result that become SHA-256, in hex, of `mask_salt` and their text.
+        mask_hash: columns of the result that are replaced by the SHA-256, in hex, of `mask_salt` and their
+            text.
         mask_salt: the salt, as a secret reference.
-        truncate: columns of the result, and the characters they are cut to.
+        truncate: columns of the result, and the number of characters they are cut to.
         skipped_operations: letters (c, u, d, r) of the changes that are left out.
-        description: for people.
+        description: a note, without effect.
     """
 
     source_table: str
@@ -68,15 +70,15 @@ class TransformRule:
 
 @dataclass(frozen=True)
 class RouteRule:
-    """Tables that match go to `sink_table`.
+    """Matching tables go to `sink_table`.
 
     Args:
         source_table: regular expression over `database.table`, matched against the whole name.
         sink_table: the target's name; `$1`... stand for groups, `replace_symbol` for the table's name.
-        replace_symbol: text in `sink_table` that the source table's own name takes the place of.
+        replace_symbol: text in `sink_table` that is replaced by the source table's own name.
         shard_column: a column with the source table's `database.table`, added to the rows and to their key:
-            for shards whose keys are not apart.
-        description: for people.
+            for shards that share keys.
+        description: a note, without effect.
     """
 
     source_table: str
@@ -91,14 +93,17 @@ class PipelineSettings:
     """How a pipeline runs.
 
     Args:
-        name: names the pipeline in logs, targets and Spark; default: the file's name.
+        name: the pipeline's name in logs, targets and Spark; default: the file's name.
         checkpoint: directory of Spark's checkpoint; default: `_tailrace/checkpoint` below the sink's path.
         trigger: when batches run.
         interval_ms: time between batches of `trigger: interval`, milliseconds.
         parallelism: cores of a local Spark; default: all.
         master: Spark master; default: SPARK_MASTER, or a local Spark.
-        restarts: how often in a row a stream that failed in a passing way is started again.
+        restarts: how often in a row a stream that failed with a transient error is restarted.
         spark: further Spark settings; secrets as references.
+
+    Raises:
+        ConfigError: a value is out of its range or has no effect.
     """
 
     name: str = ""
@@ -110,6 +115,18 @@ class PipelineSettings:
     restarts: int = 10
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        for name, value in (("interval-ms", self.interval_ms), ("parallelism", self.parallelism)):
+            if value is not None and value <= 0:
+                raise ConfigError(f"`pipeline.{name}` must be > 0", f"found {value}")
+        refuse_credentials(self.checkpoint, "pipeline.checkpoint")
+        if self.trigger is not TriggerMode.INTERVAL and self.interval_ms != PipelineSettings.interval_ms:
+            raise ConfigError(
+                "`pipeline.interval-ms` has no effect",
+                f"found `trigger: {self.trigger}`",
+                "set `trigger: interval` or leave it out",
+            )
+
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -117,8 +134,8 @@ class Pipeline:
 
     Args:
         source: the source's options, typed (`shape` is `cells`).
-        source_options: the same as given to Spark: camelCase names and texts, secrets as references.
-        sinks: the settings of each sink; one at least.
+        source_options: the same as Spark's options: camelCase names and texts, secrets as references.
+        sinks: the settings of each sink; at least one.
         transforms: in the file's order.
         routes: in the file's order.
         settings: how it runs; `name` and `checkpoint` are filled in.

@@ -11,15 +11,15 @@ from pathlib import Path
 from tailrace.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}$]+)\}")
-#: What was meant as a reference, whether or not it is one.
+#: Text meant as a reference, well-formed or not.
 _MEANT = re.compile(r"\$\s*\{?\s*(env|file)\s*:", re.IGNORECASE)
 #: A file that holds more is not a secret.
 _MOST_BYTES = 1 << 20
 _WORD = re.compile(r"[\w.+-]{1,40}")
 _PASSWORD = re.compile(r"://[^/:]*:(.+)@")
-#: Most characters that a name with a slip of the pen differs in.
+#: Most characters in which a misspelled name differs.
 _SLIP = 2
-#: Shorter values are words such as `true`: to hide them would hide half of every message.
+#: Shorter values are words such as `true`: hiding them would hide half of every message.
 _LEAST_HIDDEN = 4
 
 
@@ -29,10 +29,10 @@ class Secret:
 
     Args:
         text: the secret or a reference to it.
-        is_literal: `text` is the secret, whatever it looks like.
+        is_literal: `text` is the secret, even if it looks like a reference.
 
     Raises:
-        ValueError: `text` holds what looks like a reference and is none; the message does not show it.
+        ValueError: `text` holds a malformed reference; the message does not show it.
     """
 
     text: str
@@ -48,13 +48,13 @@ class Secret:
     __str__ = __repr__
 
     def resolve(self, what: str = "the password") -> str:
-        """The secret itself, looked up now and here.
+        """The secret itself, looked up now, in this process.
 
         Args:
-            what: what refers to it, for errors.
+            what: the setting that refers to it, for errors.
 
         Raises:
-            ConfigError: the variable or file it refers to is not there, or holds no text.
+            ConfigError: the variable or file that it refers to does not exist, or does not hold text.
         """
         found = self.text
         if not self.is_literal:
@@ -68,16 +68,16 @@ class Secret:
         return found
 
     def resolved(self) -> Secret:
-        """The same secret for where references mean nothing: another machine.
+        """The same secret as a literal, for another machine, where references have no meaning.
 
         Raises:
-            ConfigError: the variable or file it refers to is not there.
+            ConfigError: the variable or file that it refers to does not exist.
         """
         return Secret(self.resolve(), is_literal=True)
 
     @property
     def is_reference(self) -> bool:
-        """Whether some of it is a reference."""
+        """Whether it contains a reference."""
         return not self.is_literal and _REFERENCE.search(self.text) is not None
 
 
@@ -86,10 +86,10 @@ def resolve_all(settings: Mapping[str, str], path: str) -> dict[str, str]:
 
     Args:
         settings: names and texts.
-        path: where they are in the pipeline file, for errors.
+        path: their path in the pipeline file, for errors.
 
     Raises:
-        ConfigError: a variable or file is not there, or a reference is not well-formed; names the setting.
+        ConfigError: a variable or file does not exist, or a reference is malformed; names the setting.
     """
     resolved = {}
     for name, text in settings.items():
@@ -101,9 +101,9 @@ def resolve_all(settings: Mapping[str, str], path: str) -> dict[str, str]:
 
 
 def hidden(text: str, values: Iterable[str]) -> str:
-    """`text` with `***` in place of each of `values`: for the words of a library that was given them.
+    """`text` with `***` in place of each of `values`, for messages of a library that received them.
 
-    Of a value that is an address its password is hidden by itself too.
+    The password in a value that is an address is also hidden on its own.
     """
     given = [value for value in values if len(value) >= _LEAST_HIDDEN]
     given += [match[1] for match in map(_PASSWORD.search, given) if match]
@@ -113,7 +113,7 @@ def hidden(text: str, values: Iterable[str]) -> str:
 
 
 def has_credentials(url: str) -> bool:
-    """Whether `url` has a password in it, or what can only be one that is not quoted as a URL needs it."""
+    """Whether `url` contains a password, or text that can only be a password without a URL's quoting."""
     _, separator, rest = url.partition("://")
     if not separator:
         return False
@@ -125,13 +125,24 @@ def has_credentials(url: str) -> bool:
     return bool(colon) and not authority.endswith("]") and not port.isdecimal() and "@" in rest
 
 
+def refuse_credentials(url: str | None, path: str) -> None:
+    """Raise a ConfigError if the address at `path` of the pipeline file has a password in it."""
+    if url is not None and has_credentials(url):
+        raise ConfigError(
+            f"`{path}` holds a user or password",
+            "an address is printed in messages and logs",
+            "databases and registries have settings of their own for user and password, object stores have "
+            '`pipeline.spark`: {spark.hadoop.fs.s3a.secret.key: "${env:NAME}"}',
+        )
+
+
 def shown(value: str) -> str:
-    """`value` for an error, where it is a plain word; an address with a password in it is none."""
+    """`value` for an error if it is a plain word; an address with a password is not."""
     return f"`{value}`" if _WORD.fullmatch(value) else "a value that is not shown"
 
 
 def is_slip(name: str, known: str) -> bool:
-    """Whether `name` is `known` but for two characters or fewer: then nothing else stands in it."""
+    """Whether `name` differs from `known` in at most two characters, so that it cannot hold a secret."""
     row = list(range(len(known) + 1))
     for i, letter in enumerate(name, 1):
         before, row[0] = row[0], i

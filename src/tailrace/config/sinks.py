@@ -1,7 +1,8 @@
 """The settings of each type of sink: the section `sink` of a pipeline file, read by `config.load`.
 
-A new sink is a dataclass here, in SINKS; a setting is a field. Checks of one setting against another stand in
-`__post_init__`.
+A new sink is a dataclass here, in SINKS; a setting is a field. `__post_init__` checks values, and settings
+against each other. Its errors name a setting as `sink.name`; `config.load` corrects the path in a list of
+sinks.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
 
-from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions, parse_url
-from tailrace.config.secret import Secret, shown
+from tailrace.config.option_values import parse_url
+from tailrace.config.options import MODES, TLS_MODES, SourceOptions, TlsOptions
+from tailrace.config.secret import Secret, refuse_credentials, shown
 from tailrace.errors import ConfigError
 
-#: Longest time for a statement of a replica: what merges a batch, or alters a table, may take for hours.
+#: Longest time for a statement of a replica: merging a batch or altering a table may take hours.
 _STATEMENT_MS = 86_400_000
 
 
 class WriteMode(StrEnum):
-    """What a table sink holds."""
+    """The content of a sink's tables."""
 
     UPSERT = "upsert"
     CHANGELOG = "changelog"
@@ -28,21 +30,21 @@ class WriteMode(StrEnum):
 
 
 class ReplicaTransaction(StrEnum):
-    """What a database replica shows all at once."""
+    """How much of a batch becomes visible at once in a database replica."""
 
     PARTS = "parts"
     WHOLE_BATCH = "whole-batch"
 
 
 class RefusedRow(StrEnum):
-    """What becomes of a row that a database refuses."""
+    """How a row is handled that a database refuses."""
 
     FAIL = "fail"
     QUARANTINE = "quarantine"
 
 
 class ExistingTables(StrEnum):
-    """What becomes of a table that is in the target before the stream is."""
+    """How a table is handled that the target had before the stream."""
 
     REFUSE = "refuse"
     ADOPT = "adopt"
@@ -54,14 +56,17 @@ class DeltaSettings:
 
     Args:
         path: their directory.
-        mode: what they hold.
+        mode: their content.
         parallelism: tables written at the same time.
-        merge_interval: seconds between merges; 0: each batch is merged; default: it adapts to what merges
-            take. Nothing to mode changelog.
+        merge_interval: seconds between merges; 0: each batch is merged; default: adaptive, by the time that
+            merges take. Not in mode changelog.
         cluster_by_key: whether new tables are clustered by their key (OPTIMIZE does it).
         optimize_interval: seconds between two OPTIMIZE of a table; default: never.
         vacuum_interval: seconds between two VACUUM of a table; default: never.
         vacuum_retention_hours: how old a file that no version needs must be to be deleted.
+
+    Raises:
+        ConfigError: a value is out of its range, or has no effect in the mode.
     """
 
     type: ClassVar[str] = "delta"
@@ -75,6 +80,17 @@ class DeltaSettings:
     vacuum_interval: int | None = None
     vacuum_retention_hours: int = 168
 
+    def __post_init__(self) -> None:
+        refuse_credentials(self.path, "sink.path")
+        _check_positive(self, "parallelism", "optimize_interval", "vacuum_interval", "vacuum_retention_hours")
+        interval = self.merge_interval
+        if interval is not None and (interval < 0 or self.mode is WriteMode.CHANGELOG):
+            raise ConfigError(
+                "`sink.merge-interval` must be >= 0, in a mode that merges",
+                f"found {interval}",
+                "0 merges each batch; mode changelog merges nothing: leave it out there",
+            )
+
 
 @dataclass(frozen=True)
 class IcebergSettings:
@@ -82,13 +98,16 @@ class IcebergSettings:
 
     Args:
         path: their directory.
-        mode: what they hold: upsert or changelog.
+        mode: their content: upsert or changelog.
         parallelism: tables written at the same time.
         catalog: pyiceberg's properties of the catalog (`type`, `uri`, ...; values may be `${env:NAME}`);
             default: a SQLite file below the path.
-        optimize_interval: seconds between two joinings of a table's small files; default: never.
+        optimize_interval: seconds between two compactions of a table's small files; default: never.
         expire_interval: seconds between two expiries of a table's old snapshots; default: never.
         snapshot_retention_hours: how old a snapshot must be to be expired.
+
+    Raises:
+        ConfigError: a value is out of its range, or the mode is scd2.
     """
 
     type: ClassVar[str] = "iceberg"
@@ -101,25 +120,53 @@ class IcebergSettings:
     expire_interval: int | None = None
     snapshot_retention_hours: int = 168
 
+    def __post_init__(self) -> None:
+        refuse_credentials(self.path, "sink.path")
+        _check_positive(
+            self, "parallelism", "optimize_interval", "expire_interval", "snapshot_retention_hours"
+        )
+        if self.mode is WriteMode.SCD2:
+            raise ConfigError(
+                "Iceberg sinks do not support mode scd2 at `sink.mode`",
+                "allowed: upsert, changelog",
+                "use `type: delta`",
+            )
+
 
 @dataclass(frozen=True)
-class ParquetSettings:
-    """Change log as Parquet files: one directory per target, one directory in it per batch."""
+class FileSettings:
+    """Change log as files: one directory per target, one directory in it per batch.
+
+    Args:
+        path: their directory.
+        parallelism: targets written at the same time.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    type: ClassVar[str]
+    extra: ClassVar[str | None] = None
+    path: str
+    parallelism: int = 4
+
+    def __post_init__(self) -> None:
+        refuse_credentials(self.path, "sink.path")
+        _check_positive(self, "parallelism")
+
+
+@dataclass(frozen=True)
+class ParquetSettings(FileSettings):
+    """Change log as Parquet files."""
 
     type: ClassVar[str] = "parquet"
-    extra: ClassVar[str | None] = None
-    path: str
-    parallelism: int = 4
 
 
 @dataclass(frozen=True)
-class JsonSettings:
-    """Change log as files of JSON lines, laid out like Parquet's."""
+class JsonSettings(FileSettings):
+    """Change log as files of JSON lines."""
 
     type: ClassVar[str] = "json"
-    extra: ClassVar[str | None] = None
-    path: str
-    parallelism: int = 4
 
 
 @dataclass(frozen=True)
@@ -128,11 +175,11 @@ class ReplicaSettings:
 
     Args:
         url: `mysql://HOST[:PORT][/DATABASE]` or `postgresql://HOST[:PORT]/DATABASE`.
-        user: who may make tables there.
+        user: a user who may create tables there.
         password: the user's.
-        transaction: whether the shares of a batch are committed as they come, or the batch as a whole.
-        on_refused_row: what becomes of a row that the database refuses.
-        existing_tables: what becomes of a table that is there already.
+        transaction: whether the shares of a batch are committed one by one, or the batch as a whole.
+        on_refused_row: how a row is handled that the database refuses.
+        existing_tables: how a table is handled that exists already.
         parallelism: connections that write at the same time.
         tls_mode: as the source's option `tlsMode`.
         tls_ca: authorities that sign the server's certificate, a PEM file.
@@ -141,7 +188,7 @@ class ReplicaSettings:
         allow_cleartext_password: as the source's option `allowCleartextPassword`.
 
     Raises:
-        ConfigError: the url is not one of this type's.
+        ConfigError: the url is not one of this type's, or a value is not allowed.
     """
 
     type: ClassVar[str]
@@ -166,6 +213,8 @@ class ReplicaSettings:
             raise ConfigError(
                 "`sink.tls-mode` is wrong", f"found {shown(self.tls_mode)}, allowed: {', '.join(TLS_MODES)}"
             )
+        refuse_credentials(self.url, "sink.url")
+        _check_positive(self, "parallelism")
 
     @property
     def address(self) -> tuple[str, str, int, str]:
@@ -186,15 +235,15 @@ class ReplicaSettings:
 
     @property
     def server(self) -> SourceOptions:
-        """The server as a source has it: how to connect to it."""
+        """How to connect to the server, as options of a source."""
         scheme, host, port, database = self.address
         return SourceOptions(
-            scheme,
-            host,
-            port,
-            database,
-            self.user,
-            (),
+            dialect=scheme,
+            host=host,
+            port=port,
+            database=database,
+            user=self.user,
+            tables=(),
             password=self.password,
             tls=self.tls,
             allow_cleartext_password=self.allow_cleartext_password,
@@ -204,7 +253,7 @@ class ReplicaSettings:
 
 @dataclass(frozen=True)
 class MySqlSettings(ReplicaSettings):
-    """A replica in MySQL or MariaDB; the url's database is for targets without one, and Tailrace's notes.
+    """A replica in MySQL or MariaDB; the url's database is for targets without one, and our own tables.
 
     Args:
         allow_public_key_retrieval: as the source's option `allowPublicKeyRetrieval`.
@@ -229,7 +278,7 @@ class MySqlSettings(ReplicaSettings):
 
 @dataclass(frozen=True)
 class PostgresSettings(ReplicaSettings):
-    """A replica in PostgreSQL; `schema` is for targets without one, and Tailrace's notes."""
+    """A replica in PostgreSQL; `schema` is for targets without one, and our own tables."""
 
     type: ClassVar[str] = "postgresql"
     extra: ClassVar[str | None] = "postgres"
@@ -238,7 +287,7 @@ class PostgresSettings(ReplicaSettings):
 
 
 class KafkaDelivery(StrEnum):
-    """What a batch that comes again does to topics."""
+    """Whether a replayed batch is in the topics twice."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -278,7 +327,7 @@ class KafkaSettings:
         topic_prefix: Debezium's `topic.prefix`: begins the names of topics and schemas.
         value_format: how values are encoded.
         key_format: how keys are encoded; default: as the values, else JSON.
-        schema_registry_url: the registry of Avro and Protobuf: its address, or several with commas between.
+        schema_registry_url: the registry of Avro and Protobuf: its address, or several separated by commas.
         schema_registry_user: user for basic authentication.
         schema_registry_password: the user's password.
         schema_registry_token: bearer token, instead of user and password.
@@ -291,16 +340,22 @@ class KafkaSettings:
             `__debezium.context.*`.
         delivery: exactly-once by transactions, or at-least-once.
         parallelism: writers, each with a producer of its own; default: as many as Spark has cores.
-        on_refused_row: what becomes of a message that is larger than its topic takes.
+        on_refused_row: how a message is handled that is larger than its topic allows.
         provide_transaction_metadata: Debezium's `provide.transaction.metadata`: BEGIN and END of each
-            transaction in a topic of their own, and in envelopes the place in it.
-        include_schema_changes: Debezium's `include.schema.changes`: new shapes of tables in a topic.
+            transaction in a topic of their own, and in envelopes the change's position in the transaction.
+        include_schema_changes: Debezium's `include.schema.changes`: changed table schemas in a topic.
         heartbeat_interval_ms: time between heartbeats in a topic of their own; 0: none.
         topic_partitions: partitions of a new topic; -1: the brokers' default.
         topic_replication: replicas of a new topic; -1: the brokers' default.
         topic_config: settings of a new topic, e.g. `cleanup.policy`.
         properties: settings of librdkafka, e.g. `security.protocol`; secrets as references.
-        decimal_handling_mode: Debezium's `decimal.handling.mode`; so the next three.
+        decimal_handling_mode: Debezium's `decimal.handling.mode`.
+        time_precision_mode: Debezium's `time.precision.mode`.
+        bigint_unsigned_handling_mode: Debezium's `bigint.unsigned.handling.mode`.
+        binary_handling_mode: Debezium's `binary.handling.mode`.
+
+    Raises:
+        ConfigError: an address holds a user, a format lacks its registry, or a value is not allowed.
     """
 
     type: ClassVar[str] = "kafka"
@@ -356,6 +411,7 @@ class KafkaSettings:
                     f"unknown value {shown(getattr(self, name))} at `sink.{name.replace('_', '-')}`",
                     f"allowed: {', '.join(allowed)}",
                 )
+        _check_positive(self, "parallelism")
 
     @property
     def key_encoding(self) -> KeyEncoding:
@@ -374,6 +430,16 @@ class ConsoleSettings:
     extra: ClassVar[str | None] = None
     #: Most changes printed of one batch.
     rows: int = 20
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "rows")
+
+
+def _check_positive(settings: object, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value <= 0:
+            raise ConfigError(f"`sink.{name.replace('_', '-')}` must be > 0", f"found {value}")
 
 
 SinkSettings = (

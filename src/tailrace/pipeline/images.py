@@ -1,14 +1,14 @@
-"""Changes as a table of row images, and back: what lets a projection treat before and after alike. Pure.
+"""Changes as a table of row images, and back, so that one projection applies to before and after. Pure.
 
-A change becomes one or two rows, its image before and then its image after, both with the table's columns:
+A change becomes one or two rows: its before image, then its after image, both with the table's columns:
 
     id  name  ...  _change  _side    _keep      of the change
     1   a           0       BEFORE   true       u: before
     1   b           0       AFTER    true       u: after
     2   c           1       BEFORE   false      d
 
-Whatever was done to such rows one by one and in order, `Repack` pairs them again. A row that is not to be
-kept leaves the table, and the operation says so:
+After a transform that treats such rows one by one and in order, `Repack` pairs them again. A row that is not
+kept is removed from the table, and the operation changes accordingly:
 
     before kept   after kept   r, c     u     d
     yes           yes                   u
@@ -16,8 +16,8 @@ kept leaves the table, and the operation says so:
     no            yes          r, c     c
     no            no           -        -     -
 
-The log may hold an update without its row before (PostgreSQL, REPLICA IDENTITY DEFAULT). Whether that row was
-kept cannot be known: the update stays one while the new row is kept, and is a delete of its key otherwise.
+The log may hold an update without its before image (PostgreSQL, REPLICA IDENTITY DEFAULT). Whether that row
+was kept is unknown: the update stays an update if the new row is kept, and else becomes a delete of its key.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from tailrace.model.change import OP_CREATE, OP_DELETE, OP_READ, OP_UPDATE, ORIG
 from tailrace.model.table import TableSchema
 
 BEFORE, AFTER = 0, 1
-#: Prefix of the columns beside the table's own.
+#: Prefix of the columns that are not the table's own.
 SYSTEM = "__tailrace_"
 _PLAIN_ORIGIN = tuple(
     pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in ORIGIN
 )
-#: What says how rows belong together; SALT is there when values are to be hashed with it.
+#: Columns that `Repack` pairs rows by; with them SALT, null if no values are hashed.
 SYSTEM_FIELDS = (
     pa.field(f"{SYSTEM}change", pa.int64()),
     pa.field(f"{SYSTEM}side", pa.int8()),
@@ -51,7 +51,7 @@ SYSTEM_FIELDS = (
 )
 SALT = pa.field(f"{SYSTEM}salt", pa.string())
 KEEP = f"{SYSTEM}keep"
-#: Columns that an expression may name beside the table's own, as in Flink CDC.
+#: Columns that an expression may name besides the table's own, as in Flink CDC.
 METADATA = (
     pa.field("__namespace_name__", pa.string()),
     pa.field("__schema_name__", pa.string()),
@@ -71,8 +71,8 @@ def to_images(batch: ChangeBatch, first: int, salt: str | None) -> pa.RecordBatc
 
     Args:
         batch: n changes.
-        first: number of the first of them.
-        salt: what values are hashed with.
+        first: number of the first change.
+        salt: the salt of hashed values; None: no values are hashed.
     """
     op = batch.op.to_numpy(zero_copy_only=False)
     has_before = np.isin(op, (OP_UPDATE, OP_DELETE)) & (batch.before is not None)
@@ -118,13 +118,13 @@ def to_images(batch: ChangeBatch, first: int, salt: str | None) -> pa.RecordBatc
 
 @dataclass(frozen=True)
 class Repack:
-    """How images become changes again.
+    """Converts images to changes again.
 
     Args:
-        table: their table's shape now.
+        table: the schema of the transformed table.
         skipped: operations (codes) whose changes are left out.
         soft_delete: a delete becomes an update that keeps the row.
-        sources: of each column the column it was, None for one that was computed; names absent columns.
+        sources: of each column the source column, None for a computed one; absent columns are renamed by it.
     """
 
     table: TableSchema
@@ -133,7 +133,7 @@ class Repack:
     sources: Mapping[str, str | None]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ChangeBatch]:
-        """The changes of images that come in order, in batches that may end between the two of a change.
+        """The changes of images in order; a batch may end between the two images of a change.
 
         Raises:
             SinkError: an expression needs a column that the log left out.
@@ -145,7 +145,7 @@ class Repack:
             if rows.num_rows == 0:
                 continue
             if rows.column(f"{SYSTEM}side")[-1].as_py() == BEFORE:
-                # Its other half may be the next batch's first row.
+                # Its after image may be the first row of the next batch.
                 held, rows = rows.slice(rows.num_rows - 1), rows.slice(0, rows.num_rows - 1)
             yield from self._changes(rows)
         if held is not None:
@@ -225,7 +225,7 @@ def _joined(held: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _runs(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    """Ranges of rows of batches alike: with the same columns absent and, of a snapshot, one origin."""
+    """Ranges of rows that can be one batch: the same columns are absent and, in a snapshot, one origin."""
     absent = rows.column(f"{SYSTEM}absent").dictionary_encode().indices.to_numpy()
     differs = absent[1:] != absent[:-1]
     if rows.column(f"{SYSTEM}op")[0].as_py() == OP_READ:
@@ -236,7 +236,7 @@ def _runs(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
 
 
 def _split_key_updates(batch: ChangeBatch) -> ChangeBatch:
-    """`batch` with each update of a key as a delete of the old one and a create of the new one."""
+    """`batch` with each update of a key as a delete of the old key and a create of the new one."""
     if batch.before is None or batch.after is None or not batch.table.key:
         return batch
     known = [name for name in batch.table.key if name not in (*batch.absent_before, *batch.absent_after)]

@@ -1,4 +1,4 @@
-"""Which transform a table has, and what it is in SQL: the first rule that matches counts. Pure."""
+"""The transform rule of a table, and its projection in SQL. The first rule that matches counts. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Transforms:
 
 
 def projection_sql(rule: TransformRule, table: TableSchema) -> str:
-    """The select list that `rule` asks for: every column where it names none."""
+    """The select list of `rule`; every column of the table if it has no projection."""
     columns = ", ".join(identifier(c.name) for c in table.columns)
     if rule.projection is None:
         return columns

@@ -1,14 +1,14 @@
-"""The engine on one page: what `tailrace run` does, in the order in which data meets it.
+"""The engine on one page: the steps of `tailrace run`, in the order in which data passes through them.
 
 file -> settings        config.load
-server fit?             sources.preflight
-targets apart?          sinks.claims
-Spark                   spark.session
 directories             private (checkpoint, log) or by the umask (lake)
-source -> batches       spark.source, driven by spark.query
-batches -> rows         spark.transform, by the file's rules
-rows -> targets         sinks, named by transform.route
-progress                observe
+server set up?          sources.preflight
+targets distinct?       sinks.claims
+Spark                   spark.session
+source -> batches       spark.source, driven by pipeline.supervisor
+batches -> rows         pipeline.transform, by the file's rules
+rows -> targets         sinks, named by sinks.route
+progress                pipeline.progress, pipeline.view
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
 
     Args:
         pipeline: what to run.
-        watcher: is told how it goes.
+        watcher: receives progress, written batches and restarts.
         stop: set it to stop after the running batch.
-        log_file: where Spark's warnings go; None: to the terminal.
+        log_file: the file for Spark's warnings; None: the terminal.
 
     Raises:
-        ConfigError: two tables would be mixed in one target.
+        ConfigError: two tables would be mixed in one target, or a directory cannot be created.
         PreflightError: the server is not set up for capture.
-        ConfigError: a directory cannot be made.
-        TailraceError: why the stream cannot go on.
+        TailraceError: the stream cannot continue.
     """
     make_directories(pipeline)
     tables = _captured(pipeline)
     settings = pipeline.settings
     session = spark_session(
         settings.name,
+        source=pipeline.source.dialect,
         delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
         master=settings.master,
         parallelism=settings.parallelism,
@@ -67,13 +67,13 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
 
 
 def make_directories(pipeline: Pipeline) -> None:
-    """Make the local directories of a pipeline: the lake for whom the umask allows, our own notes for us.
+    """Create the local directories of a pipeline: the lake by the umask, our own files for this user only.
 
-    Checkpoint, log and changes that wait for a merge may hold rows and keys. What an older version has left
-    readable for others is closed to them. The catalog of Iceberg tables stays open to their readers.
+    Checkpoint, log and changes that wait for a merge may hold rows and keys. Files that an older version left
+    readable for others are closed to them. The catalog of Iceberg tables stays open to the tables' readers.
 
     Raises:
-        ConfigError: one cannot be made.
+        ConfigError: a directory cannot be created.
     """
     checkpoint = Path(absolute(pipeline.checkpoint))
     try:
@@ -83,27 +83,27 @@ def make_directories(pipeline: Pipeline) -> None:
                 continue
             root = Path(absolute(path))
             root.mkdir(parents=True, exist_ok=True)
-            notes = root / "_tailrace"
+            own = root / "_tailrace"
             if isinstance(sink, IcebergSettings) and not sink.catalog:
-                notes.mkdir(exist_ok=True)
-            elif isinstance(sink, DeltaSettings) or notes in checkpoint.parents:
-                make_private_directory(notes)
-                notes.chmod(DIRECTORY_MODE)
+                own.mkdir(exist_ok=True)
+            elif isinstance(sink, DeltaSettings) or own in checkpoint.parents:
+                make_private_directory(own)
+                own.chmod(DIRECTORY_MODE)
         if is_local(pipeline.checkpoint):
             make_tree_private(checkpoint)
     except OSError as error:
-        raise ConfigError(f"directory `{error.filename}` cannot be made", error.strerror) from None
+        raise ConfigError(f"directory `{error.filename}` cannot be created", error.strerror) from None
 
 
 def _captured(pipeline: Pipeline) -> list[TableId]:
-    """The tables that are captured now, of a server that is fit for it."""
+    """The tables that are captured now; raises PreflightError if the server is not set up for it."""
     with closing(registry.source(pipeline.source)) as source:
         source.require()
         return [table.schema.id for table in source.tables()]
 
 
 def default_log_file(pipeline: Pipeline) -> Path:
-    """Beside the checkpoint where that is local, else in the cache."""
+    """The log file: next to the checkpoint if that is local, else in the cache."""
     if "://" in pipeline.checkpoint:
         return cache_dir("log") / f"{file_name(pipeline.settings.name)}.log"
     return Path(pipeline.checkpoint.removeprefix("file:")).parent / "tailrace.log"

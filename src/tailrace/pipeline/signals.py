@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks to stop after the running batch, the second ends the process at once."""
+"""Ctrl-C and SIGTERM: the first stops after the running batch, the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from types import FrameType
 
 
 @contextmanager
-def stop_on_signals(asked: Callable[[], None]) -> Iterator[threading.Event]:
-    """Gives an event that SIGINT or SIGTERM set. To be entered by the main thread, after Spark's session.
+def stop_on_signals(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set. Enter it in the main thread, after Spark's session.
 
     Args:
-        asked: called at the first signal, to tell the user that the stream is stopping.
+        on_stop: called at the first signal, to tell the user that the stream is stopping.
     """
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         if stop.is_set():
-            # Not sys.exit: threads that wait for Spark would hold the process back.
+            # Not sys.exit: threads that wait for Spark would keep the process alive.
             os._exit(128 + number)
         stop.set()
-        asked()
+        on_stop()
 
     before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:

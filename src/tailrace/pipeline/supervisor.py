@@ -1,13 +1,14 @@
-"""A running stream: started, fed into a sink, watched, stopped between batches, started again.
+"""A running stream: started, written into a sink, watched, stopped between batches, restarted.
 
-    stream ends by          what is done
-    stop asked for          the running batch is let finish, the next one is not begun
+    the stream ends by      action
+    a stop request          the running batch finishes, the next one does not begin
     all read                (trigger available-now) done
     a definite error        raised as it is, the first time
-    a passing failure       started again after a pause, at most `restarts` times without a batch in between
+    a transient error       restarted after a pause, at most `restarts` times without a batch in between
 
-A stream that is started again repeats its last batch if Spark had not noted it as done; sinks leave out what
-they have. Whether an error is definite is decided by its class, never by its words; but a full disk has none.
+A restarted stream repeats its last batch if Spark had not recorded it as done; sinks skip the parts that they
+have. The class of an error decides whether it is definite, never its text; except for a full disk, which has
+no class of its own.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.jvm import failure_classes
 from tailrace.spark.task_errors import parse_error
 
-#: Causes in the JVM that say: a process or connection was lost.
-_PASSING = frozenset(
+#: Classes of causes in the JVM: a process or connection was lost.
+_TRANSIENT = frozenset(
     {
         "java.io.EOFException",
         "java.net.SocketException",
@@ -56,17 +57,17 @@ _UMASK = "fs.permissions.umask-mode"
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _POLL_S = 0.25
-#: How long Spark may take to note a batch as done after the sink has it.
+#: How long Spark may take to record a batch as done after the sink has it.
 _COMMIT_S = 10.0
 
-#: A line that names an exception and what it says.
+#: A line with an exception's class and message.
 _CAUSE = re.compile(r"(Caused by: )?(\w+\.)*\w*(Error|Exception): ")
-#: What Spark says where a Python that it starts lacks our package: the driver's, an executor's.
+#: Spark's messages if the Python that it starts lacks our package: the driver's, an executor's.
 _NO_TAILRACE = re.compile(
     r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: tailrace"
     r"|port number from tailrace\.spark\.daemon's stdout"
 )
-#: What the system says of a disk that takes no more.
+#: The system's messages for a full disk.
 _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
@@ -76,7 +77,7 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
 
 
 class Watcher(Protocol):
-    """Is told how a stream goes; called from several threads."""
+    """Receives the events of a stream, from several threads."""
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """Spark's report on its newest batch."""
@@ -85,20 +86,20 @@ class Watcher(Protocol):
         """The sink has a batch."""
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
-        """The stream failed in a passing way and is started again after a pause."""
+        """The stream failed with a transient error and restarts after a pause."""
 
 
 class _StopRequestedError(Exception):
-    """Ends a batch that must not begin."""
+    """Raised instead of beginning a batch after a stop request."""
 
 
 class BatchGate:
-    """What Spark calls for each batch: lets it into the sink, unless the stream is to stop.
+    """Spark's callback for each batch: writes it to the sink, unless a stop was requested.
 
     Args:
         pipeline: the pipeline.
-        sink: takes the batches.
-        watcher: is told of each batch written.
+        sink: the sink of the batches.
+        watcher: receives each batch written.
     """
 
     def __init__(self, pipeline: Pipeline, sink: Sink, watcher: Watcher) -> None:
@@ -113,7 +114,7 @@ class BatchGate:
         self._lock = threading.Lock()
         #: The newest batch in the sink, None before the first.
         self.written: int | None = None
-        #: What the sink raised.
+        #: The sink's exception.
         self.failure: Exception | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -127,7 +128,7 @@ class BatchGate:
                 frame.sparkSession.conf.unset(_UMASK)
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
-            if end is not None:  # a table that appeared is looked at before any of its rows is written
+            if end is not None:  # a new table's target is checked before any of its rows is written
                 self._sink.claim(StreamOffset.from_json(end).table_ids())
             with self._cells(frame) as cells, closing(CellBatch(stream, batch_id, cells, end)) as batch:
                 written = self._sink.write(batch)
@@ -152,12 +153,12 @@ class BatchGate:
         finally:
             frame.unpersist()
 
-    def is_noted(self) -> bool:
-        """Whether Spark has noted the last batch written, if any, as done."""
+    def is_recorded(self) -> bool:
+        """Whether Spark has recorded the last batch written, if any, as done."""
         return self.written is None or self._checkpoint.is_done(self.written)
 
     def close(self) -> None:
-        """Begin no further batch; returns when the one under way is in the sink."""
+        """Begin no further batch, and wait until the running one is in the sink."""
         with self._lock:
             self._closed.set()
         self._idle.wait()
@@ -168,11 +169,11 @@ class Supervisor:
     """Runs a pipeline's stream to its end.
 
     Args:
-        read: makes the stream of cells.
+        read: returns the stream of cells.
         pipeline: the pipeline.
-        sink: takes the batches.
-        watcher: is told how it goes.
-        stop: set when the stream is to stop after the running batch.
+        sink: the sink of the batches.
+        watcher: receives progress, written batches and restarts.
+        stop: set it to stop the stream after the running batch.
     """
 
     read: Callable[[], DataFrame]
@@ -182,10 +183,10 @@ class Supervisor:
     stop: threading.Event
 
     def run(self) -> None:
-        """Run until everything is read, a stop is asked for, or it cannot go on.
+        """Run until everything is read, a stop is requested, or the stream cannot continue.
 
         Raises:
-            TailraceError: why it cannot go on.
+            TailraceError: the stream cannot continue.
         """
         attempt = 0
         while True:
@@ -210,10 +211,10 @@ class Supervisor:
         except (Py4JError, ConnectionError) as error:
             if isinstance(error, Py4JJavaError):
                 raise
-            # A SIGTERM to the whole process group ends the JVM too: the batch comes again at the next start.
+            # A SIGTERM to the whole process group ends the JVM too: the next start repeats the batch.
             if not self.stop.is_set():
                 raise SourceError(
-                    "Spark's JVM has ended", None, "the log file, or the system's, may say why"
+                    "Spark's JVM has ended", None, "see the log file, or the system's, for the reason"
                 ) from error
 
     def _follow(self, gate: BatchGate) -> None:
@@ -260,10 +261,10 @@ class Supervisor:
 
 @contextmanager
 def _private_files(session: SparkSession) -> Iterator[None]:
-    """A stream that is started meanwhile keeps its checkpoint for this user only.
+    """A stream started in this context has a checkpoint for this user only.
 
-    Spark takes the modes of a checkpoint's files from the session as it is now. The stream's batches get a
-    copy of it, and their tables are for all whom the umask allows: `BatchGate` takes the setting back.
+    Spark takes the modes of a checkpoint's files from the session's settings at the start. The batches get a
+    copy of these settings, but their tables follow the umask: `BatchGate` removes the setting there.
     """
     session.conf.set(_UMASK, "077")
     try:
@@ -273,23 +274,23 @@ def _private_files(session: SparkSession) -> Iterator[None]:
 
 
 def _stop(query: StreamingQuery, gate: BatchGate) -> None:
-    """Stop between two batches: the last one written is noted as done, no other is begun."""
+    """Stop between two batches: Spark has recorded the last one as done, and no other has begun."""
     gate.close()
     deadline = time.monotonic() + _COMMIT_S
-    # Not asked of the progress: an idle stream reports the number of the batch that comes next.
-    while query.isActive and not gate.is_noted() and time.monotonic() < deadline:
+    # The progress does not tell: an idle stream reports the number of the next batch.
+    while query.isActive and not gate.is_recorded() and time.monotonic() < deadline:
         time.sleep(0.02)
     if query.isActive:
         query.stop()
 
 
 def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception | None) -> TailraceError:
-    """What a failed stream died of, as one of our errors.
+    """The reason of a failed stream, as one of our errors.
 
     Args:
-        failure: what Spark says.
+        failure: Spark's exception.
         query: the query that failed.
-        raised: what the sink raised, if it did.
+        raised: the sink's exception, if any.
     """
     if isinstance(raised, TailraceError):
         return raised
@@ -306,20 +307,20 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
             "`spark.pyspark.python` bring an environment along",
         )
     classes = () if query is None else failure_classes(query)
-    if any(name in _PASSING for name in classes):
+    if any(name in _TRANSIENT for name in classes):
         return TransientSourceError("a process of the stream was lost", ", ".join(classes))
     cause = _cause(failure if raised is None else raised)
-    if any(said in cause for said in _NO_ROOM):
+    if any(text in cause for text in _NO_ROOM):
         return errors.TransientSinkError(
-            "a disk is full", cause, "make room: what was not written is written again"
+            "a disk is full", cause, "free some space: what was not written is written again"
         )
     if raised is not None:
-        return errors.SinkError("writing a batch failed", cause, "the log file has the whole trace")
-    return SourceError("the stream failed", cause, "the log file has the whole trace")
+        return errors.SinkError("writing a batch failed", cause, "the traceback is in the log file")
+    return SourceError("the stream failed", cause, "the traceback is in the log file")
 
 
 def _cause(error: Exception) -> str:
-    """The line that says what an error came of: the innermost of Spark's, of whatever language."""
+    """The line with the cause of an error: the innermost in Spark's text, in whichever language."""
     if not isinstance(error, Py4JError | PySparkException):
         return f"{type(error).__name__}: {error}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

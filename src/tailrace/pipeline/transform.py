@@ -1,10 +1,10 @@
-"""Transforms of a batch, done by Spark SQL before any sink sees it: cells in, cells out.
+"""Transforms of a batch by Spark SQL, before any sink: cells in, cells out.
 
-    cells of a table and shape -> images (transform.images) -> SELECT projection, filter -> cells again
+    cells of a table and schema -> images (pipeline.images) -> SELECT projection, filter -> cells again
 
-So a projection, a filter or a mask is the same for every sink, and any function of Spark SQL can be used.
-Rows pass through the JVM twice for it, those of tables without a rule not at all. An expression must make
-the same of the same row whenever it is asked (`rand()` does not): a batch that comes again must be the same.
+So a projection, a filter or a mask has the same result for every sink, and any function of Spark SQL can be
+used. Rows pass through the JVM twice; rows of tables without a rule do not. An expression must be
+deterministic (`rand()` is not): a replayed batch must be the same.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HASHED = ColumnType(Kind.STRING, "char", length=64)
 
 
 class Transformer:
-    """Does a pipeline's transforms.
+    """Applies a pipeline's transforms.
 
     Args:
         transforms: its rules.
@@ -67,7 +67,7 @@ class Transformer:
         """The cells of a batch (cached: they are read several times), transformed.
 
         Raises:
-            ConfigError: Spark refuses an expression, or it cannot be used here.
+            ConfigError: Spark rejects an expression, or it cannot be used here.
         """
         done: list[DataFrame] = []
         plain: list[str] = []
@@ -105,7 +105,7 @@ def _transformed(
 
 @dataclass(frozen=True)
 class _Images:
-    """In a task: cells to images."""
+    """Cells to images, in a task."""
 
     salt: Secret | None
 
@@ -118,7 +118,7 @@ class _Images:
 
 @dataclass(frozen=True)
 class _Cells:
-    """In a task: images to cells."""
+    """Images to cells, in a task."""
 
     repack: Repack
 
@@ -128,7 +128,7 @@ class _Cells:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The table that comes out, and of each column the one it was (None: computed)."""
+    """The schema of the result, and the source column of each of its columns (None: computed)."""
 
     table: TableSchema
     sources: dict[str, str | None]
@@ -149,17 +149,17 @@ def _projected(
             f"SELECT {listed}\n, {', '.join(system)}, {kept} AS {identifier(KEEP)} FROM {_VIEW}"
         )
     except PySparkException as error:
-        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ConfigError(
-            f"the transform of `{shape.id}` is refused by Spark",
-            said,
+            f"Spark rejects the transform of `{shape.id}`",
+            reason,
             f"columns: {', '.join(c.name for c in shape.columns)}",
         ) from None
     selected = select_list(frame)
     if not selected.row_wise:
         raise ConfigError(
             f"the transform of `{shape.id}` cannot be used in a stream that may repeat a batch",
-            "it aggregates rows, or makes something else of a row each time (as `rand()` and `uuid()` do)",
+            "it aggregates rows, or is not deterministic (as `rand()` and `uuid()`)",
             "compute it from the row's own columns",
         )
     count = len(frame.columns) - len(system) - 1
@@ -198,7 +198,7 @@ def _masked(
 def _key(
     shape: TableSchema, rule: TransformRule, sources: dict[str, str | None], shard: str | None
 ) -> tuple[str, ...]:
-    """The key that the rule names, else the table's own where all of it is still there."""
+    """The key that the rule names, else the table's own key if the result has all of its columns."""
     if rule.primary_keys:
         missing = [name for name in rule.primary_keys if name not in sources]
         if missing:
@@ -217,7 +217,7 @@ def _key(
 
 
 def _column(shape: TableSchema, field: pa.Field, source: str | None) -> Column:
-    """A column of the result: as it was, or of the type that Spark gives it."""
+    """A column of the result, of the source column's type, or of Spark's type if it is computed."""
     known = {c.name.lower(): c for c in shape.columns}
     if source is not None and source.lower() in known:
         old = known[source.lower()]
@@ -247,7 +247,7 @@ def _type(shape: TableSchema, field: pa.Field) -> ColumnType:
     if type_ not in plain:
         raise ConfigError(
             f"the transform of `{shape.id}` makes a column `{field.name}` of type {type_}",
-            "targets hold numbers, texts, bytes and times",
-            f"turn it into text: to_json({identifier(field.name)}) AS {identifier(field.name)}",
+            "targets can hold numbers, text, bytes and times",
+            f"convert it to text: to_json({identifier(field.name)}) AS {identifier(field.name)}",
         )
     return plain[type_]

@@ -30,6 +30,11 @@ def session(options: SourceOptions) -> Session:
     return cast("Session", _module(options.dialect, "session").session(options))
 
 
+def preload(dialect: str) -> None:
+    """Import what a task's side of the database needs."""
+    _module(dialect, "session")
+
+
 def position_type(dialect: str) -> type[Position]:
     """The class of the positions in the offsets of a stream from this database."""
     return cast("type[Position]", _module(dialect, "position").position)

@@ -1,8 +1,8 @@
 """Spark's checkpoint directory, read and edited without Spark.
 
-    metadata    {"id": "<uuid>"}            the stream's id, for as long as the checkpoint lives
-    offsets/N   v1, then a line of JSON on the batch, then the source's offset at its end
-    commits/N   there once batch N is in the sink
+    metadata    {"id": "<uuid>"}            the stream's id, for the life of the checkpoint
+    offsets/N   v1, then a line of JSON about the batch, then the source's offset at its end
+    commits/N   exists once batch N is in the sink
 
 Files are reached through Arrow's file systems: a local path, or a URI of S3, GCS or HDFS.
 """
@@ -21,12 +21,12 @@ from tailrace.private import make_private_directory, write_private
 
 
 def is_local(path: str) -> bool:
-    """Whether `path` is one of this machine's (or of a mounted) file system."""
+    """Whether `path` is on a file system of this machine, or a mounted one."""
     return "://" not in path or path.startswith("file://")
 
 
 def absolute(path: str) -> str:
-    """A local path in full, without `file:`; another one as it is."""
+    """The absolute form of a local path, without `file:`; a URI unchanged."""
     return str(Path(path.removeprefix("file://")).absolute()) if is_local(path) else path.rstrip("/")
 
 
@@ -35,7 +35,7 @@ class Directory:
 
     Args:
         path: a path, or a URI (`s3a://` is S3).
-        private: whether what is written to it locally is for this user only.
+        private: whether local files written to it are for this user only.
     """
 
     def __init__(self, path: str, *, private: bool = False) -> None:
@@ -47,12 +47,12 @@ class Directory:
             self._files, self._path = fs.FileSystem.from_uri(uri)
 
     def names(self) -> list[str]:
-        """Names of what is in it; none if it is not there."""
+        """Names of its entries; none if it does not exist."""
         infos = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         return sorted(info.base_name for info in infos)
 
     def read(self, name: str) -> str | None:
-        """The text of a file, None if it is not there."""
+        """The text of a file, None if it does not exist."""
         try:
             with self._files.open_input_stream(f"{self._path}/{name}") as file:
                 return bytes(file.read()).decode()
@@ -60,7 +60,7 @@ class Directory:
             return None
 
     def write(self, name: str, text: str) -> None:
-        """Write a file; directories on the way are made."""
+        """Write a file; create missing directories of its path."""
         path = f"{self._path}/{name}"
         if self._private:
             make_private_directory(Path(path).parent)
@@ -71,7 +71,7 @@ class Directory:
             file.write(text.encode())
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there."""
+        """Remove a file if it exists."""
         path = f"{self._path}/{name}"
         if self._files.get_file_info(path).type is fs.FileType.File:
             self._files.delete_file(path)
@@ -114,11 +114,11 @@ class Checkpoint:
         return None if text is None else _end(text, self.path)
 
     def is_done(self, batch: int) -> bool:
-        """Whether Spark has noted the batch as done."""
+        """Whether Spark has recorded the batch as done."""
         return batch in self._numbers("commits")
 
     def last(self) -> PlannedBatch | None:
-        """The newest batch planned, None if there is none."""
+        """The newest planned batch, None if there is none."""
         batches = self._numbers("offsets")
         if not batches:
             return None
@@ -127,16 +127,19 @@ class Checkpoint:
         return PlannedBatch(batches[-1], end, self.is_done(batches[-1]))
 
     def set_end(self, end: dict[str, Any]) -> str:
-        """Let the stream go on from `end`: the newest batch then ends there.
+        """Let the stream continue from `end`: the newest batch then ends there.
 
-        The file as it was is kept beside the checkpoint's offsets, in `offsets.before`.
+        The old file is kept next to the checkpoint's offsets, in `offsets.before`.
+
+        Args:
+            end: a stream offset.
 
         Returns:
             The name of the kept file.
 
         Raises:
             StateError: there is no batch, or the newest one is not in the sink yet: it would be written
-                with another end than the one it was planned with.
+                with an end that differs from its plan.
         """
         last = self.last()
         if last is None:
@@ -167,6 +170,6 @@ class Checkpoint:
 def _end(text: str, path: str) -> dict[str, Any]:
     lines = text.splitlines()
     if not lines or lines[0] != "v1" or len(lines) < 3:
-        raise StateError(f"checkpoint {path} is not of a Tailrace stream", "its offset log has another form")
+        raise StateError(f"checkpoint {path} is not of a Tailrace stream", "its offset log differs")
     end: dict[str, Any] = json.loads(lines[2])
     return end

@@ -1,10 +1,12 @@
 """Spark's Python daemon with our kernels loaded: `spark.python.daemon.module = tailrace.spark.daemon`.
 
-The daemon forks a worker for each task that runs at once. What it has imported, the workers share: a worker
-starts in milliseconds instead of a second of CPU time, and holds the kernels' memory once.
+The daemon forks a worker for each task that runs at the same time. Workers share the modules that the daemon
+has imported: a worker starts in milliseconds instead of a second of CPU time, and the kernels are in memory
+once. `spark.session` names the database of the stream's source in TAILRACE_PRELOAD, and the daemon imports
+that database's decoders; where the variable is not set, MySQL's.
 
-Nothing here may start a thread that a fork would lose: NumPy's BLAS is kept to the one thread there is, and
-Arrow makes its own anew after a fork.
+Nothing here may start a thread that a fork would lose: NumPy's BLAS is limited to one thread, and Arrow
+starts its own threads anew after a fork.
 """
 
 from __future__ import annotations
@@ -15,22 +17,27 @@ from contextlib import suppress
 from importlib import import_module
 
 from tailrace.errors import TailraceError
+from tailrace.sources import registry
 
-#: What tasks import: the source, its readers, and the shapes; Arrow's compute functions come with them.
-_PRELOADED = (
-    "pyspark.worker",
-    "tailrace.spark.source",
-    "tailrace.sources.mysql.session",
-    "tailrace.sinks.tables.rows",
-)
+#: Environment variable: the scheme of the URL of the database to read.
+PRELOAD = "TAILRACE_PRELOAD"
+#: Modules of every task, besides the database's; Arrow's compute functions come with them.
+_MODULES = ("pyspark.worker", "tailrace.spark.source", "tailrace.sinks.tables.rows")
+
+
+def preload() -> None:
+    """Import what tasks need. A module that cannot be imported is left to the task, which reports why."""
+    for module in _MODULES:
+        with suppress(ImportError, TailraceError):
+            import_module(module)
+    with suppress(ImportError, TailraceError):
+        registry.preload(os.environ.get(PRELOAD, "mysql"))
 
 
 def main() -> None:
-    """Load, then serve Spark as its own daemon does."""
+    """Import modules, then serve Spark as its own daemon does."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for module in _PRELOADED:
-        with suppress(ImportError, TailraceError):  # a task that needs it will say so, in its own words
-            import_module(module)
+    preload()
     gc.freeze()
     import_module("pyspark.daemon").manager()
 

@@ -1,9 +1,9 @@
-"""Jars from Maven repositories, kept in the cache: downloaded by Spark's own resolver the first time.
+"""Jars from Maven repositories, kept in the cache. Spark's own resolver downloads them the first time.
 
-So a machine needs nothing but what Spark needs, and whoever works behind a mirror says so once, in
-`spark.jars.ivySettings`. Whatever the mirror is: each file is compared with those that Tailrace was made with
-(`pinned`). `python -m tailrace.spark.jars NAME PACKAGE...` prints the jars' paths: for what may
-not import Spark.
+So a machine needs nothing beyond Spark's own requirements, and a mirror is configured once, in
+`spark.jars.ivySettings`. Whatever the mirror, each file is compared with those that Tailrace was built with
+(`pinned`). `python -m tailrace.spark.jars NAME PACKAGE...` prints the jars' paths, for programs that may not
+import Spark.
 """
 
 from __future__ import annotations
@@ -26,16 +26,20 @@ from tailrace.pinned import verify
 def cached_jars(
     name: str, packages: Sequence[str], without: Sequence[str] = (), *, pinned: bool = True
 ) -> list[Path]:
-    """The jars of some packages and of all they depend on.
+    """The jars of packages and of all their dependencies.
 
     Args:
-        name: directory in the cache; it should hold the version, as what is there is not looked at again.
+        name: directory in the cache; it should contain the version, because a complete directory is not
+            checked again.
         packages: `group:artifact:version` each.
-        without: `group:artifact` each (`*` for any artifact): dependencies that are not wanted.
-        pinned: whether they must be those that `pinned` knows by `name`.
+        without: `group:artifact` each (`*` for any artifact): dependencies to exclude.
+        pinned: whether the files must be those that `pinned` lists under `name`.
+
+    Returns:
+        The paths of the jars.
 
     Raises:
-        ConfigError: they are not in the cache and could not be downloaded, or are not those listed.
+        ConfigError: they are not in the cache and cannot be downloaded, or differ from those listed.
     """
     home = cache_dir(name)
     downloaded, verified = home / "complete", home / "verified"
@@ -62,8 +66,8 @@ def _download(home: Path, packages: Sequence[str], without: Sequence[str]) -> No
     if without:
         command += ["--exclude-packages", ",".join(without)]
     command += ["--conf", f"spark.jars.ivy={home}"]
-    # Maven's own cache below the user's home may hold a package's description without its jar, and the
-    # resolver then looks nowhere else.
+    # Maven's own cache below the user's home may hold a package's description without its jar; the resolver
+    # then does not look elsewhere.
     alone = ["--driver-java-options", f"-Duser.home={home}"]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     require_java()

@@ -1,19 +1,19 @@
-"""A JVM of our own: started with its settings in a private file, ended with all that it has left on disk.
+"""Spark's JVM: started with its settings in a private file, and ended with all its files on disk removed.
 
-PySpark would start it with every setting on its command line, which all users of a machine can read. Ours
-reads them from a file of mode 0600, which is gone when Spark has read it. Options of the JVM itself
-(`spark.driver.extraJavaOptions`) come to stand on the command line all the same: the JVM has no other place.
+PySpark would start it with every setting on its command line, which all users of a machine can read. Our JVM
+reads them from a file of mode 0600, which is removed as soon as Spark has read it. Options of the JVM itself
+(`spark.driver.extraJavaOptions`) are on the command line nevertheless: the JVM reads them nowhere else.
 
-All temporary files of the JVM lie in one directory, `tailrace-spark-*` in the system's own, for this user
-only:
+All temporary files of the JVM are in one directory, `tailrace-spark-*` in the system's directory for
+temporary files, for this user only:
 
     spark.properties    the settings, until Spark has read them
-    log4j2.properties   what is logged
-    lock                held by this process as long as it lives
+    log4j2.properties   settings of the log
+    lock                held by this process while it lives
     tmp/                `java.io.tmpdir`: Spark's scratch directories, native libraries
 
-The directory goes with the JVM, however that ends; where a kill left it no time, the next JVM that is started
-on the machine by the same user removes it.
+The directory is removed when the JVM ends. If the JVM was killed, the next JVM that the same user starts on
+the machine removes it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from tailrace.private import open_private, write_private
 
 _PREFIX = "tailrace-spark-"
-#: Control characters that could forge a line or steer a terminal: names and server messages can hold any.
+#: Control characters that could forge a line or control a terminal: names and server messages can hold any.
 _CONTROL = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069"
 #: A message on one line, a trace on several, both without control characters.
 _MESSAGE = rf"%replace{{%enc{{%m}}{{CRLF}}}}{{[\x00-\x1f{_CONTROL}]}}{{?}}"
@@ -61,7 +61,7 @@ _LOG4J = {
 
 
 def is_running() -> bool:
-    """Whether this process has a JVM already, or `spark-submit` one for it."""
+    """Whether this process already has a JVM, its own or that of `spark-submit`."""
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001
 
 
@@ -70,8 +70,8 @@ def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: Pa
 
     Args:
         conf: Spark's settings.
-        environment: variables of the JVM; those that are set already stay.
-        log_file: where all that the JVM prints and Spark logs goes; None: to the terminal.
+        environment: variables of the JVM, besides this process's own.
+        log_file: the file for the JVM's output and Spark's log; None: the terminal.
     """
     home = new_home()
     options = [f"-Djava.io.tmpdir={home / 'tmp'}"]
@@ -104,10 +104,10 @@ def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: Pa
 
 
 def end(patience_s: float) -> None:
-    """End the JVM that `launch` has started, and wait for it; another one goes on.
+    """End the JVM that `launch` has started, and wait for it. A JVM of another origin keeps running.
 
     Args:
-        patience_s: how long to wait before it is killed, seconds.
+        patience_s: how long to wait before the JVM is killed, seconds.
     """
     gateway: Any = SparkContext._gateway  # noqa: SLF001
     home: Path | None = getattr(gateway, "tailrace_home", None)
@@ -144,7 +144,7 @@ def _authenticate_callbacks(gateway: Any) -> None:
 
 
 def new_home() -> Path:
-    """A new directory for a JVM's files; those of processes that are no more are removed."""
+    """Create a directory for a JVM's files; remove those of processes that have ended."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # another user's, or held by its process
             if left.lstat().st_uid == os.getuid() and not left.is_symlink():
@@ -160,7 +160,7 @@ def new_home() -> Path:
 
 
 def _quoted(option: str) -> str:
-    """An option as Spark's launcher splits them."""
+    """An option, quoted for Spark's launcher, which splits them."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -178,7 +178,7 @@ def _escaped(text: str) -> str:
 
 @contextmanager
 def _output(log_file: Path | None) -> Iterator[dict[str, Any]]:
-    """Where the JVM prints to: it warns before any logging is set up."""
+    """The JVM's output: it prints warnings before logging is set up."""
     if log_file is None:
         yield {}
         return
@@ -189,7 +189,7 @@ def _output(log_file: Path | None) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """The process's environment with `variables`, for what is started meanwhile."""
+    """Set `variables` in the process's environment, for processes started in this context."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

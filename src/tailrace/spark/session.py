@@ -1,7 +1,7 @@
 """The Spark session of a pipeline: settings for streams of small batches, Delta's jars, a quiet terminal.
 
-Settings given by the user win over ours. A session that exists already (a notebook, a test) is used as it is:
-Spark has one session of these settings per process.
+The user's settings win over ours. An existing session (a notebook, a test) is used as it is: Spark has one
+session with these settings per process.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from tailrace.errors import ConfigError
 from tailrace.java import require_java
 from tailrace.spark import launch
 from tailrace.spark.archive import archive_options
+from tailrace.spark.daemon import PRELOAD
 from tailrace.spark.jars import cached_jars
 
-#: Delta for Spark 4.2: the newest version whose jar is published; the Python package may be newer.
+#: Delta for Spark 4.2: the newest version with a published jar; the Python package may be newer.
 DELTA_VERSION = "4.4.0"
 DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 
-#: What Delta's dependencies would bring although Spark itself has it, in other versions.
+#: Dependencies of Delta that Spark itself has, in other versions.
 _PART_OF_SPARK = (
     "org.apache.spark:*",
     "org.apache.hadoop:*",
@@ -43,7 +44,7 @@ _PART_OF_SPARK = (
     "org.scala-lang:*",
     "org.slf4j:*",
 )
-#: Delta's jars: their directory in the cache, packages, what is left out.
+#: Delta's jars: their directory in the cache, packages, excluded packages.
 DELTA_JARS = (f"delta-{DELTA_VERSION}", (DELTA_PACKAGE,), _PART_OF_SPARK)
 
 #: Settings of every session.
@@ -60,7 +61,7 @@ _CONF: dict[str, str] = {
     # .crc files double the number of files that a batch's commit writes to a local disk.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # A cell has up to a megabyte: few of them must go to a Python worker at a time.
+    # A cell has up to a megabyte: a Python worker must receive only a few at a time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "tailrace.spark.daemon",
@@ -72,9 +73,9 @@ _DELTA_CONF: dict[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
-#: What a local Spark listens on.
+#: The address that a local Spark listens on.
 _LOOPBACK = "127.0.0.1"
-#: A Spark that is all in one JVM.
+#: Masters of a Spark that runs in one JVM.
 _LOCAL = re.compile(r"local(\[.*\])?")
 #: Spark's default of `spark.redaction.regex`.
 _REDACTED = "(?i)secret|password|token|access[.]?key"
@@ -83,6 +84,7 @@ _REDACTED = "(?i)secret|password|token|access[.]?key"
 def spark_session(
     name: str,
     *,
+    source: str | None = None,
     delta: bool = False,
     master: str | None = None,
     parallelism: int | None = None,
@@ -93,35 +95,41 @@ def spark_session(
 
     Args:
         name: the application's name.
+        source: the scheme of the source's URL: its decoders are loaded ahead of tasks; None: MySQL's.
         delta: whether Delta tables are written or read.
         master: Spark master; default: the environment's SPARK_MASTER, else a local Spark whose tasks are
-            tried four times.
+            attempted up to four times.
         parallelism: cores of a local Spark; default: all.
-        log_file: where Spark's warnings go; None: to the terminal, as Spark does.
+        log_file: the file for Spark's warnings; None: the terminal, as Spark does.
         extra_conf: further settings; they win over ours. Secrets as `${env:NAME}` or `${file:PATH}`.
 
+    Returns:
+        The session.
+
     Raises:
-        ConfigError: Delta's jars are neither in the cache nor to be had, a secret is not there, there is no
-            Java that Spark runs on, or no directory for temporary files.
+        ConfigError: Delta's jars are not in the cache and cannot be downloaded, a secret does not exist, or
+            there is no Java that Spark supports or no directory for temporary files.
     """
     temporary_dir()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
-    # Set, every Python worker would compile all its modules anew.
+    # With it, every Python worker would compile all its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     cores = parallelism or os.cpu_count() or 2
     conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
     master = master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]"
     java_options = archive_options()
-    environment = {}
+    environment = {} if source is None else {PRELOAD: source}
     if _LOCAL.fullmatch(master):
         conf |= _local_conf()
-        # What has no setting: the UI, when it is on, listens on this address.
+        # The UI, if it is on, listens on this address; it has no setting for it.
         environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", _LOOPBACK)
-        # Throughput counts, and G1 spends a tenth of two cores on what a stream throws away at once.
+        # Throughput counts, and G1 spends a tenth of two cores on the short-lived objects of a stream.
         java_options.append("-XX:+UseParallelGC")
-        # A batch lies in the JVM once or twice: in Spark's gigabyte that is half a second of collections.
-        # As a variable it gives way to every other way of setting it.
+        # The JVM holds a batch once or twice: with Spark's default of a gigabyte, collections take half a
+        # second. Every other way of setting the heap wins over this variable.
         os.environ.setdefault("SPARK_DRIVER_MEMORY", f"{_heap_mb()}m")
+    elif source is not None:
+        conf[f"spark.executorEnv.{PRELOAD}"] = source
     if java_options:
         conf["spark.driver.defaultJavaOptions"] = " ".join(java_options)
     if delta:
@@ -135,13 +143,13 @@ def spark_session(
 
 
 def _local_conf() -> dict[str, str]:
-    """Settings of a Spark on this machine alone: nobody else needs to reach it."""
+    """Settings of a Spark on this machine alone, which no other machine needs to reach."""
     mask = os.umask(0o077)
     os.umask(mask)
     return {
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
-        # With a secret that Spark makes for each run and keeps to itself.
+        # With a secret that Spark generates for each run and does not store.
         "spark.authenticate": "true",
         # Hadoop has a umask of its own.
         "spark.hadoop.fs.permissions.umask-mode": f"{mask:03o}",
@@ -149,11 +157,11 @@ def _local_conf() -> dict[str, str]:
 
 
 def _resolved(given: Mapping[str, str]) -> dict[str, str]:
-    """The user's settings, those that hold secrets left out of Spark's UI, event log and plans."""
+    """The user's settings, with secrets redacted in Spark's UI, event log and plans."""
     resolved = resolve_all(given, "pipeline.spark")
     names = [name.removeprefix("spark.hadoop.") for name, text in given.items() if Secret(text).is_reference]
     if names:
-        # Hadoop's settings are shown twice: as Spark's, and by Hadoop's names.
+        # Hadoop's settings appear twice: by Spark's names and by Hadoop's.
         exactly = [rf"^(spark\.hadoop\.)?{re.escape(name)}$" for name in names]
         redacted = resolved.get("spark.redaction.regex", _REDACTED)
         resolved["spark.redaction.regex"] = "|".join([redacted, *exactly])
@@ -161,17 +169,17 @@ def _resolved(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _heap_mb() -> int:
-    """The JVM's heap where none is set: a quarter of the memory there is, from one to four gigabytes."""
-    there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """The default JVM heap: a quarter of the memory, from one to four gigabytes."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
         with suppress(OSError, ValueError):  # "max": no limit
-            there_is = min(there_is, int(limit.read_text(encoding="ascii")))
-    return min(max(there_is >> 22, 1 << 10), 4 << 10)
+            memory = min(memory, int(limit.read_text(encoding="ascii")))
+    return min(max(memory >> 22, 1 << 10), 4 << 10)
 
 
 @contextmanager
 def _failure_explained(log_file: Path | None) -> Iterator[None]:
-    """A JVM that does not start gives no reason: it is looked for."""
+    """Find the reason of a JVM that does not start: PySpark reports none."""
     try:
         yield
     except PySparkRuntimeError as error:
@@ -186,7 +194,7 @@ def _failure_explained(log_file: Path | None) -> Iterator[None]:
 
 
 def stop_session(session: SparkSession, patience_s: float = 60) -> None:
-    """Stop Spark, and its JVM if `spark_session` started it; nothing is left to do where that has ended.
+    """Stop Spark, and its JVM if `spark_session` started it. A JVM that has already ended is no error.
 
     Args:
         session: the session.
@@ -201,14 +209,14 @@ def prefetch_jars() -> list[Path]:
     """Delta's jars, from the cache.
 
     Raises:
-        ConfigError: they are not there and could not be downloaded.
+        ConfigError: they are not in the cache and cannot be downloaded.
     """
     return cached_jars(*DELTA_JARS)
 
 
 @contextmanager
 def _sigint_kept() -> Iterator[None]:
-    """A handler of SIGINT that the program has set stays: a SparkContext puts its own there."""
+    """Restore the program's handler of SIGINT, which a SparkContext replaces by its own."""
     before = signal.getsignal(signal.SIGINT)
     yield
     if before is not signal.default_int_handler and threading.current_thread() is threading.main_thread():

@@ -1,8 +1,8 @@
-"""Sessions whose SQL is taken as it is written.
+"""Sessions that substitute no variables in SQL.
 
-Spark replaces `${env:NAME}`, `${spark.x}` and the like in the text of every statement, within quoted names
-too: a column of that name would bring the value of an environment variable into a table. Our own sessions are
-begun with that switched off (`spark.session`); one that a notebook or a cluster has begun may have it on.
+Spark replaces `${env:NAME}`, `${spark.x}` and the like in the text of every statement, even in quoted names:
+a column of that name would bring the value of an environment variable into a table. Our own sessions start
+with substitution off (`spark.session`); in a session of a notebook or a cluster it may be on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SUBSTITUTE = "spark.sql.variable.substitute"
 
 
 def own_session(session: SparkSession) -> SparkSession:
-    """A session beside `session`, with settings and views of its own, that replaces nothing in statements."""
+    """A new session next to `session`, with its own settings and views, that substitutes no variables."""
     own = session.newSession()
     own.conf.set(SUBSTITUTE, "false")
     return own

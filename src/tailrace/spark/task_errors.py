@@ -1,16 +1,19 @@
-"""Errors raised in tasks, parsed on the driver: Spark reports a failure in Python as its traceback text."""
+"""Errors raised in tasks, parsed on the driver: Spark reports a failure in Python as its traceback text.
+
+In Spark's Python processes a TailraceError carries itself as a note (`TailraceError.to_json`), and so the
+traceback holds it as data: one line of ASCII JSON after the text for people. A name or a server's message in
+that text cannot forge the line, because the last one counts.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 
 from tailrace import errors
-from tailrace.errors import TailraceError
+from tailrace.errors import NOTE, TailraceError
 
-_RAISED = re.compile(r"^(?:.*: )?tailrace\.errors\.(\w+): ", re.MULTILINE)
-_END = re.compile(
-    r"^\s*$|^\s+at |^Caused by: |^JVM stacktrace|^Traceback|^=== |\s*SQLSTATE: \w{5}", re.MULTILINE
-)
+_NOTE = re.compile(rf"^{NOTE}(?=\[)", re.MULTILINE)
 
 
 def parse_error(text: str) -> TailraceError | None:
@@ -22,17 +25,13 @@ def parse_error(text: str) -> TailraceError | None:
     Returns:
         The error; None if the text contains none.
     """
-    found = list(_RAISED.finditer(text))
-    if not found:
-        return None
-    kind = getattr(errors, found[-1][1], None)
-    if not (isinstance(kind, type) and issubclass(kind, TailraceError)):
-        return None
-    rest = text[found[-1].end() :]
-    end = _END.search(rest)
-    message, detail, hint = rest[: end.start()] if end else rest, None, None
-    if "\nHint: " in message:
-        message, hint = message.split("\nHint: ", 1)
-    if "\nDetail: " in message:
-        message, detail = message.split("\nDetail: ", 1)
-    return kind(message.strip(), detail and detail.strip(), hint and hint.strip())
+    for note in reversed(list(_NOTE.finditer(text))):
+        try:
+            # Spark may append its own words to the line.
+            name, message, detail, hint = json.JSONDecoder().raw_decode(text, note.end())[0]
+        except ValueError:
+            continue
+        kind = getattr(errors, str(name), None)
+        if isinstance(kind, type) and issubclass(kind, TailraceError):
+            return kind(message, detail, hint)
+    return None

@@ -48,14 +48,14 @@ class RegistryAccess:
     """The address and the credentials of a registry.
 
     Args:
-        url: its address, or several separated by commas: `schema.registry.url`.
+        url: its address, or several separated by commas: `schema-registry-url`.
         user: the user for basic authentication, None for none.
         password: the user's password.
         token: a bearer token, instead of user and password.
         ca_file: certificates to trust instead of the system's, PEM.
         certificate_file: the client's certificate and, without `key_file`, its key, PEM.
         key_file: the client's key.
-        register: whether to register unknown schemas (`auto.register.schemas`).
+        register: whether to register unknown schemas (`schema-registry-register`).
     """
 
     url: str
@@ -129,7 +129,7 @@ class SchemaRegistry:
         raise TransientSinkError(
             "the schema registry does not answer",
             problem,
-            "check that it runs, and that `schema.registry.url` is its address",
+            "check that it runs, and that `schema-registry-url` is its address",
         )
 
     def _send(self, url: str, body: bytes | None) -> tuple[int, dict[str, Any]]:
@@ -142,7 +142,7 @@ class SchemaRegistry:
             raise SinkError(
                 "the schema registry redirects to another address",
                 f"HTTP {answer.status} from {url} to {answer.location}, where nothing is sent",
-                "set schema.registry.url to the address that answers without a redirect",
+                "set `schema-registry-url` to the address that answers without a redirect",
             )
         return answer.status, _parsed(answer.body)
 
@@ -159,7 +159,7 @@ class SchemaRegistry:
                 raise ConfigError(
                     f"`{url}` is not the address of a schema registry",
                     "expected an address that begins with http:// or https://",
-                    "set schema.registry.url, e.g. http://localhost:8081",
+                    "set `schema-registry-url`, e.g. http://localhost:8081",
                 )
         return urls
 
@@ -215,14 +215,14 @@ class SchemaRegistry:
             case 404 if not self.access.register and answer.get("error_code") in _UNKNOWN:
                 return SinkError(
                     f"the schema registry does not know the schema of subject `{subject}`",
-                    "`auto.register.schemas` is false, so it must have been registered before",
-                    "register it, or set auto.register.schemas: true",
+                    "`schema-registry-register` is false, so it must have been registered before",
+                    "register it, or set `schema-registry-register: true`",
                 )
             case 404:
                 return SinkError(
                     "the schema registry has no Confluent-compatible interface at this address",
                     f"HTTP 404 for subject `{subject}`: {message}",
-                    "give its base path in schema.registry.url (Apicurio: .../apis/ccompat/v7)",
+                    "give its base path in `schema-registry-url` (Apicurio: .../apis/ccompat/v7)",
                 )
         return SinkError(
             f"the schema registry refuses the schema of subject `{subject}`",
@@ -248,5 +248,5 @@ def _untrusted(url: str, reason: ssl.SSLCertVerificationError) -> SinkError:
     return SinkError(
         f"the certificate of the schema registry `{url}` is not trusted",
         reason.verify_message,
-        "set `schema.registry.ssl.ca.location` to the certificate of its authority",
+        "set `schema-registry-ca` to the certificate of its authority",
     )

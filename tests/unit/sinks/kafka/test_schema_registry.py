@@ -157,7 +157,7 @@ def test_schemas_are_only_looked_up_when_they_must_not_be_registered():
         assert asked[0][0] == "/subjects/app.shop.orders-value"
         with pytest.raises(SinkError, match="does not know the schema") as error:
             schemas.ids([PROTOBUF])
-    assert "auto.register.schemas" in error.value.hint
+    assert "`schema-registry-register: true`" in error.value.hint
 
 
 def test_wrong_path_is_told_apart():

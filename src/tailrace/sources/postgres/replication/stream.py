@@ -92,12 +92,12 @@ class ReplicationStream:
         text = str(error.args[0].get("M", ""))
         if sqlstate(error) == "55006":
             failure = translate(error, f"reading replication slot `{options.slot}`")
-            failure.hint = (
-                "each stream needs a slot of its own (option slotName); what a process that died held is "
-                "free "
-                "again after wal_sender_timeout"
+            return type(failure)(
+                failure.message,
+                failure.detail,
+                "each stream needs a slot of its own (option `slotName`); what a process that died held is "
+                "free again after wal_sender_timeout",
             )
-            return failure
         if sqlstate(error) == "42704" and "publication" in text:
             return ConfigError(
                 f"publication `{options.publication}` was not there when the changes that come next were "

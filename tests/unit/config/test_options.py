@@ -13,7 +13,7 @@ from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
 
 GIVEN = {"url": "mysql://h", "user": "u", "tables": "a.b"}
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "options.md"
 
 
 def test_only_url_user_and_tables_are_needed():
@@ -100,7 +100,7 @@ def test_secret_that_is_not_there_is_an_error_with_its_name(monkeypatch):
 
 
 def test_documentation_lists_every_option_as_it_is_declared():
-    """`UPDATE_DOCS=1 pytest tests/unit/test_options.py` writes the page anew."""
+    """`UPDATE_DOCS=1 pytest tests/unit/config/test_options.py` writes the page anew."""
     lines = [
         '# Options of `format("tailrace")`',
         "",

@@ -162,12 +162,37 @@ def test_wrong_file_says_what_may_be_meant(old: str, new: str, hint: str) -> Non
         ("{type: delta, path: /l, merge-interval: -1}", "`sink.merge-interval` must be >= 0"),
         ("{type: delta, path: /l, optimize-interval: 0}", "`sink.optimize-interval` must be > 0"),
         ("{type: delta, path: /l, vacuum-retention-hours: 0}", "`sink.vacuum-retention-hours` must be > 0"),
-        ("{type: iceberg, path: /l, mode: scd2}", "mode scd2 at `sink.mode` is none of Iceberg's"),
+        ("{type: iceberg, path: /l, mode: scd2}", "Iceberg sinks do not support mode scd2 at `sink.mode`"),
     ],
 )
 def test_setting_of_a_lake_sink_that_makes_no_sense_is_refused(sink: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         parse_pipeline(changed("{type: delta, path: /lake, mode: changelog}", sink))
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ("{type: delta, path: /l, optimize-interval: 0}", "`sink[1].optimize-interval` must be > 0"),
+        ("{type: delta, path: /l, merge-interval: -1}", "`sink[1].merge-interval` must be >= 0"),
+        ("{type: iceberg, path: /l, mode: scd2}", "mode scd2 at `sink[1].mode`"),
+        ("{type: mysql, url: 'x://h', user: u}", "`sink[1].url` is wrong"),
+        ("{type: json, path: 's3://u:p@b/l'}", "`sink[1].path` holds a user or password"),
+        (
+            "{type: kafka, bootstrap-servers: h, topic-prefix: p, time-precision-mode: adaptive}",
+            "unknown value `adaptive` at `sink[1].time-precision-mode`",
+        ),
+    ],
+)
+def test_wrong_setting_of_one_of_several_sinks_is_named_by_its_path(second: str, message: str) -> None:
+    sinks = "[{type: json, path: /j}, " + second + "]"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_pipeline(changed("{type: delta, path: /lake, mode: changelog}", sinks))
+
+
+def test_settings_of_a_sink_validate_themselves() -> None:
+    with pytest.raises(ConfigError, match=r"`sink\.parallelism` must be > 0"):
+        DeltaSettings("/l", parallelism=0)
 
 
 def test_merges_and_maintenance_of_delta_are_set() -> None:

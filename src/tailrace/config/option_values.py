@@ -1,0 +1,170 @@
+"""Parsers of option values: text to value, ValueError for what is not allowed.
+
+A ValueError's text is shown to the user only where it cannot hold a password (see `config.options`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+STARTS = ("initial", "latest", "earliest", "snapshot")
+_NO_USER = "an address holds no user and no password, they have options of their own"
+#: A comma between regular expressions, not one within braces or brackets.
+_PATTERN_COMMA = re.compile(r",(?![^{\[(]*[}\])])")
+
+
+def one_of(*values: str) -> Callable[[str], str]:
+    """A parser of one of `values`, in any case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError
+        return text.lower()
+
+    return parse
+
+
+def positive(text: str) -> int:
+    """A number > 0."""
+    value = int(text)
+    if value <= 0:
+        raise ValueError
+    return value
+
+
+def byte_count(text: str) -> int:
+    """A number of bytes > 0, with or without a unit: `65536`, `64k`, `2 MiB`."""
+    match = re.fullmatch(r"\s*(\d+)\s*([kmg]?)i?b?\s*", text.lower())
+    if not match or not int(match[1]):
+        raise ValueError
+    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
+
+
+def boolean(text: str) -> bool:
+    """True or false; KeyError for other texts."""
+    return {"true": True, "false": False}[text.lower()]
+
+
+def server_id(text: str) -> int:
+    """A MySQL replication server id."""
+    value = positive(text)
+    if value >= 1 << 32:
+        raise ValueError
+    return value
+
+
+def slot_name(text: str) -> str:
+    """A name that PostgreSQL allows for a replication slot."""
+    if not re.fullmatch(r"[a-z0-9_]{1,63}", text):
+        raise ValueError
+    return text
+
+
+def publication_name(text: str) -> str:
+    """A PostgreSQL identifier."""
+    if not 0 < len(text.encode()) < 64:
+        raise ValueError
+    return text
+
+
+def starting_position(text: str) -> str:
+    """A starting position; its kind in lower case where it is a word."""
+    lowered = text.strip().lower()
+    if lowered in STARTS:
+        return lowered
+    if re.fullmatch(
+        r"timestamp:\S.*|file:[^:\s]+:\d+|gtid:.*|lsn:[0-9a-f]+/[0-9a-f]+", text.strip(), re.IGNORECASE
+    ):
+        return text.strip()
+    raise ValueError
+
+
+def is_host(text: str) -> bool:
+    """Whether `text` can be a host's name or address, IPv6 with or without brackets."""
+    return re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:.]+(%\w+)?\]", text) is not None
+
+
+def parse_url(text: str) -> tuple[str, str, int, str]:
+    """Scheme, host, port and path of a server's URL. Raises ValueError, which does not show it."""
+    defaults = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
+    try:
+        parts = urlsplit(text)
+        user = "@" in parts.netloc or ("@" in text and parts.scheme != "postgresql")
+        port = None if user else parts.port
+    except ValueError:  # its text shows the port, which may be a password
+        raise ValueError from None
+    if user:
+        raise ValueError(_NO_USER)
+    if parts.scheme not in defaults or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError
+    return parts.scheme, parts.hostname, port or defaults[parts.scheme], parts.path.strip("/")
+
+
+def regexes(text: str) -> tuple[str, ...]:
+    """Regular expressions, separated by commas."""
+    patterns = tuple(p.strip() for p in _PATTERN_COMMA.split(text) if p.strip())
+    if not patterns:
+        raise ValueError
+    for pattern in patterns:
+        _check_regex(pattern)
+    return patterns
+
+
+def table_patterns(text: str) -> tuple[str, ...]:
+    """Regular expressions over `database.table`."""
+    patterns = regexes(text)
+    for pattern in patterns:
+        if "." not in pattern:
+            raise ValueError(f"{pattern!r} names no database")
+    return patterns
+
+
+def column_patterns(text: str) -> tuple[str, ...]:
+    """Regular expressions over `schema.table.column`."""
+    patterns = table_patterns(text)
+    if any(p.count(".") < 2 for p in patterns):
+        raise ValueError
+    return patterns
+
+
+@dataclass(frozen=True)
+class ZeroDates:
+    """How invalid dates are read: zero dates, and dates with a zero month or day.
+
+    Args:
+        rules: policy and pattern of a column's name; the first that matches counts.
+    """
+
+    rules: tuple[tuple[str, str], ...] = (("null", ".*"),)
+
+    def __str__(self) -> str:
+        return ",".join(p if pattern == ".*" else f"{p}:{pattern}" for p, pattern in self.rules)
+
+    def of(self, column: str) -> str | None:
+        """The policy of the column `database.table.column`: text, error, or None for null."""
+        for policy, pattern in self.rules:
+            if re.fullmatch(pattern, column, re.DOTALL):
+                return None if policy == "null" else policy
+        return None
+
+
+def zero_dates(text: str) -> ZeroDates:
+    """Policies for columns, separated by commas."""
+    rules = []
+    for rule in _PATTERN_COMMA.split(text):
+        policy, _, pattern = rule.strip().partition(":")
+        if policy not in ("null", "text", "error"):
+            raise ValueError
+        _check_regex(pattern)
+        rules.append((policy, pattern or ".*"))
+    return ZeroDates(tuple(rules))
+
+
+def _check_regex(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
