@@ -18,7 +18,7 @@ from tailrace.formats.connect.topics import Topics
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.formats.encodings.avro import AvroEncoding
 from tailrace.java import java
-from tailrace_dev.servers.jars import jars
+from tailrace.spark.jars import cached_jars
 from tests.unit.formats.changes import batch, change
 from tests.unit.formats.samples import TYPES_ROWS, TYPES_TABLE
 
@@ -27,9 +27,8 @@ _VERSION = "2.6.13.Final"
 
 
 def convert(lines):
-    path = jars(
-        f"apicurio-converter-{_VERSION}", [f"io.apicurio:apicurio-registry-utils-converter:{_VERSION}"]
-    )
+    package = f"io.apicurio:apicurio-registry-utils-converter:{_VERSION}"
+    path = cached_jars(f"apicurio-converter-{_VERSION}", [package], pinned=False)
     # one program of one file: Java compiles and runs it
     command = [java(), "-XX:TieredStopAtLevel=1", "-cp", os.pathsep.join(map(str, path)), str(_PROGRAM)]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)

@@ -216,7 +216,7 @@ _DOCUMENT = bytes([0, 1, 0, 12, 0, 11, 0, 1, 0, 5, 7, 0]) + b"a"  # {"a": 7}
     [
         (b"\x07\x01$", "operation 7"),
         (b"\x00\x03$.b\x03\x05\x01\x00", "does not exist in its document"),
-        (b"\x01\x03$.a\x03\x05\x01\x00", "that is there"),
+        (b"\x01\x03$.a\x03\x05\x01\x00", "that exists already"),
         (b"\x02\x01$", "whole document"),
         (b"\x02\x03x.a", "a path that is none"),
         (b"\x02\x05$.a[9", "a path that is none"),

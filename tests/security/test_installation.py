@@ -340,9 +340,9 @@ def test_log_that_cannot_be_written_is_an_error_before_anything_is_started(tmp_p
     file = tmp_path / "pipeline.yaml"
     file.write_text(
         "source: {url: 'mysql://127.0.0.1:1', username: x, tables: '.*'}\nsink: {type: console}\n"
-        "pipeline: {checkpoint: /dev/null/checkpoint}\n"
+        f"pipeline: {{checkpoint: {tmp_path}/checkpoint}}\n"
     )
-    ran = CliRunner().invoke(cli, ["run", str(file)])
+    ran = CliRunner().invoke(cli, ["run", str(file), "--log-file", "/dev/null/tailrace.log"])
     assert isinstance(ran.exception, ConfigError)
     assert ran.exception.message == "log file `/dev/null/tailrace.log` cannot be written"
     assert "--log-file" in str(ran.exception.hint)

@@ -60,7 +60,9 @@ def seen(mysql, tmp_path_factory) -> Seen:
     with fresh_database(mysql) as database:
         user = f"u_{database}"
         mysql.execute(f"CREATE USER {user} IDENTIFIED BY '{PASSWORD}'")
-        mysql.execute(f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}")
+        # other tests may have used XA on the server: a user must then be able to see such transactions
+        rights = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT, XA_RECOVER_ADMIN"
+        mysql.execute(f"GRANT {rights} ON *.* TO {user}")
         mysql.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
         mysql.execute(f"INSERT INTO {database}.t VALUES (1)")
         spark = {
@@ -93,10 +95,10 @@ def seen(mysql, tmp_path_factory) -> Seen:
         finally:
             run.kill()
             thread.join()
+            mysql.execute(f"DROP USER {user}")
         found.left = [p.name for p in temporary.iterdir()]
         logs = [*events.rglob("*"), *directory.rglob("*.log"), directory / "output.txt"]
         found.told |= {p.name: p.read_text(errors="replace") for p in logs if p.is_file()}
-        mysql.execute(f"DROP USER {user}")
     return found
 
 

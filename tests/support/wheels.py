@@ -42,7 +42,7 @@ class Environment:
         python = str(path / "bin" / "python")
         requirements = path.with_suffix(".txt")
         requirements.write_text(locked(extras))
-        uv("venv", "--python", sys.executable, str(path))
+        uv("venv", "--python", _interpreter(), str(path))
         uv("pip", "install", "--python", python, "--no-deps", "--require-hashes", "-r", str(requirements))
         uv("pip", "install", "--python", python, "--no-deps", "--no-index", str(wheel))
         uv("pip", "check", "--python", python)
@@ -113,6 +113,16 @@ def _needed(extras: Sequence[str]) -> set[str]:
                 required = map(Requirement, distribution(name).requires or ())
                 todo += [str(r) for r in required if r.marker is None or r.marker.evaluate({"extra": part})]
     return {name for name, _ in found}
+
+
+def _interpreter() -> str:
+    """A Python of our version that every user can run: ours may be below a private home."""
+    mine = Path(sys.executable).resolve()
+    system = Path("/usr/bin/python3").resolve()
+    is_private = any(not p.stat().st_mode & 0o001 for p in mine.parents)
+    return (
+        str(system) if is_private and system.name == f"python3.{sys.version_info.minor}" else sys.executable
+    )
 
 
 def _path() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from tailrace.kernels import memory
+from tailrace.kernels import cache
 
 PROBE = """
 from tailrace.kernels.memory import entry
@@ -17,6 +17,7 @@ def twice(x):
 
 
 def test_change_of_another_kernels_file_makes_compiled_code_stale(tmp_path, monkeypatch):
+    monkeypatch.setenv("TAILRACE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "probe_of_cache.py").write_text(PROBE)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
@@ -28,6 +29,6 @@ def test_change_of_another_kernels_file_makes_compiled_code_stale(tmp_path, monk
         return sum(kernel.stats.cache_hits.values())
 
     assert [found(), found()] == [0, 1]
-    monkeypatch.setattr(memory, "_sources", lambda: "another digest")
+    monkeypatch.setattr(cache, "_key", lambda: "another digest")
     assert [found(), found()] == [0, 1]
     sys.modules.pop("probe_of_cache")
