@@ -57,7 +57,7 @@ def batches(spark: SparkSession) -> list[CellBatch]:
 def open_sink(tmp_path: Path) -> Iterator[Any]:
     opened: list[DeltaSink] = []
 
-    def open_(mode: WriteMode = WriteMode.UPSERT, interval: int = 3600) -> DeltaSink:
+    def open_(mode: WriteMode = WriteMode.UPSERT, interval: int | None = 3600) -> DeltaSink:
         opened.append(DeltaSink(DeltaSettings(str(tmp_path), mode, merge_interval=interval), Router([])))
         return opened[-1]
 
@@ -180,7 +180,7 @@ def test_versions_of_a_row_follow_each_other_without_a_gap(
 def test_change_log_of_an_older_version_gets_the_columns_it_lacks(
     spark: SparkSession, tmp_path: Path, batches: list[CellBatch], open_sink: Any
 ) -> None:
-    sink = open_sink(WriteMode.CHANGELOG)
+    sink = open_sink(WriteMode.CHANGELOG, None)
     sink.write(batches[0])
     path = tmp_path / "shop.t"
     spark.sql(

@@ -282,7 +282,7 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
                 " without TLS",
                 "authentication method `password`; the password was not sent",
                 "use TLS: give the server a certificate (ssl = on) and set tlsMode to required or, safer,"
-                " verify-ca; or set scram-sha-256 in pg_hba.conf; or set allowCleartextPassword to true",
+                " verify-ca; or request scram-sha-256 in pg_hba.conf; or set allowCleartextPassword to true",
             )
 
     def _answer(self, data: bytes) -> None:
