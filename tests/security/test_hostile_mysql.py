@@ -389,7 +389,7 @@ def test_password_that_is_no_text_is_a_config_error(tmp_path: Any, monkeypatch: 
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00secret")
     monkeypatch.setenv("NO_TEXT", "a\udcffb")
     for reference in (f"${{file:{tmp_path}/binary}}", "${env:NO_TEXT}", "a\0b", "\ud800"):
-        with pytest.raises(ConfigError, match="not (UTF-8 )?text") as caught:
+        with pytest.raises(ConfigError, match=r"not (UTF-8 )?text") as caught:
             Secret(reference).resolve()
         assert "secret" not in str(caught.value)
 

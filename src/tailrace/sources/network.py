@@ -175,7 +175,7 @@ def socket_failure(error: OSError, doing: str) -> SourceError:
         return SourceError(
             f"{doing} failed: the server's certificate is not trusted",
             error.verify_message,
-            "set tlsCa to the authority that signed it, or choose a tlsMode that checks less",
+            "set tlsCa to the authority that signed it, or tlsMode to what the server can prove",
         )
     if isinstance(error, TimeoutError):
         return TransientSourceError(
