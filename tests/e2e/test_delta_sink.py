@@ -149,7 +149,7 @@ def test_commit_that_another_writer_outran_is_done_again(
     monkeypatch.setattr(conflict, "_ATTEMPTS", attempts)
     if attempts == 1:
         with pytest.raises(
-            TransientSinkError, match=r"`shop.t` is written by somebody.*\s.*ConcurrentAppend"
+            TransientSinkError, match=r"another writer changes target `shop.t`.*\s.*ConcurrentAppend"
         ):
             upsert.write(second)
     upsert.write(second)

@@ -161,7 +161,7 @@ def encrypted(monkeypatch: pytest.MonkeyPatch) -> Iterator[MySqlServer]:
         (copy / "usr/lib/mysql/plugin/component_keyring_file.cnf").write_text(json.dumps(settings))
         command = [argument.replace(str(original), str(copy)) for argument in program.command]
         monkeypatch.setattr(
-            mysql_devserver, "mysql_program", lambda version: dataclasses.replace(program, command=command)
+            start_mysql, "_program", lambda version: dataclasses.replace(program, command=command)
         )
         with start_mysql(options={"binlog_encryption": "ON"}) as server:
             server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v TEXT)")

@@ -244,7 +244,7 @@ def test_slot_that_was_copied_long_ago_gives_each_change_once(primary):
         other.wait_until(query, lambda active: not active)
         write(other, 41)
         other.execute(f"SELECT pg_replication_slot_advance('{SLOT}', pg_current_wal_lsn())", database="shop")
-        with pytest.raises(PositionLostError, match="something else has read from it"):
+        with pytest.raises(PositionLostError, match="another process has read from it"):
             target.fail()
 
 
