@@ -21,7 +21,7 @@ from tailrace.sinks.delta import conflict, target
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable
-from tailrace.sinks.delta.transaction import DeltaTransaction, Mark
+from tailrace.sinks.delta.transaction import CommitMark, DeltaTransaction
 from tailrace.sinks.route import Router
 from tailrace.spark.jvm import map_in_arrow
 from tests.support.cells import cell_batch
@@ -139,7 +139,7 @@ def test_commit_that_another_writer_outran_is_done_again(
     upsert.write(first)
     rivals = [theirs]
 
-    def outrun(self: DeltaTransaction, actions: Sequence[str], mark: Mark) -> None:
+    def outrun(self: DeltaTransaction, actions: Sequence[str], mark: CommitMark) -> None:
         if rivals and any('"remove"' in action for action in actions):
             spark.newSession().sql(rivals.pop())
         commit(self, actions, mark)
@@ -185,7 +185,7 @@ def test_merge_that_another_writer_outran_is_done_again(
         merge(table, mode, map_in_arrow(changes, held_up, changes.schema), *rest, **more)
 
     @contextmanager
-    def marked(self: DeltaTable, mark: Mark) -> Iterator[None]:
+    def marked(self: DeltaTable, mark: CommitMark) -> Iterator[None]:
         with plain_marked(self, mark):
             (gate / "begun").touch()
             yield

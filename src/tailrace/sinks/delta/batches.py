@@ -28,7 +28,7 @@ from pyspark.sql import functions as f
 from tailrace.errors import StateError
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition
-from tailrace.sinks.delta.transaction import Mark, delta_state
+from tailrace.sinks.delta.transaction import CommitMark, delta_state
 from tailrace.spark.checkpoint import Directory
 
 NAME = "_tailrace_batches"
@@ -127,7 +127,7 @@ class Batches:
         }
         metadata = _json({"batch": self.batch}) or ""
         rows = pa.RecordBatch.from_pylist([row], schema=_FIELDS)
-        self._table.append_rows(rows, Mark(app, version, self._stream.query, metadata))
+        self._table.append_rows(rows, CommitMark(app, version, self._stream.query, metadata))
 
     def _read_last(self) -> None:
         last = self._table.read().orderBy(f.desc("batch"), f.desc("written_at")).first()

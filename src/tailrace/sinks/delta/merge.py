@@ -27,7 +27,7 @@ from tailrace.config.sinks import WriteMode
 from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.table import DeltaTable
-from tailrace.sinks.delta.transaction import Mark
+from tailrace.sinks.delta.transaction import CommitMark
 
 _VIEW = "tailrace_changes"
 
@@ -39,7 +39,7 @@ def merge(
     columns: pa.Schema,
     *,
     key: Sequence[str],
-    mark: Mark,
+    mark: CommitMark,
 ) -> None:
     """Merge changes into a table, unless it has a commit with `mark`.
 

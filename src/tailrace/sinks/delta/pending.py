@@ -19,7 +19,7 @@ from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
 from tailrace.sinks.delta.rows import NewRows
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, path_of
-from tailrace.sinks.delta.transaction import DeltaState, Mark
+from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.paths import below
 from tailrace.sinks.tables.columns import follow
 from tailrace.spark.checkpoint import Directory
@@ -113,11 +113,11 @@ class Pending:
         """Number of pending changes."""
         return sum(self.batches.values())
 
-    def has(self, mark: Mark) -> bool:
+    def has(self, mark: CommitMark) -> bool:
         """Whether the commit with `mark` is in the table, merged meanwhile or not."""
         return self._state is not None and self._state.transactions.get(mark.app, -1) >= mark.version
 
-    def add(self, rows: NewRows, count: int, mark: Mark) -> None:
+    def add(self, rows: NewRows, count: int, mark: CommitMark) -> None:
         """Add changes, at most `count`."""
         if self._state is None:
             columns = pa.schema([*rows.fields, BATCH])
@@ -138,7 +138,7 @@ class Pending:
         files = self._table.begin().files()
         return [path_of(f, root) for f in files if int(f["partitionValues"][BATCH.name]) > above]
 
-    def forget(self, mark: Mark) -> None:
+    def forget(self, mark: CommitMark) -> None:
         """Delete the changes up to the mark's batch, which are merged."""
         with self._table.marked(mark):
             self._table.session.sql(f"DELETE FROM {self._table.sql} WHERE {BATCH.name} <= {mark.version}")

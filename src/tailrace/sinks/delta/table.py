@@ -17,7 +17,13 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.rows import NewRows
-from tailrace.sinks.delta.transaction import DeltaState, DeltaTransaction, Mark, clear_unmade, delta_state
+from tailrace.sinks.delta.transaction import (
+    CommitMark,
+    DeltaState,
+    DeltaTransaction,
+    clear_unmade,
+    delta_state,
+)
 from tailrace.sinks.tables.columns import AddColumn, WidenColumn
 from tailrace.sinks.tables.parquet import write_rows
 from tailrace.spark.cells import spark_schema
@@ -101,7 +107,7 @@ class DeltaTable:
 
     # ---- rows ----------------------------------------------------------------------------------------
 
-    def append(self, rows: NewRows, mark: Mark, partition: Mapping[str, int] | None = None) -> None:
+    def append(self, rows: NewRows, mark: CommitMark, partition: Mapping[str, int] | None = None) -> None:
         """Append rows, unless the table has a commit with `mark`.
 
         Args:
@@ -119,7 +125,7 @@ class DeltaTable:
         with self.marked(mark):
             frame.write.format("delta").mode("append").save(self.path)
 
-    def append_rows(self, rows: pa.RecordBatch, mark: Mark) -> None:
+    def append_rows(self, rows: pa.RecordBatch, mark: CommitMark) -> None:
         """Append rows of the driver, unless the table has a commit with `mark`."""
         if self.is_direct():
             files = write_rows([rows], rows.schema, self.path)
@@ -130,7 +136,7 @@ class DeltaTable:
             frame.write.format("delta").mode("append").save(self.path)
 
     @contextmanager
-    def marked(self, mark: Mark) -> Iterator[None]:
+    def marked(self, mark: CommitMark) -> Iterator[None]:
         """Give commits of the session this mark."""
         conf = {
             "spark.databricks.delta.write.txnAppId": mark.app,
@@ -148,7 +154,7 @@ class DeltaTable:
             for name in conf:
                 self.session.conf.unset(name)
 
-    def _commit(self, added: Sequence[str], mark: Mark) -> None:
+    def _commit(self, added: Sequence[str], mark: CommitMark) -> None:
         transaction = self.begin()
         if not transaction.has(mark):
             transaction.commit(added, mark)

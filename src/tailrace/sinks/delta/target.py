@@ -26,7 +26,7 @@ from tailrace.sinks.delta.pending import PENDING_COLUMNS, Pending, changes_path
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names
 from tailrace.sinks.delta.table_mode import Form
-from tailrace.sinks.delta.transaction import DeltaState, Mark
+from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.upsert import are_whole, upsert
 from tailrace.sinks.paths import below, one_place
 from tailrace.sinks.tables.columns import follow, require_free, stored_schema
@@ -53,10 +53,10 @@ class Point:
     batch: int
     end: object
 
-    def mark(self, app: str, query: str, **metadata: str) -> Mark:
+    def mark(self, app: str, query: str, **metadata: str) -> CommitMark:
         """The mark of a commit that brings a target up to this point."""
         text = json.dumps({"batch": self.batch, "end": self.end, **metadata}, separators=(",", ":"))
-        return Mark(app, self.batch, query, text)
+        return CommitMark(app, self.batch, query, text)
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ class DeltaTarget:
     def _rows_of(self, kind: str, columns: pa.Schema, schema: TableSchema) -> tuple[Unpack, pa.Schema]:
         return self.form.snapshot(columns) if kind == SNAPSHOT else self.form.log(columns, schema.key)
 
-    def _merge(self, rows: NewRows, columns: pa.Schema, part: TableBatch, mark: Mark) -> None:
+    def _merge(self, rows: NewRows, columns: pa.Schema, part: TableBatch, mark: CommitMark) -> None:
         """Merge a batch's changes directly: nothing is pending.
 
         They are written to files first, as a merge reads them more than once.
@@ -309,7 +309,7 @@ class DeltaTarget:
             self._apply(changes, mark)
         self.merging_s += time.monotonic() - started
 
-    def _apply(self, changes: _Changes, mark: Mark) -> None:
+    def _apply(self, changes: _Changes, mark: CommitMark) -> None:
         """Merge changes, in tasks where possible, else by MERGE."""
         if self.form.mode is WriteMode.UPSERT and self.table.allows_vectors():
             files = changes.files()

@@ -80,7 +80,7 @@ def _transactions(snapshot: Any) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Mark:
+class CommitMark:
     """Identifies the commit of a batch.
 
     Args:
@@ -109,7 +109,7 @@ class DeltaTransaction:
         self._jvm, self._session = jvm, session
         self._transaction = log.startTransaction()
 
-    def has(self, mark: Mark) -> bool:
+    def has(self, mark: CommitMark) -> bool:
         """Whether the table has a commit with `mark`."""
         # As `txnVersion` does, which would call `snapshot.transactions()`.
         self._transaction.readTxn().addOne(mark.app)
@@ -121,7 +121,7 @@ class DeltaTransaction:
         files = self._transaction.snapshot().allFiles().collectAsList()
         return [json.loads(file.json())["add"] for file in files]
 
-    def commit(self, actions: Sequence[str], mark: Mark) -> None:
+    def commit(self, actions: Sequence[str], mark: CommitMark) -> None:
         """Commit `actions` (JSON texts) with `mark`."""
         delta = self._jvm.org.apache.spark.sql.delta
         txn = {"appId": mark.app, "version": mark.version, "lastUpdated": int(time.time() * 1000)}

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.model.change import OP_DELETE
 from tailrace.sinks.delta.table import DeltaTable, path_of
-from tailrace.sinks.delta.transaction import Mark
+from tailrace.sinks.delta.transaction import CommitMark
 from tailrace.sinks.delta.vectors import read_vector, write_vector
 from tailrace.sinks.tables.keys import LastChanges, last_changes, rows_of_keys
 from tailrace.sinks.tables.parquet import DataFile, write_in_tasks
@@ -42,7 +42,7 @@ def upsert(
     columns: pa.Schema,
     *,
     key: Sequence[str],
-    mark: Mark,
+    mark: CommitMark,
     scratch: str,
 ) -> None:
     """Apply changes to a table, unless it has a commit with `mark`.
