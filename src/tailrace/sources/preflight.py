@@ -50,7 +50,7 @@ class Finding:
     severity: Severity = Severity.OK
 
 
-class Connection(AbstractContextManager[Any], Protocol):
+class CheckedConnection(AbstractContextManager[Any], Protocol):
     """A connection to a server of any kind."""
 
     @property
@@ -61,7 +61,7 @@ class Connection(AbstractContextManager[Any], Protocol):
         """Limit the time of all further answers together."""
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=CheckedConnection)
 
 
 class Preflight(ABC, Generic[C]):
