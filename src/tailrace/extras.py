@@ -16,6 +16,11 @@ EXTRAS = {
 }
 
 
+def of_source(dialect: str) -> str | None:
+    """The extra that brings the driver of a source's database; None: the base installation has it."""
+    return "postgres" if dialect == "postgresql" else None
+
+
 def require(extra: str | None, user: str) -> None:
     """Import the packages of an extra.
 

@@ -34,6 +34,7 @@ from tailrace.config.option_values import (
 )
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
+from tailrace.extras import of_source
 
 SHAPES = ("row", "envelope", "debezium", "cells")
 DELIVERIES = ("exactly-once", "at-least-once")
@@ -404,7 +405,7 @@ class SourceOptions:
     @property
     def extra(self) -> str | None:
         """The extra that brings the database's driver."""
-        return "postgres" if self.dialect == "postgresql" else None
+        return of_source(self.dialect)
 
     @property
     def slot(self) -> str:

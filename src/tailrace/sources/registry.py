@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
-from tailrace.extras import require
+from tailrace.extras import of_source, require
 from tailrace.sources.base import Position, Session, Source
 from tailrace.sources.preflight import Finding
 
@@ -61,5 +61,5 @@ def drop(options: SourceOptions, *, unmarked: bool = False) -> list[str]:
 def _module(dialect: str, name: str) -> Any:
     if dialect not in _PACKAGES:
         raise ConfigError(f"no source for `{dialect}`", f"known are: {', '.join(sorted(_PACKAGES))}")
-    require("postgres" if dialect == "postgresql" else None, f"source `{dialect}`")
+    require(of_source(dialect), f"source `{dialect}`")
     return import_module(f"{_PACKAGES[dialect]}.{name}")

@@ -108,7 +108,7 @@ def end_of(text: str, where: str) -> tuple[XaStep, str]:
     """The effect of a statement XA COMMIT or XA ROLLBACK, and its xid.
 
     Raises:
-        DecodeError: the statement has not the form that servers log.
+        DecodeError: the statement does not have the form that servers log.
     """
     match = _STATEMENT.fullmatch(text)
     if match is None:
