@@ -516,7 +516,7 @@ def test_schema_named_with_dollars_is_made(postgres: Any, postgres_database: str
     session = dialect.connect()
     names = ["a$$b", "a'b", 'a"b', "$tag$", "back\\slash", "$$; DROP TABLE t; --"]
     for name in names:
-        for statement in (*dialect.make_schema(name), *dialect.make_schema(name)):
+        for statement in (*dialect.create_schema(name), *dialect.create_schema(name)):
             session.run(statement)
     found = {r[0] for r in session.run("SELECT nspname::text FROM pg_catalog.pg_namespace")}
     session.close()
