@@ -39,6 +39,8 @@ from tailrace.extras import of_source
 SHAPES = ("row", "envelope", "debezium", "cells")
 DELIVERIES = ("exactly-once", "at-least-once")
 PARTITIONERS = ("forward", "hash")
+ON_REWRITE = ("refresh", "ignore", "fail")
+ON_POSITION_LOST = ("fail", "refresh")
 TLS_MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 #: Debezium's handling modes, by their names there: values, Debezium's default first.
 MODES = {
@@ -242,6 +244,32 @@ class SourceOptions:
             one_of(*DELIVERIES),
             " | ".join(DELIVERIES),
             "at-least-once leaves out the rewind of snapshot rows.",
+        ),
+    )
+    on_rewrite: str = field(
+        default="refresh",
+        metadata=option(
+            one_of(*ON_REWRITE),
+            " | ".join(ON_REWRITE),
+            "When a schema change alters rows without logging them (a default for old rows, a conversion, a "
+            "table swapped or truncated): read the table again, keep the old values in targets, or stop.",
+        ),
+    )
+    on_position_lost: str = field(
+        default="fail",
+        metadata=option(
+            one_of(*ON_POSITION_LOST),
+            " | ".join(ON_POSITION_LOST),
+            "When the server no longer has the log that the stream needs: stop, or read every table again "
+            "and continue from the log's present end.",
+        ),
+    )
+    requests_path: str | None = field(
+        default=None,
+        metadata=option(
+            str,
+            "a directory",
+            "Where the stream looks for requests (`tailrace resync`); pipelines: below the checkpoint.",
         ),
     )
     server_id: int | None = field(

@@ -9,21 +9,25 @@ crash gives the same rows.
 
 Snapshot chunks are planned only while the log is caught up, because a rewind costs as much as reading the
 lag, and while no schema change follows directly after P.
+
+A table whose rows have changed without entries in the log is read again, chunk by chunk, in the same way; the
+stream follows its log meanwhile (docs/design/0006-reading-tables-again.md).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
-from tailrace.enumerator.offset import StreamOffset, TableProgress
+from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.enumerator.snapshot import KeyRange, advance
-from tailrace.errors import ConfigError, PositionLostError, ServerChangedError
+from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, ServerChangedError
 from tailrace.model.messages import MESSAGES
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
@@ -47,6 +51,29 @@ class Limits:
     max_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request of the user to a running stream.
+
+    Args:
+        id: identifies it; it takes effect once.
+        tables: tables to read again, as `str(TableId)`.
+    """
+
+    id: str
+    tables: tuple[str, ...]
+
+
+class Requests(Protocol):
+    """Requests that wait for the stream."""
+
+    def pending(self) -> Sequence[Request]:
+        """The requests, the oldest first; those that the stream has accepted may be among them."""
+
+    def remove(self, ids: Collection[str]) -> None:
+        """Remove requests that have taken effect for good."""
+
+
 class Enumerator:
     """The driver's side of one stream.
 
@@ -54,6 +81,7 @@ class Enumerator:
         options: the stream's options.
         source: the database.
         parallelism: snapshot splits that are read concurrently.
+        requests: requests to the stream, None if it accepts none.
         clock: monotonic seconds.
     """
 
@@ -63,10 +91,12 @@ class Enumerator:
         source: Source,
         *,
         parallelism: int,
+        requests: Requests | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
         self._source = source
+        self._requests = requests
         self._parallelism = parallelism
         self._sizing = BatchSizing(parallelism, clock)
         self._clock = clock
@@ -101,7 +131,15 @@ class Enumerator:
         Raises:
             TailraceError: an error of the source.
         """
-        return self._on_one_server(lambda: self._latest(start, limits))
+        return self._on_one_server(lambda: self._latest_or_rejoined(start, limits))
+
+    def _latest_or_rejoined(self, start: StreamOffset, limits: Limits) -> StreamOffset:
+        try:
+            return self._latest(start, limits)
+        except PositionLostError:
+            if start.mode != "initial" or self._options.on_position_lost != "refresh":
+                raise
+            return self._rejoin(start)
 
     def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         self._check_source()
@@ -111,17 +149,18 @@ class Enumerator:
         else:
             self._source.confirm(self._source.position(start.log))
             offset, log_range = self._advance_log(start, limits)
+        offset = unchanged = offset.without_rereads({n for n, r in start.again.items() if r.done})
         offset = self._register(offset, log_range)
+        offset = self._read_again(offset, self._rewritten(offset, log_range))
+        offset = self._accept_requests(offset)
         self._offset = offset
         planned: dict[str, list[KeyRange]] = {}
-        if offset.tables and self._may_snapshot(offset, log_range):
+        if self._has_rows_to_read(offset) and self._may_snapshot(offset, log_range):
             chunk_rows, splits = self._budget(limits)
-            schemas = {n: s for n, s in self._tables().items() if n in offset.tables}
+            schemas = self._tables()
             offset, planned = advance(offset, schemas, self._boundary, splits=splits, chunk_rows=chunk_rows)
-            for name, progress in list(offset.tables.items())[:1]:
-                if name in schemas:
-                    self._boundary.prepare(schemas[name], progress.cursor, chunk_rows, splits)
-        if not start.is_new and not planned and log_range is None and offset == start:
+            self._prepare_next(offset, chunk_rows, splits)
+        if not start.is_new and not planned and log_range is None and offset == unchanged:
             return start
         self._plan = (start, offset, planned)
         self._offset = offset
@@ -137,7 +176,12 @@ class Enumerator:
         self._offset = end
         assert end.log is not None
         splits: list[Split] = []
-        if start.log is not None and start.log != end.log and end.mode != "snapshot":
+        if (
+            start.log is not None
+            and start.log != end.log
+            and end.mode != "snapshot"
+            and start.gaps == end.gaps
+        ):
             splits.extend(self._log_splits(start, end))
         ranges = self._ranges(start, end)
         if ranges:
@@ -148,7 +192,9 @@ class Enumerator:
                 if name not in schemas:
                     continue  # dropped since: its rows at P are lost; the log carries the DROP
                 for r in table_ranges:
-                    split = SnapshotSplit(schemas[name], r.after, r.upto, as_of, page_rows)
+                    split = SnapshotSplit(
+                        schemas[name], r.after, r.upto, as_of, page_rows, reread=name in end.again
+                    )
                     splits.extend(self._source.divided(split, self._parallelism))
         return splits
 
@@ -156,6 +202,8 @@ class Enumerator:
         """Confirm to the source that the sink has the batch that ends at `end` and all earlier ones."""
         if end.log is not None:
             self._source.confirm(self._source.position(end.log))
+        if self._requests is not None and end.requests:
+            self._requests.remove(end.requests)
 
     def head(self, offset: StreamOffset | None = None) -> StreamOffset:
         """The offset of a stream without lag."""
@@ -166,7 +214,7 @@ class Enumerator:
             head = self._log.head()
         except ServerChangedError:
             return current  # the next batch looks up its position on the other server
-        return replace(current, log=head.to_json(), tables={}, done=current.done)
+        return replace(current, log=head.to_json(), tables={}, again={}, requests=())
 
     def close(self) -> None:
         """Stop following the log and close the connections."""
@@ -210,17 +258,18 @@ class Enumerator:
         if start.mode == "snapshot":
             return start, None
         position = self._source.position(start.log)
+        has_rows_to_read = self._has_rows_to_read(start)
         log_range = self._follow(start).range_after(
             position,
             upto=self._target,
             max_bytes=limits.max_bytes,
             max_rows=limits.max_rows,
-            for_rows=bool(start.tables),
+            for_rows=has_rows_to_read,
         )
         if log_range is None:
             return start, None
-        quiet = not log_range.has_changes and not log_range.ddl_ahead and not start.tables
-        quiet = quiet and not log_range.is_far
+        quiet = not (log_range.has_changes or log_range.ddl_ahead or log_range.has_rewrites)
+        quiet = quiet and not has_rows_to_read and not log_range.is_far
         if quiet and self._target is None and self._clock() - self._advanced_at < QUIET_ADVANCE_S:
             return start, None
         return replace(start, log=log_range.end.to_json()), log_range
@@ -238,9 +287,8 @@ class Enumerator:
                 if not offset.knows(str(table)):
                     offset = offset.with_done(str(table), None)
         due = self._schemas_read_at is None or (self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S)
-        if due or (log_range is not None and log_range.ddl_ahead):
+        if due or (log_range is not None and (log_range.ddl_ahead or log_range.has_rewrites)):
             self._read_catalog()
-        self._refuse_gaps(offset)
         if offset.mode not in ("initial", "snapshot"):
             return offset
         if offset.mode == "snapshot" and not self._is_first(offset):
@@ -250,16 +298,64 @@ class Enumerator:
                 offset = offset.with_table(name, TableProgress(estimated=self._estimates[name]))
         return offset
 
-    def _refuse_gaps(self, offset: StreamOffset) -> None:
-        """Raise an error if a table that the stream follows was missing from the log for a time."""
-        lost = sorted(name for name in self._published if offset.knows(name))
+    def _rejoin(self, start: StreamOffset) -> StreamOffset:
+        """Continue behind a part of the log that is lost: every table is read again."""
+        assert start.log is not None
+        self.close()
+        self._read_catalog()  # before the position, as in `_begin`
         self._published.clear()
-        if lost:
-            raise PositionLostError(
-                f"changes of {', '.join(f'`{name}`' for name in lost)} are missing from the log",
-                "the stream already followed it: it was dropped and created again, or removed from the log",
-                "start a new stream with a new checkpoint",
+        position = self._source.rejoin(start.log)
+        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1)
+        for name in self._schemas:
+            if offset.knows(name):
+                offset = _reread(offset, name, self._estimates[name])
+            else:
+                offset = offset.with_table(name, TableProgress(estimated=self._estimates[name]))
+        self._plan = (start, offset, {})
+        self._offset = offset
+        self._advanced_at = self._clock()
+        return offset
+
+    def _rewritten(self, offset: StreamOffset, log_range: LogRange | None) -> set[str]:
+        """The known tables whose rows the log does not tell: a schema change, or a gap in the table's log."""
+        found = {str(table) for table in self._published_names()}
+        if log_range is not None:
+            found |= {str(table) for table in log_range.rewritten}
+            dropped = set(log_range.dropped_databases)
+            found |= {str(table) for table in offset.table_ids() if table.database in dropped}
+        return {name for name in found if offset.knows(name)} if offset.mode == "initial" else set()
+
+    def _published_names(self) -> set[str]:
+        """The tables that were added to the log since the last batch; empty from then on."""
+        found, self._published = self._published, set()
+        return found
+
+    def _read_again(self, offset: StreamOffset, rewritten: set[str]) -> StreamOffset:
+        """Begin to read `rewritten` tables again, by `onRewrite`; one that was dropped, when it returns."""
+        if rewritten and self._options.on_rewrite == "fail":
+            raise SchemaMismatchError(
+                f"rows of {', '.join(f'`{name}`' for name in sorted(rewritten))} changed without being logged",
+                "a schema change rewrote them, or the table was missing from the log for a time; onRewrite is "
+                "`fail`",
+                "let the stream read such tables again (onRewrite: refresh), or keep the old values in targets "
+                "(onRewrite: ignore)",
             )
+        if self._options.on_rewrite == "refresh":
+            for name in sorted(rewritten):
+                offset = _reread(offset, name, self._estimates.get(name, 0))
+        return offset
+
+    def _accept_requests(self, offset: StreamOffset) -> StreamOffset:
+        """Begin what waiting requests ask for."""
+        waiting = () if self._requests is None else self._requests.pending()
+        if all(request.id in offset.requests for request in waiting):
+            return offset
+        for request in waiting:
+            for name in request.tables if request.id not in offset.requests else ():
+                if name in self._tables():
+                    offset = _reread(offset, name, self._estimates[name])
+        # an accepted request that no longer waits has taken effect for good
+        return replace(offset, requests=tuple(request.id for request in waiting))
 
     @staticmethod
     def _is_first(offset: StreamOffset) -> bool:
@@ -275,6 +371,19 @@ class Enumerator:
         if not self._source.shows(position):
             return False
         return self._log is None or self._target is not None or self._log.is_caught_up(position)
+
+    def _has_rows_to_read(self, offset: StreamOffset) -> bool:
+        """Whether rows of tables are still to be read. A table that was dropped waits until it returns."""
+        again = (name for name, reread in offset.again.items() if not reread.done)
+        return bool(offset.tables) or any(name in self._tables() for name in again)
+
+    def _prepare_next(self, offset: StreamOffset, chunk_rows: int, splits: int) -> None:
+        """Look up the ends of the next batch's first chunks while the present batch is written."""
+        schemas = self._tables()
+        again = {name: reread.progress for name, reread in offset.again.items() if not reread.done}
+        for name, progress in list({**offset.tables, **again}.items())[:1]:
+            if name in schemas:
+                self._boundary.prepare(schemas[name], progress.cursor, chunk_rows, splits)
 
     def _budget(self, limits: Limits) -> tuple[int, int]:
         chunk_rows, splits = self._options.snapshot_chunk_rows, self._sizing.chunks()
@@ -325,13 +434,22 @@ class Enumerator:
             return self._plan[2]
         ranges: dict[str, list[KeyRange]] = {}
         for name, rows in end.done.items():
-            if rows is not None and name not in start.done:
+            # a first snapshot that ended because the table is read again has no last range
+            if rows is not None and name not in start.done and name not in end.again:
                 before = start.tables.get(name, TableProgress())
                 ranges[name] = [KeyRange(before.cursor, None)]
         for name, progress in end.tables.items():
             before = start.tables.get(name, TableProgress())
             if before.cursor != progress.cursor:
                 ranges[name] = [KeyRange(before.cursor, progress.cursor)]
+        for name, reread in end.again.items():
+            earlier = start.again.get(name)
+            same = earlier is not None and earlier.id == reread.id
+            cursor = earlier.progress.cursor if earlier is not None and same else None
+            if reread.done:
+                ranges[name] = [KeyRange(cursor, None)]
+            elif cursor != reread.progress.cursor:
+                ranges[name] = [KeyRange(cursor, reread.progress.cursor)]
         return ranges
 
     # ---- queries to the source ----
@@ -369,6 +487,12 @@ class Enumerator:
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()
         self._published.update(map(str, self._source.publish([t.schema for t in found])))
+
+
+def _reread(offset: StreamOffset, name: str, estimated: int) -> StreamOffset:
+    """`offset` with a table to be read again from its first row, whatever has been read of it."""
+    progress = TableProgress(estimated=estimated)
+    return offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], progress))
 
 
 def _require_apart(tables: Iterable[TableId]) -> None:

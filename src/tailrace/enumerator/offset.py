@@ -1,14 +1,21 @@
 """The stream offset: the whole state of a stream, as the JSON that Spark stores.
 
-    {"v": 1,
+    {"v": 2,
      "mode": "initial",                                   how the stream was started
      "log": {...position...},                             the log is read up to here
      "tables": {"shop.orders": {"c": [42], "n": 42, "e": 1000}},   snapshot unfinished: cursor, rows, estimate
-     "done": {"shop.items": 7, "shop.old": null}}         finished: rows read; null: never snapshotted
+     "done": {"shop.items": 7, "shop.old": null},         finished: rows read; null: never snapshotted
+     "again": {"shop.items": {"id": "4f1c", "c": [3], "n": 3, "e": 7, "done": false}},   read again
+     "requests": ["01J9..."],                             requests that the stream has accepted
+     "gaps": 0}                                           how often the log was lost, and joined again later
 
-A cursor is the greatest key already read, null before the first row. The offset's size does not grow with
-rows or chunks. Spark compares offsets as text, so the order of keys is fixed. The first offset, which Spark
-requests twice and never stores, is the constant {"v": 1}.
+A cursor is the greatest key already read, null before the first row. A table that is read again stays among
+the finished ones: the stream follows its log meanwhile. Its entry stays in the offset of the batch that ends
+the reading, with `done`, so that sinks can delete what they did not see (`model.reread`); the batch after
+that one drops it. The offset's size does not grow with rows or chunks. Spark compares offsets as text, so the
+order of keys is fixed. The first offset, which Spark requests twice and never stores, is the constant
+{"v": 1}. Version 1 lacks `again`, `requests` and `gaps`. It is written as long as they are empty, so that a
+pipeline that has read no table again can go back to an older Tailrace.
 """
 
 from __future__ import annotations
@@ -21,7 +28,9 @@ from tailrace.errors import StateError
 from tailrace.model.split import Key
 from tailrace.model.table import TableId
 
-VERSION = 1
+VERSION = 2
+#: Written while nothing needs version 2.
+_OLD_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,21 @@ class TableProgress:
 
 
 @dataclass(frozen=True)
+class RereadProgress:
+    """Progress of a table that is read again.
+
+    Args:
+        id: identifies this reading; another one of the same table has another id.
+        progress: how far it is.
+        done: whether the last row has been read.
+    """
+
+    id: str
+    progress: TableProgress = field(default_factory=TableProgress)
+    done: bool = False
+
+
+@dataclass(frozen=True)
 class StreamOffset:
     """A stream's state between two batches.
 
@@ -48,12 +72,18 @@ class StreamOffset:
         log: position up to which the log is read, as JSON; None before the first batch.
         tables: unfinished snapshots by table name.
         done: finished snapshots by table name: rows read, or None for tables followed without a snapshot.
+        again: tables that are read again, by name; all of them are in `done`, too.
+        requests: ids of the requests that the stream has accepted and that may still lie in its directory.
+        gaps: how often the log before `log` was lost. A batch in which it grows reads no log.
     """
 
     mode: str = ""
     log: Mapping[str, Any] | None = None
     tables: Mapping[str, TableProgress] = field(default_factory=dict)
     done: Mapping[str, int | None] = field(default_factory=dict)
+    again: Mapping[str, RereadProgress] = field(default_factory=dict)
+    requests: tuple[str, ...] = ()
+    gaps: int = 0
 
     @property
     def is_new(self) -> bool:
@@ -77,20 +107,40 @@ class StreamOffset:
         tables = {n: p for n, p in self.tables.items() if n != name}
         return replace(self, tables=tables, done={**self.done, name: rows})
 
+    def with_reread(self, name: str, reread: RereadProgress) -> StreamOffset:
+        """A copy in which `name` is read again, at `reread`; an unfinished first snapshot ends with it."""
+        known = self
+        if name not in self.done:
+            progress = self.tables.get(name)
+            known = self.with_done(name, None if progress is None else progress.rows)
+        return replace(known, again={**self.again, name: reread})
+
+    def without_rereads(self, names: set[str]) -> StreamOffset:
+        """A copy in which none of `names` is read again."""
+        if not names & self.again.keys():
+            return self
+        return replace(self, again={n: r for n, r in self.again.items() if n not in names})
+
     def to_json(self) -> dict[str, Any]:
         """The offset as JSON values in a fixed order."""
         if self.log is None:
-            return {"v": VERSION}
-        return {
-            "v": VERSION,
+            return {"v": _OLD_VERSION}
+        value = {
+            "v": _OLD_VERSION,
             "mode": self.mode,
             "log": dict(self.log),
-            "tables": {
-                n: {"c": None if p.cursor is None else list(p.cursor), "n": p.rows, "e": p.estimated}
-                for n, p in sorted(self.tables.items())
-            },
+            "tables": {n: _progress_json(p) for n, p in sorted(self.tables.items())},
             "done": dict(sorted(self.done.items())),
         }
+        if self.again or self.requests or self.gaps:
+            value["v"] = VERSION
+            value["again"] = {
+                n: {"id": r.id, **_progress_json(r.progress), "done": r.done}
+                for n, r in sorted(self.again.items())
+            }
+            value["requests"] = list(self.requests)
+            value["gaps"] = self.gaps
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
@@ -100,10 +150,10 @@ class StreamOffset:
             StateError: a newer Tailrace wrote it, or it is not an offset of Tailrace.
         """
         version = value.get("v")
-        if version != VERSION:
+        if version not in (_OLD_VERSION, VERSION):
             raise StateError(
                 "the checkpoint's offset cannot be read",
-                f"found version {version!r}, this Tailrace supports version {VERSION}",
+                f"found version {version!r}, this Tailrace supports versions {_OLD_VERSION} to {VERSION}",
                 "use the version of Tailrace that wrote it, or a newer one",
             )
         if "log" not in value:
@@ -111,9 +161,18 @@ class StreamOffset:
         return cls(
             value["mode"],
             value["log"],
-            {
-                n: TableProgress(None if p["c"] is None else tuple(p["c"]), p["n"], p["e"])
-                for n, p in value["tables"].items()
-            },
+            {n: _progress(p) for n, p in value["tables"].items()},
             dict(value["done"]),
+            {n: RereadProgress(r["id"], _progress(r), r["done"]) for n, r in value.get("again", {}).items()},
+            tuple(value.get("requests", ())),
+            value.get("gaps", 0),
         )
+
+
+def _progress_json(progress: TableProgress) -> dict[str, Any]:
+    cursor = None if progress.cursor is None else list(progress.cursor)
+    return {"c": cursor, "n": progress.rows, "e": progress.estimated}
+
+
+def _progress(value: Mapping[str, Any]) -> TableProgress:
+    return TableProgress(None if value["c"] is None else tuple(value["c"]), value["n"], value["e"])

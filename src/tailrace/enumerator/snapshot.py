@@ -1,4 +1,4 @@
-"""Planning of the key ranges that a batch reads.
+"""Planning of the key ranges that a batch reads: of first snapshots, then of tables that are read again.
 
 There is no stored list of chunks: each batch plans its own chunks and advances the tables' cursors. It takes
 up to `splits` chunks of `chunk_rows` rows from the tables in name order, starting at their cursors. The
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tailrace.enumerator.offset import StreamOffset, TableProgress
+from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 
@@ -39,7 +39,8 @@ def advance(
 
     Args:
         start: the offset to continue from.
-        schemas: schema of every unfinished table that still exists; a table that is missing here is finished.
+        schemas: schema of every unfinished table that still exists; a first snapshot without one is
+            finished, a table to read again waits.
         boundary: asks the server where a chunk ends.
         splits: most chunks to plan.
         chunk_rows: rows per chunk.
@@ -54,18 +55,41 @@ def advance(
         if name not in schemas:
             offset = offset.with_done(name, progress.rows)
             continue
-        ranges: list[KeyRange] = []
-        cursor, finished = progress.cursor, False
-        while splits > 0 and not finished:
-            end = boundary(schemas[name], cursor, chunk_rows)
-            ranges.append(KeyRange(cursor, end))
-            cursor, finished, splits = end, end is None, splits - 1
-        planned[name] = ranges
-        rows = progress.rows + chunk_rows * len(ranges)
-        if finished:
-            # the last chunk's number of rows is unknown before it is read
-            full = rows - chunk_rows
-            offset = offset.with_done(name, max(full, min(rows, progress.estimated)))
-        else:
-            offset = offset.with_table(name, TableProgress(cursor, rows, progress.estimated))
+        planned[name] = _ranges(schemas[name], progress.cursor, boundary, splits, chunk_rows)
+        splits -= len(planned[name])
+        progress, finished = _advanced(progress, planned[name], chunk_rows)
+        offset = offset.with_done(name, progress.rows) if finished else offset.with_table(name, progress)
+    for name, reread in start.again.items():
+        if splits <= 0:
+            break
+        if reread.done or name not in schemas:  # a dropped table waits until it is created again
+            continue
+        planned[name] = _ranges(schemas[name], reread.progress.cursor, boundary, splits, chunk_rows)
+        splits -= len(planned[name])
+        progress, finished = _advanced(reread.progress, planned[name], chunk_rows)
+        offset = offset.with_reread(name, RereadProgress(reread.id, progress, finished))
     return offset, planned
+
+
+def _ranges(
+    schema: TableSchema, after: Key | None, boundary: Boundary, splits: int, chunk_rows: int
+) -> list[KeyRange]:
+    """Up to `splits` ranges behind `after`; the table's last one is open."""
+    ranges: list[KeyRange] = []
+    while len(ranges) < splits:
+        end = boundary(schema, after, chunk_rows)
+        ranges.append(KeyRange(after, end))
+        if end is None:
+            break
+        after = end
+    return ranges
+
+
+def _advanced(progress: TableProgress, ranges: list[KeyRange], chunk_rows: int) -> tuple[TableProgress, bool]:
+    """The progress behind `ranges`, and whether the table is finished."""
+    rows = progress.rows + chunk_rows * len(ranges)
+    end = ranges[-1].upto
+    if end is None:
+        # the last chunk's number of rows is unknown before it is read
+        rows = max(rows - chunk_rows, min(rows, progress.estimated))
+    return TableProgress(end, rows, progress.estimated), end is None

@@ -35,7 +35,7 @@ from tailrace.model.change import OP_DELETE, OP_UPDATE, ChangeBatch
 from tailrace.model.table import TableSchema
 from tailrace.model.types import ColumnType
 
-_TYPES = pa.array(["INSERT", "INSERT", "UPDATE", "DELETE"])
+_TYPES = pa.array(["INSERT", "INSERT", "UPDATE", "DELETE", "INSERT"])
 
 
 @dataclass(frozen=True)

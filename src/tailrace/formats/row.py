@@ -32,13 +32,13 @@ ROW_FIELDS = (
     pa.field("_absent", ABSENT_TYPE),
 )
 
-# For an r, c, u and d, the image to search for absent columns; rows read by a SELECT are whole.
-IN_BEFORE = (None, None, "before", "before")
-IN_AFTER = (None, "after", "after", None)
+# By operation, the image to search for absent columns; rows read by a SELECT are whole.
+IN_BEFORE = (None, None, "before", "before", None)
+IN_AFTER = (None, "after", "after", None, None)
 #: The image that the row shape shows.
-IN_SHOWN = (None, "after", "after", "before")
+IN_SHOWN = (None, "after", "after", "before", None)
 #: The image with the old row of an update.
-IN_OLD = (None, None, "before", None)
+IN_OLD = (None, None, "before", None, None)
 
 # scalars created once: pyarrow looks for pandas on each conversion of a Python value
 _LETTERS = pa.array(OP_LETTERS)

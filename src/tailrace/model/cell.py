@@ -1,8 +1,8 @@
 """Cells: how changes travel through Spark.
 
 One Spark row is one cell: some thousand changes of one table with one schema, as Arrow IPC bytes. Further
-columns let Spark schedule, sum up and shuffle cells without decoding them. Snapshot rows share one origin,
-the position that they are as of, so their cell carries it once. See
+columns let Spark schedule, sum up and shuffle cells without decoding them. Rows that were read share one
+origin, the position that they are as of, so their cell carries it once. See
 docs/design/0005-cells-and-the-spark-source.md.
 """
 
@@ -15,17 +15,14 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from tailrace.model.change import OP_READ, ORDER_COLUMN, ORIGIN, ChangeBatch
+from tailrace.model.change import OP_READ, OP_REREAD, ORDER_COLUMN, ORIGIN, REREAD, ChangeBatch
 from tailrace.model.table import TableSchema
-
-#: Kinds of cells.
-SNAPSHOT, LOG = "snapshot", "log"
 
 #: Columns of a cell's row.
 #:
 #: table            `database.table` of the source
 #: fingerprint      fingerprint of the schema: `TableSchema.fingerprint`
-#: kind             SNAPSHOT or LOG
+#: kind             of the changes: SNAPSHOT, LOG or REREAD of `model.change`
 #: changes          number of changes in the cell
 #: min_seq, max_seq first and last `seq` in the cell
 #: cell             the encoded changes
@@ -43,8 +40,11 @@ CELL_SCHEMA = pa.schema(
 
 # Keys of the IPC stream's metadata: a stored form, as staged changes outlive a release.
 _TABLE_KEY = b"tailrace.table"
-#: The common origin of snapshot rows, as an Arrow IPC stream; such cells omit `op` and the origin's columns.
+#: The common origin of rows that were read, as an Arrow IPC stream; such cells omit `op` and the origin's
+#: columns.
 _ORIGIN_KEY = b"tailrace.origin"
+#: The rows were read again; omitted in cells of a first snapshot.
+_REREAD_KEY = b"tailrace.reread"
 #: Names of the columns that the images before and after lack, as JSON; omitted if there are none.
 _ABSENT_KEY = b"tailrace.absent"
 
@@ -55,7 +55,7 @@ def cell_row(batch: ChangeBatch) -> pa.RecordBatch:
     values = [
         str(batch.table.id),
         batch.table.fingerprint,
-        SNAPSHOT if batch.is_snapshot else LOG,
+        batch.kind,
         len(batch),
         seq[0].as_py(),
         seq[-1].as_py(),
@@ -69,8 +69,10 @@ def encode_cell(batch: ChangeBatch) -> pa.Buffer:
     metadata = {_TABLE_KEY: batch.table.text}
     if batch.absent_before or batch.absent_after:
         metadata[_ABSENT_KEY] = json.dumps([batch.absent_before, batch.absent_after]).encode()
-    if batch.is_snapshot:
+    if batch.is_read:
         metadata[_ORIGIN_KEY] = to_stream(batch.origin.slice(0, 1)).to_pybytes()
+        if batch.kind == REREAD:
+            metadata[_REREAD_KEY] = b"true"
         columns = pa.RecordBatch.from_pydict(batch.images())
     else:
         columns = batch.to_record_batch()
@@ -82,7 +84,7 @@ def decode_cell(cell: bytes | pa.Buffer) -> ChangeBatch:
     batch = _read(cell)
     metadata, names = batch.schema.metadata, batch.schema.names
     if _ORIGIN_KEY in metadata:
-        op = pa.array(np.full(batch.num_rows, OP_READ, np.int8))
+        op = pa.array(np.full(batch.num_rows, OP_REREAD if _REREAD_KEY in metadata else OP_READ, np.int8))
         origin = _read(metadata[_ORIGIN_KEY]).take(pa.array(np.zeros(batch.num_rows, np.int32)))
     else:
         op = batch.column("op")

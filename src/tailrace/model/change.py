@@ -2,13 +2,14 @@
 
 A ChangeBatch holds some thousand changes of one table with one schema, in log order:
 
-    op          operation                int8: OP_READ, OP_CREATE, OP_UPDATE, OP_DELETE
+    op          operation                int8: OP_READ, OP_CREATE, OP_UPDATE, OP_DELETE, OP_REREAD
     before      the row before           struct, null if there is none (r, c)
     after       the row after            struct, null if there is none (d)
     origin      origin of the change     record batch with the columns of ORIGIN, one row per change
 
-A batch holds snapshot rows or changes of the log, never both. The rows of a snapshot batch share one origin,
-the position that they are as of. `model.cell` encodes a batch as the bytes that Spark moves.
+A batch is of one kind: rows of a first snapshot, rows of a table that is read again, or changes of the log.
+Rows that were read share one origin, the position that they are as of. `model.cell` encodes a batch as the
+bytes that Spark moves.
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ import pyarrow as pa
 
 from tailrace.model.table import TableSchema
 
-OP_READ, OP_CREATE, OP_UPDATE, OP_DELETE = range(4)
+OP_READ, OP_CREATE, OP_UPDATE, OP_DELETE, OP_REREAD = range(5)
 #: Debezium's letter of each operation, by its code.
-OP_LETTERS = ("r", "c", "u", "d")
+OP_LETTERS = ("r", "c", "u", "d", "r")
+
+#: Kinds of batches: rows of a first snapshot, which no target has yet; changes of the log; rows of a table
+#: that is read again, whose keys a target may have. In one batch of a stream, the changes of a table in the
+#: log come before the rows that are read again.
+SNAPSHOT, LOG, REREAD = "snapshot", "log", "reread"
+_KINDS = {OP_READ: SNAPSHOT, OP_REREAD: REREAD}
 
 #: The origin of a change. One row per change.
 #:
@@ -106,9 +113,14 @@ class ChangeBatch:
         return len(self.op)
 
     @property
-    def is_snapshot(self) -> bool:
-        """Whether the batch holds snapshot rows."""
-        return bool(len(self)) and self.op[0].as_py() == OP_READ
+    def kind(self) -> str:
+        """SNAPSHOT, LOG or REREAD."""
+        return _KINDS.get(self.op[0].as_py(), LOG) if len(self) else LOG
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the batch holds rows as of a position, rather than changes of the log."""
+        return self.kind != LOG
 
     def image(self, side: str) -> pa.StructArray:
         """`before` or `after` as an array of length n: all null when the batch has no such image."""

@@ -25,6 +25,7 @@ class SnapshotSplit:
         page_rows: most rows that one SELECT may return; the reader pages through the range.
         blocks: only the rows in these blocks of the table, from the first up to, but not including, the
             second (None: to the last); None: all blocks. Only for rows that need no rewind.
+        reread: whether the table is read again: targets may have the rows' keys.
     """
 
     table: TableSchema
@@ -33,6 +34,7 @@ class SnapshotSplit:
     as_of: Mapping[str, Any]
     page_rows: int
     blocks: tuple[int, int | None] | None = None
+    reread: bool = False
 
 
 @dataclass(frozen=True)

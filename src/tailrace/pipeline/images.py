@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import SinkError
-from tailrace.model.change import OP_CREATE, OP_DELETE, OP_READ, OP_UPDATE, ORIGIN, ChangeBatch
+from tailrace.model.change import OP_CREATE, OP_DELETE, OP_READ, OP_REREAD, OP_UPDATE, ORIGIN, ChangeBatch
 from tailrace.model.table import TableSchema
 
 BEFORE, AFTER = 0, 1
@@ -225,10 +225,10 @@ def _joined(held: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _runs(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that can be one batch: the same columns are absent and, in a snapshot, one origin."""
+    """Ranges of rows that can be one batch: the same columns are absent, and rows that were read have one origin."""
     absent = rows.column(f"{SYSTEM}absent").dictionary_encode().indices.to_numpy()
     differs = absent[1:] != absent[:-1]
-    if rows.column(f"{SYSTEM}op")[0].as_py() == OP_READ:
+    if rows.column(f"{SYSTEM}op")[0].as_py() in (OP_READ, OP_REREAD):
         seq = rows.column(f"{SYSTEM}seq").dictionary_encode().indices.to_numpy()
         differs |= seq[1:] != seq[:-1]
     starts = [0, *(np.flatnonzero(differs) + 1).tolist()]

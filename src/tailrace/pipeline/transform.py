@@ -96,7 +96,7 @@ def _transformed(
     projected, plan = _projected(images, shape, rule, shard)
     repack = Repack(
         plan.table,
-        frozenset(OP_LETTERS.index(op) for op in rule.skipped_operations),
+        frozenset(op for op, letter in enumerate(OP_LETTERS) if letter in rule.skipped_operations),
         rule.converter_after_transform is not None,
         plan.sources,
     )

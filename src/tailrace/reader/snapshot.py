@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.model.change import OP_READ, ChangeBatch
+from tailrace.model.change import OP_READ, OP_REREAD, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.rewind import Rewind
 from tailrace.reader.rewind_rows import RewindRows
@@ -79,7 +79,7 @@ def _changes_between(
 
 def _batches(split: SnapshotSplit, session: Session, rows: pa.StructArray) -> Iterator[ChangeBatch]:
     size = min(len(rows), BATCH_ROWS)
-    op = pa.repeat(pa.scalar(OP_READ, pa.int8()), size)
+    op = pa.repeat(pa.scalar(OP_REREAD if split.reread else OP_READ, pa.int8()), size)
     origin = session.read_origin(split.as_of, size)
     for at in range(0, len(rows), BATCH_ROWS):
         part = rows.slice(at, BATCH_ROWS)

@@ -41,7 +41,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.model.cell import SNAPSHOT
+from tailrace.model.change import SNAPSHOT
 from tailrace.model.table import TableId
 from tailrace.spark.cells import TableBatch, table_batches
 

@@ -86,6 +86,9 @@ class LogRange:
         ddl_ahead: whether a schema change is known within it or right behind it, so that tables may not
             have the schema that they had at `end`.
         created: tables that a schema change within it or right behind it creates.
+        rewritten: tables whose rows a schema change within it changes, or may change, without logging them:
+            their present rows must be read again.
+        dropped_databases: databases that are dropped within it, with all their tables.
         is_far: whether it is so long that the stream should advance even without changes: the log behind
             the stream's position can be released.
     """
@@ -94,7 +97,14 @@ class LogRange:
     has_changes: bool
     ddl_ahead: bool = False
     created: tuple[TableId, ...] = ()
+    rewritten: tuple[TableId, ...] = ()
+    dropped_databases: tuple[str, ...] = ()
     is_far: bool = False
+
+    @property
+    def has_rewrites(self) -> bool:
+        """Whether tables must be read again because of it."""
+        return bool(self.rewritten or self.dropped_databases)
 
 
 class Log(ABC):
@@ -172,6 +182,16 @@ class Source(ABC):
     @abstractmethod
     def log_end(self) -> Any:
         """The log's end now."""
+
+    @abstractmethod
+    def rejoin(self, lost: Mapping[str, Any]) -> Any:
+        """The log's present end, from which a stream continues that has lost its position.
+
+        It sorts behind `lost`, the stream's position as JSON, and so do all positions after it.
+
+        Raises:
+            TailraceError: the log cannot be followed from its end either.
+        """
 
     @abstractmethod
     def tables(self) -> Sequence[CapturedTable]:

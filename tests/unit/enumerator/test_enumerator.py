@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tailrace.config.options import parse_options
-from tailrace.enumerator.enumerator import Enumerator, Limits
+from tailrace.enumerator.enumerator import Enumerator, Limits, Request
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.errors import ConfigError, PositionLostError
+from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
 from tailrace.sources.base import Log, LogRange, Source
 from tests.support.changes import INT, table
@@ -45,6 +45,7 @@ class FakeSource(Source, Log):
         self.caught_up = True
         self.ranges = []
         self.published = []
+        self.lost = False
 
     def require(self):
         pass
@@ -75,7 +76,12 @@ class FakeSource(Source, Log):
     def publish(self, tables):
         return self.published
 
+    def rejoin(self, lost):
+        return At(500)
+
     def range_after(self, start, *, upto, max_bytes, max_rows, for_rows):
+        if self.lost:
+            raise PositionLostError("the log is purged")
         found = [r for r in self.ranges if r.end.pos > start.pos and (upto is None or r.end.pos <= upto.pos)]
         return found[0] if found else None
 
@@ -89,11 +95,11 @@ class FakeSource(Source, Log):
         return [split]
 
 
-def enumerator(source, *, parallelism=2, clock=lambda: 0.0, **given):
+def enumerator(source, *, parallelism=2, clock=lambda: 0.0, requests=None, **given):
     options = parse_options(
         {"url": "mysql://h", "user": "u", "tables": "shop.*", "snapshotChunkRows": "10", **given}
     )
-    return Enumerator(options, source, parallelism=parallelism, clock=clock)
+    return Enumerator(options, source, parallelism=parallelism, requests=requests, clock=clock)
 
 
 def ranges(splits):
@@ -252,10 +258,162 @@ def test_dropped_table_is_finished_and_its_range_reads_nothing():
     assert "shop.a" in third.done
 
 
-def test_stream_stops_when_a_table_it_follows_was_not_in_the_log_for_a_time():
-    source = FakeSource(a=5)
+def rereads(splits):
+    return [(str(s.table.id), s.after, s.upto) for s in splits if isinstance(s, SnapshotSplit) and s.reread]
+
+
+def finished(source, **given):
+    """The offset of a stream whose first snapshots are finished."""
+    end = enumerator(source, parallelism=100, **given).latest(StreamOffset(), Limits())
+    assert not end.tables
+    return end
+
+
+def test_rewritten_table_is_read_again_in_chunks_while_its_log_is_followed():
+    source = FakeSource(a=35, b=5)
+    first = finished(source)
+    source.ranges = [LogRange(At(150), has_changes=True, rewritten=(A.id,))]
     plan = enumerator(source)
-    end = plan.latest(StreamOffset(), Limits())
+    second = plan.latest(first, Limits())
+    assert second.done == first.done
+    splits = plan.splits(first, second)
+    assert ranges(splits) == rereads(splits) == [("shop.a", None, (10,)), ("shop.a", (10,), (20,))]
+    (log,) = [s for s in splits if isinstance(s, LogSplit)]
+    assert log.finished == {"shop.a", "shop.b"}
+    third = plan.latest(second, Limits())
+    assert rereads(plan.splits(second, third)) == [("shop.a", (20,), (30,)), ("shop.a", (30,), None)]
+    assert third.again["shop.a"].done
+    assert plan.latest(third, Limits()) is third
+    source.ranges.append(LogRange(At(160), has_changes=True))
+    assert plan.latest(third, Limits()).again == {}
+
+
+def test_replayed_batch_reads_the_same_ranges_again():
+    source = FakeSource(a=35)
+    first = finished(source)
+    source.ranges = [LogRange(At(150), has_changes=True, rewritten=(A.id,))]
+    plan = enumerator(source)
+    second = plan.latest(first, Limits())
+    third = plan.latest(second, Limits())
+    stored = [StreamOffset.from_json(offset.to_json()) for offset in (first, second, third)]
+    replay = enumerator(source)
+    assert rereads(replay.splits(*stored[:2])) == [("shop.a", None, (20,))]
+    assert rereads(replay.splits(*stored[1:])) == [("shop.a", (20,), None)]
+
+
+def test_table_rewritten_during_its_first_snapshot_is_read_from_its_begin():
+    source = FakeSource(a=100)
+    plan = enumerator(source)
+    first = plan.latest(StreamOffset(), Limits())
+    source.ranges = [LogRange(At(150), has_changes=True, rewritten=(A.id,))]
+    second = plan.latest(first, Limits())
+    assert second.tables == {}
+    for planner in (plan, enumerator(source)):
+        splits = planner.splits(first, second)
+        assert ranges(splits) == rereads(splits)
+        assert splits[-1].after is None or splits[1].after is None
+        (log,) = [s for s in splits if isinstance(s, LogSplit)]
+        assert log.cursors == {A.id: Cursor(A, (20,))}  # keys above it are read from the table
+
+
+def test_second_rewrite_begins_again_under_another_id():
+    source = FakeSource(a=100)
+    first = finished(source)
+    source.ranges = [
+        LogRange(At(150), has_changes=True, rewritten=(A.id,)),
+        LogRange(At(160), has_changes=True, rewritten=(A.id,)),
+    ]
+    plan = enumerator(source)
+    second = plan.latest(first, Limits())
+    third = plan.latest(second, Limits())
+    assert second.again["shop.a"].id != third.again["shop.a"].id
+    assert rereads(enumerator(source).splits(second, third))[0][1] is None
+
+
+def test_dropped_table_waits_until_it_is_created_again():
+    source = FakeSource(a=5, b=5)
+    first = finished(source)
+    del source.rows["shop.a"]
+    source.ranges = [LogRange(At(150), has_changes=False, rewritten=(A.id,))]
+    plan = enumerator(source)
+    second = plan.latest(first, Limits())
+    assert rereads(plan.splits(first, second)) == []
+    assert plan.latest(second, Limits()) is second
+    source.rows["shop.a"] = 3
+    source.ranges.append(LogRange(At(160), has_changes=False, ddl_ahead=True, created=(A.id,)))
+    created = plan.latest(second, Limits())
+    source.ranges.append(LogRange(At(170), has_changes=True))
+    third = plan.latest(created, Limits())
+    assert rereads(plan.splits(created, third)) == [("shop.a", None, None)]
+
+
+def test_tables_of_a_dropped_database_are_read_again():
+    source = FakeSource(a=5, b=5)
+    first = finished(source)
+    source.ranges = [LogRange(At(150), has_changes=False, dropped_databases=("shop",))]
+    assert set(enumerator(source).latest(first, Limits()).again) == {"shop.a", "shop.b"}
+
+
+@pytest.mark.parametrize(("policy", "again"), [("refresh", {"shop.a"}), ("ignore", set())])
+def test_policy_decides_whether_rewritten_tables_are_read_again(policy, again):
+    source = FakeSource(a=5)
+    first = finished(source)
+    source.ranges = [LogRange(At(150), has_changes=True, rewritten=(A.id, B.id))]
+    assert set(enumerator(source, onRewrite=policy).latest(first, Limits()).again) == again
+
+
+def test_policy_fail_stops_at_a_rewritten_table():
+    source = FakeSource(a=5)
+    first = finished(source)
+    source.ranges = [LogRange(At(150), has_changes=True, rewritten=(A.id,))]
+    with pytest.raises(SchemaMismatchError, match=r"rows of `shop\.a` changed without being logged"):
+        enumerator(source, onRewrite="fail").latest(first, Limits())
+
+
+def test_table_that_was_missing_from_the_log_for_a_time_is_read_again():
+    source = FakeSource(a=5)
+    end = enumerator(source).latest(StreamOffset(), Limits())
     source.published = [A.id]
-    with pytest.raises(PositionLostError, match=r"`shop\.a` are missing from the log"):
-        enumerator(source).latest(end, Limits())
+    assert set(enumerator(source).latest(end, Limits()).again) == {"shop.a"}
+
+
+class FakeRequests:
+    def __init__(self, *waiting):
+        self.waiting = list(waiting)
+
+    def pending(self):
+        return list(self.waiting)
+
+    def remove(self, ids):
+        self.waiting = [request for request in self.waiting if request.id not in ids]
+
+
+def test_request_takes_effect_once():
+    source = FakeSource(a=5, b=5)
+    first = finished(source)
+    requests = FakeRequests(Request("r1", ("shop.b", "shop.unknown")))
+    plan = enumerator(source, requests=requests)
+    second = plan.latest(first, Limits())
+    assert rereads(plan.splits(first, second)) == [("shop.b", None, None)]
+    assert second.requests == ("r1",)
+    restarted = enumerator(source, requests=requests)
+    assert restarted.latest(second, Limits()) is second
+    restarted.commit(second)
+    assert requests.waiting == []
+
+
+def test_lost_position_stops_the_stream_unless_told_to_refresh():
+    source = FakeSource(a=25, b=5)
+    first = finished(source)
+    source.lost = True
+    with pytest.raises(PositionLostError):
+        enumerator(source).latest(first, Limits())
+    plan = enumerator(source, onPositionLost="refresh")
+    second = plan.latest(first, Limits())
+    assert (second.log, second.gaps) == ({"pos": 500}, 1)
+    assert set(second.again) == {"shop.a", "shop.b"}
+    for planner in (plan, enumerator(source)):
+        assert planner.splits(first, second) == []  # the log between is lost
+    source.lost = False
+    third = plan.latest(second, Limits())
+    assert rereads(plan.splits(second, third))[0] == ("shop.a", None, (10,))

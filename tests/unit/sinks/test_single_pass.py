@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.model.cell import LOG, SNAPSHOT
+from tailrace.model.change import LOG, SNAPSHOT
 from tailrace.model.table import TableSchema
 from tailrace.sinks.single_pass import ExpectedSchemas, Schemas, SinglePass
 from tailrace.spark.cells import TableBatch

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from tailrace.formats.connect.builders import Schema, primitive, struct
 from tailrace.formats.kernels import documents
-from tailrace.model.change import OP_LETTERS, ChangeBatch
+from tailrace.model.change import OP_LETTERS, OP_READ, OP_REREAD, ChangeBatch
 from tailrace.model.table import TableId
 
 POSTGRES = "postgresql"
@@ -41,7 +41,10 @@ _SNAPSHOT_SCHEMA: Schema = {
     "default": "false",
     "field": "snapshot",
 }
-_SNAPSHOT_MARKS = pa.array(["true" if letter == "r" else "false" for letter in OP_LETTERS])
+#: By operation: the mark of its changes.
+_SNAPSHOT_MARKS = pa.array(
+    ["incremental" if op == OP_REREAD else str(op == OP_READ).lower() for op in range(len(OP_LETTERS))]
+)
 #: Values of hexadecimal digits by their ASCII code.
 _HEX = np.zeros(256, np.int64)
 _HEX[48:58], _HEX[97:103] = np.arange(10), np.arange(10, 16)

@@ -45,7 +45,7 @@ def write(
     """
     keys, values = [], []
     for row, origin in zip(batch.image("after").to_pylist(), batch.origin.to_pylist(), strict=True):
-        source = envelopes.source.values(batch.table.id, origin, snapshot=batch.is_snapshot)
+        source = envelopes.source.values(batch.table.id, origin, snapshot=batch.is_read)
         source |= {"schema": "", "table": "", "lsn": row["lsn"]}
         content = _content(row["content"], envelopes.modes.binary)
         values.append(

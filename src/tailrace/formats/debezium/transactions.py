@@ -56,7 +56,7 @@ class Transaction:
 
 def counts(batch: ChangeBatch) -> pa.RecordBatch:
     """One row with schema COUNTS per transaction with an id; none for rows of a snapshot."""
-    if batch.is_snapshot or not len(batch):
+    if batch.is_read or not len(batch):
         return _nothing()
     origin = batch.origin
     rows = pa.table(

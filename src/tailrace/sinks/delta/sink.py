@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings
-from tailrace.model.cell import SNAPSHOT
+from tailrace.model.change import SNAPSHOT
 from tailrace.model.table import TableId
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.claims import Claims

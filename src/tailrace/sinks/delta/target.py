@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.config.sinks import WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import failpoint
-from tailrace.model.cell import SNAPSHOT
+from tailrace.model.change import SNAPSHOT
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableSchema
 from tailrace.sinks.base import CellBatch, StreamId

@@ -34,7 +34,7 @@ from tailrace.config.secret import hidden, resolve_all
 from tailrace.config.sinks import IcebergSettings, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import failpoint
-from tailrace.model.cell import SNAPSHOT
+from tailrace.model.change import SNAPSHOT
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims

@@ -204,7 +204,7 @@ def _new_schemas(batch: CellBatch, known: Mapping[str, str]) -> Iterator[SchemaC
             change = decode_cell(bytes(first["cell"]))
             (origin,) = change.origin.slice(0, 1).to_pylist()
             known_table = table in last
-            yield SchemaChangeEvent(schema, "ALTER" if known_table else "CREATE", origin, change.is_snapshot)
+            yield SchemaChangeEvent(schema, "ALTER" if known_table else "CREATE", origin, change.is_read)
             last[table] = schema.fingerprint
 
 

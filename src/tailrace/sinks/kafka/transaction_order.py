@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from tailrace.model.cell import LOG, decode_cell, encode_cell
-from tailrace.model.change import TRANSACTION_ORDER, ChangeBatch
+from tailrace.model.cell import decode_cell, encode_cell
+from tailrace.model.change import LOG, TRANSACTION_ORDER, ChangeBatch
 from tailrace.spark.cells import changes_of, spark_schema
 from tailrace.spark.jvm import map_in_arrow
 

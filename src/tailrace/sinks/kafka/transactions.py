@@ -20,7 +20,6 @@ import pyarrow as pa
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.failpoints import failpoint
 from tailrace.kernels.murmur import partitions_of
-from tailrace.model.cell import LOG, SNAPSHOT
 from tailrace.model.change import ChangeBatch
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.librdkafka import MessageColumns, Producer
@@ -92,8 +91,7 @@ class WriterTransaction:
         """
         share = self._share
         owned = owned_by(share, self.writer, batch)
-        kind = SNAPSHOT if batch.is_snapshot else LOG
-        self._changes[str(batch.table.id), kind] += len(batch) if owned is None else int(owned.sum())
+        self._changes[str(batch.table.id), batch.kind] += len(batch) if owned is None else int(owned.sum())
         if self._done:
             return
         messages = share.format.messages(batch, share.now_ms, share.ids)

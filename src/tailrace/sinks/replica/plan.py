@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tailrace.model.cell import LOG, SNAPSHOT
+from tailrace.model.change import LOG, REREAD, SNAPSHOT
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.replica.tasks import (
     Batches,
@@ -26,6 +26,8 @@ from tailrace.spark.cells import TableBatch
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.task_errors import parse_error
 
+#: Kinds of cells whose rows are merged by key; rows of a first snapshot are inserted.
+_MERGED = (LOG, REREAD)
 #: Least changes that justify another bucket, and most changes of one bucket.
 _LEAST_BUCKET, _LARGEST_BUCKET = 5_000, 100_000
 _RESULT = "target string, error string, details string"
@@ -48,7 +50,7 @@ class BatchPlan:
         self.batch = batch
         #: Each source table's target.
         self.routes = {str(part.table): name for name, parts in work.items() for part in parts}
-        changes = {name: sum(p.changes for p in parts if p.kind == LOG) for name, parts in work.items()}
+        changes = {name: sum(p.changes for p in parts if p.kind in _MERGED) for name, parts in work.items()}
         counts = {name: _buckets(n, parallelism) for name, n in changes.items() if n}
         self._partitions = max([min(parallelism, len(counts)), *counts.values()]) if counts else 0
         #: By target: the number of buckets, and the Spark partition of the first.
@@ -82,7 +84,7 @@ class BatchPlan:
             if self._has_snapshot:
                 results += _collect(self._cells(SNAPSHOT), write_snapshot(task_input))
             if self.buckets:
-                cells = self._cells(LOG)
+                cells = self._cells(*_MERGED)
                 if self._partitions == 1:
                     results += _collect(cells.coalesce(1), write_small_log(task_input))
                 else:
@@ -93,9 +95,9 @@ class BatchPlan:
             raise parse_error(str(error)) or error from error
         return results
 
-    def _cells(self, kind: str) -> DataFrame:
+    def _cells(self, *kinds: str) -> DataFrame:
         listed = f.col("table").isin(sorted(self.routes))
-        return self.batch.frame.where((f.col("kind") == kind) & listed).select("table", "cell")
+        return self.batch.frame.where(f.col("kind").isin(*kinds) & listed).select("table", "cell")
 
     def _splits(self) -> list[tuple[int, str, int]]:
         """The frame's partitions with snapshot rows: number, table, rows."""

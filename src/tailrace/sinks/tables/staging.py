@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tailrace.model.cell import LOG, SNAPSHOT
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
 from tailrace.sinks.tables.rolling import ROW_GROUP_BYTES, RollingFiles
@@ -118,7 +117,7 @@ def _write(changes: Iterable[ChangeBatch], recipes: Mapping[tuple[str, str], Rec
     filled: dict[tuple[str, str], RollingFiles[File]] = {}
     held, is_whole = 0, True
     for batch in changes:
-        key = (str(batch.table.id), SNAPSHOT if batch.is_snapshot else LOG)
+        key = (str(batch.table.id), batch.kind)
         recipe = recipes.get(key)
         if recipe is None or recipe.schema.text != batch.table.text:
             is_whole = False

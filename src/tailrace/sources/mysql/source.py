@@ -64,6 +64,11 @@ class MySqlSource(Source):
         """Where a new stream starts."""
         return starting_position(self._options)
 
+    def rejoin(self, lost: Mapping[str, Any]) -> MySqlPosition:
+        """The log's present end; the next epoch, as file names may have begun anew."""
+        end = starting_position(replace(self._options, starting_position="latest"))
+        return replace(end, epoch=lost["epoch"] + 1)
+
     def log_end(self) -> MySqlPosition:
         """The log's end now."""
         return log_end_position(self._options)

@@ -21,6 +21,7 @@ from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
 from tailrace.sources.postgres.replication.release import Release
 from tailrace.sources.postgres.replication.starting import (
+    drop_lost_slot,
     log_end_position,
     starting_position,
     system_identifier,
@@ -87,6 +88,13 @@ class PostgresSource(Source):
     def starting_position(self) -> PostgresPosition:
         """Where a new stream starts."""
         return starting_position(self._options, self._snapshots)
+
+    def rejoin(self, lost: Mapping[str, Any]) -> PostgresPosition:
+        """The position of a new snapshot, and a new slot if the stream's own is lost."""
+        self.position(lost)  # refuses another system: its log need not sort behind the stream's
+        self._snapshots.discard()
+        drop_lost_slot(self._options)
+        return starting_position(replace(self._options, starting_position="initial"), self._snapshots)
 
     def log_end(self) -> PostgresPosition:
         """The log's end now."""

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from tailrace.model.cell import LOG
+from tailrace.model.change import LOG
 from tailrace.sinks.tables import rolling, staging
 from tailrace.sinks.tables.rolling import RollingFiles
 from tailrace.sinks.tables.rows import log_rows

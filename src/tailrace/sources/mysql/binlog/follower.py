@@ -48,6 +48,8 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     TS_US,
     WANTED,
 )
+from tailrace.sources.mysql.wire.rewrites import rewrites_rows
+from tailrace.sources.mysql.wire.statements import dropped_database
 from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex, Transactions
 from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark
 
@@ -265,6 +267,8 @@ class BinlogFollower(LogFollower):
             has_changes=captured_bytes > 0 or bool(ddl),
             ddl_ahead=bool(later_ddl),
             created=tuple(table for change in (*ddl, *later_ddl) for table in created_by(change)),
+            rewritten=tuple(t for change in ddl if rewrites_rows(change.text) for t in change.tables),
+            dropped_databases=tuple(name for change in ddl if (name := dropped_database(change.text))),
             is_far=rest < min((self._head.file_number, self._head.pos), limit),
             captured_bytes=captured_bytes,
             transactions=int((everything[:, FLAGS] & NO_TRANSACTION == 0).sum()),

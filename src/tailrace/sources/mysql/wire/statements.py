@@ -60,25 +60,28 @@ _LISTED = {"DROP": "", "RENAME": "", "UPDATE": "SET", "DELETE": "WHERE"}
 _ONE_TABLE = frozenset({"INSERT", "REPLACE", "LOAD", "TRUNCATE"})
 _INDEXES = frozenset({"INDEX", "UNIQUE", "FULLTEXT", "SPATIAL"})
 
-_WORD, _NAME, _MARK = range(3)
+#: Kinds of tokens.
+WORD, NAME, MARK = range(3)
+#: A word, a quoted name or a mark: its kind and its text.
+Token = tuple[int, str]
 
 
-def _tokens(text: str) -> Iterator[tuple[int, str]]:
+def tokens(text: str) -> Iterator[Token]:
     """Words, quoted names and marks; string literals and comments are left out."""
     for match in _TOKEN.finditer(text):
         if match["word"]:
-            yield _WORD, match["word"]
+            yield WORD, match["word"]
         elif match["quoted"]:
-            yield _NAME, match["quoted"].replace("``", "`")
+            yield NAME, match["quoted"].replace("``", "`")
         elif match["ansi"]:
-            yield _NAME, match["ansi"].replace('""', '"')
+            yield NAME, match["ansi"].replace('""', '"')
         elif match["mark"]:
-            yield _MARK, match["mark"]
+            yield MARK, match["mark"]
 
 
 def first_words(text: str) -> tuple[str, str]:
     """The first two words, in capitals."""
-    words = [word.upper() for _, word in islice(_tokens(text), 2)]
+    words = [word.upper() for _, word in islice(tokens(text), 2)]
     first, second = [*words, "", ""][:2]
     return first, second
 
@@ -101,10 +104,13 @@ def classify(text: str) -> Statement:
     return Statement.ROWS if first in _ROWS else Statement.OTHER
 
 
-def drops_database(text: str) -> bool:
-    """Whether the statement drops a database with all its tables, which it does not name."""
+def dropped_database(text: str) -> str | None:
+    """The database that the statement drops with all its tables, which it does not name."""
     first, second = first_words(text)
-    return first == "DROP" and second in ("DATABASE", "SCHEMA")
+    if first != "DROP" or second not in ("DATABASE", "SCHEMA"):
+        return None
+    names = [token for token in islice(tokens(text), 2, 5) if token not in ((WORD, "IF"), (WORD, "EXISTS"))]
+    return names[0][1] if names else None
 
 
 def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) -> tuple[TableId, ...]:
@@ -122,13 +128,13 @@ def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) ->
     if first in ("CREATE", "DROP") and second in _INDEXES:
         leaders = frozenset({"ON"})
     found: dict[TableId, None] = {}
-    tokens = list(_tokens(text))
+    words = list(tokens(text))
     led, at = False, 0
-    while at < len(tokens):
-        kind, name = tokens[at]
+    while at < len(words):
+        kind, name = words[at]
         at += 1
-        word = name.upper() if kind == _WORD else ""
-        if kind == _MARK:
+        word = name.upper() if kind == WORD else ""
+        if kind == MARK:
             led = name == "," and first in _LISTED
         elif word and word == _LISTED.get(first):
             break
@@ -137,8 +143,8 @@ def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) ->
         elif led and word not in _BETWEEN:
             led = False
             candidate = TableId(database, name)
-            if tokens[at : at + 1] == [(_MARK, ".")] and at + 1 < len(tokens):
-                candidate = TableId(name, tokens[at + 1][1])
+            if words[at : at + 1] == [(MARK, ".")] and at + 1 < len(words):
+                candidate = TableId(name, words[at + 1][1])
                 at += 2
             if candidate.database and wanted(candidate):
                 found[candidate] = None

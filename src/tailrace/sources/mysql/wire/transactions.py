@@ -69,7 +69,7 @@ from tailrace.sources.mysql.wire.payload import prepared_in
 from tailrace.sources.mysql.wire.statements import (
     Statement,
     classify,
-    drops_database,
+    dropped_database,
     first_words,
     tables_named,
 )
@@ -319,7 +319,7 @@ class TransactionIndex:
             case Statement.SCHEMA:
                 state[S_ACTION] = alone
                 tables = tables_named(text, database, self._wanted)
-                if tables or drops_database(text):
+                if tables or dropped_database(text):
                     state[S_FLAGS] |= HAS_DDL
                     change = DdlStatement(file, began, pos + size, database, text, tables)
             case Statement.ROWS:

@@ -57,6 +57,27 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
     return replace(made, lsn=at, timeline="")
 
 
+def drop_lost_slot(options: SourceOptions) -> None:
+    """Remove the stream's slot if the server has invalidated it: it cannot be read again.
+
+    Raises:
+        ConfigError: a slot of another kind, or without the stream's mark, has its name.
+        TailraceError: the server refuses, or cannot be reached.
+    """
+
+    def run() -> None:
+        with connect(options, purpose="removing the lost replication slot", replication=True) as connection:
+            existing = slot.read(connection, options.slot)
+            if existing is None or not existing.is_lost:
+                return
+            slot.require_ours(existing, options)
+            system = timeline.read(connection, options).server
+            _Slot(options).require_mark(mark.read(connection, options.publication), system)
+            slot.drop(connection, options.slot)
+
+    retrying(options, run, "removing the lost replication slot")
+
+
 def log_end_position(options: SourceOptions) -> PostgresPosition:
     """The present end of the log: above every commit, and certain to be flushed."""
     return retrying(options, lambda: _log_end(options), "asking for the log's end")
@@ -116,12 +137,12 @@ class _Slot:
                 return history.position(slot.create(connection, options.slot))
             slot.require_ours(existing, options)
             if options.starting_position in ("initial", "latest") and not self._tried:
-                self._require_mark(mark.read(connection, options.publication), history.server)
+                self.require_mark(mark.read(connection, options.publication), history.server)
             if existing.is_lost or existing.confirmed is None:
                 raise slot.lost(options.slot, "the server has invalidated it")
             return history.position(existing.confirmed)
 
-    def _require_mark(self, found: mark.Mark | None, system: str) -> None:
+    def require_mark(self, found: mark.Mark | None, system: str) -> None:
         """Refuse a slot without a mark. A stream that crashed before its first batch left a marked one."""
         name = self._options.slot
         if found is None or not found.names(name, system):
