@@ -334,11 +334,11 @@ class Enumerator:
         """Begin to read `rewritten` tables again, by `onRewrite`; one that was dropped, when it returns."""
         if rewritten and self._options.on_rewrite == "fail":
             raise SchemaMismatchError(
-                f"rows of {', '.join(f'`{name}`' for name in sorted(rewritten))} changed without being logged",
-                "a schema change rewrote them, or the table was missing from the log for a time; onRewrite is "
-                "`fail`",
-                "let the stream read such tables again (onRewrite: refresh), or keep the old values in targets "
-                "(onRewrite: ignore)",
+                f"rows of {', '.join(f'`{n}`' for n in sorted(rewritten))} changed without being logged",
+                "a schema change rewrote them, or the table was missing from the log for a time; onRewrite "
+                "is `fail`",
+                "let the stream read such tables again (onRewrite: refresh), or keep the old values in "
+                "targets (onRewrite: ignore)",
             )
         if self._options.on_rewrite == "refresh":
             for name in sorted(rewritten):

@@ -57,8 +57,8 @@ def advance(
             continue
         planned[name] = _ranges(schemas[name], progress.cursor, boundary, splits, chunk_rows)
         splits -= len(planned[name])
-        progress, finished = _advanced(progress, planned[name], chunk_rows)
-        offset = offset.with_done(name, progress.rows) if finished else offset.with_table(name, progress)
+        now, finished = _advanced(progress, planned[name], chunk_rows)
+        offset = offset.with_done(name, now.rows) if finished else offset.with_table(name, now)
     for name, reread in start.again.items():
         if splits <= 0:
             break
@@ -66,8 +66,8 @@ def advance(
             continue
         planned[name] = _ranges(schemas[name], reread.progress.cursor, boundary, splits, chunk_rows)
         splits -= len(planned[name])
-        progress, finished = _advanced(reread.progress, planned[name], chunk_rows)
-        offset = offset.with_reread(name, RereadProgress(reread.id, progress, finished))
+        now, finished = _advanced(reread.progress, planned[name], chunk_rows)
+        offset = offset.with_reread(name, RereadProgress(reread.id, now, finished))
     return offset, planned
 
 

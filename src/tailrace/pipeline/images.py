@@ -225,7 +225,7 @@ def _joined(held: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _runs(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that can be one batch: the same columns are absent, and rows that were read have one origin."""
+    """Ranges of rows that can be one batch: they lack the same columns; if they were read, of one origin."""
     absent = rows.column(f"{SYSTEM}absent").dictionary_encode().indices.to_numpy()
     differs = absent[1:] != absent[:-1]
     if rows.column(f"{SYSTEM}op")[0].as_py() in (OP_READ, OP_REREAD):

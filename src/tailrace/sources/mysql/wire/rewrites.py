@@ -16,60 +16,15 @@ from tailrace.sources.mysql.wire.statements import MARK, WORD, Token, tokens
 
 #: First words of table options and operations that change no row.
 _HARMLESS = frozenset(
-    [
-        "ALGORITHM",
-        "ANALYZE",
-        "AUTOEXTEND_SIZE",
-        "AUTO_INCREMENT",
-        "AVG_ROW_LENGTH",
-        "CHARACTER",
-        "CHARSET",
-        "CHECK",
-        "CHECKSUM",
-        "COALESCE",
-        "COLLATE",
-        "COMMENT",
-        "COMPRESSION",
-        "CONNECTION",
-        "DEFAULT",
-        "DELAY_KEY_WRITE",
-        "DISABLE",
-        "ENABLE",
-        "ENCRYPTED",
-        "ENCRYPTION",
-        "ENCRYPTION_KEY_ID",
-        "ENGINE",
-        "ENGINE_ATTRIBUTE",
-        "FORCE",
-        "INSERT_METHOD",
-        "KEY_BLOCK_SIZE",
-        "LOCK",
-        "MAX_ROWS",
-        "MIN_ROWS",
-        "NOWAIT",
-        "OPTIMIZE",
-        "ORDER",
-        "PACK_KEYS",
-        "PAGE_CHECKSUM",
-        "PAGE_COMPRESSED",
-        "PAGE_COMPRESSION_LEVEL",
-        "PARTITION",
-        "REBUILD",
-        "REMOVE",
-        "REORGANIZE",
-        "REPAIR",
-        "ROW_FORMAT",
-        "SECONDARY_ENGINE",
-        "SECONDARY_ENGINE_ATTRIBUTE",
-        "SECONDARY_LOAD",
-        "SECONDARY_UNLOAD",
-        "STATS_AUTO_RECALC",
-        "STATS_PERSISTENT",
-        "STATS_SAMPLE_PAGES",
-        "TRANSACTIONAL",
-        "WAIT",
-        "WITHOUT",
-    ]
+    """
+    ALGORITHM ANALYZE AUTOEXTEND_SIZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECK CHECKSUM
+    COALESCE COLLATE COMMENT COMPRESSION CONNECTION DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTED
+    ENCRYPTION ENCRYPTION_KEY_ID ENGINE ENGINE_ATTRIBUTE FORCE INSERT_METHOD KEY_BLOCK_SIZE LOCK
+    MAX_ROWS MIN_ROWS NOWAIT OPTIMIZE ORDER PACK_KEYS PAGE_CHECKSUM PAGE_COMPRESSED
+    PAGE_COMPRESSION_LEVEL PARTITION REBUILD REMOVE REORGANIZE ROW_FORMAT SECONDARY_ENGINE
+    SECONDARY_ENGINE_ATTRIBUTE SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT
+    STATS_SAMPLE_PAGES TRANSACTIONAL WAIT WITHOUT
+    """.split()  # noqa: SIM905 - sixty words
 )
 _INDEXES = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "FOREIGN", "CHECK", "VECTOR"})
 #: Words that give a new column a value in old rows: by themselves, or by an implicit default.
@@ -129,7 +84,8 @@ def _spec_rewrites(spec: Sequence[str]) -> bool:
     if first == "ADD":
         return _adds(spec[1:])
     if first == "DROP":
-        return second in ("PARTITION", "PRIMARY", "SYSTEM", "PERIOD")
+        # a dropped column may come back under its name, NULL in old rows: targets must not keep its values
+        return second not in _INDEXES and second != "CONSTRAINT"
     if first == "ALTER":
         return second not in ("INDEX", "CHECK", "CONSTRAINT") and not _sets_default(spec[1:])
     if first == "RENAME":
@@ -138,7 +94,7 @@ def _spec_rewrites(spec: Sequence[str]) -> bool:
 
 
 def _adds(spec: Sequence[str]) -> bool:
-    """Whether a column that ADD adds has a value in old rows, or ADD does something else that changes rows."""
+    """Whether ADD gives old rows values in a new column, or changes rows in another way."""
     first = spec[0] if spec else ""
     if first in _INDEXES or first == "PARTITION":
         return False
