@@ -8,6 +8,9 @@ promises the sink:
 * **Order.** Within a table `seq` orders changes, across cells and batches. Spark's rows come in any order.
 * **Snapshot rows apart.** In one batch the keys of a table's snapshot cells and of its log cells are
   disjoint, and over the stream's life a first snapshot brings each key once. So they can be appended.
+* **Tables read again.** A table may be read once more (cells of kind REREAD): after a schema change that
+  rewrote its rows, or on request. The target may have these keys. Their `seq` is above that of all log cells
+  of the batch. `CellBatch.rereads` names the tables; `model.reread` says which rows to delete at the end.
 * **Key updates are split** into a delete of the old key and a create of the new one.
 * **Schemas.** A batch may hold two schemas of a table. A schema never returns once a later one was seen.
 
@@ -18,6 +21,8 @@ The sink promises the stream:
   it has changed already; otherwise its changes are written once more.
 * **Order.** Readers of the target see the changes of a key in `seq` order, by the means that
   `capabilities.order` names.
+* **Tables read again.** A target that holds rows equals its table once a reading has ended. A target that
+  holds changes has the rows as changes with operation `r`.
 * **Schema changes.** The target follows its source (`sinks.tables.columns`) or the sink raises SinkError. No
   value is dropped or altered.
 * **Errors.** It raises SinkError for definite errors, TransientSinkError for transient ones, and StateError
@@ -42,6 +47,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.model.change import SNAPSHOT
+from tailrace.model.reread import Reread, rereads
 from tailrace.model.table import TableId
 from tailrace.spark.cells import TableBatch, table_batches
 
@@ -118,6 +124,11 @@ class CellBatch:
     id: int
     once: DataFrame
     end: Mapping[str, Any] | None
+
+    @cached_property
+    def rereads(self) -> Mapping[str, Reread]:
+        """The tables that are read again."""
+        return rereads(self.end)
 
     @property
     def spark(self) -> SparkSession:
