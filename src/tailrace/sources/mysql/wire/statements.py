@@ -107,13 +107,13 @@ def drops_database(text: str) -> bool:
     return first == "DROP" and second in ("DATABASE", "SCHEMA")
 
 
-def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) -> tuple[TableId, ...]:
+def tables_named(text: str, database: str, captures: Callable[[TableId], bool]) -> tuple[TableId, ...]:
     """Captured tables that the statement may concern, in the order they are named.
 
     Args:
         text: the statement.
         database: its default database, "" for none.
-        wanted: whether a table is captured.
+        captures: whether a table is captured.
     """
     first, second = first_words(text)
     leaders = _LEADERS.get(first, frozenset())
@@ -140,7 +140,7 @@ def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) ->
             if tokens[at : at + 1] == [(_MARK, ".")] and at + 1 < len(tokens):
                 candidate = TableId(name, tokens[at + 1][1])
                 at += 2
-            if candidate.database and wanted(candidate):
+            if candidate.database and captures(candidate):
                 found[candidate] = None
             if first in _ONE_TABLE:
                 break
