@@ -282,13 +282,13 @@ def ordered(
 ) -> TableSchema:
     columns, values = KEYS[request.param]
     name = "odd `t` 100%" if request.param == "odd" else "t"
-    shape = made(columns, name=name).schema
+    schema = made(columns, name=name).schema
     rows = ", ".join(f"({v})" for v in values)
     mysql.execute(
-        f"INSERT IGNORE INTO {table_name(shape.id)} VALUES {rows}",
-        f"ANALYZE TABLE {table_name(shape.id)}",
+        f"INSERT IGNORE INTO {table_name(schema.id)} VALUES {rows}",
+        f"ANALYZE TABLE {table_name(schema.id)}",
     )
-    return shape
+    return schema
 
 
 def test_chunks_and_pages_cover_every_row_once_in_the_servers_order(
@@ -338,24 +338,24 @@ def test_ranges_are_index_range_scans(
 def test_keys_differing_only_by_collation_are_compared_as_the_server_does(
     connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
-    shape = made("k VARCHAR(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY").schema
+    schema = made("k VARCHAR(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY").schema
     import pyarrow as pa
 
-    keys = pa.array([{"k": k} for k in ("É", "e", "f", "D", "e")], shape.arrow)
-    assert within(connection, shape, keys, None, ("é",)).to_pylist() == [True, True, False, True, True]
-    assert within(connection, shape, keys, ("e",), None).to_pylist() == [False, False, True, False, False]
+    keys = pa.array([{"k": k} for k in ("É", "e", "f", "D", "e")], schema.arrow)
+    assert within(connection, schema, keys, None, ("é",)).to_pylist() == [True, True, False, True, True]
+    assert within(connection, schema, keys, ("e",), None).to_pylist() == [False, False, True, False, False]
 
 
 def test_empty_table_has_no_keys_and_one_empty_page(
     connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
-    shape = made("id INT PRIMARY KEY").schema
-    assert max_key(connection, shape) is None
-    assert boundary(connection, shape, None, 1) is None
-    (page,) = select_pages(connection, shape, None, None, 10)
+    schema = made("id INT PRIMARY KEY").schema
+    assert max_key(connection, schema) is None
+    assert boundary(connection, schema, None, 1) is None
+    (page,) = select_pages(connection, schema, None, None, 10)
     assert (len(page.rows), page.after, page.upto) == (0, None, None)
-    assert page.rows.type == shape.arrow
-    assert len(within(connection, shape, page.rows, None, (1,))) == 0
+    assert page.rows.type == schema.arrow
+    assert len(within(connection, schema, page.rows, None, (1,))) == 0
 
 
 # ---- rows ----
@@ -369,9 +369,9 @@ _BLOBS = "SELECT n, REPEAT(CHAR(97 + n), {size}) FROM (" + " UNION ALL ".join(
 def test_pages_are_cut_by_bytes_at_a_row(
     mysql: MySqlServer, made: Callable[..., CatalogTable], tls: str
 ) -> None:
-    shape = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=300_000)).schema
+    schema = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=300_000)).schema
     connection = connect(options(mysql, tlsMode=tls), purpose="a test")
-    pages = list(select_pages(connection, shape, None, None, 100, page_bytes=1_000_000))
+    pages = list(select_pages(connection, schema, None, None, 100, page_bytes=1_000_000))
     assert [len(p.rows) for p in pages] == [3, 3, 3, 3, 0]
     for page in pages:
         for row in page.rows.to_pylist():
@@ -383,12 +383,12 @@ def test_pages_are_cut_by_bytes_at_a_row(
 def test_rows_longer_than_a_packet_and_a_page_are_read(
     connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
-    shape = made("id INT PRIMARY KEY, b LONGBLOB").schema
+    schema = made("id INT PRIMARY KEY, b LONGBLOB").schema
     sizes = [5, 0xFFFFFF - 20, 0xFFFFFF, 0xFFFFFF + 1, 7, 20 << 20]
     with connection.cursor() as cursor:
         for i, size in enumerate(sizes):
-            cursor.execute(f"INSERT INTO {table_name(shape.id)} VALUES ({i}, REPEAT('x', {size}))")
-    pages = list(select_pages(connection, shape, None, None, 100, page_bytes=1_000_000))
+            cursor.execute(f"INSERT INTO {table_name(schema.id)} VALUES ({i}, REPEAT('x', {size}))")
+    pages = list(select_pages(connection, schema, None, None, 100, page_bytes=1_000_000))
     lengths = [len(b.as_buffer()) for p in pages for b in p.rows.field("b")]
     assert lengths == sizes
 
@@ -396,8 +396,8 @@ def test_rows_longer_than_a_packet_and_a_page_are_read(
 def test_connection_is_free_after_a_result_given_up(
     connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
-    shape = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=100_000)).schema
-    with Selection(connection, select_statement(shape, None, None, None), shape, batch_rows=2) as selection:
+    schema = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=100_000)).schema
+    with Selection(connection, select_statement(schema, None, None, None), schema, batch_rows=2) as selection:
         assert len(next(selection)) == 2
         assert not selection.ended
     with connection.cursor() as cursor:
@@ -408,9 +408,9 @@ def test_connection_is_free_after_a_result_given_up(
 def test_statement_killed_in_the_middle_is_a_transient_error(
     mysql: MySqlServer, connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
-    shape = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=1_000_000)).schema
-    statement = select_statement(shape, None, None, None)
-    selection = Selection(connection, statement, shape, batch_rows=1)
+    schema = made("id INT PRIMARY KEY, b LONGBLOB", _BLOBS.format(size=1_000_000)).schema
+    statement = select_statement(schema, None, None, None)
+    selection = Selection(connection, statement, schema, batch_rows=1)
     next(selection)
     mysql.execute(f"KILL {connection.thread_id()}")
     with pytest.raises(TransientSourceError, match="reading table"):
@@ -421,9 +421,9 @@ def test_statement_killed_in_the_middle_is_a_transient_error(
 def test_statement_that_fails_while_it_runs_leaves_the_connection_usable(
     connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
-    shape = made("id BIGINT PRIMARY KEY, a TEXT", "VALUES (1, '[1]'), (2, '[1]'), (3, 'no json')").schema
-    numbers = replace(shape, columns=shape.columns[:1])
-    sql = f"SELECT id * JSON_LENGTH(a) AS id FROM {table_name(shape.id)} ORDER BY id"
+    schema = made("id BIGINT PRIMARY KEY, a TEXT", "VALUES (1, '[1]'), (2, '[1]'), (3, 'no json')").schema
+    numbers = replace(schema, columns=schema.columns[:1])
+    sql = f"SELECT id * JSON_LENGTH(a) AS id FROM {table_name(schema.id)} ORDER BY id"
     with pytest.raises(SourceError, match="server error 3141") as caught:
         list(Selection(connection, sql, numbers))
     assert "no json" not in str(caught.value)
@@ -432,18 +432,18 @@ def test_statement_that_fails_while_it_runs_leaves_the_connection_usable(
         assert cursor.fetchone() == (1,)
 
 
-def test_changed_table_is_a_mismatch_of_shape(
+def test_changed_table_is_a_schema_mismatch(
     mysql: MySqlServer, connection: Connection, made: Callable[..., CatalogTable]
 ) -> None:
-    shape = made("id INT PRIMARY KEY, a INT").schema
-    mysql.execute(f"ALTER TABLE {table_name(shape.id)} MODIFY a BIGINT")
+    schema = made("id INT PRIMARY KEY, a INT").schema
+    mysql.execute(f"ALTER TABLE {table_name(schema.id)} MODIFY a BIGINT")
     with pytest.raises(SchemaMismatchError, match=r'\.a" is no longer of the type int'):
-        list(select_pages(connection, shape, None, None, 10))
-    mysql.execute(f"ALTER TABLE {table_name(shape.id)} DROP COLUMN a")
+        list(select_pages(connection, schema, None, None, 10))
+    mysql.execute(f"ALTER TABLE {table_name(schema.id)} DROP COLUMN a")
     fresh = connect(options(mysql), purpose="a test")
     with pytest.raises(SchemaMismatchError, match="definition changed"):
-        list(select_pages(fresh, shape, None, None, 10))
-    mysql.execute(f"DROP TABLE {table_name(shape.id)}")
+        list(select_pages(fresh, schema, None, None, 10))
+    mysql.execute(f"DROP TABLE {table_name(schema.id)}")
     with pytest.raises(SchemaMismatchError, match="definition changed"):
-        list(select_pages(fresh, shape, None, None, 10))
+        list(select_pages(fresh, schema, None, None, 10))
     fresh.close()

@@ -27,7 +27,7 @@ from tests.support.sinks.case import Change, Row, SinkCase
 DATETIME = ColumnType(Kind.DATETIME, "datetime", fraction=6)
 BYTES = ColumnType(Kind.BYTES, "varbinary", length=100)
 COLUMNS = (("id", BIGINT), ("name", TEXT), ("price", DECIMAL), ("at", DATETIME), ("data", BYTES))
-SHAPE = table(*COLUMNS, key=("id",))
+SCHEMA = table(*COLUMNS, key=("id",))
 OTHER = table(*COLUMNS, key=("id",), name="shop.u")
 EVERYTHING = Router([])
 
@@ -79,17 +79,17 @@ LATER: list[Change] = [("d", row(7, ""), None), ("c", None, row(7, "again", "-99
 
 def batches(spark: SparkSession) -> list[CellBatch]:
     return [
-        cell_batch(spark, 0, [("snapshot", changes(SHAPE, SNAPSHOT))]),
+        cell_batch(spark, 0, [("snapshot", changes(SCHEMA, SNAPSHOT))]),
         cell_batch(
             spark,
             1,
             [
-                ("log", changes(SHAPE, LATER, first=200)),
-                ("log", changes(SHAPE, LOG, first=100)),
-                ("snapshot", changes(SHAPE, MORE, first=300)),
+                ("log", changes(SCHEMA, LATER, first=200)),
+                ("log", changes(SCHEMA, LOG, first=100)),
+                ("snapshot", changes(SCHEMA, MORE, first=300)),
             ],
         ),
-        cell_batch(spark, 2, [("log", changes(SHAPE, [("d", row(4, "s4"), None)], first=400))]),
+        cell_batch(spark, 2, [("log", changes(SCHEMA, [("d", row(4, "s4"), None)], first=400))]),
     ]
 
 
@@ -157,7 +157,7 @@ def test_batch_that_comes_again_does_what_the_capabilities_say(
 def test_batch_that_broke_off_half_way_is_completed_by_its_replay(
     spark: SparkSession, case: SinkCase, open_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch = cell_batch(spark, 0, [("snapshot", changes(shape, SNAPSHOT)) for shape in (SHAPE, OTHER)])
+    batch = cell_batch(spark, 0, [("snapshot", changes(schema, SNAPSHOT)) for schema in (SCHEMA, OTHER)])
     monkeypatch.setenv(VARIABLE, f"sink.table=raise@{tmp_path / 'token'}")
     with pytest.raises(InjectedError):
         open_sink().write(batch)
@@ -221,10 +221,10 @@ def test_column_that_cannot_follow_is_refused_by_name(
     sink = open_sink()
     if not sink.capabilities.follows_schema:
         pytest.skip("the target does not follow its source's schema")
-    sink.write(cell_batch(spark, 0, [("snapshot", changes(SHAPE, SNAPSHOT))]))
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(SCHEMA, SNAPSHOT))]))
     other = table(("id", BIGINT), ("name", BIGINT), key=("id",))
     one = changes(other, [("c", None, {"id": 9, "name": 9})], first=50)
-    two = changes(SHAPE, [("c", None, row(10, "x"))], first=60)
+    two = changes(SCHEMA, [("c", None, row(10, "x"))], first=60)
     batch = cell_batch(spark, 1, [("log", one), ("log", two)])
     with pytest.raises(SinkError, match="column `name` of target"):
         sink.write(batch)
@@ -234,8 +234,8 @@ def test_target_of_another_stream_is_not_touched(spark: SparkSession, case: Sink
     sink = open_sink()
     if sink.capabilities.delivery is not Delivery.EXACTLY_ONCE:
         pytest.skip("an at-least-once sink marks no target as its own")
-    sink.write(cell_batch(spark, 0, [("snapshot", changes(SHAPE, SNAPSHOT))]))
-    stranger = cell_batch(spark, 0, [("snapshot", changes(SHAPE, MORE))], StreamId("test", "another"))
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(SCHEMA, SNAPSHOT))]))
+    stranger = cell_batch(spark, 0, [("snapshot", changes(SCHEMA, MORE))], StreamId("test", "another"))
     with pytest.raises(StateError, match="is not this stream's"):
         open_sink().write(stranger)
     check(case, sink, SNAPSHOT)
@@ -245,8 +245,8 @@ def test_tables_routed_to_one_target_share_it(spark: SparkSession, case: SinkCas
     sink = open_sink(Router([RouteRule(r"shop\.t\d", "shop.t")]))
     cells = []
     for shard in (1, 2):
-        shape = table(*COLUMNS, key=("id",), name=f"shop.t{shard}")
-        cells.append(("snapshot", changes(shape, [("r", None, row(shard, "x"))], first=shard)))
+        schema = table(*COLUMNS, key=("id",), name=f"shop.t{shard}")
+        cells.append(("snapshot", changes(schema, [("r", None, row(shard, "x"))], first=shard)))
     written = sink.write(cell_batch(spark, 0, cells))
     check(case, sink, [("r", None, row(1, "x")), ("r", None, row(2, "x"))])
     assert sorted((str(w.table), w.target) for w in written) == [
@@ -258,11 +258,11 @@ def test_tables_routed_to_one_target_share_it(spark: SparkSession, case: SinkCas
 def test_odd_names_and_a_key_of_several_columns_are_kept(
     spark: SparkSession, case: SinkCase, open_sink: Any
 ) -> None:
-    shape = table(("id", INT), ("b c", TEXT), ("name", TEXT), key=("id", "b c"))
+    schema = table(("id", INT), ("b c", TEXT), ("name", TEXT), key=("id", "b c"))
     rows = [{"id": 1, "b c": k, "name": k} for k in ("", "a", "A", "ß'`\"")]
     sink = open_sink()
-    sink.write(cell_batch(spark, 0, [("snapshot", changes(shape, [("r", None, r) for r in rows]))]))
-    gone = changes(shape, [("d", rows[1], None), ("u", rows[2], {**rows[2], "name": "new"})], first=50)
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(schema, [("r", None, r) for r in rows]))]))
+    gone = changes(schema, [("d", rows[1], None), ("u", rows[2], {**rows[2], "name": "new"})], first=50)
     sink.write(cell_batch(spark, 1, [("log", gone)]))
     if case.rows is not None:
         found = {(r["id"], r["b c"]): r["name"] for r in case.rows("shop.t")}

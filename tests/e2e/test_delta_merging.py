@@ -20,7 +20,7 @@ from tailrace.verify.target import target_after
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, Change, changes, table
 
-SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 
 
 def row(id_: int, name: str) -> dict[str, Any]:
@@ -45,8 +45,8 @@ NAMES_OF_KEY_1 = ["s1", "a", "b", "c"]
 
 @pytest.fixture
 def batches(spark: SparkSession) -> list[CellBatch]:
-    rows = changes(SHAPE, [("r", None, row(i, f"s{i}")) for i in (1, 2, 3)])
-    logs = [changes(SHAPE, log, first=100 * n) for n, log in enumerate(LOGS, 1)]
+    rows = changes(SCHEMA, [("r", None, row(i, f"s{i}")) for i in (1, 2, 3)])
+    logs = [changes(SCHEMA, log, first=100 * n) for n, log in enumerate(LOGS, 1)]
     return [
         cell_batch(spark, 0, [("snapshot", rows)]),
         *(cell_batch(spark, n, [("log", log)]) for n, log in enumerate(logs, 1)),
@@ -163,7 +163,7 @@ def test_versions_of_a_row_follow_each_other_without_a_gap(
 ) -> None:
     sink = open_sink(WriteMode.SCD2, 0)
     sink.write(batches[0])
-    log = changes(SHAPE, [change for log in LOGS for change in log], first=100)
+    log = changes(SCHEMA, [change for log in LOGS for change in log], first=100)
     for _ in range(2):
         sink.write(cell_batch(spark, 1, [("log", log)]))
     frame = spark.read.format("delta").load(str(tmp_path / "shop.t")).orderBy("_seq")

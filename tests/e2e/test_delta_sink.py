@@ -28,7 +28,7 @@ from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, DECIMAL, INT, TEXT, changes, table
 from tests.support.wait import wait_until
 
-SHAPE = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
 
 
 def row(id_: int, name: str, price: str | None = None) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def row(id_: int, name: str, price: str | None = None) -> dict[str, Any]:
 
 
 def snapshot(*ids: int) -> tuple[str, Any]:
-    return "snapshot", changes(SHAPE, [("r", None, row(i, f"s{i}")) for i in ids])
+    return "snapshot", changes(SCHEMA, [("r", None, row(i, f"s{i}")) for i in ids])
 
 
 def rows_of(spark: SparkSession, path: Path, name: str = "shop.t") -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def changelog(tmp_path: Path) -> Any:
 
 def first_batches(spark: SparkSession) -> list[CellBatch]:
     log = changes(
-        SHAPE,
+        SCHEMA,
         [
             ("u", row(1, "s1"), row(1, "once")),
             ("u", row(1, "once"), row(1, "twice", "1.50")),
@@ -78,7 +78,7 @@ def first_batches(spark: SparkSession) -> list[CellBatch]:
         ],
         first=10,
     )
-    later = changes(SHAPE, [("d", row(7, "new"), None), ("c", None, row(7, "again"))], first=20)
+    later = changes(SCHEMA, [("d", row(7, "new"), None), ("c", None, row(7, "again"))], first=20)
     return [
         cell_batch(spark, 0, [snapshot(1, 2), snapshot(3)]),
         cell_batch(spark, 1, [snapshot(4), ("log", log), ("log", later)]),
@@ -235,7 +235,7 @@ def test_target_follows_added_dropped_and_widened_columns(
 ) -> None:
     sink = DeltaSink(DeltaSettings(str(tmp_path), mode), Router([]))
     wider = table(("id", BIGINT), ("price", DECIMAL), ("note", TEXT), key=("id",))
-    old = changes(SHAPE, [("c", None, row(2, "old"))], first=5)
+    old = changes(SCHEMA, [("c", None, row(2, "old"))], first=5)
     new = changes(wider, [("c", None, {"id": 1 << 40, "price": None, "note": "hi"})], first=6)
     sink.write(cell_batch(spark, 0, [snapshot(1)]))
     sink.write(cell_batch(spark, 1, [("log", new), ("log", old)]))
@@ -273,8 +273,8 @@ def test_shards_routed_to_one_target_share_it(spark: SparkSession, tmp_path: Pat
     sink = DeltaSink(DeltaSettings(str(tmp_path)), Router([RouteRule(r"shop\.t\d", "shop.t")]))
     cells = []
     for shard in (1, 2):
-        shape = table(("id", INT), ("name", TEXT), key=("id",), name=f"shop.t{shard}")
-        cells.append(("snapshot", changes(shape, [("r", None, {"id": shard, "name": f"of {shard}"})])))
+        schema = table(("id", INT), ("name", TEXT), key=("id",), name=f"shop.t{shard}")
+        cells.append(("snapshot", changes(schema, [("r", None, {"id": shard, "name": f"of {shard}"})])))
     written = sink.write(cell_batch(spark, 0, cells))
     sink.close()
     assert [(r["id"], r["name"]) for r in rows_of(spark, tmp_path)] == [(1, "of 1"), (2, "of 2")]

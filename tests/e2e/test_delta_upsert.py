@@ -20,7 +20,7 @@ from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch
 from tests.support.changes import DECIMAL, INT, TEXT, changes, table
 
-SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 COMPOSITE = table(("shop", TEXT), ("price", DECIMAL), ("n", INT), key=("shop", "price"))
 
 
@@ -28,11 +28,11 @@ def row(id_: int, name: str) -> dict[str, Any]:
     return {"id": id_, "name": name}
 
 
-def write(spark: SparkSession, path: Path, number: int, rows: Any, shape: Any = SHAPE) -> None:
+def write(spark: SparkSession, path: Path, number: int, rows: Any, schema: Any = SCHEMA) -> None:
     """Write batch `number`; the first one is of the snapshot."""
     kind = "log" if number else "snapshot"
     sink = DeltaSink(DeltaSettings(str(path), merge_interval=0), Router([]))
-    sink.write(cell_batch(spark, number, [(kind, changes(shape, rows, first=1000 * number))]))
+    sink.write(cell_batch(spark, number, [(kind, changes(schema, rows, first=1000 * number))]))
     sink.close()
 
 

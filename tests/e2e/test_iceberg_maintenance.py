@@ -22,7 +22,7 @@ from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.sinks.iceberg import table_rows
 
-SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 DAY = 86_400
 
 
@@ -39,12 +39,12 @@ def test_small_files_are_joined_and_no_row_is_changed(
 ) -> None:
     sink = IcebergSink(IcebergSettings(str(tmp_path), mode), Router([]))
     for number in range(7):
-        shape = SHAPE if number < 4 else WIDER
-        more = {} if shape is SHAPE else {"note": f"n{number}"}
+        schema = SCHEMA if number < 4 else WIDER
+        more = {} if schema is SCHEMA else {"note": f"n{number}"}
         images = [row(100 * number + i, "a") | more for i in range(20)]
         log = [("c", None, image) for image in images]
         log.append(("u", images[0], images[0] | {"name": "b"}))
-        sink.write(cell_batch(spark, number, [("log", changes(shape, log, first=100 * number))]))
+        sink.write(cell_batch(spark, number, [("log", changes(schema, log, first=100 * number))]))
     sink.close()
     with closing(load_catalog("tailrace", type="sql", uri=f"sqlite:///{tmp_path}/_tailrace/iceberg.db")) as c:
         held = c.load_table(("shop", "t"))
@@ -81,7 +81,7 @@ def rows_of(held: Table) -> list[dict[str, Any]]:
 def test_sink_joins_files_when_it_is_due(spark: SparkSession, tmp_path: Path) -> None:
     sink = IcebergSink(IcebergSettings(str(tmp_path), WriteMode.CHANGELOG, optimize_interval=1), Router([]))
     for number in range(6):
-        log = changes(SHAPE, [("c", None, row(number, "a"))], first=number)
+        log = changes(SCHEMA, [("c", None, row(number, "a"))], first=number)
         time.sleep(1.0 if number == 5 else 0)
         sink.write(cell_batch(spark, number, [("log", log)]))
     sink.close()
@@ -92,10 +92,10 @@ def test_sink_joins_files_when_it_is_due(spark: SparkSession, tmp_path: Path) ->
 
 def test_expired_snapshots_take_their_files_with_them(spark: SparkSession, tmp_path: Path) -> None:
     sink = IcebergSink(IcebergSettings(str(tmp_path), expire_interval=DAY), Router([]))
-    rows = changes(SHAPE, [("r", None, row(i, "a")) for i in range(3)])
+    rows = changes(SCHEMA, [("r", None, row(i, "a")) for i in range(3)])
     sink.write(cell_batch(spark, 0, [("snapshot", rows)]))
     for number, old, new in ((1, "a", "b"), (2, "b", "c")):
-        update = changes(SHAPE, [("u", row(1, old), row(1, new))], first=100 * number)
+        update = changes(SCHEMA, [("u", row(1, old), row(1, new))], first=100 * number)
         sink.write(cell_batch(spark, number, [("log", update)]))
     sink.close()
     catalog = load_catalog("tailrace", type="sql", uri=f"sqlite:///{tmp_path}/_tailrace/iceberg.db")

@@ -32,7 +32,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.slow
 
-SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_tailrace="right";'
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "tailrace"}
 
@@ -54,7 +54,7 @@ def broker() -> Iterator[tuple[KafkaServer, str]]:
 
 
 def rows(*ids: int) -> tuple[str, object]:
-    return "log", changes(SHAPE, [("c", None, {"id": i, "name": "n" * 90}) for i in ids], first=ids[0])
+    return "log", changes(SCHEMA, [("c", None, {"id": i, "name": "n" * 90}) for i in ids], first=ids[0])
 
 
 def open_sink(

@@ -29,7 +29,7 @@ from tests.support.topics import Message, messages
 from tests.support.wait import wait_until
 from tests.unit.sinks.kafka.test_writer import key_update
 
-SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 OTHER = table(("id", INT), ("name", TEXT), key=("id",), name="shop.u")
 
 
@@ -60,8 +60,8 @@ def batch_of(spark: SparkSession, prefix: str, number: int, *cells: tuple[str, A
     return cell_batch(spark, number, cells, StreamId(prefix, "stream"))
 
 
-def snapshot(*ids: int, shape: Any = SHAPE) -> tuple[str, Any]:
-    return "snapshot", changes(shape, [("r", None, row(i)) for i in ids])
+def snapshot(*ids: int, schema: Any = SCHEMA) -> tuple[str, Any]:
+    return "snapshot", changes(schema, [("r", None, row(i)) for i in ids])
 
 
 def values(found: list[Message]) -> list[Any]:
@@ -86,10 +86,10 @@ def test_key_update_is_a_delete_a_tombstone_and_a_create_that_name_each_other(
 def test_batch_begun_by_other_writers_is_completed_by_as_many(
     spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
 ) -> None:
-    batch = batch_of(spark, prefix, 0, snapshot(*range(20)), snapshot(*range(20), shape=OTHER))
+    batch = batch_of(spark, prefix, 0, snapshot(*range(20)), snapshot(*range(20), schema=OTHER))
     first = open_sink(parallelism=3)
     stream = first._open(batch)
-    run_writers(first._cells(batch), first._shares.share(batch.id, stream, 3, [SHAPE, OTHER]), [1])
+    run_writers(first._cells(batch), first._shares.share(batch.id, stream, 3, [SCHEMA, OTHER]), [1])
     open_sink(parallelism=2).write(batch)
     for name in ("t", "u"):
         found = messages(kafka, f"{prefix}.shop.{name}")
@@ -101,12 +101,12 @@ def test_batch_like_those_before_it_is_read_once_and_another_is_not_begun_in_vai
 ) -> None:
     sink = open_sink()
     wider = table(("id", INT), ("name", TEXT), ("more", INT), key=("id",))
-    new_shape = changes(wider, [("c", None, row(9) | {"more": 1})], first=90)
-    log = [changes(SHAPE, [("c", None, row(i)) for i in range(n, n + 9)], first=n) for n in (10, 30, 50, 70)]
+    new_schema = changes(wider, [("c", None, row(9) | {"more": 1})], first=90)
+    log = [changes(SCHEMA, [("c", None, row(i)) for i in range(n, n + 9)], first=n) for n in (10, 30, 50, 70)]
     batches = [
         [snapshot(1, 2), ("log", log[0])],
         [snapshot(3), ("log", log[1]), ("log", key_update(12, 13, first=45))],
-        [("log", log[2]), ("log", new_shape), snapshot(4, shape=OTHER)],
+        [("log", log[2]), ("log", new_schema), snapshot(4, schema=OTHER)],
         [("log", log[3])],
     ]
     read_once, written = [], []
@@ -131,12 +131,12 @@ def test_topic_that_was_deleted_is_not_made_again_for_what_is_expected_only(
 ) -> None:
     monkeypatch.setattr(cluster, "_FRESH_S", 0)
     sink = open_sink()
-    both = [("log", changes(shape, [("c", None, row(1))])) for shape in (SHAPE, OTHER)]
+    both = [("log", changes(schema, [("c", None, row(1))])) for schema in (SCHEMA, OTHER)]
     sink.write(batch_of(spark, prefix, 0, *both))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.delete_topics([f"{prefix}.shop.u"])[f"{prefix}.shop.u"].result(30)
     wait_until(lambda: f"{prefix}.shop.u" not in admin.list_topics(timeout=10).topics, 30)
-    batch = batch_of(spark, prefix, 1, ("log", changes(SHAPE, [("c", None, row(2))], first=10)))
+    batch = batch_of(spark, prefix, 1, ("log", changes(SCHEMA, [("c", None, row(2))], first=10)))
     sink.write(batch)
     assert not batch.once.is_cached
     assert len(messages(kafka, f"{prefix}.shop.t")) == 2
@@ -148,7 +148,7 @@ def test_topic_that_was_deleted_is_not_made_again_for_what_is_expected_only(
 def test_tombstones_can_be_left_out(
     spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
 ) -> None:
-    gone = ("log", changes(SHAPE, [("d", row(1), None)]))
+    gone = ("log", changes(SCHEMA, [("d", row(1), None)]))
     open_sink(tombstones=False).write(batch_of(spark, prefix, 0, gone))
     assert [v["op"] for v in values(messages(kafka, f"{prefix}.shop.t"))] == ["d"]
 
@@ -159,7 +159,7 @@ LARGE = {"topic_config": {"max.message.bytes": "2000"}}
 def test_message_too_large_is_a_clear_error_and_nothing_of_its_share_is_seen(
     spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
 ) -> None:
-    large = ("log", changes(SHAPE, [("c", None, row(1)), ("c", None, row(2, "x" * 3000))]))
+    large = ("log", changes(SCHEMA, [("c", None, row(1)), ("c", None, row(2, "x" * 3000))]))
     with pytest.raises(SinkError, match=r"a message of table `shop\.t` is larger than topic") as error:
         open_sink(parallelism=1, **LARGE).write(batch_of(spark, prefix, 0, large))
     assert not error.value.retryable
@@ -170,9 +170,9 @@ def test_message_too_large_is_a_clear_error_and_nothing_of_its_share_is_seen(
 def test_message_too_large_is_put_aside_with_the_reason_while_the_rest_flows(
     spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any, delivery: KafkaDelivery
 ) -> None:
-    large = ("log", changes(SHAPE, [("c", None, row(1)), ("c", None, row(2, "x" * 3000))]))
+    large = ("log", changes(SCHEMA, [("c", None, row(1)), ("c", None, row(2, "x" * 3000))]))
     sink = open_sink(on_refused_row=RefusedRow.QUARANTINE, delivery=delivery, **LARGE)
-    sink.write(batch_of(spark, prefix, 0, large, snapshot(1, shape=OTHER)))
+    sink.write(batch_of(spark, prefix, 0, large, snapshot(1, schema=OTHER)))
     (refused,) = messages(kafka, f"{prefix}.__quarantine")
     assert dict(refused.headers)["__tailrace.refused.topic"] == f"{prefix}.shop.t".encode()
     assert b"max.message.bytes (2000)" in (dict(refused.headers)["__tailrace.refused.reason"] or b"")
@@ -210,7 +210,7 @@ def test_transactions_are_told_with_their_counts(
     spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
 ) -> None:
     sink = open_sink(provide_transaction_metadata=True)
-    log = changes(SHAPE, [("c", None, row(1)), ("c", None, row(2))])
+    log = changes(SCHEMA, [("c", None, row(1)), ("c", None, row(2))])
     batch = batch_of(spark, prefix, 0, ("log", log), ("log", changes(OTHER, [("c", None, row(1))], first=1)))
     sink.write(batch)
     sink.write(batch)
@@ -224,9 +224,9 @@ def test_transactions_are_told_with_their_counts(
     assert [c["data_collection"] for c in found[3]["data_collections"]] == ["shop.t", "shop.u"]
 
 
-def logged_as(txn: str | None, seqs: list[int], shape: Any = SHAPE) -> tuple[str, Any]:
+def logged_as(txn: str | None, seqs: list[int], schema: Any = SCHEMA) -> tuple[str, Any]:
     """Creates of one transaction that stand at `seqs` of the log."""
-    made = changes(shape, [("c", None, row(i)) for i in seqs])
+    made = changes(schema, [("c", None, row(i)) for i in seqs])
     columns = {f.name: c for f, c in zip(ORIGIN, made.origin.columns, strict=True)}
     columns |= {"seq": pa.array([f"{i:032x}" for i in seqs]), "txn": pa.array([txn] * len(seqs))}
     origin = pa.RecordBatch.from_pylist(pa.RecordBatch.from_pydict(columns).to_pylist(), ORIGIN)
@@ -242,7 +242,7 @@ def test_envelopes_tell_the_place_in_a_transaction_over_tables_and_cells(
         logged_as("a", [4, 8, 10], OTHER),
         logged_as("b", [14], OTHER),
         logged_as(None, [16]),
-        snapshot(1, shape=OTHER),
+        snapshot(1, schema=OTHER),
     ]
     sink = open_sink(provide_transaction_metadata=True)
     sink.write(batch_of(spark, prefix, 0, *cells))
@@ -276,7 +276,7 @@ def test_heartbeats_come_while_nothing_else_does(
 def test_canal_json_has_no_tombstones(
     spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
 ) -> None:
-    gone = ("log", changes(SHAPE, [("c", None, row(1)), ("d", row(1), None)]))
+    gone = ("log", changes(SCHEMA, [("c", None, row(1)), ("d", row(1), None)]))
     open_sink(value_format=ValueEncoding.CANAL_JSON).write(batch_of(spark, prefix, 0, gone))
     assert [v["type"] for v in values(messages(kafka, f"{prefix}.shop.t"))] == ["INSERT", "DELETE"]
 
@@ -296,7 +296,7 @@ def test_messages_name_the_schemas_that_were_registered(
     sink.write(batch_of(spark, prefix, 0, snapshot(1)))
     (message,) = messages(kafka, f"{prefix}.all")
     (told,) = messages(kafka, prefix)
-    schemas = sink._format.schemas(SHAPE)
+    schemas = sink._format.schemas(SCHEMA)
     assert [s.subject for s in schemas] == [f"{prefix}.all-key", f"{prefix}.all-value"]
     ids = sink._registry.ids((*schemas, *sink._side_topics._streams.schemas("schema_change")))
     found = [int.from_bytes(part[1:5]) for m in (message, told) for part in (m.key or b"", m.value or b"")]

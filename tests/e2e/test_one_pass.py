@@ -18,15 +18,15 @@ from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.sinks.iceberg import data_files, table_rows
 
-SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 WIDER = table(("id", INT), ("name", TEXT), ("more", INT), key=("id",))
 OTHER = table(("id", INT), ("name", TEXT), key=("id",), name="shop.u")
 
 
-def created(first: int, count: int, shape: Any = SHAPE) -> tuple[str, Any]:
-    more = {"more": 7} if shape is WIDER else {}
+def created(first: int, count: int, schema: Any = SCHEMA) -> tuple[str, Any]:
+    more = {"more": 7} if schema is WIDER else {}
     rows = [{"id": i, "name": f"n{i}", **more} for i in range(first, first + count)]
-    return "log", changes(shape, [("c", None, row) for row in rows], first=first)
+    return "log", changes(schema, [("c", None, row) for row in rows], first=first)
 
 
 def iceberg_ids(root: Path, name: str) -> list[int]:

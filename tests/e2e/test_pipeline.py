@@ -19,7 +19,7 @@ from tailrace.spark.checkpoint import Checkpoint
 from tests.support.changes import INT, TEXT, changes, table
 from tests.support.fake_source import NAME, put_batch, put_failure, register
 
-SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 
 
 class Watching:
@@ -59,7 +59,7 @@ class Run:
 
     def put(self, number: int, *ids: int) -> None:
         rows = [("c", None, {"id": i, "name": f"n{i}"}) for i in ids]
-        put_batch(self.source, number, [("log", changes(SHAPE, rows, first=100 * number))])
+        put_batch(self.source, number, [("log", changes(SCHEMA, rows, first=100 * number))])
 
     def __call__(self, pipeline: Pipeline, sink: Any = None) -> None:
         def read() -> Any:

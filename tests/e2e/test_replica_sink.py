@@ -30,7 +30,7 @@ from tests.support.changes import DECIMAL, INT, TEXT, changes, table
 from tests.support.databases import global_variable
 from tests.support.sinks.replica import Target, replica_target
 
-SHAPE = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
 OTHER = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",), name="shop.u")
 PARTS, WHOLE = ReplicaTransaction
 CASES = [
@@ -66,7 +66,8 @@ def ids(target: Target, name: str = "shop.t") -> list[int]:
 
 def snapshot(spark: SparkSession) -> CellBatch:
     cells = [
-        ("snapshot", changes(shape, [("r", None, row(1)), ("r", None, row(2))])) for shape in (SHAPE, OTHER)
+        ("snapshot", changes(schema, [("r", None, row(1)), ("r", None, row(2))]))
+        for schema in (SCHEMA, OTHER)
     ]
     return cell_batch(spark, 0, cells)
 
@@ -74,7 +75,7 @@ def snapshot(spark: SparkSession) -> CellBatch:
 def with_bad_row(spark: SparkSession) -> CellBatch:
     """Fifty rows, of which number 33 is refused; some in the other table; a delete."""
     rows = [("c", None, row(i, "y", "77.00" if i == 33 else "1.00")) for i in range(10, 60)]
-    log = changes(SHAPE, [*rows, ("d", row(1), None)], first=100)
+    log = changes(SCHEMA, [*rows, ("d", row(1), None)], first=100)
     return cell_batch(spark, 1, [("log", log), ("log", changes(OTHER, [("c", None, row(3))], first=200))])
 
 
@@ -83,7 +84,7 @@ def updates(ids: Iterable[int], name: str, lacking: tuple[str, ...], first: int)
     rows = [row(i, name, "77.00" if i == 33 else "2.00") for i in ids]
     logged = [{n: None if n in lacking else v for n, v in after.items()} for after in rows]
     listed = [("u", row(after["id"]), after) for after in logged]
-    return replace(changes(SHAPE, listed, first=first), absent_after=lacking)
+    return replace(changes(SCHEMA, listed, first=first), absent_after=lacking)
 
 
 def constrain(target: Target) -> None:
@@ -126,7 +127,7 @@ def test_refused_update_that_lacks_columns_is_set_aside_with_those_it_has(
     spark: SparkSession, target: Target
 ) -> None:
     rows = [("r", None, row(i)) for i in range(30, 50)]
-    write(target, cell_batch(spark, 0, [("snapshot", changes(SHAPE, rows))]))
+    write(target, cell_batch(spark, 0, [("snapshot", changes(SCHEMA, rows))]))
     constrain(target)
     cells = [("log", updates(range(25, 45), "y", ("name",), 100))]
     cells.append(("log", updates(range(40, 55), "z", ("price",), 200)))
@@ -148,9 +149,9 @@ def test_updates_that_lack_columns_find_what_other_tasks_have_read(
 ) -> None:
     monkeypatch.setattr(plan, "_LEAST_BUCKET", 10)
     rows = [("r", None, row(i)) for i in range(100, 150)]
-    write(target, cell_batch(spark, 0, [("snapshot", changes(SHAPE, rows))]))
+    write(target, cell_batch(spark, 0, [("snapshot", changes(SCHEMA, rows))]))
     cells = [
-        ("log", changes(SHAPE, [("c", None, row(i, "new", "3.00")) for i in range(200, 250)], first=500)),
+        ("log", changes(SCHEMA, [("c", None, row(i, "new", "3.00")) for i in range(200, 250)], first=500)),
         ("log", updates(range(120, 240), "y", ("price",), 1000)),
         ("log", updates(range(140, 220), "", ("name",), 2000)),
     ]
@@ -174,12 +175,12 @@ def test_column_that_sets_itself_stays_as_it_is_if_the_update_lacks_it(
     spark: SparkSession, target: Target
 ) -> None:
     instant = ColumnType(Kind.INSTANT, "timestamp", fraction=0)
-    shape = table(("id", INT), ("v", INT), ("At", instant), key=("id",))
+    schema = table(("id", INT), ("v", INT), ("At", instant), key=("id",))
     old = {"id": 1, "v": 1, "At": datetime(2020, 2, 3, 4, 5, 6, tzinfo=UTC)}
-    write(target, cell_batch(spark, 0, [("snapshot", changes(shape, [("r", None, old)]))]))
+    write(target, cell_batch(spark, 0, [("snapshot", changes(schema, [("r", None, old)]))]))
     target.execute("ALTER TABLE shop.t MODIFY At timestamp NULL ON UPDATE CURRENT_TIMESTAMP")
     (before,) = target.rows("shop.t")
-    updated = changes(shape, [("u", old, {"id": 1, "v": 2, "At": None})], first=100)
+    updated = changes(schema, [("u", old, {"id": 1, "v": 2, "At": None})], first=100)
     write(target, cell_batch(spark, 1, [("log", replace(updated, absent_after=("At",)))]))
     assert target.rows("shop.t") == [{**before, "v": 2}]
 
@@ -188,7 +189,7 @@ def test_overlong_snapshot_row_is_set_aside(spark: SparkSession, target: Target)
     write(target, snapshot(spark))
     target.execute("ALTER TABLE shop.t MODIFY name varchar(3)")
     rows = [("r", None, row(i, "wxyz" if i == 14 else "x")) for i in range(10, 20)]
-    cells = [("snapshot", changes(SHAPE, rows, first=50))]
+    cells = [("snapshot", changes(SCHEMA, rows, first=50))]
     write(target, cell_batch(spark, 1, cells), on_refused_row=RefusedRow.QUARANTINE)
     assert ids(target) == [1, 2, *(i for i in range(10, 20) if i != 14)]
     (found,) = target.rows("_tailrace_quarantine")
@@ -227,9 +228,9 @@ def test_replay_that_falls_into_other_units_writes_everything_again(
     monkeypatch.setattr(plan, "_LEAST_BUCKET", 10)
     rows = [("c", None, row(i)) for i in range(100)]
     cells = [
-        ("snapshot", changes(SHAPE, [("r", None, row(i)) for i in range(k, k + 50)])) for k in (100, 150)
+        ("snapshot", changes(SCHEMA, [("r", None, row(i)) for i in range(k, k + 50)])) for k in (100, 150)
     ]
-    batch = cell_batch(spark, 0, [*cells, ("log", changes(SHAPE, rows, first=500))])
+    batch = cell_batch(spark, 0, [*cells, ("log", changes(SCHEMA, rows, first=500))])
     monkeypatch.setenv(VARIABLE, f"sink.table=raise@{tmp_path / 'token'}")
     with pytest.raises(InjectedError):
         write(target, batch, parallelism=4)

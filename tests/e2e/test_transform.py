@@ -19,7 +19,7 @@ from tailrace.spark.cells import table_batches
 from tests.support.cells import cell_batch
 from tests.support.changes import DECIMAL, INT, TEXT, Change, changes, table
 
-SHAPE = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), ("price", DECIMAL), key=("id",))
 WIDER = table(("id", INT), ("name", TEXT), ("price", DECIMAL), ("note", TEXT), key=("id",))
 
 
@@ -28,11 +28,11 @@ def row(id_: int, name: str | None = "a", price: Any = None, **more: Any) -> dic
 
 
 CELLS = [
-    ("snapshot", changes(SHAPE, [("r", None, row(1)), ("r", None, row(2, None))])),
+    ("snapshot", changes(SCHEMA, [("r", None, row(1)), ("r", None, row(2, None))])),
     (
         "log",
         changes(
-            SHAPE,
+            SCHEMA,
             [("u", row(1), row(1, "b")), ("c", None, row(3, "c")), ("d", row(3, "c"), None)],
             first=10,
         ),
@@ -74,9 +74,9 @@ def test_projection_computes_columns_of_both_images_and_keeps_types_and_key(spar
         r"shop\.t", projection=r"id AS nr, \*, upper(name) AS up, __table_name__ AS of, price * 2 AS twice"
     )
     cells = transformed(spark, rule)
-    shapes = {c.table.fingerprint: c.table for (t, _, _), c in cells.items() if t == "shop.t"}
-    assert len(shapes) == 2
-    narrow = min(shapes.values(), key=lambda s: len(s.columns))
+    schemas = {c.table.fingerprint: c.table for (t, _, _), c in cells.items() if t == "shop.t"}
+    assert len(schemas) == 2
+    narrow = min(schemas.values(), key=lambda s: len(s.columns))
     assert [c.name for c in narrow.columns] == ["nr", "id", "name", "price", "up", "of", "twice"]
     assert narrow.column("name").type.native == "varchar"
     assert narrow.column("nr").type.kind is Kind.INTEGER
@@ -126,8 +126,8 @@ def test_soft_delete_marks_the_row_and_a_shard_column_joins_the_key(spark: Spark
         converter_after_transform=Converter.SOFT_DELETE,
     )
     cells = transformed(spark, rule, routes=(RouteRule("shop.*", "all", shard_column="_shard"),))
-    shapes = {c.table.key for c in cells.values()}
-    assert shapes == {("id", "_shard")}
+    schemas = {c.table.key for c in cells.values()}
+    assert schemas == {("id", "_shard")}
     assert in_order(cells)[4] == (
         "u",
         {"id": 3, "deleted": True, "_shard": "shop.t"},

@@ -14,7 +14,7 @@ from tailrace.sources.postgres.wire.kernels import arrays, copy
 from tailrace.sources.postgres.wire.kernels.copy import CopyReader
 from tests.fuzz import guarded
 from tests.fuzz.mutate import broken
-from tests.golden.postgres.recorded import HERE, SHAPES, decoder, stream, wanted
+from tests.golden.postgres.recorded import HERE, SCHEMAS, captures, decoder, stream
 
 _STREAMS = ("binary", "text", "streamed", "prepared")
 _FRAME, _XLOG = 5, 25
@@ -73,7 +73,7 @@ def pgoutput_index(r: random.Random) -> None:
     """The driver's index of a stream's transactions, over broken messages and pieces cut anywhere."""
     data = _broken_stream(r)
     buffer = guarded.holding(data)
-    index, at = LogIndex(wanted), 0
+    index, at = LogIndex(captures), 0
     for cut in [*sorted(r.randrange(len(data)) for _ in range(3)), len(data)]:
         if cut > at:
             found = index.feed(buffer, at, cut, at)
@@ -113,7 +113,7 @@ def copies(r: random.Random) -> None:
         mock.patch.object(arrays, "np", numpy),
         mock.patch.object(copy, "np", numpy),
     ):
-        reader = CopyReader(SHAPES["t"], batch_rows=2, batch_bytes=r.choice([1, 5000]), receive_bytes=64)
+        reader = CopyReader(SCHEMAS["t"], batch_rows=2, batch_bytes=r.choice([1, 5000]), receive_bytes=64)
         batches = []
         while at < len(data) and not reader.ended:
             room = reader.room()

@@ -60,7 +60,7 @@ def _block(data: bytes, checksum: bool = True) -> EventBlock:
 
 def _decode(r: random.Random, block: EventBlock) -> None:
     decoder = EventDecoder(
-        wanted=lambda table: table.table != "odd",
+        captures=lambda table: table.table != "odd",
         batch_rows=r.choice([1, 7, 100]),
         batch_bytes=r.choice([1, 1000, 1 << 20]),
         verify_checksums=False,
@@ -204,7 +204,7 @@ def _packet(payload: bytes) -> bytes:
 
 
 @cache
-def _shape() -> TableSchema:
+def _schema() -> TableSchema:
     kinds: dict[str, dict[str, Any]] = {
         **{
             name: {}
@@ -259,7 +259,7 @@ def result_sets(r: random.Random) -> None:
     stream = broken(r, b"".join(framed))
     memory = guarded.holding(stream)
     with mock.patch.object(columns, "np", guarded.GuardedNumpy()):
-        decoder = RowDecoder(_shape())
+        decoder = RowDecoder(_schema())
         buffers = decoder.buffers(3, 700)
         start = memory.ctypes.data
         _, at, count, _ = decoder.packets((start, start + len(stream)), start + 10_000, buffers, 0, 0)

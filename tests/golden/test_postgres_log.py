@@ -18,7 +18,7 @@ from tailrace.model.table import TableId
 from tailrace.sources.postgres.wire.index import Indexed, LogIndex
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
 from tailrace.sources.postgres.wire.kernels.copy import CopyReader
-from tests.golden.postgres.recorded import HERE, SHAPES, changes, decoder, stream, wanted
+from tests.golden.postgres.recorded import HERE, SCHEMAS, captures, changes, decoder, stream
 from tests.support.plain import plain
 
 EXPECTED = json.loads((HERE / "changes.json").read_text())
@@ -70,10 +70,10 @@ def test_messages_and_truncates_are_told_beside_the_changes() -> None:
 
 
 def test_the_shape_in_the_log_is_the_catalogs() -> None:
-    known = decoder(shape_of=lambda table: SHAPES.get(table.table))
-    shapes = {batch.table.id.table: batch.table for batch in known.feed(stream("binary"))}
-    assert shapes["t"] == SHAPES["t"]
-    assert [c.name for c in shapes["nokey"].columns] == ["v", "w"]  # as it was altered to
+    known = decoder(schema_of=lambda table: SCHEMAS.get(table.table))
+    schemas = {batch.table.id.table: batch.table for batch in known.feed(stream("binary"))}
+    assert schemas["t"] == SCHEMAS["t"]
+    assert [c.name for c in schemas["nokey"].columns] == ["v", "w"]  # as it was altered to
 
 
 def test_a_stream_that_ends_within_a_message_is_refused() -> None:
@@ -83,7 +83,7 @@ def test_a_stream_that_ends_within_a_message_is_refused() -> None:
 
 def _indexed(data: bytes, cuts: list[int]) -> tuple[list[Indexed], LogIndex]:
     buffer = np.frombuffer(data + bytes(SLACK), np.uint8)
-    index, at, out = LogIndex(wanted), 0, []
+    index, at, out = LogIndex(captures), 0, []
     for cut in [*cuts, len(data)]:
         if cut < at:
             continue
@@ -128,7 +128,7 @@ def test_slices_with_their_preamble_give_what_the_whole_gives(name: str) -> None
 @pytest.mark.parametrize("step", [1, 2, 7, 100, 10_000])
 def test_a_copy_may_be_cut_anywhere(step: int) -> None:
     data = (HERE / "t.copy").read_bytes()
-    reader, at, batches = CopyReader(SHAPES["t"], batch_rows=1, receive_bytes=64), 0, []
+    reader, at, batches = CopyReader(SCHEMAS["t"], batch_rows=1, receive_bytes=64), 0, []
     while not reader.ended:
         room = reader.room()
         n = min(step, len(room), len(data) - at)

@@ -15,10 +15,10 @@ from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.postgres import placeholder
 from tailrace.formats.connect.source_block import sequences
 from tailrace.formats.connect.topics import Topics
-from tailrace.formats.connect.value_modes import form_of
+from tailrace.formats.connect.value_modes import converted
 from tailrace.formats.debezium.messages import DebeziumFormat
 from tailrace.model.types import ColumnType, Kind
-from tests.golden.postgres.recorded import SHAPES, decoder, stream
+from tests.golden.postgres.recorded import SCHEMAS, decoder, stream
 
 _FORMAT = DebeziumFormat(
     Envelopes(Topics("pre"), "postgresql", "1.0", Modes(decimal="string"), database="shop")
@@ -28,7 +28,7 @@ _NUMERIC = ColumnType(Kind.STRING, "numeric")
 
 def _messages(table: str) -> list[tuple[Any, Any, Any]]:
     out = []
-    known = decoder(shape_of=lambda id_: SHAPES.get(id_.table))
+    known = decoder(schema_of=lambda id_: SCHEMAS.get(id_.table))
     for batch in known.feed(stream("binary")):
         if batch.table.id.table == table:
             made = _FORMAT.to_messages(batch, 1000)
@@ -148,21 +148,21 @@ def test_the_placeholder_is_of_the_columns_type(type_: ColumnType, expected: str
     ],
 )
 def test_texts_take_debeziums_forms(native: str, values: list[str], expected: list[Any] | None) -> None:
-    form = form_of(pa.array([*values, None]), ColumnType(Kind.STRING, native), Modes())
-    assert form is not None
-    found = form[0].to_pylist()
+    found = converted(pa.array([*values, None]), ColumnType(Kind.STRING, native), Modes())
+    assert found is not None
+    listed = found[0].to_pylist()
     if expected is None:
         expected = [
             '{"scale":0,"value":"AA=="}',
             '{"scale":2,"value":"/2o="}',
             '{"scale":0,"value":"AKtUqYzrHwrS"}',
         ]
-    assert found == [*expected, None]
+    assert listed == [*expected, None]
 
 
 def test_a_numeric_that_is_no_number_has_no_precise_form() -> None:
     with pytest.raises(SinkError, match=r"set decimal-handling-mode: string or double"):
-        form_of(pa.array(["NaN"]), _NUMERIC, Modes())
+        converted(pa.array(["NaN"]), _NUMERIC, Modes())
 
 
 @pytest.mark.parametrize("encoding", ["avro", "protobuf"])

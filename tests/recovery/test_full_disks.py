@@ -48,7 +48,7 @@ from tests.support.topics import messages
 pytestmark = pytest.mark.slow
 
 LONG = ColumnType(Kind.STRING, "text", length=65_535)
-SHAPE = table(("id", INT), ("name", LONG), key=("id",))
+SCHEMA = table(("id", INT), ("name", LONG), key=("id",))
 STREAM = StreamId("full", str(uuid.uuid4()))
 ROUTER = Router([])
 #: What is left of the disk, and bytes of a batch: rows that no compression makes smaller.
@@ -213,7 +213,7 @@ def batch(spark: SparkSession, number: int, kind: str, ids: range) -> CellBatch:
             (op, None, {"id": i, "name": draw.randbytes(ROW_BYTES // 2).hex()})
             for i in range(start, min(start + step, ids.stop))
         ]
-        cells.append((kind, changes(SHAPE, rows, first=start)))
+        cells.append((kind, changes(SCHEMA, rows, first=start)))
     return cell_batch(spark, number, cells, STREAM)
 
 

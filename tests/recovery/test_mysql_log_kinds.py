@@ -61,7 +61,7 @@ def test_checksums_may_be_switched_while_the_log_is_followed_and_read(own: MySql
         pieces = follower.blocks(start, ranges[-1].end)
         assert pieces is not None
         assert {piece.checksum for piece in pieces} == {False, True}
-    decoder = EventDecoder(wanted=lambda t: t.database == "d")
+    decoder = EventDecoder(captures=lambda t: t.database == "d")
     read = [b for block in read_log(options, start, end) for b in decoder.feed(block)]
     assert [i for b in read for i in b.image("after").field("id").to_pylist()] == list(range(8))
 
@@ -174,7 +174,7 @@ def test_an_encrypted_log_is_read_as_the_server_decrypts_it(encrypted: MySqlServ
     encrypted.execute("INSERT INTO d.t VALUES (1, 'readable')", "FLUSH BINARY LOGS", "DELETE FROM d.t")
     end = log_end_position(options)
     assert b"readable" not in file_bytes(encrypted, start.file)
-    decoder = EventDecoder(wanted=lambda t: t.database == "d")
+    decoder = EventDecoder(captures=lambda t: t.database == "d")
     batches = [b for block in read_log(options, start, end) for b in decoder.feed(block)]
     assert [op for b in batches for op in b.op.to_pylist()] == [OP_CREATE, OP_DELETE]
     assert batches[0].image("after").to_pylist() == [{"id": 1, "v": "readable"}]
@@ -202,12 +202,12 @@ def test_a_log_file_beyond_4_gb_is_read_and_gone_on_from(own: MySqlServer) -> No
         end = log_end_position(options)
         (behind,) = [r for r in all_ranges(follower, huge.end, end) if r.transactions]
         assert behind.transactions == 1
-    decoder = EventDecoder(wanted=lambda t: t.database == "d")
+    decoder = EventDecoder(captures=lambda t: t.database == "d")
     found = [b for block in read_log(options, huge.end, end) for b in decoder.feed(block)]
     assert [b.image("after").to_pylist() for b in found] == [[{"id": 1, "v": b"behind"}]]
     places: list[int] = []
     sizes = 0
-    decoder = EventDecoder(wanted=lambda t: t.database == "d")
+    decoder = EventDecoder(captures=lambda t: t.database == "d")
     for block in read_log(options, start, huge.end):
         for batch in decoder.feed(block):
             places += batch.origin.column("pos").to_pylist()

@@ -84,15 +84,15 @@ def test_batches_are_cut_at_a_schema_change(mysql, table):
         mysql.execute(f"INSERT INTO {table} VALUES (5, 5, 'e')")
         mysql.execute(f"ALTER TABLE {table} ADD COLUMN x INT")
         mysql.execute(f"INSERT INTO {table} VALUES (6, 6, 'f', 6)")
-        shapes = []
-        while len(shapes) < 2:
+        schemas = []
+        while len(schemas) < 2:
             batch = engine.next()
             if batch is None:
                 continue
             found = {tuple(b.table.arrow.names) for b in engine.read(*batch)[1]}
             assert len(found) <= 1, "one batch holds two shapes"
-            shapes += found
-        assert shapes == [("id", "v", "w"), ("id", "v", "w", "x")]
+            schemas += found
+        assert schemas == [("id", "v", "w"), ("id", "v", "w", "x")]
 
 
 def test_table_created_while_running_comes_as_creates(mysql, database):

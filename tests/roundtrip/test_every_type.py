@@ -219,7 +219,7 @@ def _policy(column: str) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def shape(mysql: MySqlServer) -> Iterator[TableSchema]:
+def schema(mysql: MySqlServer) -> Iterator[TableSchema]:
     """The table, its key hidden and generated."""
     columns = ", ".join([*(f"{name} {declared}" for name, (declared, _) in COLUMNS.items()), *_GENERATED])
     mysql.execute(
@@ -232,10 +232,10 @@ def shape(mysql: MySqlServer) -> Iterator[TableSchema]:
     mysql.execute(f"DROP DATABASE {_DATABASE}")
 
 
-def test_every_kind_is_among_the_columns(shape: TableSchema) -> None:
+def test_every_kind_is_among_the_columns(schema: TableSchema) -> None:
     # lists are PostgreSQL's
-    assert {c.type.kind for c in shape.columns} == set(Kind) - {Kind.LIST}
-    assert shape.key == ("my_row_id",)
+    assert {c.type.kind for c in schema.columns} == set(Kind) - {Kind.LIST}
+    assert schema.key == ("my_row_id",)
 
 
 # not shrunk: a row has hundreds of values
@@ -243,7 +243,7 @@ def test_every_kind_is_among_the_columns(shape: TableSchema) -> None:
 @given(rows=st.lists(_ROW, min_size=2, max_size=3), changed=_ROW)
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 def test_log_select_and_the_servers_text_agree(
-    mysql: MySqlServer, shape: TableSchema, rows: list[dict[str, str]], changed: dict[str, str]
+    mysql: MySqlServer, schema: TableSchema, rows: list[dict[str, str]], changed: dict[str, str]
 ) -> None:
     statements = ["SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"]
     for i, row in enumerate(rows, 1):
@@ -254,13 +254,13 @@ def test_log_select_and_the_servers_text_agree(
 
     mysql.execute(f"DELETE FROM {_DATABASE}.t")
     batches = changes_during(mysql, _DATABASE, lambda: mysql.execute(*statements), zero_dates=_policy)
-    assert all(b.table == shape for b in batches)
-    logged = _replayed(batches, shape)
-    found = selected(mysql, shape, "my_row_id")
+    assert all(b.table == schema for b in batches)
+    logged = _replayed(batches, schema)
+    found = selected(mysql, schema, "my_row_id")
     found.validate(full=True)
     unequal = [f.name for f in found.type if not logged.field(f.name).equals(found.field(f.name))]
     assert unequal == []
-    for column, printed in zip(shape.columns, zip(*_printed(mysql, shape), strict=True), strict=True):
+    for column, printed in zip(schema.columns, zip(*_printed(mysql, schema), strict=True), strict=True):
         values_ = [as_printed(v, column.type) for v in found.field(column.name)]
         assert values_ == [as_comparable(p, column.type) for p in printed], column.name
 
@@ -277,7 +277,7 @@ def _updates(key: int, row: dict[str, str]) -> Iterator[str]:
         yield f"UPDATE {_DATABASE}.t SET {assigned}, d_invisible = 8 WHERE my_row_id = {key}"
 
 
-def _replayed(batches: list[ChangeBatch], shape: TableSchema) -> pa.StructArray:
+def _replayed(batches: list[ChangeBatch], schema: TableSchema) -> pa.StructArray:
     """The rows that changes leave, in the order of their keys; each image before is checked on the way."""
     rows: dict[int, pa.StructArray] = {}
     for batch in batches:
@@ -288,13 +288,13 @@ def _replayed(batches: list[ChangeBatch], shape: TableSchema) -> pa.StructArray:
             if op != OP_DELETE:
                 after = batch.image("after").slice(i, 1)
                 rows[after.field("my_row_id")[0].as_py()] = after
-    return pa.concat_arrays([rows[k] for k in sorted(rows)] or [pa.array([], shape.arrow)])
+    return pa.concat_arrays([rows[k] for k in sorted(rows)] or [pa.array([], schema.arrow)])
 
 
-def _printed(mysql: MySqlServer, shape: TableSchema) -> list[tuple[Any, ...]]:
+def _printed(mysql: MySqlServer, schema: TableSchema) -> list[tuple[Any, ...]]:
     # the sum has all digits: a FLOAT alone is printed with six, a DOUBLE(M, D) with D, whatever its value
     numbers = (Kind.FLOAT, Kind.DOUBLE)
-    columns = ", ".join(f"`{c.name}`{' + 0e0' * (c.type.kind in numbers)}" for c in shape.columns)
+    columns = ", ".join(f"`{c.name}`{' + 0e0' * (c.type.kind in numbers)}" for c in schema.columns)
     connection: pymysql.Connection[Any]
     with closing(mysql.connect(conv={}, use_unicode=False)) as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00'")

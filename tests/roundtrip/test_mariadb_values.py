@@ -27,12 +27,12 @@ _COLUMNS = values._COLUMNS.partition("index")[0].rstrip().rstrip(",")
 
 
 def changes_during(server: MariaDbServer, database: str, work: Callable[[], Any]) -> list[ChangeBatch]:
-    def shape_of(table: Any) -> Any:
+    def schema_of(table: Any) -> Any:
         with closing(connect(logged.options_for(server, database), purpose="test")) as connection:
             found = tables(connection, lambda name: name == str(table))
         return found[0].schema if found else None
 
-    return logged.changes_during(server, database, work, shape_of=shape_of, mariadb=True)
+    return logged.changes_during(server, database, work, schema_of=schema_of, mariadb=True)
 
 
 def assert_both_ways_equal(

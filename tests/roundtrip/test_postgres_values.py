@@ -28,7 +28,7 @@ from tailrace.sources.postgres.wire.kernels.copy import CopyReader, copy_columns
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tailrace.sources.postgres.wire.problems import BinaryFormError
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
-from tests.support.pgcatalog import shape_of, types_of
+from tests.support.pgcatalog import schema_of, types_of
 from tests.support.pgwire import Wire, WireError
 from tests.support.plain import plain
 
@@ -64,13 +64,13 @@ class Database:
             f"SELECT count(*) FROM pg_replication_slot_advance('{self.slot}', pg_current_wal_lsn())"
         )
         types = PostgresTypes(types_of(self.wire, ["v"]))
-        return shape_of(self.wire, "v", types), types
+        return schema_of(self.wire, "v", types), types
 
-    def copied(self, shape: TableSchema) -> pa.StructArray:
+    def copied(self, schema: TableSchema) -> pa.StructArray:
         """The rows as COPY gives them."""
-        reader = CopyReader(shape)
+        reader = CopyReader(schema)
         data = self.wire.copy(
-            f"COPY (SELECT {copy_columns(shape)} FROM v ORDER BY n) TO STDOUT (FORMAT binary)"
+            f"COPY (SELECT {copy_columns(schema)} FROM v ORDER BY n) TO STDOUT (FORMAT binary)"
         )
         out, at = [], 0
         while not reader.ended:
@@ -101,7 +101,7 @@ class Database:
             f"SELECT lsn - '0/0'::pg_lsn, encode(data, 'hex') FROM {function}('{self.slot}', NULL, NULL, "
             f"'proto_version', '1', 'publication_names', 'p', 'binary', '{str(binary).lower()}')"
         )
-        decoder = LogDecoder(wanted=lambda table: table.table == "v", types=types, as_text=as_text)
+        decoder = LogDecoder(captures=lambda table: table.table == "v", types=types, as_text=as_text)
         stream = b""
         for lsn, message in rows:
             body = b"w" + struct.pack(">QQq", int(lsn or 0), 0, 0) + bytes.fromhex(message or "")
@@ -132,11 +132,11 @@ def _inserted(batches: list[ChangeBatch]) -> pa.StructArray:
     return pa.concat_arrays([batch.image("after") for batch in batches])
 
 
-def _check(database: Database, shape: TableSchema, types: PostgresTypes) -> pa.StructArray:
+def _check(database: Database, schema: TableSchema, types: PostgresTypes) -> pa.StructArray:
     """COPY's rows, which are the log's in both forms, bit for bit."""
-    copied = database.copied(shape)
+    copied = database.copied(schema)
     copied.validate(full=True)
-    binary = all(has_binary(c.type) for c in shape.columns)
+    binary = all(has_binary(c.type) for c in schema.columns)
     text = _inserted(database.logged(types, binary=False, take=not binary))
     assert text.type == copied.type
     assert repr(plain(text)) == repr(plain(copied))
@@ -146,12 +146,12 @@ def _check(database: Database, shape: TableSchema, types: PostgresTypes) -> pa.S
     return copied
 
 
-def _printed(database: Database, shape: TableSchema) -> list[list[Any]]:
+def _printed(database: Database, schema: TableSchema) -> list[list[Any]]:
     """What the server itself says of each value, in a form that is compared with what was decoded."""
-    asked = ", ".join(_question(f'"{c.name}"', c.type) for c in shape.columns)
+    asked = ", ".join(_question(f'"{c.name}"', c.type) for c in schema.columns)
     rows = database.wire.rows(f"SELECT {asked} FROM v ORDER BY n")
     return [
-        [None if v is None else _answer(v, c.type) for v, c in zip(row, shape.columns, strict=True)]
+        [None if v is None else _answer(v, c.type) for v, c in zip(row, schema.columns, strict=True)]
         for row in rows
     ]
 
@@ -332,15 +332,15 @@ def test_a_value_comes_back_by_copy_and_by_the_log_as_the_server_prints_it(
 ) -> None:
     if type_ == "xml" and not database.has_xml:
         pytest.skip("this server is built without libxml")
-    shape, types = database.table(f"v {type_}")
+    schema, types = database.table(f"v {type_}")
     values = [*_drawn(_BINARY[type_]), None]
     database.insert([None if v is None else f"{_quoted(v)}::{type_}" for v in values])
-    assert has_binary(shape.columns[1].type)
-    rows = [row["v"] for row in plain(_check(database, shape, types))]
+    assert has_binary(schema.columns[1].type)
+    rows = [row["v"] for row in plain(_check(database, schema, types))]
     assert len(rows) == len(values)
     assert rows[-1] is None
-    printed = [row[1] for row in _printed(database, shape)]
-    if shape.columns[1].type.kind is not Kind.LIST:
+    printed = [row[1] for row in _printed(database, schema)]
+    if schema.columns[1].type.kind is not Kind.LIST:
         assert rows == printed
     elif type_ in ("int4[]", "text[]", "uuid[]", "jsonb[]"):
         texts = [None if row is None else [None if v is None else str(v) for v in row] for row in rows]
@@ -409,15 +409,15 @@ _TEXTS = {
 @pytest.mark.parametrize("type_", _TEXTS)
 def test_a_value_of_any_type_comes_back_by_copy_and_by_the_log(database: Database, type_: str) -> None:
     try:
-        shape, types = database.table(f"v {type_}")
+        schema, types = database.table(f"v {type_}")
     except WireError:
         pytest.skip(f"this server has no {type_}")
     database.insert([f"{value}::{type_}" for value in _TEXTS[type_]] + [None])
-    rows = [row["v"] for row in plain(_check(database, shape, types))]
-    column = shape.columns[1].type
+    rows = [row["v"] for row in plain(_check(database, schema, types))]
+    column = schema.columns[1].type
     assert rows[-1] is None
     if column.kind is not Kind.LIST:
-        assert rows == [row[1] for row in _printed(database, shape)]
+        assert rows == [row[1] for row in _printed(database, schema)]
     if not has_binary(column):
         database.insert([f"{_TEXTS[type_][0]}::{type_}"])
         with pytest.raises(BinaryFormError, match=r'column "public\.v\.v" came in binary form'):
@@ -440,11 +440,11 @@ def test_a_value_of_any_type_comes_back_by_copy_and_by_the_log(database: Databas
 def test_what_an_arrow_type_does_not_hold_is_refused_or_captured_as_text(
     database: Database, type_: str, value: str
 ) -> None:
-    shape, types = database.table(f"v {type_}")
+    schema, types = database.table(f"v {type_}")
     database.insert([value])
     hint = "textColumns"
     with pytest.raises(DecodeError, match=hint):
-        database.copied(shape)
+        database.copied(schema)
     for binary in (True, False):
         with pytest.raises(DecodeError, match=hint):
             database.logged(types, binary=binary, take=False)
@@ -452,7 +452,7 @@ def test_what_an_arrow_type_does_not_hold_is_refused_or_captured_as_text(
         "SELECT atttypid, atttypmod FROM pg_attribute WHERE attrelid = 'v'::regclass AND attname = 'v'"
     )
     text = types.column_type(int(oid or 0), int(modifier or 0), as_text=True)
-    wide = replace(shape, columns=(shape.columns[0], replace(shape.columns[1], type=text)))
+    wide = replace(schema, columns=(schema.columns[0], replace(schema.columns[1], type=text)))
     rows = plain(database.copied(wide))
     logged = database.logged(types, binary=False, take=True, as_text=lambda name: name == "public.v.v")
     assert plain(_inserted(logged)) == rows

@@ -102,11 +102,11 @@ def selected(mysql, database: str, **options: str) -> tuple[TargetSchema, list[C
         session.close()
 
 
-def write(dialect: Dialect, shape: TargetSchema, batches: list[ChangeBatch]) -> TableName:
+def write(dialect: Dialect, schema: TargetSchema, batches: list[ChangeBatch]) -> TableName:
     """Write the rows, replace them, delete them, write them again, update them."""
-    place, inserts = dialect.table_name(shape.target), snapshot_inserts(batches, shape)
+    place, inserts = dialect.table_name(schema.target), snapshot_inserts(batches, schema)
     with closing(dialect.connect()) as session:
-        for statement in dialect.create(place, shape):
+        for statement in dialect.create(place, schema):
             session.run(statement)
         session.run("BEGIN")
         for operation in (
@@ -116,8 +116,8 @@ def write(dialect: Dialect, shape: TargetSchema, batches: list[ChangeBatch]) -> 
             RowOperation.INSERT,
             RowOperation.UPDATE,
         ):
-            rows = inserts.rows.select(list(shape.key)) if operation is RowOperation.DELETE else inserts.rows
-            session.write(operation, place, shape, rows)
+            rows = inserts.rows.select(list(schema.key)) if operation is RowOperation.DELETE else inserts.rows
+            session.write(operation, place, schema, rows)
         session.run("COMMIT")
     return place
 
@@ -151,11 +151,11 @@ def test_mysql_replica_holds_every_value_of_every_type(mysql, source, mysql_targ
         with mysql.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET sql_mode = ''")
             cursor.execute(f"INSERT INTO `{source}`.t {DATES}")
-    shape, batches = selected(mysql, source, zeroDates=zero_dates)
+    schema, batches = selected(mysql, source, zeroDates=zero_dates)
     try:
-        write(dialect, shape, batches)
+        write(dialect, schema, batches)
         # of another character set here: compared as characters below
-        names = [c.name for c in shape.columns if c.name != "v3"]
+        names = [c.name for c in schema.columns if c.name != "v3"]
         assert_equal_columns(mysql, server, source, names)
         ((found,),) = server.execute(f"SELECT v3 FROM `{source}_replica`.t WHERE v3 IS NOT NULL")
         assert found == "é" * 1000
@@ -169,9 +169,9 @@ def test_postgres_replica_holds_every_value_of_every_type(mysql, source, postgre
             f"postgresql://{postgres.host}:{postgres.port}/postgres", postgres.user, Secret(postgres.password)
         )
     )
-    shape, batches = selected(mysql, source)
+    schema, batches = selected(mysql, source)
     try:
-        write(dialect, shape, batches)
+        write(dialect, schema, batches)
         with closing(dialect.connect()) as session:
             rows = session.run(f'SELECT * FROM "{source}_replica".t ORDER BY 1, 2, 3')
             json, vector, clock = session.run(
@@ -179,7 +179,7 @@ def test_postgres_replica_holds_every_value_of_every_type(mysql, source, postgre
             )[0]
     finally:
         postgres.execute(f'DROP SCHEMA IF EXISTS "{source}_replica" CASCADE')
-    held = [dict(zip(shape.arrow.names, row, strict=True)) for row in rows]
+    held = [dict(zip(schema.arrow.names, row, strict=True)) for row in rows]
     full = held[0]
     assert (json, vector, clock) == (
         '{"a": [1, 2.5, null, "x\\n"], "b": true}',
@@ -222,7 +222,7 @@ def test_postgres_replica_holds_lists(postgres) -> None:
     columns = [Column("id", ColumnType(Kind.INTEGER, "int4", bits=32))]
     columns += [Column(n, ColumnType(Kind.LIST, f"_{t.native}", element=t)) for n, (t, _) in kinds.items()]
     table = TableSchema(TableId("shop", "lists"), tuple(columns), ("id",))
-    shape = first_schema("lists.t", table)
+    schema = first_schema("lists.t", table)
     rows: list[dict[str, Any]] = [
         {"id": 1, **{n: v for n, (_, v) in kinds.items()}},
         {"id": 2, **dict.fromkeys(kinds)},
@@ -230,10 +230,10 @@ def test_postgres_replica_holds_lists(postgres) -> None:
     ]
     data = pa.Table.from_pylist(rows, pa.schema(list(table.arrow)))
     with closing(dialect.connect()) as session:
-        for statement in dialect.create(dialect.table_name("lists.t"), shape):
+        for statement in dialect.create(dialect.table_name("lists.t"), schema):
             session.run(statement)
         try:
-            session.write(RowOperation.INSERT, dialect.table_name("lists.t"), shape, data)
+            session.write(RowOperation.INSERT, dialect.table_name("lists.t"), schema, data)
             found = session.run("SELECT * FROM lists.t ORDER BY id")
         finally:
             session.run("DROP SCHEMA lists CASCADE")
@@ -266,11 +266,11 @@ def test_value_that_a_target_cannot_hold_is_refused_and_never_changed(request, s
     table = TableSchema(
         TableId("a", "b"), (Column("id", ColumnType(Kind.INTEGER, "int", bits=32)), column), ("id",)
     )
-    shape = first_schema("refusals.t", table)
+    schema = first_schema("refusals.t", table)
     place = dialect.table_name("refusals.t")
     data = pa.table({"id": pa.array([1], pa.int32()), "v": pa.array([value], type_.arrow)})
     with closing(dialect.connect()) as session:
-        for statement in dialect.create(place, shape):
+        for statement in dialect.create(place, schema):
             session.run(statement)
         try:
             if bad == "out of range":
@@ -280,7 +280,7 @@ def test_value_that_a_target_cannot_hold_is_refused_and_never_changed(request, s
             for operation in (RowOperation.INSERT, RowOperation.UPSERT):
                 session.run("BEGIN")
                 with pytest.raises(RefusalError) as refused:
-                    session.write(operation, place, shape, data)
+                    session.write(operation, place, schema, data)
                 session.run("ROLLBACK")
                 # PostgreSQL does not say which column a number is too large for
                 assert refused.value.column in ("v", "")

@@ -169,14 +169,14 @@ def target(mysql: MySqlServer) -> Iterator[tuple[pymysql.Connection, TableSchema
     mysql.execute("DROP DATABASE select_values")
 
 
-def insert(cursor: Any, shape: TableSchema, rows: list[dict[str, Any]]) -> None:
+def insert(cursor: Any, schema: TableSchema, rows: list[dict[str, Any]]) -> None:
     """Leave exactly `rows` in the table."""
     values = ", ".join(
         f"({i}, {', '.join(written(row[n], c.declared) for n, c in CASES.items())})"
         for i, row in enumerate(rows)
     )
-    cursor.execute(f"DELETE FROM {table_name(shape.id)}")
-    cursor.execute(f"INSERT INTO {table_name(shape.id)} VALUES {values}")
+    cursor.execute(f"DELETE FROM {table_name(schema.id)}")
+    cursor.execute(f"INSERT INTO {table_name(schema.id)} VALUES {values}")
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -184,12 +184,12 @@ def insert(cursor: Any, shape: TableSchema, rows: list[dict[str, Any]]) -> None:
 def test_value_written_comes_back_equal(
     target: tuple[pymysql.Connection, TableSchema], rows: list[dict[str, Any]]
 ) -> None:
-    connection, shape = target
+    connection, schema = target
     with connection.cursor() as cursor:
-        insert(cursor, shape, rows)
-    (page,) = select_pages(connection, shape, None, None, 100)
+        insert(cursor, schema, rows)
+    (page,) = select_pages(connection, schema, None, None, 100)
     page.rows.validate(full=True)
-    assert page.rows.type == shape.arrow
+    assert page.rows.type == schema.arrow
     for name, case in CASES.items():
         found = page.rows.field(name).to_pylist()
         if case.declared == "JSON":
@@ -202,7 +202,7 @@ def test_value_written_comes_back_equal(
 def test_log_gives_the_shape_and_the_arrays_that_the_select_gives(
     mysql: MySqlServer, target: tuple[pymysql.Connection, TableSchema], rows: list[dict[str, Any]]
 ) -> None:
-    connection, shape = target
+    connection, schema = target
     options = parse_options(
         {"url": mysql.url, "user": mysql.user, "password": mysql.password, "tables": "select_values[.]t"}
     )
@@ -214,13 +214,13 @@ def test_log_gives_the_shape_and_the_arrays_that_the_select_gives(
 
     with connection.cursor() as cursor:
         start = log_end(cursor)
-        insert(cursor, shape, rows)
+        insert(cursor, schema, rows)
         end = log_end(cursor)
-    decoder = EventDecoder(wanted=lambda table: table == shape.id)
+    decoder = EventDecoder(captures=lambda table: table == schema.id)
     batches = [b for block in read_log(options, start, end) for b in decoder.feed(block)]
-    (page,) = select_pages(connection, shape, None, None, 100)
+    (page,) = select_pages(connection, schema, None, None, 100)
     created = [b for b in batches if b.after is not None]
-    assert all(b.table == shape for b in created)
+    assert all(b.table == schema for b in created)
     logged = pa.concat_arrays([b.after.filter(pc.equal(b.op, OP_CREATE)) for b in created])
     assert logged.equals(page.rows)
 
@@ -228,14 +228,14 @@ def test_log_gives_the_shape_and_the_arrays_that_the_select_gives(
 def test_zero_and_partial_dates_come_back_as_null(
     target: tuple[pymysql.Connection, TableSchema],
 ) -> None:
-    connection, shape = target
+    connection, schema = target
     with connection.cursor() as cursor:
-        cursor.execute(f"DELETE FROM {table_name(shape.id)}")
+        cursor.execute(f"DELETE FROM {table_name(schema.id)}")
         cursor.execute(
-            f"INSERT INTO {table_name(shape.id)} (id, day, dt0, dt6, ts0, ts3) VALUES "
+            f"INSERT INTO {table_name(schema.id)} (id, day, dt0, dt6, ts0, ts3) VALUES "
             "(1, '0000-00-00', '0000-00-00 00:00:00', '0000-00-00', '0000-00-00', '0000-00-00'), "
             "(2, '2026-00-05', '2026-05-00 01:02:03', '2026-00-00 00:00:00.5', NULL, NULL)"
         )
-    (page,) = select_pages(connection, shape, None, None, 100)
+    (page,) = select_pages(connection, schema, None, None, 100)
     for name in ("day", "dt0", "dt6", "ts0", "ts3"):
         assert page.rows.field(name).to_pylist() == [None, None]

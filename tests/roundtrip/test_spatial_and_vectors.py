@@ -123,7 +123,7 @@ def test_partial_json_updates_beside_them_are_read(mysql: MySqlServer, database:
                 "SET binlog_row_value_options = PARTIAL_JSON",
                 f"UPDATE {database}.t SET doc = JSON_SET(doc, '$.a', 2), g = POINT(3, 4)",
             ),
-            shape_of=lambda _: captured(mysql, database)["t"],
+            schema_of=lambda _: captured(mysql, database)["t"],
         )
     finally:
         mysql.execute("SET GLOBAL binlog_row_metadata = FULL")

@@ -376,8 +376,8 @@ class Twins(FakeSource):
         self.ids = ids
 
     def tables(self) -> list[Found]:
-        shape = table(("id", INT), key=("id",))
-        return [Found(replace(shape, id=id_), 0) for id_ in self.ids]
+        schema = table(("id", INT), key=("id",))
+        return [Found(replace(schema, id=id_), 0) for id_ in self.ids]
 
     def boundary(self, schema: object, after: object, rows: int) -> None:
         return None

@@ -43,9 +43,9 @@ def iceberg(path: Path) -> Sink:
 
 
 def write(spark: SparkSession, sink: Sink, number: int, name: str = "shop.a:b", column: str = "v.w") -> None:
-    shape = table(("id", INT), (column, TEXT), key=("id",), name=name)
+    schema = table(("id", INT), (column, TEXT), key=("id",), name=name)
     rows = [("r" if number == 0 else "c", None, {"id": number, column: "x"})]
-    cells = [("snapshot" if number == 0 else "log", changes(shape, rows, first=10 * number))]
+    cells = [("snapshot" if number == 0 else "log", changes(schema, rows, first=10 * number))]
     sink.write(cell_batch(spark, number, cells))
 
 
@@ -145,9 +145,9 @@ def test_transform_takes_names_as_they_are_where_a_session_replaces_variables(sp
     session = spark.newSession()
     session.conf.set("spark.sql.variable.substitute", "true")
     names = ["${system:user.dir}", "v.w", "b`t", "line\nbreak"]
-    shape = table(("id", INT), *((name, TEXT) for name in names), key=("id",), name="shop.${env:HOME}")
+    schema = table(("id", INT), *((name, TEXT) for name in names), key=("id",), name="shop.${env:HOME}")
     row = {"id": 1, **dict.fromkeys(names, "x")}
-    batch = cell_batch(session, 0, [("log", changes(shape, [("c", None, row)]))])
+    batch = cell_batch(session, 0, [("log", changes(schema, [("c", None, row)]))])
     (cell,) = Transformer([TransformRule(".*", filter="id > 0")], [])(batch.frame).collect()
     made = decode_cell(bytes(cell["cell"]))
     assert made.image("after").to_pylist() == [row]
@@ -158,8 +158,8 @@ def test_second_pipeline_with_a_topic_prefix_is_refused_at_its_first_start(
 ) -> None:
     def run(pipeline: str, stream: str, prefix: str) -> None:
         settings = KafkaSettings(kafka.bootstrap, prefix, parallelism=1)
-        shape = table(("id", INT), key=("id",))
-        cells: list[Any] = [("log", changes(shape, [("c", None, {"id": 1})]))]
+        schema = table(("id", INT), key=("id",))
+        cells: list[Any] = [("log", changes(schema, [("c", None, {"id": 1})]))]
         with closing(KafkaSink(settings, Router([]), "mysql")) as sink:
             sink.write(cell_batch(spark, 0, cells, StreamId(pipeline, stream)))
 

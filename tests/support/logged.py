@@ -44,7 +44,7 @@ def changes_during(
 def changes_between(
     mysql: MySqlServer, database: str, start: MySqlPosition, end: MySqlPosition, **decoder: Any
 ) -> list[ChangeBatch]:
-    events = EventDecoder(wanted=lambda t: t.database == database, **decoder)
+    events = EventDecoder(captures=lambda t: t.database == database, **decoder)
     return [b for block in read_log(options_for(mysql, database), start, end) for b in events.feed(block)]
 
 

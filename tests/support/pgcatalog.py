@@ -44,7 +44,7 @@ def types_of(wire: Wire, tables: Sequence[str]) -> list[PostgresType]:
     return sorted(found, key=lambda t: t.oid)
 
 
-def shape_of(wire: Wire, table: str, types: PostgresTypes | None = None) -> TableSchema:
+def schema_of(wire: Wire, table: str, types: PostgresTypes | None = None) -> TableSchema:
     """The schema of a table in `public`, from the catalog."""
     known = types or PostgresTypes(types_of(wire, [table]))
     columns, key = [], []

@@ -35,10 +35,10 @@ class JsonEncoding:
     """Debezium's JSON, as Connect's JSON converter writes it.
 
     Args:
-        form: writes keys and values.
+        format: writes keys and values.
     """
 
-    form: DebeziumFormat
+    format: DebeziumFormat
     has_tombstones: bool = True
 
     def key_schema(self, table: TableSchema) -> None:
@@ -49,11 +49,11 @@ class JsonEncoding:
 
     def keys(self, batch: ChangeBatch, ids: SchemaIds) -> pa.Array:  # noqa: ARG002 - has no schemas
         """See Encoding."""
-        return self.form.keys(batch)
+        return self.format.keys(batch)
 
     def values(self, batch: ChangeBatch, now_ms: int, ids: SchemaIds) -> pa.Array:  # noqa: ARG002
         """See Encoding."""
-        return self.form.values(batch, now_ms)
+        return self.format.values(batch, now_ms)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def key_value_format(
         tombstones: Debezium's `tombstones.on.delete`.
         context: context headers by the suffix of their names (Debezium's `extended.headers.enabled`).
     """
-    form = DebeziumFormat(envelopes, schemas)
+    format_ = DebeziumFormat(envelopes, schemas)
 
     def encoding(name: KeyEncoding | ValueEncoding) -> Encoding:
         match name:
@@ -136,8 +136,8 @@ def key_value_format(
             case "protobuf":
                 return ProtobufEncoding(envelopes)
             case "canal-json":
-                return CanalEncoding(form)
+                return CanalEncoding(format_)
             case "json" | "debezium-json":
-                return JsonEncoding(form)
+                return JsonEncoding(format_)
 
     return KeyValueFormat(envelopes.topics, encoding(key), encoding(value), tombstones, schemas, context)

@@ -77,23 +77,23 @@ class Transformer:
                 plain.append(str(part.table))
                 continue
             rule = rule or TransformRule(str(part.table))
-            done.extend(_transformed(cells, part, shape, rule, shard) for shape in part.shapes)
+            done.extend(_transformed(cells, part, schema, rule, shard) for schema in part.schemas)
         if plain:
             done.append(cells.where(f.col("table").isin(plain)))
         return reduce(DataFrame.unionAll, done) if done else cells
 
 
 def _transformed(
-    cells: DataFrame, part: TableBatch, shape: TableSchema, rule: TransformRule, shard: str | None
+    cells: DataFrame, part: TableBatch, schema: TableSchema, rule: TransformRule, shard: str | None
 ) -> DataFrame:
-    of_shape = cells.where(
+    of_schema = cells.where(
         (f.col("table") == str(part.table))
         & (f.col("kind") == part.kind)
-        & (f.col("fingerprint") == shape.fingerprint)
+        & (f.col("fingerprint") == schema.fingerprint)
     ).select("cell")
     salt = rule.mask_salt and rule.mask_salt.resolved()
-    images = map_in_arrow(of_shape, _Images(salt), spark_schema(image_schema(shape)))
-    projected, plan = _projected(images, shape, rule, shard)
+    images = map_in_arrow(of_schema, _Images(salt), spark_schema(image_schema(schema)))
+    projected, plan = _projected(images, schema, rule, shard)
     repack = Repack(
         plan.table,
         frozenset(op for op, letter in enumerate(OP_LETTERS) if letter in rule.skipped_operations),
@@ -135,10 +135,10 @@ class _Plan:
 
 
 def _projected(
-    images: DataFrame, shape: TableSchema, rule: TransformRule, shard: str | None
+    images: DataFrame, schema: TableSchema, rule: TransformRule, shard: str | None
 ) -> tuple[DataFrame, _Plan]:
     system = [identifier(field.name) for field in (*SYSTEM_FIELDS, SALT)]
-    listed = projection_sql(rule, shape)
+    listed = projection_sql(rule, schema)
     if shard is not None:
         listed += f", concat(__schema_name__, '.', __table_name__) AS {identifier(shard)}"
     kept = "true" if rule.filter is None else f"(\n{rule.filter}\n)"
@@ -151,25 +151,25 @@ def _projected(
     except PySparkException as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ConfigError(
-            f"Spark rejects the transform of `{shape.id}`",
+            f"Spark rejects the transform of `{schema.id}`",
             reason,
-            f"columns: {', '.join(c.name for c in shape.columns)}",
+            f"columns: {', '.join(c.name for c in schema.columns)}",
         ) from None
     selected = select_list(frame)
     if not selected.row_wise:
         raise ConfigError(
-            f"the transform of `{shape.id}` cannot be used in a stream that may repeat a batch",
+            f"the transform of `{schema.id}` cannot be used in a stream that may repeat a batch",
             "it aggregates rows, or is not deterministic (as `rand()` and `uuid()`)",
             "compute it from the row's own columns",
         )
     count = len(frame.columns) - len(system) - 1
     fields = list(to_arrow_schema(frame.schema, timezone="UTC"))[:count]
     sources = dict(zip(frame.columns[:count], selected.sources, strict=False))
-    columns = [_column(shape, field, sources[field.name]) for field in fields]
-    own = {c.name for c in shape.columns}
+    columns = [_column(schema, field, sources[field.name]) for field in fields]
+    own = {c.name for c in schema.columns}
     sources = {name: source if source in own else None for name, source in sources.items()}
     frame, columns = _masked(frame, columns, rule, sources)
-    return frame, _Plan(TableSchema(shape.id, tuple(columns), _key(shape, rule, sources, shard)), sources)
+    return frame, _Plan(TableSchema(schema.id, tuple(columns), _key(schema, rule, sources, shard)), sources)
 
 
 def _masked(
@@ -196,36 +196,36 @@ def _masked(
 
 
 def _key(
-    shape: TableSchema, rule: TransformRule, sources: dict[str, str | None], shard: str | None
+    schema: TableSchema, rule: TransformRule, sources: dict[str, str | None], shard: str | None
 ) -> tuple[str, ...]:
     """The key that the rule names, else the table's own key if the result has all of its columns."""
     if rule.primary_keys:
         missing = [name for name in rule.primary_keys if name not in sources]
         if missing:
             raise ConfigError(
-                f"the transform of `{shape.id}` has a key column `{missing[0]}` that is not in its result",
+                f"the transform of `{schema.id}` has a key column `{missing[0]}` that is not in its result",
                 f"columns: {', '.join(sources)}",
             )
         key = rule.primary_keys
     else:
         now = {source: name for name, source in sources.items() if source is not None}
         hashed = {name: name for name in rule.mask_hash}
-        key = tuple(now.get(name, hashed.get(name, "")) for name in shape.key)
+        key = tuple(now.get(name, hashed.get(name, "")) for name in schema.key)
         if "" in key:
             return ()
     return key if shard is None or not key else (*key, shard)
 
 
-def _column(shape: TableSchema, field: pa.Field, source: str | None) -> Column:
+def _column(schema: TableSchema, field: pa.Field, source: str | None) -> Column:
     """A column of the result, of the source column's type, or of Spark's type if it is computed."""
-    known = {c.name.lower(): c for c in shape.columns}
+    known = {c.name.lower(): c for c in schema.columns}
     if source is not None and source.lower() in known:
         old = known[source.lower()]
         return Column(field.name, old.type, old.nullable)
-    return Column(field.name, _type(shape, field), field.nullable)
+    return Column(field.name, _type(schema, field), field.nullable)
 
 
-def _type(shape: TableSchema, field: pa.Field) -> ColumnType:
+def _type(schema: TableSchema, field: pa.Field) -> ColumnType:
     type_ = field.type
     if pa.types.is_signed_integer(type_):
         names = {8: "tinyint", 16: "smallint", 32: "int", 64: "bigint"}
@@ -246,7 +246,7 @@ def _type(shape: TableSchema, field: pa.Field) -> ColumnType:
     }
     if type_ not in plain:
         raise ConfigError(
-            f"the transform of `{shape.id}` makes a column `{field.name}` of type {type_}",
+            f"the transform of `{schema.id}` makes a column `{field.name}` of type {type_}",
             "targets can hold numbers, text, bytes and times",
             f"convert it to text: to_json({identifier(field.name)}) AS {identifier(field.name)}",
         )

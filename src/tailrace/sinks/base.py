@@ -141,7 +141,7 @@ class CellBatch:
         return self.once if self.once.is_cached else self.once.persist()
 
     @cached_property
-    def parts(self) -> list[TableBatch]:
+    def table_batches(self) -> list[TableBatch]:
         """The contents of the batch, table by table."""
         return table_batches(self.frame)
 

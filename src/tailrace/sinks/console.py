@@ -46,7 +46,7 @@ class ConsoleSink:
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
         left = self._settings.rows
-        for part in batch.parts:
+        for part in batch.table_batches:
             if left <= 0:
                 break
             title = Text(printable(f"batch {batch.id} · {part.table} · {part.kind}"))
@@ -59,10 +59,10 @@ class ConsoleSink:
                 shown.add_row(*map(Text, row.values()))
                 left -= 1
             self._console.print(shown)
-        rest = sum(part.changes for part in batch.parts) - (self._settings.rows - left)
+        rest = sum(part.changes for part in batch.table_batches) - (self._settings.rows - left)
         if rest > 0:
             self._console.print(f"batch {batch.id}: {rest:,} more changes")
-        return [Written.of(part, self._router.target(part.table)) for part in batch.parts]
+        return [Written.of(part, self._router.target(part.table)) for part in batch.table_batches]
 
     def close(self) -> None:
         """See `Sink.close`."""

@@ -33,7 +33,7 @@ from tailrace.sinks.base import (
     Written,
 )
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.paths import below, one_place, path_in_use, place
+from tailrace.sinks.paths import below, path_in_use, same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.columns import merged_schema, require_free
 from tailrace.sinks.tables.rows import log_fields, log_rows
@@ -62,7 +62,7 @@ class FileSink:
     def __init__(self, settings: ParquetSettings | JsonSettings, router: Router) -> None:
         self._settings = settings
         self._router = router
-        self._claims = Claims(router, lambda table: [place(router, table)])
+        self._claims = Claims(router, lambda table: [target_path(router, table)])
         self._pool = TargetPool(self._claims, settings.parallelism)
         #: The directories of opened targets.
         self._opened: dict[str, str] = {}
@@ -80,7 +80,7 @@ class FileSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        return self._pool.write(batch.parts, lambda target, parts: self._write(batch, target, parts))
+        return self._pool.write(batch.table_batches, lambda target, parts: self._write(batch, target, parts))
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -90,7 +90,7 @@ class FileSink:
         if target not in self._opened:
             self._opened[target] = self._open(target, parts[0].table, batch.stream)
         path = self._opened[target]
-        schemas = [schema for part in parts for schema in part.shapes]
+        schemas = [schema for part in parts for schema in part.schemas]
         columns = merged_schema(target, schemas)
         for schema in schemas:
             require_free(schema, [*log_fields(pa.schema([])).names, _BATCH], f"a {self._settings.type} sink")
@@ -104,7 +104,7 @@ class FileSink:
     def _open(self, target: str, table: TableId, stream: StreamId) -> str:
         """The directory of a target; it belongs to this stream from now on."""
         root = self._settings.path
-        path = path_in_use(place(self._router, table), target, partial(_is_of, root, stream))
+        path = path_in_use(target_path(self._router, table), target, partial(_is_of, root, stream))
         directory = below(root, path)
         _own(target, directory, stream)
         return directory
@@ -142,4 +142,4 @@ def _own(target: str, path: str, stream: StreamId) -> None:
             "use another sink path, or continue with that stream's checkpoint",
         )
     if owner.get("target", target) != target:
-        raise one_place(target, owner["target"], path)
+        raise same_path_error(target, owner["target"], path)

@@ -14,7 +14,7 @@ from tailrace.model.table import TableId
 from tailrace.sinks.route import Router
 
 
-def place(router: Router, table: TableId) -> str:
+def target_path(router: Router, table: TableId) -> str:
     """The path of a table's target, relative to the sink's.
 
     Raises:
@@ -59,7 +59,7 @@ def below(root: str, path: str) -> str:
     return f"{root.rstrip('/')}/{path}"
 
 
-def one_place(target: str, other: str, path: str) -> StateError:
+def same_path_error(target: str, other: str, path: str) -> StateError:
     """The error for two targets of a stream at one path."""
     return StateError(
         f"targets `{target}` and `{other}` are at one path",

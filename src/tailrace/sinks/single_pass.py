@@ -31,7 +31,7 @@ class Pass(Protocol):
     """What one pass over a batch has written."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the batch held expected schemas only; if not, nothing of the pass may be used."""
 
 
@@ -59,7 +59,7 @@ class SinglePass:
             one_pass: writes the batch for these schemas, or gives None where that is impossible, before it
                 has read anything. On exit it deletes what no commit uses.
             commit: makes a whole pass durable.
-            write_found: writes the batch by what it holds (`CellBatch.parts`).
+            write_found: writes the batch by what it holds (`CellBatch.table_batches`).
 
         Returns:
             The result of `commit` or of `write_found`.
@@ -67,12 +67,12 @@ class SinglePass:
         schemas = self._expected.schemas()
         if schemas:
             with one_pass(schemas) as done:
-                if done is not None and done.is_whole:
+                if done is not None and done.is_complete:
                     return commit(done)
             if done is not None:
                 self._expected.was_wrong()
         result = write_found()
-        self._expected.learn(batch.parts)
+        self._expected.learn(batch.table_batches)
         return result
 
     def forget(self, tables: Iterable[TableId]) -> None:
@@ -93,7 +93,7 @@ class ExpectedSchemas:
 
     def learn(self, parts: Iterable[TableBatch]) -> None:
         """Note what a written batch held."""
-        last = {(str(part.table), part.kind): part.shapes[-1] for part in parts}
+        last = {(str(part.table), part.kind): part.schemas[-1] for part in parts}
         is_new = any(self._schemas.get(key) != schema for key, schema in last.items())
         self._was_wrong = self._was_wrong and is_new
         self._schemas |= last

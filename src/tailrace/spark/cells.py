@@ -32,14 +32,14 @@ class TableBatch:
         kind: SNAPSHOT or LOG.
         changes: number of changes.
         cells: number of cells.
-        shapes: the table's schemas in these cells, in log order.
+        schemas: the table's schemas in these cells, in log order.
     """
 
     table: TableId
     kind: str
     changes: int
     cells: int
-    shapes: tuple[TableSchema, ...]
+    schemas: tuple[TableSchema, ...]
 
     def cells_of(self, frame: DataFrame) -> DataFrame:
         """The cells of this table and kind in `frame`: one column `cell`."""

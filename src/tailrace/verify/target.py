@@ -29,7 +29,7 @@ from tailrace.errors import StateError
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.merge import column
 from tailrace.sinks.delta.pending import BATCH, changes_path, overlay
-from tailrace.sinks.delta.table_mode import Form
+from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import delta_state
 from tailrace.sinks.paths import below
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, log_fields
@@ -114,7 +114,7 @@ def target_after(
         schema = pa.schema([field for field in schema if field.name not in _CHANGELOG_FIELDS])
         return DeltaTableVersion(_collapse(frame, key), version, schema)
     if mode is WriteMode.SCD2:
-        schema = Form(mode).columns(schema)
+        schema = TableLayout(mode).columns(schema)
         frame = frame.where("_is_current").select(*(column(name) for name in schema.names))
     if pending is not None:
         changes = pending[0].drop(BATCH.name)

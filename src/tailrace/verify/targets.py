@@ -14,7 +14,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.config.sinks import DeltaSettings, MySqlSettings, PostgresSettings, SinkSettings
 from tailrace.errors import ConfigError
 from tailrace.model.table import TableSchema
-from tailrace.sinks.paths import below, path_in_use, place
+from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.verify.checksum import Checksums
@@ -93,7 +93,9 @@ class DeltaTargets:
     def target(self, name: str, table: TableSchema) -> ComparedTarget | None:
         """See ComparedTargets."""
         root = absolute(self.sink.path)
-        path = path_in_use(place(self.router, table.id), name, lambda path: self._is_there(below(root, path)))
+        path = path_in_use(
+            target_path(self.router, table.id), name, lambda path: self._is_there(below(root, path))
+        )
         return target_after(self.spark, root, path, mode=self.sink.mode, key=table.key, batch=self.batch)
 
     def _is_there(self, path: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tailrace.sources.postgres.wire.kernels.copy import copy_columns
 from tailrace_dev.servers.postgres import start_postgres
-from tests.support.pgcatalog import shape_of, types_of
+from tests.support.pgcatalog import schema_of, types_of
 from tests.support.pgwire import Wire
 
 HERE = Path(__file__).parent
@@ -103,14 +103,14 @@ def main() -> None:
                 wire.rows(statement)
             catalog = {
                 "types": [dataclasses.astuple(t) for t in types_of(wire, TABLES)],
-                "shapes": [shape_of(wire, table).to_json() for table in TABLES],
+                "shapes": [schema_of(wire, table).to_json() for table in TABLES],
             }
             for statement in WORK:
                 for part in statement.split("; "):
                     wire.rows(part)
             ((end,),) = wire.rows("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
-            shape = shape_of(wire, "t")
-            statement = f"COPY (SELECT {copy_columns(shape)} FROM t ORDER BY id) TO STDOUT (FORMAT binary)"
+            schema = schema_of(wire, "t")
+            statement = f"COPY (SELECT {copy_columns(schema)} FROM t ORDER BY id) TO STDOUT (FORMAT binary)"
             (HERE / "t.copy").write_bytes(wire.copy(statement))
         (HERE / "catalog.json").write_text(json.dumps(catalog, indent=1) + "\n")
         for name, (slot, options) in STREAMS.items():

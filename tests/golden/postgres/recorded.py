@@ -16,12 +16,12 @@ from tests.support.plain import plain
 HERE = Path(__file__).parent
 _CATALOG = json.loads((HERE / "catalog.json").read_text())
 TYPES = PostgresTypes(PostgresType(*t[:7], tuple(t[7])) for t in _CATALOG["types"])
-SHAPES = {shape["id"][1]: TableSchema.from_json(shape) for shape in _CATALOG["shapes"]}
+SCHEMAS = {schema["id"][1]: TableSchema.from_json(schema) for schema in _CATALOG["shapes"]}
 #: Longest text that is kept whole in what is expected.
 _LONG = 60
 
 
-def wanted(table: TableId) -> bool:
+def captures(table: TableId) -> bool:
     return table.table != "other"
 
 
@@ -32,7 +32,7 @@ def stream(name: str) -> bytes:
 
 def decoder(**options: Any) -> LogDecoder:
     """A decoder of recorded streams."""
-    return LogDecoder(**{"wanted": wanted, "types": TYPES, **options})
+    return LogDecoder(**{"captures": captures, "types": TYPES, **options})
 
 
 def changes(batches: Iterable[ChangeBatch]) -> list[dict[str, Any]]:

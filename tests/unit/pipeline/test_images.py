@@ -16,7 +16,7 @@ from tailrace.model.change import OP_LETTERS, ChangeBatch
 from tailrace.pipeline.images import KEEP, SALT, Repack, to_images
 from tests.support.changes import INT, TEXT, Change, changes, table
 
-SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 SAME = {"id": "id", "name": "name"}
 
 
@@ -38,9 +38,12 @@ def through(
     rows: list[Change], keep: Any = None, sizes: tuple[int, ...] = (), **given_: Any
 ) -> list[ChangeBatch]:
     repack = Repack(
-        given_.pop("table", SHAPE), frozenset(), given_.pop("soft_delete", False), given_.pop("sources", SAME)
+        given_.pop("table", SCHEMA),
+        frozenset(),
+        given_.pop("soft_delete", False),
+        given_.pop("sources", SAME),
     )
-    images = to_images(changes(SHAPE, rows), 0, None)
+    images = to_images(changes(SCHEMA, rows), 0, None)
     kept = np.ones(images.num_rows, bool) if keep is None else np.array([keep(r) for r in images.to_pylist()])
     images = images.append_column(KEEP, pa.array(kept)).drop_columns([SALT.name])
     cuts = [0, *np.cumsum(sizes).tolist(), images.num_rows]
@@ -125,11 +128,11 @@ def test_soft_delete_keeps_the_row() -> None:
 
 
 def test_columns_the_log_left_out_stay_named_unless_something_is_computed() -> None:
-    whole = changes(SHAPE, [("u", row(1, None), row(1, "b"))])
-    batch = ChangeBatch(SHAPE, whole.op, whole.before, whole.after, whole.origin, ("name",), ())
+    whole = changes(SCHEMA, [("u", row(1, None), row(1, "b"))])
+    batch = ChangeBatch(SCHEMA, whole.op, whole.before, whole.after, whole.origin, ("name",), ())
     images = to_images(batch, 0, None).append_column(KEEP, pa.array([True, True]))
-    (kept,) = Repack(SHAPE, frozenset(), soft_delete=False, sources=SAME)(iter([images]))
+    (kept,) = Repack(SCHEMA, frozenset(), soft_delete=False, sources=SAME)(iter([images]))
     assert (kept.absent_before, kept.absent_after) == (("name",), ())
-    computed = Repack(SHAPE, frozenset(), soft_delete=False, sources={"id": "id", "name": None})
+    computed = Repack(SCHEMA, frozenset(), soft_delete=False, sources={"id": "id", "name": None})
     with pytest.raises(SinkError, match="needs whole rows"):
         list(computed(iter([images])))

@@ -36,14 +36,14 @@ class Batch:
     inspected: bool = False
 
     @property
-    def parts(self) -> list[TableBatch]:
+    def table_batches(self) -> list[TableBatch]:
         self.inspected = True
         return [part(schema) for schema in self.held]
 
 
 @dataclass
 class Done:
-    is_whole: bool
+    is_complete: bool
 
 
 class Recorder:

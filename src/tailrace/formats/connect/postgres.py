@@ -49,7 +49,8 @@ _INTERVAL = (
 _DAYS_OF_A_MONTH = 365.25 / 12
 _HSTORE = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")')
 
-Form = tuple[pa.Array, int, str | None]
+#: The converted array, its kind for the kernel, and the JSON for a zero date of a NOT NULL column.
+Converted = tuple[pa.Array, int, str | None]
 
 
 def schema_of(type_: ColumnType, decimal: str, *, optional: bool) -> Schema | None:
@@ -80,8 +81,8 @@ def schema_of(type_: ColumnType, decimal: str, *, optional: bool) -> Schema | No
     return None
 
 
-def form_of(array: pa.Array, type_: ColumnType, decimal: str) -> Form | None:
-    """The form of a column (`formats.connect.value_modes`); None if it is the same as for other sources.
+def converted(array: pa.Array, type_: ColumnType, decimal: str) -> Converted | None:
+    """Convert a column (`formats.connect.value_modes`); None if it is written as for other sources.
 
     Args:
         array: the column.
@@ -100,11 +101,11 @@ def form_of(array: pa.Array, type_: ColumnType, decimal: str) -> Form | None:
             assert type_.element is not None
             return _array(array, type_.element, decimal), documents.RAW, None
         case Kind.STRING:
-            return _text_form(array, type_.native, decimal)
+            return _converted_text(array, type_.native, decimal)
     return None
 
 
-def _text_form(array: pa.Array, native: str, decimal: str) -> Form | None:
+def _converted_text(array: pa.Array, native: str, decimal: str) -> Converted | None:
     match native:
         case "interval":
             return _micros(array), documents.INT64, None
@@ -282,10 +283,10 @@ def _element(value: Any, type_: ColumnType, decimal: str) -> str:
         case Kind.FLOAT | Kind.DOUBLE if not np.isfinite(value):
             return "null"
         case Kind.STRING:
-            form = _text_form(pa.array([value]), type_.native, decimal)
-            if form is not None:
-                (shown,) = form[0].to_pylist()
-                if form[1] == documents.BINARY:
+            found = _converted_text(pa.array([value]), type_.native, decimal)
+            if found is not None:
+                (shown,) = found[0].to_pylist()
+                if found[1] == documents.BINARY:
                     return json.dumps(base64.b64encode(shown).decode())
-                return str(shown) if form[1] == documents.RAW else json.dumps(shown, ensure_ascii=False)
+                return str(shown) if found[1] == documents.RAW else json.dumps(shown, ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False)

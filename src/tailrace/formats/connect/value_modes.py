@@ -17,6 +17,7 @@ from tailrace.errors import SinkError
 from tailrace.formats.connect import postgres
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.plaintext import plain_decimal
+from tailrace.formats.connect.postgres import Converted
 from tailrace.formats.kernels import documents
 from tailrace.model.types import ColumnType, Kind
 
@@ -26,11 +27,7 @@ _NANOS_US = (2**63 - 1) // 1000
 _HEX = np.frombuffer(b"".join(b"%02x" % i for i in range(256)), "<u2")
 
 
-#: The converted array, its kind for the kernel, and the JSON for a zero date of a NOT NULL column.
-Form = tuple[pa.Array, int, str | None]
-
-
-def form_of(array: pa.Array, type_: ColumnType, modes: Modes) -> Form | None:
+def converted(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | None:
     """Convert a column; None if no mode applies to it.
 
     Args:
@@ -41,7 +38,7 @@ def form_of(array: pa.Array, type_: ColumnType, modes: Modes) -> Form | None:
     Raises:
         SinkError: the mode cannot represent a value.
     """
-    found = postgres.form_of(array, type_, modes.decimal)
+    found = postgres.converted(array, type_, modes.decimal)
     if found is not None:
         return found
     match type_.kind:
@@ -64,7 +61,7 @@ def form_of(array: pa.Array, type_: ColumnType, modes: Modes) -> Form | None:
     return None
 
 
-def _datetime(array: pa.Array, mode: str) -> Form | None:
+def _datetime(array: pa.Array, mode: str) -> Converted | None:
     match mode:
         case "microseconds":
             return array, documents.INT64, "0"
@@ -80,7 +77,7 @@ def _datetime(array: pa.Array, mode: str) -> Form | None:
     return None
 
 
-def _time(array: pa.Array, mode: str) -> Form | None:
+def _time(array: pa.Array, mode: str) -> Converted | None:
     if mode == "nanoseconds":
         return array.cast(pa.int64()), documents.NANOS, None
     if mode not in ("connect", "isostring"):

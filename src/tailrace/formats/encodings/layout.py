@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.schemas import in_milliseconds
-from tailrace.formats.connect.value_modes import form_of
+from tailrace.formats.connect.value_modes import converted
 from tailrace.formats.kernels import documents
 from tailrace.kernels.memory import SLACK
 from tailrace.model.types import ColumnType, Kind
@@ -49,10 +49,10 @@ def cell(label: str, array: pa.Array, type_: ColumnType, modes: Modes, *, nullab
     """
     has_null = nullable or type_.zero_dates == "text"
     absent = "null" if has_null else _ZERO_DATES.get(type_.kind, "null")
-    form = None if type_.zero_dates == "text" else form_of(array, type_, modes)
-    if form is None:
+    found = None if type_.zero_dates == "text" else converted(array, type_, modes)
+    if found is None:
         return Cell(label, array, _writer(type_), absent, type_.fraction or 0)
-    array, kind, zero = form
+    array, kind, zero = found
     return Cell(label, array, kind, "null" if has_null or zero is None else zero, type_.fraction or 0)
 
 

@@ -25,10 +25,10 @@ from tailrace.sinks.delta.maintenance import Maintenance
 from tailrace.sinks.delta.pending import changed_paths, changes_path
 from tailrace.sinks.delta.rows import StagedFiles
 from tailrace.sinks.delta.schedule import Schedule
-from tailrace.sinks.delta.table_mode import Form
+from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.target import TARGET, DeltaTarget, Point
 from tailrace.sinks.delta.transaction import delta_state
-from tailrace.sinks.paths import below, path_in_use, place
+from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
@@ -54,8 +54,8 @@ class DeltaSink:
         self._settings = settings
         self._path = absolute(settings.path)
         self._staging = f"{self._path}/_tailrace/staging"
-        self._form = Form(settings.mode)
-        self._claims = Claims(router, lambda table: [place(router, table)])
+        self._layout = TableLayout(settings.mode)
+        self._claims = Claims(router, lambda table: [target_path(router, table)])
         self._pool = TargetPool(self._claims, settings.parallelism)
         self._schedule = Schedule(settings.merge_interval)
         self._maintenance = Maintenance(settings)
@@ -77,7 +77,7 @@ class DeltaSink:
             Delivery.EXACTLY_ONCE,
             Order.BY_SEQ,
             Unit.TARGET,
-            holds_rows=self._form.merges,
+            holds_rows=self._layout.merges,
             follows_schema=True,
         )
 
@@ -94,7 +94,7 @@ class DeltaSink:
             self._failed = True
             written = self._write(batch)
             self._failed = False
-        if self._background is None and (self._form.merges or self._maintenance):
+        if self._background is None and (self._layout.merges or self._maintenance):
             self._background = threading.Thread(target=self._run_in_background, name="delta-sink")
             self._background.start()
         return written
@@ -124,7 +124,7 @@ class DeltaSink:
             batch,
             one_pass=partial(self._one_pass, batch, tables),
             commit=partial(self._commit, batch, tables),
-            write_found=lambda: self._commit(batch, tables, StagedBatch(True, batch.parts, {})),
+            write_found=lambda: self._commit(batch, tables, StagedBatch(True, batch.table_batches, {})),
         )
         point = Point(batch.id, batch.end)
         touched = {w.target for w in written}
@@ -159,14 +159,14 @@ class DeltaSink:
         self, batch: CellBatch, tables: _Tables, held: StagedBatch[StagedFiles]
     ) -> tuple[list[Written], bool]:
         """Write a batch to its targets; also gives whether its changes were merged at once."""
-        changes = sum(part.changes for part in held.parts if part.kind != SNAPSHOT)
+        changes = sum(part.changes for part in held.table_batches if part.kind != SNAPSHOT)
         merge_now = self._schedule.is_due(time.monotonic(), tables.pending_rows + changes)
 
         def write(name: str, parts: list[TableBatch]) -> None:
             target = tables.of(parts[0].table)
             retried(name, lambda: target.write(batch, parts, held.files, merge_now=merge_now))
 
-        return self._pool.write(held.parts, write), merge_now
+        return self._pool.write(held.table_batches, write), merge_now
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""
@@ -230,7 +230,7 @@ class DeltaSink:
         """The stream's tables; those with pending changes are opened."""
         shutil.rmtree(self._staging, ignore_errors=True)  # left by a process that was killed
         batches = Batches(own_session(session), self._path, stream)
-        tables = _Tables(self._settings, self._form, self._path, self._router, session, stream, batches)
+        tables = _Tables(self._settings, self._layout, self._path, self._router, session, stream, batches)
         for path in self._paths_with_changes():
             tables.open_at(path)
         if not tables.pending() and not batches.current:
@@ -238,13 +238,13 @@ class DeltaSink:
         return tables
 
     def _paths_with_changes(self) -> list[str]:
-        return list(changed_paths(self._path)) if self._form.merges else []
+        return list(changed_paths(self._path)) if self._layout.merges else []
 
     def _former_stream(self) -> StreamId | None:
         """The stream of tables that an earlier run may not have merged, if this run had no batch."""
         for path in self._paths_with_changes():
             state = delta_state(SparkSession.active(), below(self._path, path))
-            if state is not None and state.properties.get("tailrace.mode") == self._form.mode:
+            if state is not None and state.properties.get("tailrace.mode") == self._layout.mode:
                 held = state.properties
                 return StreamId(held.get("tailrace.pipeline", ""), held["tailrace.stream"])
         return None
@@ -255,7 +255,7 @@ class _Tables:
     """The tables that a stream has written so far."""
 
     settings: DeltaSettings
-    form: Form
+    layout: TableLayout
     path: str
     router: Router
     session: SparkSession
@@ -267,7 +267,7 @@ class _Tables:
         """The target of a table."""
         name = self.router.target(table)
         if name not in self.targets:
-            path = path_in_use(place(self.router, table), name, self._is_ours)
+            path = path_in_use(target_path(self.router, table), name, self._is_ours)
             self._add(name, path)
         return self.targets[name]
 
@@ -278,7 +278,7 @@ class _Tables:
 
     def _add(self, name: str, path: str) -> None:
         session, cluster = own_session(self.session), self.settings.cluster_by_key
-        self.targets[name] = DeltaTarget(name, self.path, path, self.form, self.stream, session, cluster)
+        self.targets[name] = DeltaTarget(name, self.path, path, self.layout, self.stream, session, cluster)
 
     def _is_ours(self, path: str) -> bool:
         """Whether a table of the stream is at `path`."""

@@ -25,10 +25,10 @@ from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.pending import PENDING_COLUMNS, Pending, changes_path
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names
-from tailrace.sinks.delta.table_mode import Form
+from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.upsert import are_whole, upsert
-from tailrace.sinks.paths import below, one_place
+from tailrace.sinks.paths import below, same_path_error
 from tailrace.sinks.tables.columns import follow, require_free, stored_schema
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.staging import Recipe
@@ -84,7 +84,7 @@ class DeltaTarget:
         name: the target's name.
         root: the sink's path.
         path: the table's path below `root`.
-        form: the layout of the table.
+        layout: the layout of the table.
         stream: the stream it belongs to.
         session: its own session, so that the settings of one commit do not reach another one.
         cluster: whether a new table is clustered by its key.
@@ -93,7 +93,7 @@ class DeltaTarget:
     name: str
     root: str
     path: str
-    form: Form
+    layout: TableLayout
     stream: StreamId
     session: SparkSession
     cluster: bool = False
@@ -112,7 +112,7 @@ class DeltaTarget:
         """The pending changes."""
         properties = {
             "tailrace.stream": self.stream.query,
-            "tailrace.mode": str(self.form.mode),
+            "tailrace.mode": str(self.layout.mode),
             TARGET: self.name,
         }
         return Pending(DeltaTable(self.session, changes_path(self.root, self.path)), properties)
@@ -120,7 +120,7 @@ class DeltaTarget:
     @property
     def pending_batches(self) -> Mapping[int, int]:
         """Number of pending changes by batch; empty in a mode that appends."""
-        return self.pending.batches if self.form.merges else {}
+        return self.pending.batches if self.layout.merges else {}
 
     def version(self) -> int:
         """The newest version of the table."""
@@ -165,14 +165,14 @@ class DeltaTarget:
         for part in parts:
             app = f"tailrace/{self.stream.query}/{_in_setting(str(part.table))}/{part.kind}"
             mark = point.mark(app, self.stream.query, table=str(part.table), part=part.kind)
-            is_merged = self.form.merges and part.kind != SNAPSHOT
+            is_merged = self.layout.merges and part.kind != SNAPSHOT
             if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
                 continue
             columns = self._follow(part, state)
             files = staged.pop((str(part.table), part.kind), None)
             rows = NewRows(
                 lambda part=part: in_session(part.cells_of(batch.frame), self.session),  # type: ignore[misc]
-                *self._rows_of(part.kind, columns, part.shapes[-1]),
+                *self._rows_of(part.kind, columns, part.schemas[-1]),
                 files if files is not None and files.columns == columns else None,
             )
             if not is_merged:
@@ -197,7 +197,7 @@ class DeltaTarget:
         merged = state.transactions.get(mark.app, -1)
         if any(batch > merged for batch in self.pending.batches):
             started = time.monotonic()
-            columns = self.form.columns(self.table.schema())
+            columns = self.layout.columns(self.table.schema())
             key = json.loads(state.properties[_KEY])
             changes = _Changes(
                 lambda: self.pending.files(merged), lambda: self.pending.changes(merged), columns, key
@@ -216,17 +216,17 @@ class DeltaTarget:
             self._create(part)
             return self._state()
         held = state.properties
-        if held.get("tailrace.stream") != self.stream.query or held.get("tailrace.mode") != self.form.mode:
+        if held.get("tailrace.stream") != self.stream.query or held.get("tailrace.mode") != self.layout.mode:
             found = "a table that Tailrace did not make"
             if "tailrace.stream" in held:
                 found = f"a table of stream {held['tailrace.stream']} in mode `{held.get('tailrace.mode')}`"
             raise StateError(
                 f"target `{self.name}` at {self.table.path} is not this stream's",
-                f"found {found}, needed one of stream {self.stream.query} in mode `{self.form.mode}`",
+                f"found {found}, needed one of stream {self.stream.query} in mode `{self.layout.mode}`",
                 "use another sink path, continue with that stream's checkpoint, or delete the table",
             )
         if held.get(TARGET, self.name) != self.name:
-            raise one_place(self.name, held[TARGET], self.table.path)
+            raise same_path_error(self.name, held[TARGET], self.table.path)
         return state
 
     def _state(self) -> DeltaState:
@@ -240,48 +240,48 @@ class DeltaTarget:
         return state
 
     def _create(self, part: TableBatch) -> None:
-        schema = part.shapes[0]
-        if self.form.merges and not schema.key:
+        schema = part.schemas[0]
+        if self.layout.merges and not schema.key:
             raise SinkError(
                 f"table `{part.table}` has no key",
-                f"mode {self.form.mode} needs one to find the row of a change",
+                f"mode {self.layout.mode} needs one to find the row of a change",
                 "add a primary key, or use `mode: changelog`",
             )
-        require_free(schema, self._own, f"mode {self.form.mode}")
+        require_free(schema, self._own, f"mode {self.layout.mode}")
         columns = stored_schema(schema)
         properties = {
             "tailrace.stream": self.stream.query,
             "tailrace.pipeline": self.stream.pipeline,
-            "tailrace.mode": str(self.form.mode),
+            "tailrace.mode": str(self.layout.mode),
             TARGET: self.name,
             _KEY: json.dumps(list(schema.key)),
-            "delta.enableDeletionVectors": str(self.form.merges).lower(),
+            "delta.enableDeletionVectors": str(self.layout.merges).lower(),
         }
         key = schema.key if self.cluster else ()
-        self.table.create(TableDefinition(self.form.fields(columns), properties, cluster_by=key))
+        self.table.create(TableDefinition(self.layout.fields(columns), properties, cluster_by=key))
 
     @property
     def _own(self) -> list[str]:
         """Names of columns that the table, or its pending changes, have in addition to the source's."""
         nothing = pa.schema([])
-        pending = [*self.form.changes(nothing).names, *PENDING_COLUMNS] if self.form.merges else []
-        return [*all_names(self.form.fields(nothing)), *pending]
+        pending = [*self.layout.changes(nothing).names, *PENDING_COLUMNS] if self.layout.merges else []
+        return [*all_names(self.layout.fields(nothing)), *pending]
 
     def _follow(self, part: TableBatch, state: DeltaState) -> pa.Schema:
         """Change the table to fit a part's schemas; the source's columns that it has then."""
         stored = self.table.schema()
-        missing = self.form.missing(stored)
+        missing = self.layout.missing(stored)
         if missing:
             self.table.change(missing)
-        held = self.form.columns(stored)
-        for schema in part.shapes:
-            require_free(schema, self._own, f"mode {self.form.mode}")
+        held = self.layout.columns(stored)
+        for schema in part.schemas:
+            require_free(schema, self._own, f"mode {self.layout.mode}")
             changes = follow(self.name, held, stored_schema(schema))
             if changes:
-                self.table.change(changes, self.form.within)
-                held = self.form.columns(self.table.schema())
-        key = list(part.shapes[-1].key)
-        if self.form.merges and key != json.loads(state.properties[_KEY]):
+                self.table.change(changes, self.layout.within)
+                held = self.layout.columns(self.table.schema())
+        key = list(part.schemas[-1].key)
+        if self.layout.merges and key != json.loads(state.properties[_KEY]):
             if self.pending:  # pending changes are merged by the key under which they were logged
                 self.merge_pending(Point(max(self.pending.batches), None))
             self.table.set(_KEY, json.dumps(key))
@@ -290,7 +290,7 @@ class DeltaTarget:
     # ---- writing -------------------------------------------------------------------------------------
 
     def _rows_of(self, kind: str, columns: pa.Schema, schema: TableSchema) -> tuple[Unpack, pa.Schema]:
-        return self.form.snapshot(columns) if kind == SNAPSHOT else self.form.log(columns, schema.key)
+        return self.layout.snapshot(columns) if kind == SNAPSHOT else self.layout.log(columns, schema.key)
 
     def _merge(self, rows: NewRows, columns: pa.Schema, part: TableBatch, mark: CommitMark) -> None:
         """Merge a batch's changes directly: nothing is pending.
@@ -304,20 +304,20 @@ class DeltaTarget:
                 lambda: [f"{directory}/{file.name}" for file in files],
                 lambda: self.session.read.schema(spark_schema(rows.fields)).parquet(directory),
                 columns,
-                part.shapes[-1].key,
+                part.schemas[-1].key,
             )
             self._apply(changes, mark)
         self.merging_s += time.monotonic() - started
 
     def _apply(self, changes: _Changes, mark: CommitMark) -> None:
         """Merge changes, in tasks where possible, else by MERGE."""
-        if self.form.mode is WriteMode.UPSERT and self.table.allows_vectors():
+        if self.layout.mode is WriteMode.UPSERT and self.table.allows_vectors():
             files = changes.files()
             if are_whole(files):
                 with self._scratch("keys") as scratch:
                     upsert(self.table, files, changes.columns, key=changes.key, mark=mark, scratch=scratch)
                 return
-        merge(self.table, self.form.mode, changes.rows(), changes.columns, key=changes.key, mark=mark)
+        merge(self.table, self.layout.mode, changes.rows(), changes.columns, key=changes.key, mark=mark)
 
     @contextmanager
     def _scratch(self, name: str) -> Iterator[str]:

@@ -44,7 +44,7 @@ from tailrace.sinks.iceberg.files import FileTarget, write_cells
 from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.names import former_identifier, identifier, location
 from tailrace.sinks.iceberg.rewrite import ROW, insert_files, kept_files, last_changes
-from tailrace.sinks.paths import one_place, place
+from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import follow, require_free, stored_schema
@@ -97,7 +97,7 @@ class IcebergSink:
         self._claims.add(tables)
 
     def _target_names(self, table: TableId) -> list[str]:
-        place(self._router, table)  # rejects names that are too long for directories
+        target_path(self._router, table)  # rejects names that are too long for directories
         return [".".join(identifier(self._router.target(table)))]
 
     def write(self, batch: CellBatch) -> list[Written]:
@@ -111,13 +111,13 @@ class IcebergSink:
                 self._layouts[name] = target.write(parts)
                 target.maintain(self._settings)
 
-            return self._pool.write(held.parts, write)
+            return self._pool.write(held.table_batches, write)
 
         return self._single_pass.write(
             batch,
             one_pass=partial(self._one_pass, batch),
             commit=commit,
-            write_found=lambda: commit(StagedBatch(True, batch.parts, {})),
+            write_found=lambda: commit(StagedBatch(True, batch.table_batches, {})),
         )
 
     @contextmanager
@@ -259,7 +259,7 @@ class _Target:
         key = (str(part.table), part.kind)
         if key in self.staged and self.staged[key].layout.is_same(layout):
             return self.staged.pop(key).paths
-        return write_cells(part.cells_of(self.batch.frame), layout.recipe(part.kind, part.shapes[-1]))
+        return write_cells(part.cells_of(self.batch.frame), layout.recipe(part.kind, part.schemas[-1]))
 
     def maintain(self, settings: IcebergSettings) -> None:
         """Compact small files and expire old snapshots, if it is due."""
@@ -292,7 +292,7 @@ class _Target:
             )
         other = table.properties.get(_TARGET, self.name)
         if other != self.name:
-            raise one_place(self.name, other, table.location())
+            raise same_path_error(self.name, other, table.location())
         return table
 
     def _former(self) -> Table | None:
@@ -313,7 +313,7 @@ class _Target:
             return None
 
     def _create(self, names: tuple[str, ...], part: TableBatch) -> Table:
-        schema = part.shapes[0]
+        schema = part.schemas[0]
         require_free(schema, self._own, f"mode {self.mode}")
         if self.mode is WriteMode.UPSERT and not schema.key:
             raise SinkError(
@@ -347,7 +347,7 @@ class _Target:
         """Change the table to fit the parts' schemas; the source's columns that it has then."""
         columns = self._columns(table)
         for part in parts:
-            for schema in part.shapes:
+            for schema in part.schemas:
                 require_free(schema, self._own, f"mode {self.mode}")
                 changes = follow(self.name, columns, storable(stored_schema(schema)))
                 require_promotions(self.name, changes, columns)
@@ -371,7 +371,7 @@ class _Target:
     def _rewrite(self, table: Table, layout: _Layout, parts: list[TableBatch]) -> list[str]:
         """Apply changes to the table's files; the temporary files that this needed."""
         columns, data, scratch = layout.columns, layout.data, layout.changes
-        key = parts[-1].shapes[-1].key
+        key = parts[-1].schemas[-1].key
         files = [path for part in parts for path in self._files(part, layout)]
         changes = last_changes(files, key, scratch)
         within: BooleanExpression = AlwaysTrue()

@@ -90,14 +90,14 @@ class DebeziumJson:
     """Keys and values in JSON, written in one pass: twice as fast as one after the other.
 
     Args:
-        form: the format.
+        format: the format.
     """
 
-    form: DebeziumFormat
+    format: DebeziumFormat
 
     def topic(self, table: TableId) -> str:
         """See MessageFormat."""
-        return self.form.topic(table)
+        return self.format.topic(table)
 
     def schemas(self, table: TableSchema) -> tuple[SchemaText, ...]:  # noqa: ARG002 - JSON needs none
         """See MessageFormat."""
@@ -110,4 +110,4 @@ class DebeziumJson:
         ids: SchemaIds = NO_IDS,  # noqa: ARG002 - JSON needs none
     ) -> pa.RecordBatch:
         """See MessageFormat."""
-        return self.form.to_messages(batch, now_ms)
+        return self.format.to_messages(batch, now_ms)

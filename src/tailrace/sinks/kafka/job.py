@@ -87,7 +87,7 @@ class ShareFactory:
             ids=self._ids(schemas),
             topics=self._topics({schema.id for schema in schemas}),
             writers=writers,
-            whole=frozenset(table for table, of_table in keys.items() if len(of_table) > 1),
+            undivided=frozenset(table for table, of_table in keys.items() if len(of_table) > 1),
             now_ms=time.time_ns() // 1_000_000,
             tombstones=settings.tombstones,
             quarantine=quarantine,
@@ -123,7 +123,7 @@ class Reports:
         tokens: the producer of each writer that has written now.
         refused: messages that were put into quarantine.
         changes: changes written, by table and kind of cell; None: the batch held another schema than
-            `Share.shapes`, and nothing is written.
+            `Share.schemas`, and nothing is written.
     """
 
     writers: int
@@ -132,7 +132,7 @@ class Reports:
     changes: Mapping[tuple[str, str], int] | None
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the changes are written."""
         return self.changes is not None
 
@@ -152,7 +152,7 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
     def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return cut_cells(share, rows)
 
-    if share.writers == 1 and share.shapes is None:
+    if share.writers == 1 and share.schemas is None:
         shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
     else:
         shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(list(missing)))

@@ -41,7 +41,7 @@ class Share:
         ids: the registry's ids of the format's schemas.
         topics: topics by source table name.
         writers: the number of writers.
-        whole: tables that go to one writer undivided: their key has several schemas in the batch.
+        undivided: tables that go to one writer undivided: their key has several schemas in the batch.
         now_ms: processing time, milliseconds since 1970 UTC.
         tombstones: whether to write messages without a value.
         quarantine: the topic for messages too large for theirs; None: they are an error.
@@ -50,7 +50,7 @@ class Share:
         marker_topic: the topic of the markers.
         marker_end: the driver knows the markers up to this offset.
         tokens: the token of the producer that wrote last, by writer.
-        shapes: the table schemas that the batch may hold, as `TableSchema.text`; None: any.
+        schemas: the table schemas that the batch may hold, as `TableSchema.text`; None: any.
     """
 
     client: Client
@@ -58,7 +58,7 @@ class Share:
     ids: SchemaIds
     topics: Mapping[str, Topic]
     writers: int
-    whole: frozenset[str]
+    undivided: frozenset[str]
     now_ms: int
     tombstones: bool
     quarantine: Topic | None
@@ -67,7 +67,7 @@ class Share:
     marker_topic: str
     marker_end: int
     tokens: Mapping[int, str]
-    shapes: frozenset[bytes] | None = None
+    schemas: frozenset[bytes] | None = None
 
     def transactional_id(self, writer: int) -> str:
         """The id that only one producer at a time may have."""
@@ -79,7 +79,7 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     for rows in batches:
         for seq, cell in zip(rows.column(0), rows.column(1), strict=True):
             batch = decode_cell(cell.as_buffer())
-            if share.shapes is not None and batch.table.text not in share.shapes:
+            if share.schemas is not None and batch.table.text not in share.schemas:
                 yield from (_row(writer, "", STOP) for writer in range(share.writers))
                 return
             for writer, part in cut(share, batch):
@@ -116,7 +116,7 @@ def cut(share: Share, batch: ChangeBatch) -> Iterator[tuple[int, ChangeBatch]]:
 def writers_of(share: Share, batch: ChangeBatch) -> np.ndarray:
     """The writer of each change."""
     table = str(batch.table.id)
-    if share.writers == 1 or not batch.table.key or table in share.whole:
+    if share.writers == 1 or not batch.table.key or table in share.undivided:
         return np.full(len(batch), zlib.crc32(table.encode()) % share.writers, np.int64)
     hashes = hash_rows(keys_of(batch).flatten(), len(batch))
     return np.asarray((hashes % np.uint64(share.writers)).astype(np.int64))

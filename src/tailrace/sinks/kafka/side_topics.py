@@ -191,9 +191,9 @@ def _produce(producer: Producer, topic: str, keys: pa.Array, values: pa.Array, p
 def _new_schemas(batch: CellBatch, known: Mapping[str, str]) -> Iterator[SchemaChangeEvent]:
     """The schemas in `batch` that are not announced yet, each table's in log order."""
     last = dict(known)
-    for part in batch.parts:
+    for part in batch.table_batches:
         table = str(part.table)
-        for schema in part.shapes:
+        for schema in part.schemas:
             if last.get(table) == schema.fingerprint:
                 continue
             cells = batch.frame.where(

@@ -82,7 +82,7 @@ class KafkaSink:
         self._cluster = Cluster(self._client)
         streams = side_streams(settings, envelopes)
         self._shares = ShareFactory(settings, self._client, self._cluster, self._format, self._registry)
-        self._claims = Claims(router, self._places, self._taken(envelopes.topics))
+        self._claims = Claims(router, self._claimed_names, self._taken(envelopes.topics))
         self._side_topics = SideTopics(settings, self._client, self._cluster, streams, self._registry)
         self._single_pass = SinglePass()
         self._stream: KafkaStream | None = None
@@ -102,13 +102,13 @@ class KafkaSink:
         """See `Sink.claim`."""
         self._claims.add(tables)
 
-    def _places(self, table: TableId) -> list[str]:
+    def _claimed_names(self, table: TableId) -> list[str]:
         """The topic, as Kafka tells topics apart, and with subjects by record the schemas' name."""
         topic = self._format.topic(table)
-        places = [collision(topic)]
+        names = [collision(topic)]
         if self._settings.subject_names is SubjectNames.RECORD and self._registry is not None:
-            places.append(f"schema {adjusted({'name': topic})['name']}")
-        return places
+            names.append(f"schema {adjusted({'name': topic})['name']}")
+        return names
 
     def _taken(self, topics: Topics) -> dict[str, str]:
         settings = self._settings
@@ -149,10 +149,10 @@ class KafkaSink:
             return
         expected = list(self._with_topic(schemas).values())
         share = self._shares.share(batch.id, stream, writers, expected) if expected else None
-        if share is None or share.whole:
+        if share is None or share.undivided:
             yield None
             return
-        share = replace(share, shapes=frozenset(schema.text for schema in expected))
+        share = replace(share, schemas=frozenset(schema.text for schema in expected))
         tables = {str(schema.id): schema.id for schema in expected}
         yield _Pass(tables, run_writers(batch.once.select("min_seq", "cell"), share, missing))
 
@@ -173,14 +173,14 @@ class KafkaSink:
 
     def _write_found(self, batch: CellBatch, stream: KafkaStream) -> list[Written]:
         """Write a batch by what it holds."""
-        self._claims.add(part.table for part in batch.parts)
-        written = [Written.of(part, self._router.target(part.table)) for part in batch.parts]
+        self._claims.add(part.table for part in batch.table_batches)
+        written = [Written.of(part, self._router.target(part.table)) for part in batch.table_batches]
         if not written:
             return written
         self._side_topics.write(batch, stream)
         writers, missing = stream.missing(batch.id)
         if missing:
-            schemas = [schema for part in batch.parts for schema in part.shapes]
+            schemas = [schema for part in batch.table_batches for schema in part.schemas]
             share = self._shares.share(batch.id, stream, writers, schemas)
             self._note(batch, stream, run_writers(self._cells(batch), share, missing))
         return written
@@ -238,6 +238,6 @@ class _Pass:
     reports: Reports
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """See `Pass`."""
-        return self.reports.is_whole
+        return self.reports.is_complete

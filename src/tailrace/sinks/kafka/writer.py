@@ -5,8 +5,8 @@ many producers may write to one partition, and the changes of a key keep their o
 
     cells ──cut_cells()──► (writer, seq, cell) ──shuffle, sort──► write_share() ──► topics, marker
 
-If `Share.shapes` names the table schemas that the batch is expected to hold, and the batch holds another one,
-all writers are stopped before the first of them has begun: there is a shuffle in between.
+If `Share.schemas` names the table schemas that the batch is expected to hold, and the batch holds another
+one, all writers are stopped before the first of them has begun: there is a shuffle in between.
 
 `shares` splits the cells, `messages` measures messages, `transactions` holds producers, `reports` is what the
 driver receives.

@@ -91,7 +91,7 @@ class ReplicaSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        work = by_target(batch.parts, self._claims)
+        work = by_target(batch.table_batches, self._claims)
         if work:
             try:
                 self._write(batch, work)
@@ -232,7 +232,7 @@ class ReplicaSink:
             StateError: the table belongs to another stream, or was dropped.
         """
         dialect, current = ledger.dialect, None if entry is None else entry.schema
-        needed = schema_for(name, (schema for part in parts for schema in part.shapes), current)
+        needed = schema_for(name, (schema for part in parts for schema in part.schemas), current)
         if self._schemas.get(name) == needed == current:
             return
         table = dialect.table_name(name)

@@ -47,14 +47,14 @@ class StagedBatch(Generic[Staged]):
     """A batch, and its files that are staged already.
 
     Args:
-        is_whole: whether there was a recipe for everything that the batch holds; if not, the files must not
-            be used.
-        parts: what the batch holds.
+        is_complete: whether there was a recipe for everything that the batch holds; if not, the files must
+            not be used.
+        table_batches: what the batch holds.
         files: staged files by table and kind.
     """
 
-    is_whole: bool
-    parts: list[TableBatch]
+    is_complete: bool
+    table_batches: list[TableBatch]
     files: dict[tuple[str, str], Staged]
 
 
@@ -76,17 +76,17 @@ def stage(
         yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], schema=_REPORT)
 
     found: dict[tuple[str, str], _Written[File]] = {}
-    is_whole = True
+    is_complete = True
     for row in map_in_arrow(cells, run, "report binary").collect():
         report: _Report[File] = pickle.loads(row["report"])  # noqa: S301 - our own
-        is_whole &= report.is_whole
+        is_complete &= report.is_complete
         for key, written in report.written.items():
             found.setdefault(key, _Written()).add(written)
     parts = [
         TableBatch(recipes[key].schema.id, key[1], written.changes, written.cells, (recipes[key].schema,))
         for key, written in sorted(found.items())
     ]
-    return StagedBatch(is_whole, parts, {key: label(key, written.files) for key, written in found.items()})
+    return StagedBatch(is_complete, parts, {key: label(key, written.files) for key, written in found.items()})
 
 
 @dataclass
@@ -107,7 +107,7 @@ class _Written(Generic[File]):
 class _Report(Generic[File]):
     """What a task has written, up to the first cell that there was no recipe for."""
 
-    is_whole: bool
+    is_complete: bool
     written: dict[tuple[str, str], _Written[File]]
 
 
@@ -115,12 +115,12 @@ def _write(changes: Iterable[ChangeBatch], recipes: Mapping[tuple[str, str], Rec
     """Write all of `changes`, or those before the first that there is no recipe for; runs in a task."""
     found: dict[tuple[str, str], _Written[File]] = {}
     filled: dict[tuple[str, str], RollingFiles[File]] = {}
-    held, is_whole = 0, True
+    held, is_complete = 0, True
     for batch in changes:
         key = (str(batch.table.id), batch.kind)
         recipe = recipes.get(key)
         if recipe is None or recipe.schema.text != batch.table.text:
-            is_whole = False
+            is_complete = False
             break
         if key not in filled:
             filled[key], found[key] = recipe.begin(), _Written()
@@ -133,7 +133,7 @@ def _write(changes: Iterable[ChangeBatch], recipes: Mapping[tuple[str, str], Rec
             held = _relieve(filled.values())
     for key, files in filled.items():
         found[key].files += files.end()
-    return _Report(is_whole, found)
+    return _Report(is_complete, found)
 
 
 def _relieve(filled: Collection[RollingFiles[File]]) -> int:

@@ -105,10 +105,10 @@ class MySqlSession(Session):
         if self._left is not None and self._left[0] == (start.file, start.pos, split.finished):
             start = replace(start, prepared=self._left[1])
         decoder = EventDecoder(
-            wanted=lambda t: self._options.captures(str(t)) and split.concerns(t),
+            captures=lambda t: self._options.captures(str(t)) and split.concerns(t),
             epoch=end.epoch,
             keys=split.keys,
-            shape_of=self._shape_of,
+            schema_of=self._schema_of,
             zero_dates=self._options.zero_dates.of,
             mariadb=end.server.startswith(MARIADB),
             prepared=start.prepared,
@@ -121,7 +121,7 @@ class MySqlSession(Session):
             yield from decoder.feed(block)
         self._left = (end.file, end.pos, split.finished), decoder.open
 
-    def _shape_of(self, table: TableId) -> TableSchema | None:
+    def _schema_of(self, table: TableId) -> TableSchema | None:
         """A table's schema in the catalog, None if it is not there."""
         found = self._run(
             lambda c: catalog.tables(c, lambda name: name == str(table), self._options.zero_dates.of),

@@ -67,7 +67,7 @@ class PostgresSession(Session):
             except DatabaseError as error:
                 if sqlstate(error) != "42703":  # a column is gone: the error comes before the first row
                     raise
-                yield from self._read(split, self._shape_of(split.table.id, remember=False) or split.table)
+                yield from self._read(split, self._schema_of(split.table.id, remember=False) or split.table)
         except (DatabaseError, InterfaceError, OSError) as error:
             if sqlstate(error) == "42P01":
                 return  # the table is gone
@@ -121,11 +121,11 @@ class PostgresSession(Session):
 
     def _decoder(self, split: LogSplit, start: PostgresPosition, end: PostgresPosition) -> LogDecoder:
         return LogDecoder(
-            wanted=lambda t: self._options.captures(str(t)) and split.concerns(t),
+            captures=lambda t: self._options.captures(str(t)) and split.concerns(t),
             types=_TYPES.get(self._database, PostgresTypes()),
             learn=self._learn,
             keys=split.keys,
-            shape_of=self._shape_of,
+            schema_of=self._schema_of,
             as_text=self._options.is_text,
             wants_message=self._options.wants_message,
             after=start.lsn,
@@ -138,7 +138,7 @@ class PostgresSession(Session):
         _TYPES[self._database] = found
         return found
 
-    def _shape_of(self, table: TableId, *, remember: bool = True) -> TableSchema | None:
+    def _schema_of(self, table: TableId, *, remember: bool = True) -> TableSchema | None:
         """A table's schema in the catalog, None if it is not there.
 
         A cached one may be old: it counts only where it has the columns that the log names.

@@ -38,7 +38,7 @@ from tailrace.sinks.kafka.reports import failed_report, reported_error, stopped_
 from tailrace.sinks.kafka.shares import Share, cut, owned_by
 from tailrace.sinks.kafka.transactions import WriterTransaction
 
-SHAPE = table(("id", INT), ("name", TEXT), key=("id",))
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
 SETTINGS = KafkaSettings("nowhere:1", "p")
 ENVELOPES = Envelopes(Topics("p"))
 
@@ -51,7 +51,7 @@ def share(**given: Any) -> Share:
             ids={},
             topics={"shop.t": Topic("p.shop.t", 3, 1000)},
             writers=3,
-            whole=frozenset(),
+            undivided=frozenset(),
             now_ms=0,
             tombstones=True,
             quarantine=None,
@@ -67,7 +67,7 @@ def share(**given: Any) -> Share:
 
 def key_update(old: int, new: int, first: int) -> ChangeBatch:
     """A delete and a create that are the halves of one update."""
-    batch = changes(SHAPE, [("d", row(old), None), ("c", None, row(new))], first=first)
+    batch = changes(SCHEMA, [("d", row(old), None), ("c", None, row(new))], first=first)
     seq = f"{2 * first:032x}"
     halves = pa.array([seq, seq[:-1] + format(int(seq[-1], 16) + 1, "x")])
     return replace(batch, origin=batch.origin.set_column(0, "seq", halves))
@@ -97,7 +97,7 @@ def test_partition_of_a_key_is_that_of_kafkas_java_producer(partitions: int) -> 
 
 def test_changes_of_a_key_stay_with_one_writer_in_their_order() -> None:
     rows = [("u", row(i % 10), {"id": i % 10, "name": str(i)}) for i in range(200)]
-    pieces = dict(cut(share(), changes(SHAPE, rows)))
+    pieces = dict(cut(share(), changes(SCHEMA, rows)))
     assert sorted(pieces) == [0, 1, 2]
     owners: dict[int, int] = {}
     for writer, piece in pieces.items():
@@ -124,8 +124,8 @@ def test_halves_of_a_key_update_reach_their_writers_and_keep_their_headers() -> 
 
 
 def test_table_with_two_forms_of_its_key_is_notcut() -> None:
-    batch = changes(SHAPE, [("c", None, row(i)) for i in range(50)])
-    pieces = list(cut(share(whole=frozenset({"shop.t"})), batch))
+    batch = changes(SCHEMA, [("c", None, row(i)) for i in range(50)])
+    pieces = list(cut(share(undivided=frozenset({"shop.t"})), batch))
     assert [len(piece) for _, piece in pieces] == [50]
 
 
@@ -135,7 +135,7 @@ def test_table_without_a_key_is_notcut() -> None:
 
 
 def test_size_of_a_message_counts_its_headers() -> None:
-    plain = share().format.messages(changes(SHAPE, [("c", None, row(1))]), 0, {})
+    plain = share().format.messages(changes(SCHEMA, [("c", None, row(1))]), 0, {})
     pair = share().format.messages(key_update(1, 2, 0), 0, {})
     assert sizes(plain)[0] == 128 + sum(len(plain.column(c)[0].as_py()) for c in ("key", "value"))
     header = len("__debezium.newkey") + len(b'{"id":2}') + 10
@@ -144,7 +144,7 @@ def test_size_of_a_message_counts_its_headers() -> None:
 
 def test_message_that_its_topic_does_not_take_is_refused_with_its_place_in_the_log() -> None:
     made = share(topics={"shop.t": Topic("p.shop.t", 3, 300)})
-    batch = changes(SHAPE, [("c", None, row(1))], first=7)
+    batch = changes(SCHEMA, [("c", None, row(1))], first=7)
     transaction = WriterTransaction(made, 0, None, done=False)  # type: ignore[arg-type]
     with pytest.raises(SinkError, match=r"larger than topic `p\.shop\.t` takes") as error:
         transaction.write(batch)
@@ -194,7 +194,7 @@ def test_error_that_waiting_does_not_fix_is_definite() -> None:
 
 
 def test_messages_of_postgresql_name_its_database() -> None:
-    batch = changes(SHAPE, [("c", None, {"id": 1, "name": "a"})])
+    batch = changes(SCHEMA, [("c", None, {"id": 1, "name": "a"})])
     xid = pa.array(["7"]).dictionary_encode()
     batch = replace(batch, origin=batch.origin.set_column(2, ORIGIN.field("txn"), xid))
     envelopes = replace(ENVELOPES, connector="postgresql", database="app")

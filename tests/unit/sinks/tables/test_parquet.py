@@ -51,11 +51,11 @@ def test_no_file_where_there_is_no_row(tmp_path: Path) -> None:
 
 
 def test_last_change_of_each_key_is_kept() -> None:
-    shape = table(("a", INT), ("b", TEXT), ("v", INT), key=("a", "b"))
+    schema = table(("a", INT), ("b", TEXT), ("v", INT), key=("a", "b"))
     one, other = {"a": 1, "b": "x", "v": 1}, {"a": 1, "b": "X", "v": 2}
     listed = [("c", None, one), ("c", None, other), ("u", one, {**one, "v": 9}), ("d", other, None)]
     columns = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int32()), ("w", pa.string())])
-    kept = last_rows(columns, shape.key)(changes(shape, listed)).to_pylist()
+    kept = last_rows(columns, schema.key)(changes(schema, listed)).to_pylist()
     assert [(r["a"], r["b"], r["v"], r["w"], r["_op"]) for r in kept] == [
         (1, "x", 9, None, 2),
         (1, "X", 2, None, 3),

@@ -75,7 +75,7 @@ def test_many_tables_hold_no_more_than_one_and_keep_few_files_open(small):
             most = max(most, sum(f.held_bytes for f in held))
 
     report = _write(cells(), recipes)
-    assert report.is_whole
+    assert report.is_complete
     found = report.written
     assert sum(written.changes for written in found.values()) == 6000
     assert sum(written.cells for written in found.values()) == 600
@@ -109,5 +109,5 @@ def test_cell_without_a_recipe_is_noticed(small):
         changes(known, [("r", None, {"id": 1, "name": ""})]),
     ):
         report = _write([created(known, 0, 1), batch], recipes)
-        assert not report.is_whole
+        assert not report.is_complete
         assert [written.files for written in report.written.values()] == [[[1]]]

@@ -88,7 +88,7 @@ def test_untrusted_certificate_is_definite() -> None:
     assert "tlsCa" in (found.hint or "")
 
 
-def test_table_that_is_gone_is_a_mismatch_of_shape() -> None:
+def test_table_that_is_gone_is_a_schema_mismatch() -> None:
     error = pymysql.err.ProgrammingError(1146, "Table 'shop.orders' doesn't exist")
     assert isinstance(translate(error, "reading"), SchemaMismatchError)
 

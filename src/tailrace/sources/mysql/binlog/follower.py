@@ -133,7 +133,7 @@ class BinlogFollower(LogFollower):
     Args:
         options: the server and the limits.
         start: a transaction boundary.
-        wanted: whether a table is captured; called by the thread.
+        captures: whether a table is captured; called by the thread.
         held_bytes: raw bytes of captured transactions to hold.
     """
 
@@ -141,14 +141,14 @@ class BinlogFollower(LogFollower):
         self,
         options: SourceOptions,
         start: MySqlPosition,
-        wanted: Callable[[TableId], bool],
+        captures: Callable[[TableId], bool],
         *,
         held_bytes: int = HELD_BYTES,
     ) -> None:
         super().__init__()
         self._options = options
         self._start = start
-        self._index = TransactionIndex(wanted, count_rows=options.max_rows_per_trigger is not None)
+        self._index = TransactionIndex(captures, count_rows=options.max_rows_per_trigger is not None)
         self._most_ahead = BATCHES_AHEAD * options.max_bytes_per_trigger
         self._segments: deque[_Segment] = deque()
         self._ahead = 0

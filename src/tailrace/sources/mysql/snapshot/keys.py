@@ -248,7 +248,7 @@ def _order_by_server(
     bound: Key,
 ) -> np.ndarray:
     """-1, 0 or 1 for each row of `arrays`, as the server sorts its distinct keys."""
-    distinct, place = _distinct(arrays)
+    distinct, inverse = _distinct(arrays)
     rows = list(
         zip(
             *(json_values(c, a.take(distinct), zero=True) for c, a in zip(columns, arrays, strict=True)),
@@ -278,7 +278,7 @@ def _order_by_server(
                 found.extend(int(r[0]) for r in cursor.fetchall())
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, f'comparing keys of table "{table.id}"') from error
-    order: np.ndarray = np.array(found, np.int8)[place]
+    order: np.ndarray = np.array(found, np.int8)[inverse]
     return order
 
 
@@ -289,8 +289,8 @@ def _distinct(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
         encoded = array.dictionary_encode("encode")
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
         _, codes = np.unique(codes, return_inverse=True)  # small again, whatever comes next
-    _, first, place = np.unique(codes, return_index=True, return_inverse=True)
-    return pa.array(first), place
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return pa.array(first), inverse
 
 
 def _documents(rows: Sequence[Key], most_bytes: int) -> list[str]:

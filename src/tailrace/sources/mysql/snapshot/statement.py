@@ -32,7 +32,7 @@ from tailrace.model.table import TableSchema
 from tailrace.sources.bounds import LOGIN_PACKET, LONGEST_ROW, Deadline
 from tailrace.sources.mysql.connection import break_off, raw_socket, reconnect, translate
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
-from tailrace.sources.mysql.wire.definition import column_definition, length_encoded, require_shape
+from tailrace.sources.mysql.wire.definition import column_definition, length_encoded, require_unchanged
 from tailrace.sources.mysql.wire.kernels.resultset import (
     END,
     ERROR,
@@ -255,7 +255,7 @@ class Selection(Iterator[pa.StructArray]):
             raise DecodeError("a SELECT has more columns than a server can give", f"found {count}")
         definitions = [column_definition(self._answer()) for _ in range(count)]
         self._answer()  # their end
-        require_shape(self._table, definitions)
+        require_unchanged(self._table, definitions)
         self._reader.expect_rows()
 
     def _release(self) -> None:

@@ -29,13 +29,13 @@ class SetAside:
     """The events of an XA transaction.
 
     Args:
-        place: their file and offsets in the log.
+        transaction: its file and offsets in the log.
         data: their bytes with SLACK behind, None where they are not held.
         checksum: bytes of checksum at each event's end.
         schema_changes: how often a table had changed its schema when it was prepared.
     """
 
-    place: Prepared
+    transaction: Prepared
     data: np.ndarray | None = None
     checksum: int = 0
     schema_changes: int = 0
@@ -49,7 +49,7 @@ class Asides:
     """
 
     def __init__(self, prepared: Iterable[Prepared] = ()) -> None:
-        self._open = {place.xid: SetAside(place) for place in prepared}
+        self._open = {transaction.xid: SetAside(transaction) for transaction in prepared}
         self._bytes = 0
         self._file = ""
         self._start = self._checksum = 0
@@ -59,7 +59,7 @@ class Asides:
     @property
     def open(self) -> tuple[Prepared, ...]:
         """The transactions that are prepared and open at the decoder's position, in log order."""
-        return tuple(found.place for found in self._open.values())
+        return tuple(found.transaction for found in self._open.values())
 
     def begin(self, file: str, start: int, checksum: int) -> None:
         """Begin to capture a transaction's events, from offset `start` on."""
@@ -89,12 +89,12 @@ class Asides:
         self._taken, self.capturing = None, False
         return SetAside(Prepared(xid, self._file, self._start, end), data, self._checksum, schema_changes)
 
-    def prepare(self, found: SetAside, *, wanted: bool) -> None:
-        """Note that a transaction is prepared; if not `wanted`, it has no rows of captured tables."""
-        self.end(found.place.xid)
-        if not wanted:
+    def prepare(self, found: SetAside, *, has_rows: bool) -> None:
+        """Note that a transaction is prepared; if not `has_rows`, it has no rows of captured tables."""
+        self.end(found.transaction.xid)
+        if not has_rows:
             return
-        self._open[found.place.xid] = found
+        self._open[found.transaction.xid] = found
         self._bytes += 0 if found.data is None else len(found.data)
 
     def end(self, xid: str) -> SetAside | None:

@@ -155,10 +155,10 @@ def decode(text: bytes, charset: str) -> str:
         if found == THREE and at + 2 < len(text):
             found, size = int(by_more[int.from_bytes(text[at + 1 : at + 3])]), 3
         if found == FOUR and at + 3 < len(text):
-            place, size = _place(text[at : at + 4]), 4
-            found = place - FIRST_SUPPLEMENTARY + 0x10000
-            if place < FIRST_SUPPLEMENTARY or found > 0x10FFFF:
-                found = int(by_more[place]) if place < PLACES else ord("?")
+            code, size = _code(text[at : at + 4]), 4
+            found = code - FIRST_SUPPLEMENTARY + 0x10000
+            if code < FIRST_SUPPLEMENTARY or found > 0x10FFFF:
+                found = int(by_more[code]) if code < PLACES else ord("?")
         if found > TWICE:
             raise UnicodeDecodeError(charset, text, at, at + size, "ill-formed")
         out.append("??" if found == TWICE else chr(found))
@@ -212,13 +212,13 @@ def _multi(charset: str) -> Iterator[np.ndarray]:
         by_more = _japanese(by_one, by_two)
     for start, text in changes.items():
         first = bytes.fromhex(start)
-        place = int.from_bytes(first[-2:])
+        code = int.from_bytes(first[-2:])
         if len(first) == 2:
-            by_two[place : place + len(text)] = [ord(c) for c in text]
+            by_two[code : code + len(text)] = [ord(c) for c in text]
         elif len(first) == 3:
-            by_more[place : place + len(text)] = [ord(c) for c in text]
+            by_more[code : code + len(text)] = [ord(c) for c in text]
         else:
-            by_more[_place(first)] = ord(text)
+            by_more[_code(first)] = ord(text)
     yield from (by_one, by_two, by_more)
 
 
@@ -244,14 +244,12 @@ def _bytes(ranges: str) -> Iterator[int]:
         yield from range(int(first, 16), int(last, 16) + 1)
 
 
-def _four(place: int) -> bytes:
+def _four(code: int) -> bytes:
     """Four bytes of gb18030 by their index."""
-    return bytes(
-        (0x81 + place // 12600, 0x30 + place // 1260 % 10, 0x81 + place // 10 % 126, 0x30 + place % 10)
-    )
+    return bytes((0x81 + code // 12600, 0x30 + code // 1260 % 10, 0x81 + code // 10 % 126, 0x30 + code % 10))
 
 
-def _place(four: bytes) -> int:
+def _code(four: bytes) -> int:
     if not (0x81 <= four[2] <= 0xFE and 0x30 <= four[3] <= 0x39):
         raise UnicodeDecodeError("gb18030", four, 0, 4, "ill-formed")
     return ((four[0] - 0x81) * 10 + four[1] - 0x30) * 1260 + (four[2] - 0x81) * 10 + four[3] - 0x30

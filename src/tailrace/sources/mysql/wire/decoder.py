@@ -68,10 +68,10 @@ class EventDecoder(ChangeDecoder):
     """Decodes row events of the captured tables.
 
     Args:
-        wanted: whether a table is captured; called when a table map of it is new.
+        captures: whether a table is captured; called when a table map of it is new.
         epoch: the stream's epoch, the first part of `seq`.
         keys: key columns of tables whose key is set; the others have the log's key.
-        shape_of: a table's schema in the catalog, None if it is not there; called where the log was written
+        schema_of: a table's schema in the catalog, None if it is not there; called where the log was written
             with `binlog_row_metadata=MINIMAL`, and for columns whose type MariaDB does not log.
         mariadb: whether MariaDB wrote the log.
         prepared: XA transactions that are prepared and open where decoding starts.
@@ -85,10 +85,10 @@ class EventDecoder(ChangeDecoder):
     def __init__(
         self,
         *,
-        wanted: Callable[[TableId], bool],
+        captures: Callable[[TableId], bool],
         epoch: int = 0,
         keys: Mapping[TableId, tuple[str, ...]] = {},
-        shape_of: Callable[[TableId], TableSchema | None] = lambda _: None,
+        schema_of: Callable[[TableId], TableSchema | None] = lambda _: None,
         zero_dates: Callable[[str], str | None] = lambda _: None,
         mariadb: bool = False,
         prepared: Iterable[Prepared] = (),
@@ -108,10 +108,10 @@ class EventDecoder(ChangeDecoder):
             max_rows=batch_rows,
             max_bytes=batch_bytes,
         )
-        self._wanted = wanted
+        self._captures = captures
         self._epoch = epoch
         self._keys = keys
-        self._shape_of = shape_of
+        self._schema_of = schema_of
         self._zero_dates = zero_dates
         self._mariadb = mariadb
         self._verify = int(verify_checksums)
@@ -280,7 +280,7 @@ class EventDecoder(ChangeDecoder):
         if not asides.capturing:
             raise DecodeError("an XA_PREPARE event of the log comes without an XA START", f"at {event.where}")
         self._actions_at = _ACTIONS_AT
-        wanted = bool(state[ev.SC_DIRTY])
+        has_rows = bool(state[ev.SC_DIRTY])
         if payload < 0:
             asides.take(self._origin, pos)
             end = pos + event.size
@@ -289,16 +289,16 @@ class EventDecoder(ChangeDecoder):
             asides.take(self._origin, end)
         found = asides.captured(xid, end, self._schema_changes)
         if not one_phase:
-            asides.prepare(found, wanted=wanted)
-        elif wanted:
+            asides.prepare(found, has_rows=has_rows)
+        elif has_rows:
             self._in_payload = False  # it was the payload's last event
             yield from self._recalled(found, -1)
         state[ev.SC_OPEN] = state[ev.SC_DIRTY] = 0
 
-    def _recalled(self, found: SetAside, place: int) -> Iterator[ChangeBatch]:
-        """Collect the row events that were set aside, as of offset `place`; -1: of their own offsets."""
+    def _recalled(self, found: SetAside, offset: int) -> Iterator[ChangeBatch]:
+        """Collect the row events that were set aside, as of `offset`; -1: of their own offsets."""
         actions, self._actions_at = self._actions_at, _RECALLED_AT
-        at = found.place.start if place < 0 else 0
+        at = found.transaction.start if offset < 0 else 0
         altered = found.schema_changes != self._schema_changes
         if altered or found.data is None:
             yield from self._flush()  # their tables may be pending with other schemas
@@ -306,22 +306,23 @@ class EventDecoder(ChangeDecoder):
             if self._unpacked_bytes + len(found.data) > _MAX_UNPACKED:
                 yield from self._flush()
             start = found.data.ctypes.data
-            yield from self._scan(start, start + len(found.data) - SLACK, at, found.checksum, place)
+            yield from self._scan(start, start + len(found.data) - SLACK, at, found.checksum, offset)
             self._keep(found.data)
         else:
-            for block in self._recall(found.place):
+            for block in self._recall(found.transaction):
                 base, checksum = block.buffer.ctypes.data, 4 if block.checksum else 0
-                start = block.start + (_gtid_size(block) if block.pos == found.place.start else 0)
-                yield from self._scan(base + start, base + block.end, at, checksum, place)
+                start = block.start + (_gtid_size(block) if block.pos == found.transaction.start else 0)
+                yield from self._scan(base + start, base + block.end, at, checksum, offset)
                 at = int(self._state[ev.SC_POS])
                 yield from self._flush()
         if altered:
             yield from self._flush()
             self._maps = KnownMaps()
-        if place >= 0 and self._state[ev.SC_POS] > _MAX_NUMBER:
+        if offset >= 0 and self._state[ev.SC_POS] > _MAX_NUMBER:
             raise SourceError(
                 "an XA transaction in the log is too large",
-                f"{found.place.xid} at {found.place.file}:{found.place.start}; the limit is 2 GiB",
+                f"{found.transaction.xid} at {found.transaction.file}:{found.transaction.start}; the limit is"
+                " 2 GiB",
                 "split it into several transactions, and start a new stream",
             )
         self._actions_at = actions
@@ -350,8 +351,8 @@ class EventDecoder(ChangeDecoder):
         kept = np.frombuffer(whole + bytes(SLACK), np.uint8)
         self._keep(kept)
         at, txn = kept.ctypes.data, state[ev.SC_TXNS] - 1
-        place = (pos, 0) if payload < 0 else (payload, pos)
-        self._events[state[ev.SC_EVENTS], :7] = at, at + len(whole), UPDATE_ROWS, slot, txn, *place
+        offset = (pos, 0) if payload < 0 else (payload, pos)
+        self._events[state[ev.SC_EVENTS], :7] = at, at + len(whole), UPDATE_ROWS, slot, txn, *offset
         state[ev.SC_EVENTS] += 1
         state[ev.SC_DIRTY] = 1
 
@@ -377,8 +378,8 @@ class EventDecoder(ChangeDecoder):
         if self._unpacked_bytes + len(plain) > _MAX_UNPACKED:
             yield from self._flush()
         piece = np.frombuffer(plain + bytes(SLACK), np.uint8)
-        number, place = (0, pos) if payload < 0 else (pos, payload)
-        yield from self._scan(piece.ctypes.data, piece.ctypes.data + len(plain), number, 0, place)
+        number, offset = (0, pos) if payload < 0 else (pos, payload)
+        yield from self._scan(piece.ctypes.data, piece.ctypes.data + len(plain), number, 0, offset)
         self._keep(piece)
         return event.size if payload < 0 else max(event.size, len(plain))
 
@@ -393,7 +394,7 @@ class EventDecoder(ChangeDecoder):
         slot = -1
         try:
             table = table_of(body)
-            if self._wanted(table) and not (self._mariadb and is_sequence(body)):
+            if self._captures(table) and not (self._mariadb and is_sequence(body)):
                 slot = self._slots.get(body[6:], -1)
                 if slot < 0:
                     plan = self._plan(parse_table_map(body))
@@ -414,7 +415,7 @@ class EventDecoder(ChangeDecoder):
         key = self._keys.get(map_.id, ())
         unnamed = is_unnamed(map_)
         asked = unnamed or (self._mariadb and is_ambiguous(map_))
-        known = self._shape_of(map_.id) if asked else None
+        known = self._schema_of(map_.id) if asked else None
         if known is None:
             return RowPlan(map_, key, self._zero_dates)
         if self._mariadb:

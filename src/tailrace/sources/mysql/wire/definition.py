@@ -90,7 +90,7 @@ def length_encoded(packet: bytes, at: int) -> tuple[int, int]:
     raise DecodeError("a packet of a SELECT ends too early")
 
 
-def require_shape(table: TableSchema, found: Sequence[ColumnDefinition]) -> None:
+def require_unchanged(table: TableSchema, found: Sequence[ColumnDefinition]) -> None:
     """Check that a result set has the table's columns.
 
     Raises:

@@ -33,10 +33,10 @@ class KnownMaps:
             old = self._entries[self._entries[:, ev.MAP_ID] != 0]
             self._resize(4 * len(self._entries))
             for entry in old:
-                self._entries[self._place(int(entry[ev.MAP_ID]) - 1)] = entry
-        place = self._place(id_)
-        self.count += self._entries[place, ev.MAP_ID] == 0
-        self._entries[place] = id_ + 1, kept.ctypes.data, len(body), slot
+                self._entries[self._index(int(entry[ev.MAP_ID]) - 1)] = entry
+        index = self._index(id_)
+        self.count += self._entries[index, ev.MAP_ID] == 0
+        self._entries[index] = id_ + 1, kept.ctypes.data, len(body), slot
 
     def _resize(self, size: int) -> None:
         self._entries = np.zeros((size, 4), np.int64)
@@ -44,14 +44,14 @@ class KnownMaps:
 
     def slot(self, id_: int) -> int:
         """The slot of a table id; -1 for a table that is not captured; or UNKNOWN."""
-        entry = self._entries[self._place(id_)]
+        entry = self._entries[self._index(id_)]
         return int(entry[ev.MAP_SLOT]) if entry[ev.MAP_ID] else UNKNOWN
 
     def body(self, id_: int) -> bytes:
         """The map of a table id, without header and checksum."""
         return self._bodies[id_][:-SLACK].tobytes()
 
-    def _place(self, id_: int) -> int:
+    def _index(self, id_: int) -> int:
         i = id_ & self.mask
         while self._entries[i, ev.MAP_ID] not in (0, id_ + 1):
             i = (i + 1) & self.mask

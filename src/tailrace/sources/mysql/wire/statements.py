@@ -113,13 +113,13 @@ def dropped_database(text: str) -> str | None:
     return names[0][1] if names else None
 
 
-def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) -> tuple[TableId, ...]:
+def tables_named(text: str, database: str, captures: Callable[[TableId], bool]) -> tuple[TableId, ...]:
     """Captured tables that the statement may concern, in the order they are named.
 
     Args:
         text: the statement.
         database: its default database, "" for none.
-        wanted: whether a table is captured.
+        captures: whether a table is captured.
     """
     first, second = first_words(text)
     leaders = _LEADERS.get(first, frozenset())
@@ -146,7 +146,7 @@ def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) ->
             if words[at : at + 1] == [(MARK, ".")] and at + 1 < len(words):
                 candidate = TableId(name, words[at + 1][1])
                 at += 2
-            if candidate.database and wanted(candidate):
+            if candidate.database and captures(candidate):
                 found[candidate] = None
             if first in _ONE_TABLE:
                 break

@@ -130,8 +130,8 @@ class _Charsets:
         else:
             self.each = dict(enumerate(reader.integers()))
 
-    def of(self, place: int) -> int | None:
-        return self.each.get(place, self.default)
+    def of(self, index: int) -> int | None:
+        return self.each.get(index, self.default)
 
 
 @dataclass
@@ -278,13 +278,13 @@ def _count(reader: _Reader) -> int:
     return count
 
 
-def _bit(bits: bytes, place: int) -> bool:
-    return place >> 3 < len(bits) and bool(bits[place >> 3] >> (7 - (place & 7)) & 1)
+def _bit(bits: bytes, index: int) -> bool:
+    return index >> 3 < len(bits) and bool(bits[index >> 3] >> (7 - (index & 7)) & 1)
 
 
-def _at(lists: list[tuple[bytes, ...]], place: int) -> tuple[bytes, ...]:
-    return lists[place] if place < len(lists) else ()
+def _at(lists: list[tuple[bytes, ...]], index: int) -> tuple[bytes, ...]:
+    return lists[index] if index < len(lists) else ()
 
 
-def _name(names: list[bytes] | None, place: int) -> str | None:
-    return _text(names[place]) if names is not None and place < len(names) else None
+def _name(names: list[bytes] | None, index: int) -> str | None:
+    return _text(names[index]) if names is not None and index < len(names) else None

@@ -121,7 +121,7 @@ class TransactionIndex:
     """Indexes a log, block after block; an open transaction is carried over.
 
     Args:
-        wanted: whether a table is captured; called once for each table seen.
+        captures: whether a table is captured; called once for each table seen.
         count_rows: whether rows are counted.
         past: the log is searched, not captured: changes that it holds as statements only are skipped.
 
@@ -130,10 +130,10 @@ class TransactionIndex:
     """
 
     def __init__(
-        self, wanted: Callable[[TableId], bool], *, count_rows: bool = False, past: bool = False
+        self, captures: Callable[[TableId], bool], *, count_rows: bool = False, past: bool = False
     ) -> None:
         self.sources: list[GtidSource] = []
-        self._wanted = wanted
+        self._captures = captures
         self._counting = count_rows
         self._past = past
         self._state = np.zeros(16, np.int64)
@@ -220,8 +220,8 @@ class TransactionIndex:
     def _prepares(self, xid: str, end: int, rows: int, *, compressed: bool = False) -> XaMark:
         """Note that the open transaction is a prepared one that ends at `end`."""
         self._state[S_ACTION] = PASSES
-        wanted = bool(self._state[S_FLAGS] & HAS_WANTED) or compressed
-        return XaMark(XaStep.PREPARES, xid, int(self._state[S_BEGAN]), end, wanted, rows)
+        has_rows = bool(self._state[S_FLAGS] & HAS_WANTED) or compressed
+        return XaMark(XaStep.PREPARES, xid, int(self._state[S_BEGAN]), end, has_rows, rows)
 
     def _count_packed(self, event: bytes, where: str) -> int:
         """Rows in one of MariaDB's packed row events."""
@@ -259,7 +259,7 @@ class TransactionIndex:
                 identity.ctypes.data,
                 len(body) - 8 if self._counting else length,
                 int(self._counting),
-                int(self._wanted(TableId(database, table))),
+                int(self._captures(TableId(database, table))),
                 plan.ctypes.data,
                 len(plan) - 1,
                 0,
@@ -318,13 +318,13 @@ class TransactionIndex:
                 change = XaMark(*end_of(text, f"`{file}:{pos}`"), began, pos + size)
             case Statement.SCHEMA:
                 state[S_ACTION] = alone
-                tables = tables_named(text, database, self._wanted)
+                tables = tables_named(text, database, self._captures)
                 if tables or dropped_database(text):
                     state[S_FLAGS] |= HAS_DDL
                     change = DdlStatement(file, began, pos + size, database, text, tables)
             case Statement.ROWS:
                 state[S_ACTION] = alone
-                if not self._past and (tables := tables_named(text, database, self._wanted)):
+                if not self._past and (tables := tables_named(text, database, self._captures)):
                     raise SourceError(
                         f"the log has a statement instead of rows for `{tables[0]}`",
                         f"{first_words(text)[0]} at `{file}:{pos}`: some session writes with binlog_format "

@@ -44,7 +44,7 @@ class XaMark:
         xid: the XA transaction.
         start: offset of its start.
         end: offset of its end.
-        wanted: PREPARES: whether it has rows of captured tables.
+        has_rows: PREPARES: whether it has rows of captured tables.
         rows: PREPARES: rows of captured tables in it; 0 where rows are not counted.
     """
 
@@ -52,7 +52,7 @@ class XaMark:
     xid: str
     start: int
     end: int
-    wanted: bool = False
+    has_rows: bool = False
     rows: int = 0
 
 
@@ -74,7 +74,7 @@ class OpenTransactions:
         committed = []
         for mark in marks:
             found = self._open.pop(mark.xid, None)
-            if mark.step is XaStep.PREPARES and mark.wanted:
+            if mark.step is XaStep.PREPARES and mark.has_rows:
                 self._open[mark.xid] = Prepared(mark.xid, file, mark.start, mark.end, mark.rows)
             elif mark.step is XaStep.COMMITS and found is not None:
                 committed.append((mark, found))

@@ -96,9 +96,11 @@ def prepared_again(
         SourceError: the server does not list them.
         TransientSourceError: the server was unreachable.
     """
-    xids = {place.xid for place in prepared}
+    xids = {transaction.xid for transaction in prepared}
     marks = last_marks(options, position, xids) if xids else {}
-    found = {xid: place for xid, mark in marks.items() if (place := _opened(xid, *mark)) is not None}
+    found = {
+        xid: transaction for xid, mark in marks.items() if (transaction := _opened(xid, *mark)) is not None
+    }
     if missing := xids - found.keys():
         raise _not_found(
             missing, f"the log of the server that took over does not hold them before `{position}`"
@@ -107,8 +109,8 @@ def prepared_again(
 
 
 def _in_order(found: Iterable[Prepared | None]) -> tuple[Prepared, ...]:
-    places = [place for place in found if place is not None]
-    return tuple(sorted(places, key=lambda place: (number_of(place.file), place.start)))
+    known = [transaction for transaction in found if transaction is not None]
+    return tuple(sorted(known, key=lambda transaction: (number_of(transaction.file), transaction.start)))
 
 
 def _open_at(
@@ -216,7 +218,7 @@ def last_marks(
 
 def _opened(xid: str, file: str, mark: XaMark) -> Prepared | None:
     """The open transaction after its last mark, None if it has ended or has no captured rows."""
-    if mark.step is not XaStep.PREPARES or not mark.wanted:
+    if mark.step is not XaStep.PREPARES or not mark.has_rows:
         return None
     return Prepared(xid, file, mark.start, mark.end, mark.rows)
 

@@ -82,7 +82,7 @@ class EndingTransactions:
 
     def _ending_at(self, position: MySqlPosition) -> set[str]:
         """The transactions being ended at `position`, found in the log."""
-        unknown = self._listed() - {place.xid for place in position.prepared}
+        unknown = self._listed() - {transaction.xid for transaction in position.prepared}
         if self._are_gone(unknown, _SHORT_S):
             return set()
         found = last_marks(self._options, position, unknown)

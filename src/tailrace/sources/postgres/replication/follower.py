@@ -52,7 +52,7 @@ class WalFollower(LogFollower):
     Args:
         options: the server and the limits.
         start: where it begins.
-        wanted: whether a table is captured; called by the thread.
+        captures: whether a table is captured; called by the thread.
         binary: whether to request values in binary form.
         connected: called by the thread with the server's log whenever a connection was opened.
     """
@@ -61,14 +61,14 @@ class WalFollower(LogFollower):
         self,
         options: SourceOptions,
         start: PostgresPosition,
-        wanted: Callable[[TableId], bool],
+        captures: Callable[[TableId], bool],
         *,
         binary: bool,
         connected: Callable[[History], None] = lambda _: None,
     ) -> None:
         super().__init__()
         self._options = options
-        self._wanted = wanted
+        self._captures = captures
         self._start = start
         self._binary = binary
         self._connected = connected
@@ -235,7 +235,7 @@ class WalFollower(LogFollower):
                     stream.history.require(self._confirmed, self._options)
                 self._stream, self._history = stream, stream.history
                 incoming = self._incoming = Incoming(
-                    stream, self._wanted, start.lsn, self._options.wants_message
+                    stream, self._captures, start.lsn, self._options.wants_message
                 )
                 if self._confirmed is not None:
                     stream.confirm(self._confirmed.lsn)
@@ -295,5 +295,5 @@ def _cut(rows: np.ndarray, max_bytes: int | None, max_rows: int | None) -> int:
     for sizes, bound in ((rows[:, bd.TO] - rows[:, bd.FROM], most), (rows[:, bd.ROWS], max_rows)):
         if bound is not None:
             cut = min(cut, int(np.searchsorted(sizes.cumsum(), bound)) + 1)
-    reshaped = np.flatnonzero(rows[1:cut, bd.FLAGS] & bd.HAS_RELATION)
-    return int(reshaped[0]) + 1 if len(reshaped) else cut
+    described = np.flatnonzero(rows[1:cut, bd.FLAGS] & bd.HAS_RELATION)
+    return int(described[0]) + 1 if len(described) else cut

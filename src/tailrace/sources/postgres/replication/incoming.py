@@ -22,7 +22,7 @@ class Incoming:
 
     Args:
         stream: the stream.
-        wanted: whether a table is captured.
+        captures: whether a table is captured.
         start: LSN where the stream begins.
         wants_message: whether logical messages with a prefix are captured.
 
@@ -34,11 +34,11 @@ class Incoming:
     def __init__(
         self,
         stream: ReplicationStream,
-        wanted: Callable[[TableId], bool],
+        captures: Callable[[TableId], bool],
         start: int,
         wants_message: Callable[[str], bool],
     ) -> None:
-        self.index = LogIndex(wanted, wants_message)
+        self.index = LogIndex(captures, wants_message)
         self.head = start
         self._stream = stream
         self._buffer = np.zeros(2 * _RECEIVE + SLACK, np.uint8)

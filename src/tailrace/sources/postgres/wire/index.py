@@ -76,14 +76,14 @@ class LogIndex:
     """Indexes a stream, piece after piece; open transactions are carried over.
 
     Args:
-        wanted: whether a table is captured; called when a relation is described.
+        captures: whether a table is captured; called when a relation is described.
         wants_message: whether logical messages with a prefix are captured.
     """
 
     def __init__(
-        self, wanted: Callable[[TableId], bool], wants_message: Callable[[str], bool] = lambda _: False
+        self, captures: Callable[[TableId], bool], wants_message: Callable[[str], bool] = lambda _: False
     ) -> None:
-        self._wanted = wanted
+        self._captures = captures
         self._wants_message = wants_message
         self._relations = Relations()
         #: By oid the descriptions so far, with the offset from which on they apply.
@@ -177,7 +177,7 @@ class LogIndex:
             case ms.TRUNCATE:
                 (count,) = struct.unpack_from(">I", body)
                 tables = [self._relations.table(oid) for oid in struct.unpack_from(f">{count}I", body, 5)]
-                truncated = tuple(t for t in tables if t is not None and self._wanted(t))
+                truncated = tuple(t for t in tables if t is not None and self._captures(t))
                 if truncated:
                     found.truncated.append((offset, truncated))
                     state[bd.FLAGS] |= bd.HAS_TRUNCATE | bd.HAS_WANTED
@@ -259,8 +259,8 @@ class LogIndex:
 
     def _describe(self, message: bytes, body: bytes, offset: int, found: Indexed) -> None:
         relation = Relation.parse(body)
-        wanted = self._wanted(relation.id)
-        self._relations.add(relation.oid, 0 if wanted else -1, relation.id)
+        captured = self._captures(relation.id)
+        self._relations.add(relation.oid, 0 if captured else -1, relation.id)
         plain = message[: ms.FRAME + ms.XLOG + 1] + body
         plain = plain[:1] + struct.pack(">I", len(plain) - 1) + plain[5:]
         described = self._described.setdefault(relation.oid, [])
@@ -270,7 +270,7 @@ class LogIndex:
             self._held[self._holding].relations[relation.oid] = plain
         elif changed or not described:
             described.append((offset, plain))
-        if wanted:
+        if captured:
             found.relations.append(Described(offset, relation, changed))
             if changed:
                 self._state[bd.FLAGS] |= bd.HAS_RELATION

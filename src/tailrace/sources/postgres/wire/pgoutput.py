@@ -71,11 +71,11 @@ class LogDecoder(ChangeDecoder):
     """Decodes changes of the captured tables.
 
     Args:
-        wanted: whether a table is captured; called when a relation is described.
+        captures: whether a table is captured; called when a relation is described.
         types: the database's types.
         learn: reads the database's types again; called when a relation has unknown types.
         keys: key columns of tables whose key is set; the others have the log's key.
-        shape_of: a table's schema in the catalog, None if it is not there.
+        schema_of: a table's schema in the catalog, None if it is not there.
         as_text: whether a column, by its full name, is captured as text.
         epoch: the stream's epoch, the first part of `seq`.
         wants_message: whether logical messages with a prefix are captured.
@@ -91,11 +91,11 @@ class LogDecoder(ChangeDecoder):
     def __init__(
         self,
         *,
-        wanted: Callable[[TableId], bool],
+        captures: Callable[[TableId], bool],
         types: PostgresTypes,
         learn: Callable[[], PostgresTypes] | None = None,
         keys: Mapping[TableId, tuple[str, ...]] = {},
-        shape_of: Callable[[TableId], TableSchema | None] = lambda _: None,
+        schema_of: Callable[[TableId], TableSchema | None] = lambda _: None,
         as_text: Callable[[str], bool] = lambda _: False,
         wants_message: Callable[[str], bool] = lambda _: False,
         epoch: int = 0,
@@ -118,8 +118,8 @@ class LogDecoder(ChangeDecoder):
         )
         self.truncates: list[Truncate] = []
         self._messages: list[LogicalMessage] = []
-        self._wanted, self._types, self._learn = wanted, types, learn
-        self._keys, self._shape_of, self._as_text = keys, shape_of, as_text
+        self._captures, self._types, self._learn = captures, types, learn
+        self._keys, self._schema_of, self._as_text = keys, schema_of, as_text
         self._wants_message = wants_message
         self._after, self._log_end = after, end
         self._epoch = epoch
@@ -262,11 +262,11 @@ class LogDecoder(ChangeDecoder):
         """Learn a relation; decode all pending changes first if its table had another schema."""
         relation = Relation.parse(body)
         slot = -1
-        if self._wanted(relation.id):
+        if self._captures(relation.id):
             slot = self._slots.get(body, -1)
             if slot < 0:
                 slot = len(self._layouts)
-                self._layouts.append(Layout(ImagePlan(self._shape(relation)), self._max_rows))
+                self._layouts.append(Layout(ImagePlan(self._schema(relation)), self._max_rows))
                 self._described.append(relation)
                 self._slots[body] = slot
             if self._current.get(relation.id, slot) != slot:
@@ -274,11 +274,11 @@ class LogDecoder(ChangeDecoder):
             self._current[relation.id] = slot
         self._relations.add(relation.oid, slot, relation.id)
 
-    def _shape(self, relation: Relation) -> TableSchema:
+    def _schema(self, relation: Relation) -> TableSchema:
         if self._learn is not None and any(c.type not in self._types for c in relation.columns):
             self._types = self._learn()
         key = self._keys.get(relation.id, ())
-        return relation.schema(self._types, key, self._shape_of(relation.id), self._as_text)
+        return relation.schema(self._types, key, self._schema_of(relation.id), self._as_text)
 
     def _truncate(self, lsn: int, body: bytes) -> None:
         state = self._state
@@ -286,7 +286,7 @@ class LogDecoder(ChangeDecoder):
         (count,) = struct.unpack_from(">I", body)
         oids = struct.unpack_from(f">{count}I", body, 5)
         known = (self._relations.table(oid) for oid in oids)
-        tables = tuple(table for table in known if table is not None and self._wanted(table))
+        tables = tuple(table for table in known if table is not None and self._captures(table))
         if tables and not state[ms.SKIP]:
             self.truncates.append(Truncate(lsn, int(self._txs[state[ms.TXNS] - 1, ms.TX_LSN]), tables))
 

@@ -80,29 +80,29 @@ def test_key_value_has_one_json_form_and_one_literal(
 
 
 def test_range_of_one_column_is_plain() -> None:
-    shape = table(column("id", "int"))
-    assert range_condition(shape, None, None) == "TRUE"
-    assert range_condition(shape, (1,), None) == "`id` > 1"
-    assert range_condition(shape, (1,), (5,)) == "`id` > 1 AND `id` <= 5"
+    schema = table(column("id", "int"))
+    assert range_condition(schema, None, None) == "TRUE"
+    assert range_condition(schema, (1,), None) == "`id` > 1"
+    assert range_condition(schema, (1,), (5,)) == "`id` > 1 AND `id` <= 5"
 
 
 def test_range_of_several_columns_is_written_out_behind_a_leading_condition() -> None:
-    shape = table(column("a", "int"), column("b", "int"), column("c", "int"))
-    assert range_condition(shape, (1, 2, 3), None) == (
+    schema = table(column("a", "int"), column("b", "int"), column("c", "int"))
+    assert range_condition(schema, (1, 2, 3), None) == (
         "`a` >= 1 AND (`a` > 1 OR (`a` = 1 AND (`b` > 2 OR (`b` = 2 AND `c` > 3))))"
     )
-    assert range_condition(shape, None, (1, 2, 3)) == (
+    assert range_condition(schema, None, (1, 2, 3)) == (
         "`a` <= 1 AND (`a` < 1 OR (`a` = 1 AND (`b` < 2 OR (`b` = 2 AND `c` <= 3))))"
     )
-    assert range_condition(shape, (1, 2, 3), (4, 5, 6)) == (
+    assert range_condition(schema, (1, 2, 3), (4, 5, 6)) == (
         "`a` >= 1 AND (`a` > 1 OR (`a` = 1 AND (`b` > 2 OR (`b` = 2 AND `c` > 3))))"
         " AND `a` <= 4 AND (`a` < 4 OR (`a` = 4 AND (`b` < 5 OR (`b` = 5 AND `c` <= 6))))"
     )
 
 
 def test_select_quotes_odd_identifiers() -> None:
-    shape = TableSchema(TableId("a`b", "c d"), (column("we`ird", "int"),), ("we`ird",))
-    assert select_statement(shape, (1,), None, 10) == (
+    schema = TableSchema(TableId("a`b", "c d"), (column("we`ird", "int"),), ("we`ird",))
+    assert select_statement(schema, (1,), None, 10) == (
         "SELECT `we``ird` FROM `a``b`.`c d` WHERE `we``ird` > 1 ORDER BY `we``ird` ASC LIMIT 10"
     )
     assert identifier("100%") == "`100%`"
@@ -129,16 +129,16 @@ def test_bound_that_is_no_time_never_reaches_the_server() -> None:
 
 
 def test_keys_of_rows_come_in_key_order() -> None:
-    shape = table(column("x", "int"), column("v", "int"), column("y", "int"), key=("y", "x"))
-    rows = pa.array([{"x": 1, "v": 2, "y": 3}, {"x": 4, "v": None, "y": 6}], shape.arrow)
-    assert key_values(rows, shape) == [(3, 1), (6, 4)]
-    assert last_key(rows, shape) == (6, 4)
+    schema = table(column("x", "int"), column("v", "int"), column("y", "int"), key=("y", "x"))
+    rows = pa.array([{"x": 1, "v": 2, "y": 3}, {"x": 4, "v": None, "y": 6}], schema.arrow)
+    assert key_values(rows, schema) == [(3, 1), (6, 4)]
+    assert last_key(rows, schema) == (6, 4)
 
 
 def test_zero_date_as_last_key_is_refused() -> None:
-    shape = table(column("d", "date"))
+    schema = table(column("d", "date"))
     with pytest.raises(SourceError, match="zero date"):
-        last_key(pa.array([{"d": None}], shape.arrow), shape)
+        last_key(pa.array([{"d": None}], schema.arrow), schema)
 
 
 def test_labels_are_read_from_a_declaration() -> None:

@@ -32,7 +32,7 @@ def block(start: int, end: int, data: bytes = LOG, file: str = FILE) -> EventBlo
 
 
 def decoder(**options: object) -> EventDecoder:
-    return EventDecoder(wanted=lambda table: table.table == "t", **options)  # type: ignore[arg-type]
+    return EventDecoder(captures=lambda table: table.table == "t", **options)  # type: ignore[arg-type]
 
 
 def changes(found: EventDecoder, *blocks: EventBlock) -> list[tuple[object, ...]]:
@@ -119,7 +119,7 @@ def test_commit_in_another_file_sorts_by_that_file() -> None:
 
 
 def test_prepare_without_wanted_rows_replaces_what_was_known_of_its_xid() -> None:
-    found = EventDecoder(wanted=lambda _: False, prepared=[prepared()])
+    found = EventDecoder(captures=lambda _: False, prepared=[prepared()])
     assert changes(found, block(*PREPARE)) == []
     assert found.open == ()
 

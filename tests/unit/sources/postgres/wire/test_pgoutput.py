@@ -64,7 +64,7 @@ def _transaction(*messages: bytes) -> bytes:
 
 
 def _decoder(**options: Any) -> LogDecoder:
-    return LogDecoder(**{"wanted": lambda _: True, "types": PostgresTypes(), **options})
+    return LogDecoder(**{"captures": lambda _: True, "types": PostgresTypes(), **options})
 
 
 def _decoded(stream: bytes, **options: Any) -> list[ChangeBatch]:

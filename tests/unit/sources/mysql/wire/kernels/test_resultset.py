@@ -16,7 +16,7 @@ from tailrace.kernels.memory import SLACK
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType
 from tailrace.sources.mysql.native import column_type
-from tailrace.sources.mysql.wire.definition import ColumnDefinition, column_definition, require_shape
+from tailrace.sources.mysql.wire.definition import ColumnDefinition, column_definition, require_unchanged
 from tailrace.sources.mysql.wire.kernels.resultset import END, ERROR, FULL, MORE, SPLIT_ROW, RowDecoder
 
 EOF_PACKET = b"\xfe\x00\x00\x02\x00"
@@ -47,10 +47,10 @@ def framed(payloads: list[bytes], first: int = 0) -> bytes:
 
 
 def decode(
-    shape: TableSchema, stream: bytes, rows: int = 100, data_bytes: int = 1 << 16, limit: int = 1 << 40
+    schema: TableSchema, stream: bytes, rows: int = 100, data_bytes: int = 1 << 16, limit: int = 1 << 40
 ) -> tuple[int, list[list[Any]], int]:
     """(why it stopped, the rows by column, bytes taken)."""
-    decoder = RowDecoder(shape)
+    decoder = RowDecoder(schema)
     buffers = decoder.buffers(rows, data_bytes)
     memory = np.frombuffer(stream + bytes(SLACK), np.uint8)
     start = memory.ctypes.data
@@ -75,10 +75,10 @@ def test_rows_up_to_the_end_are_decoded() -> None:
 
 
 def test_null_is_found_in_every_byte_of_the_bitmap() -> None:
-    shape = table(*[INT] * 20)
+    schema = table(*[INT] * 20)
     for null in range(20):
         values = [None if i == null else struct.pack("<i", i) for i in range(20)]
-        _, columns, _ = decode(shape, framed([row(*values)]))
+        _, columns, _ = decode(schema, framed([row(*values)]))
         assert [c[0] for c in columns] == [None if i == null else i for i in range(20)]
 
 
@@ -155,16 +155,16 @@ def test_decimal_text_is_read_exactly(declared: tuple[int, int], draw: st.DataOb
     digits = draw.draw(st.sampled_from([text, text.rstrip("0") if "." in text else text]))
     if digits in ("", "-"):
         digits = "0"
-    shape = table(column_type("decimal", precision=precision, scale=scale))
-    _, columns, _ = decode(shape, framed([row(data(digits.rstrip(".").encode()))]))
+    schema = table(column_type("decimal", precision=precision, scale=scale))
+    _, columns, _ = decode(schema, framed([row(data(digits.rstrip(".").encode()))]))
     assert columns == [[exact]]
 
 
 def test_dates_that_are_none_are_null() -> None:
     dates = [(2024, 2, 29), (2023, 2, 29), (2024, 0, 1), (2024, 1, 0), (9999, 12, 31), (1, 1, 1)]
     packed = [b"\x04" + struct.pack("<HBB", *d) for d in dates] + [b"\x00"]
-    shape = table(column_type("date"), column_type("datetime"))
-    _, columns, _ = decode(shape, framed([row(p, p) for p in packed]))
+    schema = table(column_type("date"), column_type("datetime"))
+    _, columns, _ = decode(schema, framed([row(p, p) for p in packed]))
     real = [dt.date(2024, 2, 29), None, None, None, dt.date(9999, 12, 31), dt.date(1, 1, 1), None]
     assert columns[0] == real
     assert columns[1] == [d and dt.datetime(d.year, d.month, d.day) for d in real]  # noqa: DTZ001
@@ -172,7 +172,7 @@ def test_dates_that_are_none_are_null() -> None:
 
 @given(st.data())
 def test_hostile_bytes_are_decoded_or_refused(draw: st.DataObject) -> None:
-    shape = table(
+    schema = table(
         INT,
         TEXT,
         column_type("bigint", unsigned=True),
@@ -200,7 +200,7 @@ def test_hostile_bytes_are_decoded_or_refused(draw: st.DataObject) -> None:
         stream[rng.randrange(len(stream))] = rng.randrange(256)
     try:
         # text may not be UTF-8 any more, which is not the kernel's to check
-        decoder = RowDecoder(shape)
+        decoder = RowDecoder(schema)
         buffers = decoder.buffers(3, 700)
         memory = np.frombuffer(bytes(stream) + bytes(SLACK), np.uint8)
         start = memory.ctypes.data
@@ -236,9 +236,9 @@ def test_column_definition_is_read() -> None:
     ],
 )
 def test_column_of_another_type_is_a_mismatch(found: ColumnDefinition) -> None:
-    require_shape(table(INT), [definition()])
+    require_unchanged(table(INT), [definition()])
     with pytest.raises(SchemaMismatchError, match=r'column "d\.t\.c0" is no longer of the type int'):
-        require_shape(table(INT), [found])
+        require_unchanged(table(INT), [found])
 
 
 DECIMAL = column_type("decimal", precision=10, scale=2)
@@ -262,11 +262,11 @@ DECIMAL = column_type("decimal", precision=10, scale=2)
 def test_other_precision_scale_fraction_or_charset_is_a_mismatch(
     type_: ColumnType, good: dict[str, int], changed: dict[str, int]
 ) -> None:
-    require_shape(table(type_), [definition(**good)])
+    require_unchanged(table(type_), [definition(**good)])
     with pytest.raises(SchemaMismatchError):
-        require_shape(table(type_), [definition(**{**good, **changed})])
+        require_unchanged(table(type_), [definition(**{**good, **changed})])
 
 
 def test_other_column_names_are_a_mismatch() -> None:
     with pytest.raises(SchemaMismatchError, match="other columns"):
-        require_shape(table(INT, INT), [definition()])
+        require_unchanged(table(INT, INT), [definition()])

@@ -57,7 +57,7 @@ def patched(at: int, *values: int) -> bytes:
 
 
 def decode(*blocks: EventBlock, **options: Any) -> list[ChangeBatch]:
-    decoder = EventDecoder(**{"wanted": captured, **options})
+    decoder = EventDecoder(**{"captures": captured, **options})
     return [batch for b in blocks for batch in decoder.feed(b)]
 
 

@@ -71,14 +71,14 @@ def test_batches_keep_their_limits_and_lose_nothing(limits: dict[str, int], most
 
 def test_blocks_decoded_together_give_the_same_changes_in_fewer_batches() -> None:
     pieces = [block(LOG, at, at + size) for at, size, _ in events()]
-    together = list(EventDecoder(wanted=captured).feed_all(pieces))
+    together = list(EventDecoder(captures=captured).feed_all(pieces))
     assert lines(together) == lines(decode(block(LOG)))
     assert len(together) == len(decode(block(LOG))) < len(decode(*pieces))
 
 
 def test_blocks_of_two_files_decoded_together_keep_their_files() -> None:
     pieces = [block(LOG), block(LOG, file="binlog.000008")]
-    together = list(EventDecoder(wanted=captured).feed_all(pieces))
+    together = list(EventDecoder(captures=captured).feed_all(pieces))
     assert lines(together) == lines(decode(*pieces))
 
 
@@ -106,7 +106,7 @@ def test_batches_do_not_point_into_the_block() -> None:
 
 def test_changes_of_unwanted_tables_are_left_out() -> None:
     asked: list[TableId] = []
-    batches = decode(block(LOG), wanted=lambda t: asked.append(t) or t.table == "u")
+    batches = decode(block(LOG), captures=lambda t: asked.append(t) or t.table == "u")
     assert {b.table.id.table for b in batches} == {"u"}
     assert set(asked) == {TableId("rec", "t"), TableId("rec", "u")}
 
@@ -214,7 +214,7 @@ def test_a_table_map_that_ends_early_is_refused_and_placed() -> None:
 
 def test_rows_wider_than_the_limits_come_one_by_one() -> None:
     # repeat the recorded transaction: room grows for its texts and is given back
-    decoder = EventDecoder(wanted=captured, batch_bytes=64)
+    decoder = EventDecoder(captures=captured, batch_bytes=64)
     once = len(lines(decode(block(LOG))))
     for _ in range(3):
         assert sum(map(len, decoder.feed(block(LOG)))) == once

@@ -23,7 +23,7 @@ from tailrace.spark.cells import Unpack
 
 
 @dataclass(frozen=True)
-class Form:
+class TableLayout:
     """The layout of tables of one mode.
 
     Args:
