@@ -22,6 +22,8 @@ Failpoints, in the order in which a batch reaches them:
     sink.task          task of a sink: its rows of a table are written or committed, other tasks' may not be
     sink.table         driver: one table of the batch is committed, others may not be
     sink.merged        driver: pending changes are merged into a table, their record still exists
+    sink.seen          driver: the keys of a table that is read again are noted, other rows are not deleted
+    sink.reread        driver: the rows that such a table no longer has are deleted, the noted keys are not
     sink.committed     driver: the sink has committed the whole batch, Spark's commit log has not
 """
 
@@ -44,6 +46,8 @@ POINTS = frozenset(
         "sink.task",
         "sink.table",
         "sink.merged",
+        "sink.seen",
+        "sink.reread",
         "sink.committed",
     }
 )

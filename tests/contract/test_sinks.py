@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -9,13 +10,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import RouteRule
 from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import VARIABLE, InjectedError
-from tailrace.model.change import ChangeBatch
+from tailrace.model.change import OP_REREAD, ChangeBatch
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, Delivery, Order, StreamId
 from tailrace.sinks.route import Router
@@ -350,3 +352,163 @@ def test_new_row_of_which_the_log_left_columns_out_is_refused(
         with pytest.raises(Exception, match="REPLICA IDENTITY FULL"):
             sink.write(cell_batch(spark, number, [("log", part)]))
     assert [r["note"] for r in case.rows("shop.t")] == ["A"]
+
+
+# ---- tables that are read again ----
+
+
+def reread(batch: ChangeBatch) -> ChangeBatch:
+    return replace(batch, op=pa.repeat(pa.scalar(OP_REREAD, pa.int8()), len(batch)))
+
+
+def again(batch: CellBatch, id_: str, *, done: bool) -> CellBatch:
+    """`batch` as one in which `shop.t` is read again."""
+    end = {"v": 2, "log": {"ts_ms": 1_700_000_000_000}, "done": {"shop.t": 5, "shop.u": 1}}
+    entry = {"id": id_, "c": None, "n": 0, "e": 0, "done": done}
+    return replace(batch, end={**end, "again": {"shop.t": entry}})
+
+
+GONE = [("r", None, row(i, f"s{i}")) for i in (3, 5)]
+FIRST_LOG: list[Change] = [("u", row(1, "s1"), row(1, "logged"))]
+FIRST_ROWS: list[Change] = [("r", None, row(1, "logged")), ("r", None, row(2, "rewritten"))]
+SECOND_LOG: list[Change] = [("d", row(2, "rewritten"), None), ("c", None, row(9, "created"))]
+LAST_ROWS: list[Change] = [("r", None, row(4, "s4"))]
+
+
+def rereading(spark: SparkSession) -> list[CellBatch]:
+    """Rows 1 to 5, then the table is read again: 2 was rewritten, 3 and 5 are gone, all without a log."""
+    first = [("r", None, row(i, f"s{i}")) for i in (1, 2, 4)]
+    return [
+        cell_batch(
+            spark,
+            0,
+            [
+                ("snapshot", changes(SCHEMA, [*first, *GONE])),
+                ("snapshot", changes(OTHER, [("r", None, row(77, "other"))])),
+            ],
+        ),
+        again(
+            cell_batch(
+                spark,
+                1,
+                [
+                    ("reread", reread(changes(SCHEMA, FIRST_ROWS, first=200))),
+                    ("log", changes(SCHEMA, FIRST_LOG, first=100)),
+                ],
+            ),
+            "one",
+            done=False,
+        ),
+        again(
+            cell_batch(
+                spark,
+                2,
+                [
+                    ("log", changes(SCHEMA, SECOND_LOG, first=300)),
+                    ("reread", reread(changes(SCHEMA, LAST_ROWS, first=400))),
+                ],
+            ),
+            "one",
+            done=True,
+        ),
+    ]
+
+
+def check_reread(case: SinkCase, sink: Any) -> None:
+    """The target equals the table, or holds the rows as further changes."""
+    if sink.capabilities.holds_rows:
+        assert case.rows is not None
+        found = sorted(case.rows("shop.t"), key=lambda r: r["id"])
+        assert found == [row(1, "logged"), row(4, "s4"), row(9, "created")]
+        assert [r["id"] for r in case.rows("shop.u")] == [77]
+        return
+    assert case.changes is not None
+    first = [("r", None, row(i, f"s{i}")) for i in (1, 2, 4)]
+    later = [*FIRST_LOG, *FIRST_ROWS, *SECOND_LOG, *LAST_ROWS]
+    assert by_key(case.changes("shop.t")) == by_key([*first, *GONE, *later])
+
+
+def test_target_of_a_table_that_was_read_again_equals_it(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    sink = open_sink()
+    for batch in rereading(spark):
+        sink.write(batch)
+    check_reread(case, sink)
+
+
+def test_batch_of_a_table_read_again_may_come_again(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    sink = open_sink()
+    if sink.capabilities.delivery is not Delivery.EXACTLY_ONCE:
+        pytest.skip("the sink delivers at least once")
+    for batch in rereading(spark):
+        sink.write(batch)
+        sink.close()
+        sink = open_sink()
+        sink.write(batch)
+    check_reread(case, sink)
+
+
+@pytest.mark.parametrize("point", ["sink.table", "sink.seen", "sink.reread"])
+def test_reading_again_that_broke_off_is_completed_by_its_replay(
+    spark: SparkSession,
+    case: SinkCase,
+    open_sink: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    point: str,
+) -> None:
+    sink = open_sink()
+    if not sink.capabilities.holds_rows:
+        pytest.skip("the sink deletes nothing")
+    for batch in rereading(spark):
+        token = tmp_path / f"{point}-{batch.id}"
+        monkeypatch.setenv(VARIABLE, f"{point}=raise@{token}")
+        with contextlib.suppress(InjectedError):
+            sink.write(batch)
+        sink.close()
+        monkeypatch.delenv(VARIABLE)
+        sink = open_sink()
+        sink.write(batch)
+    check_reread(case, sink)
+
+
+def test_table_that_is_empty_when_it_is_read_again_empties_its_target(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    sink = open_sink()
+    if not sink.capabilities.holds_rows:
+        pytest.skip("the sink deletes nothing")
+    sink.write(rereading(spark)[0])
+    rows = reread(changes(SCHEMA, FIRST_ROWS, first=9))
+    sink.write(again(cell_batch(spark, 1, [("reread", rows)]), "x", done=False))
+    sink.write(again(cell_batch(spark, 2, []), "another", done=True))
+    assert case.rows is not None
+    assert case.rows("shop.t") == []
+    assert [r["id"] for r in case.rows("shop.u")] == [77]
+
+
+def test_rows_of_another_shard_stay_when_one_is_read_again(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    if case.rows is None:
+        pytest.skip("the sink deletes nothing")
+    sink = open_sink(Router([RouteRule("shop[.].", "all.rows", shard_column="name")]))
+    key = ("id", "name")
+    mine, theirs = table(*COLUMNS, key=key), table(*COLUMNS, key=key, name="shop.u")
+    rows = [("r", None, row(i, "shop.t")) for i in (1, 2)]
+    sink.write(
+        cell_batch(
+            spark,
+            0,
+            [
+                ("snapshot", changes(mine, rows)),
+                ("snapshot", changes(theirs, [("r", None, row(1, "shop.u"))])),
+            ],
+        )
+    )
+    left = reread(changes(mine, rows[:1], first=9))
+    sink.write(again(cell_batch(spark, 1, [("reread", left)]), "x", done=True))
+    assert sorted((r["id"], r["name"]) for r in case.rows("all.rows")) == [(1, "shop.t"), (1, "shop.u")]

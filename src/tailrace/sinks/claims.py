@@ -56,6 +56,11 @@ class Claims:
                     self._claim(table, location)
                 self._known.add(table)
 
+    def share(self, table: TableId) -> bool:
+        """Whether another table has the target of `table`."""
+        target = self.router.target(table)
+        return any(other != table and self.router.target(other) == target for other in self._known)
+
     def _claim(self, table: TableId, location: str) -> None:
         if location in self._reserved:
             raise ConfigError(

@@ -76,6 +76,12 @@ class Directory:
         if self._files.get_file_info(path).type is fs.FileType.File:
             self._files.delete_file(path)
 
+    def remove_directory(self, name: str) -> None:
+        """Remove a directory with all its entries if it exists."""
+        path = f"{self._path}/{name}"
+        if self._files.get_file_info(path).type is fs.FileType.Directory:
+            self._files.delete_dir(path)
+
 
 @dataclass(frozen=True)
 class PlannedBatch:

@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from tailrace.config.sinks import WriteMode
-from tailrace.model.change import OP_DELETE
+from tailrace.model.change import OP_DELETE, OP_REREAD
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.table import DeltaTable
 from tailrace.sinks.delta.transaction import CommitMark
@@ -57,7 +57,8 @@ def merge(
         lacking = lacking_in(changes)
         source, actions = last_of_each_key(changes, key, lacking), _upsert(columns.names, on, lacking)
     else:
-        source, actions = _closing_and_opening(changes, key), _versions(columns.names, on)
+        new = _without_repeats(changes, table.read(), columns.names, key)
+        source, actions = _closing_and_opening(new, key), _versions(columns.names, on)
     source.createOrReplaceTempView(_VIEW)
     with table.marked(mark):
         table.session.sql(f"MERGE INTO {table.sql} AS t USING {_VIEW} AS s {actions}")
@@ -124,6 +125,37 @@ def _versions(columns: Sequence[str], on: str) -> str:
         f" ({', '.join(names)}, _valid_from, _valid_to, _is_current, _seq)"
         f" VALUES ({', '.join(f's.{n}' for n in names)}, s._ts, s._until, s._until_seq IS NULL, s._seq)"
     )
+
+
+def _without_repeats(
+    changes: DataFrame, rows: DataFrame, columns: Sequence[str], key: Sequence[str]
+) -> DataFrame:
+    """`changes` without rows that were read again and equal the version before them.
+
+    Args:
+        changes: the changes.
+        rows: the target's rows.
+        columns: the source's columns.
+        key: the key's columns.
+    """
+    if changes.where(f.col("_op") == OP_REREAD).isEmpty():
+        return changes
+    values = f.struct(*(column(name) for name in columns))
+    held = rows.where("_is_current").select(
+        values.alias("_held"), *(column(name).alias(f"_key{i}") for i, name in enumerate(key))
+    )
+    same = [changes[identifier(name)].eqNullSafe(held[f"_key{i}"]) for i, name in enumerate(key)]
+    of_key = Window.partitionBy(*(column(name) for name in key)).orderBy("_seq")
+    known = changes.join(held, same, "left").select(
+        *(column(name) for name in changes.columns),
+        "_held",
+        f.lag(f.struct(f.col("_op").alias("op"), values.alias("row"))).over(of_key).alias("_earlier"),
+    )
+    before = f.when(f.col("_earlier").isNull(), f.col("_held")).when(
+        f.col("_earlier.op") != OP_DELETE, f.col("_earlier.row")
+    )
+    repeats = (f.col("_op") == OP_REREAD) & before.isNotNull() & before.eqNullSafe(values)
+    return known.where(~repeats).select(*(column(name) for name in changes.columns))
 
 
 def _closing_and_opening(changes: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import time
@@ -37,6 +38,8 @@ from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.sql import own_session
+
+_log = logging.getLogger(__name__)
 
 #: How often the background thread looks for work, seconds.
 _LOOK_S = 0.25
@@ -140,6 +143,9 @@ class DeltaSink:
         self, batch: CellBatch, tables: _Tables, schemas: Schemas
     ) -> Iterator[StagedBatch[StagedFiles] | None]:
         """Stage the rows of a batch that is expected to hold `schemas`; None where tasks cannot."""
+        if batch.rereads:  # their keys are noted besides
+            yield None
+            return
         columns: dict[tuple[str, str], pa.Schema] = {}
         recipes: dict[tuple[str, str], Recipe[DataFile]] = {}
         for key, schema in schemas.items():
@@ -166,7 +172,27 @@ class DeltaSink:
             target = tables.of(parts[0].table)
             retried(name, lambda: target.write(batch, parts, held.files, merge_now=merge_now))
 
-        return self._pool.write(held.table_batches, write), merge_now
+        written = self._pool.write(held.table_batches, write)
+        self._pool.run([partial(self._reread, batch, tables, TableId.parse(name)) for name in batch.rereads])
+        return written, merge_now
+
+    def _reread(self, batch: CellBatch, tables: _Tables, table: TableId) -> None:
+        """Follow a table that is read again."""
+        target = tables.of(table)
+        if target.table.state() is None:
+            return
+        shard = self._router.shard_column(table)
+        if shard is None and self._claims.share(table):
+            if batch.rereads[str(table)].done:
+                _log.warning(
+                    "%s was read again; rows that it no longer has stay in its target %s, which other tables"
+                    " share: give their route a shard-column",
+                    table,
+                    target.name,
+                )
+            return
+        parts = [part for part in batch.table_batches if part.table == table]
+        retried(target.name, lambda: target.reread(batch, parts, table, shard))
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""

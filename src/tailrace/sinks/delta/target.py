@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.config.sinks import WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import failpoint
-from tailrace.model.change import SNAPSHOT
+from tailrace.model.change import REREAD, SNAPSHOT
 from tailrace.model.paths import file_name
-from tailrace.model.table import TableSchema
+from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.pending import PENDING_COLUMNS, Pending, changes_path
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
+from tailrace.sinks.delta.seen import SeenKeys, of_shard
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names
 from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
@@ -132,7 +133,7 @@ class DeltaTarget:
         """How tasks write rows of a schema that the table follows already.
 
         Args:
-            kind: SNAPSHOT or LOG.
+            kind: SNAPSHOT, LOG or REREAD.
             schema: the schema.
             columns: `columns` of this target.
             directory: the directory for the files.
@@ -183,6 +184,35 @@ class DeltaTarget:
                 self.pending.add(rows, part.changes, mark)
             self.columns = columns if self.table.is_direct() else None
             failpoint("sink.table")
+
+    def reread(self, batch: CellBatch, parts: list[TableBatch], table: TableId, shard: str | None) -> None:
+        """Follow a table that is read again, once its parts are written; at the end, delete other rows.
+
+        Args:
+            batch: the batch.
+            parts: the table's parts of it, perhaps none.
+            table: the table; the target exists.
+            shard: the column that holds the table's name; None: all of the target's rows are the table's.
+        """
+        reread = batch.rereads[str(table)]
+        state, point = self._state(), Point(batch.id, batch.end)
+        app = f"tailrace/{self.stream.query}/{_in_setting(str(table))}/{REREAD}/end"
+        mark = point.mark(app, self.stream.query, table=str(table), part=f"end of {REREAD}")
+        if not self.layout.merges or state.transactions.get(mark.app, -1) >= mark.version:
+            return
+        columns = self.layout.columns(self.table.schema())
+        keys = pa.schema([columns.field(name) for name in json.loads(state.properties[_KEY])])
+        seen = SeenKeys(self.root, self.path, reread.id)
+        read = [part for part in parts if part.kind != SNAPSHOT]
+        seen.add(batch.id, [in_session(p.cells_of(batch.frame), self.session) for p in read], keys)
+        failpoint("sink.seen")
+        if reread.done:
+            self.merge_pending(point)
+            only = None if shard is None else of_shard(shard, str(table))
+            ts_ms = 0 if batch.end is None else int(batch.end["log"].get("ts_ms", 0))
+            seen.delete_others(self.table, self.layout.mode, keys, mark, only=only, ts_ms=ts_ms)
+            failpoint("sink.reread")
+            seen.forget()
 
     def merge_pending(self, point: Point) -> None:
         """Merge the pending changes.

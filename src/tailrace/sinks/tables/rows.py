@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from tailrace.errors import SinkError
 from tailrace.formats.row import ABSENT_TYPE, IN_OLD, ROW_FIELDS, absent, to_rows
-from tailrace.model.change import OP_CREATE, OP_UPDATE, ChangeBatch
+from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ChangeBatch
 from tailrace.reader.schema_projection import column_indices
 from tailrace.sinks.tables.columns import stored_type
 from tailrace.sinks.tables.keys import last_of_each_key
@@ -49,6 +49,7 @@ VERSION_FIELDS = (
 # Made once: pyarrow looks for pandas on each conversion of a Python value.
 _UNKNOWN = pa.scalar(0, pa.int64())
 _CREATE = pa.scalar(OP_CREATE, pa.int8())
+_DELETE = pa.scalar(OP_DELETE, pa.int8())
 
 
 def snapshot_rows(columns: pa.Schema) -> Unpack:
@@ -102,6 +103,17 @@ def version_changes(columns: pa.Schema) -> Unpack:
         image = to_rows(batch).select(batch.table.arrow.names)
         change = [batch.op, batch.origin.column("seq"), _commit_times(batch)]
         return pa.RecordBatch.from_arrays([*_fit_columns(image, columns), *change], schema=schema)
+
+    return unpack
+
+
+def remaining_keys(keys: pa.Schema) -> Unpack:
+    """Makes the keys (columns `keys`) of the rows that a batch's changes leave: those of no delete."""
+
+    def unpack(batch: ChangeBatch) -> pa.RecordBatch:
+        image = to_rows(batch).select(batch.table.arrow.names)
+        rows = pa.RecordBatch.from_arrays(_fit_columns(image, keys), schema=keys)
+        return rows.filter(pc.not_equal(batch.op, _DELETE))
 
     return unpack
 

@@ -1,0 +1,107 @@
+"""The keys that a target has received while its table is read again, and the deletion of all other rows.
+
+    <sink>/_tailrace/seen/<target>/<id>/batch=<number>    Parquet; replaced if the batch comes again
+
+The keys are those of the rows that were read again and of the changes of the log since the reading began,
+without deletes (`model.reread`). In the batch that ends the reading, one MERGE deletes the rows of all other
+keys, or ends their versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from tailrace.config.sinks import WriteMode
+from tailrace.model.sparksql import identifier
+from tailrace.sinks.delta.table import DeltaTable, text
+from tailrace.sinks.delta.transaction import CommitMark
+from tailrace.sinks.paths import below
+from tailrace.sinks.tables.rows import remaining_keys
+from tailrace.spark.cells import spark_schema, unpacked
+from tailrace.spark.checkpoint import Directory
+
+_VIEW = "tailrace_seen"
+
+
+class SeenKeys:
+    """The keys seen by one reading of a table.
+
+    Args:
+        root: the sink's path.
+        path: the target's path below it.
+        reread: the id of the reading.
+    """
+
+    def __init__(self, root: str, path: str, reread: str) -> None:
+        self._readings = below(f"{root}/_tailrace/seen", path)
+        self._reread = reread
+
+    @property
+    def path(self) -> str:
+        """The directory of the keys."""
+        return f"{self._readings}/{self._reread}"
+
+    def add(self, batch: int, cells: Sequence[DataFrame], keys: pa.Schema) -> None:
+        """Note the keys of a batch.
+
+        Args:
+            batch: its number.
+            cells: the cells (one column `cell`) of the table's changes.
+            keys: the key's columns.
+        """
+        for name in Directory(self._readings).names():
+            if name != self._reread:  # of a reading that another one has replaced
+                Directory(self._readings).remove_directory(name)
+        for number, frame in enumerate(cells):
+            rows = unpacked(frame, remaining_keys(keys), keys)
+            rows.write.mode("overwrite").parquet(f"{self.path}/batch={batch}/part={number}")
+
+    def delete_others(
+        self,
+        table: DeltaTable,
+        mode: WriteMode,
+        keys: pa.Schema,
+        mark: CommitMark,
+        *,
+        only: str | None,
+        ts_ms: int,
+    ) -> None:
+        """Delete the rows of keys that were not seen, or end their versions.
+
+        Args:
+            table: the target.
+            mode: UPSERT or SCD2.
+            keys: the key's columns.
+            mark: the mark of the commit.
+            only: a condition on the target's rows `t` that belong to the table; None: all do.
+            ts_ms: when ended versions end, milliseconds since 1970 UTC; 0: unknown.
+        """
+        session = table.session
+        reader = session.read.schema(spark_schema(keys)).option("recursiveFileLookup", "true")
+        found = Directory(self.path).names()
+        seen = reader.parquet(self.path) if found else session.createDataFrame([], spark_schema(keys))
+        seen.distinct().createOrReplaceTempView(_VIEW)
+        on = " AND ".join(f"t.{identifier(k)} <=> s.{identifier(k)}" for k in keys.names)
+        conditions = [*(["t._is_current"] if mode is WriteMode.SCD2 else []), *([only] if only else [])]
+        condition = "".join(f" AND {c}" for c in conditions)
+        action = "DELETE"
+        if mode is WriteMode.SCD2:
+            ended = f"timestamp_millis({ts_ms})" if ts_ms else "NULL"
+            action = f"UPDATE SET t._valid_to = {ended}, t._is_current = false"
+        with table.marked(mark):
+            session.sql(
+                f"MERGE INTO {table.sql} AS t USING {_VIEW} AS s ON {on}"
+                f" WHEN NOT MATCHED BY SOURCE{condition} THEN {action}"
+            )
+
+    def forget(self) -> None:
+        """Delete the noted keys."""
+        Directory(self._readings).remove_directory(self._reread)
+
+
+def of_shard(column: str, table: str) -> str:
+    """The condition on the rows of one of several tables that share a target."""
+    return f"t.{identifier(column)} = {text(table)}"
