@@ -141,6 +141,29 @@ def drop(pipeline_file: Path, unmarked: bool) -> None:
         click.echo(printable(line))
 
 
+@cli.command()
+@_pipeline_argument
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+def resync(pipeline_file: Path, tables: tuple[str, ...]) -> None:
+    """Read tables again, in place: afterwards their targets equal them, whatever they held before.
+
+    TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline begins with its next batch, a
+    stopped one when it is started. The log is followed meanwhile, and readers never see an empty target.
+    """
+    from tailrace.spark.requests import RequestDirectory, requests_path  # noqa: PLC0415
+
+    pipeline = load_pipeline(pipeline_file)
+    unknown = [name for name in tables if not pipeline.source.captures(name)]
+    if unknown:
+        raise ConfigError(
+            f"{', '.join(f'`{name}`' for name in unknown)} cannot be read again",
+            f"the pipeline captures {', '.join(f'`{p}`' for p in pipeline.source.tables)}",
+            "name tables as `database.table`, or add them to `source.tables`",
+        )
+    id_ = RequestDirectory(requests_path(pipeline.checkpoint)).add(tables)
+    click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be read again")
+
+
 @cli.group()
 def offsets() -> None:
     """Show or change the offset from which a pipeline continues."""

@@ -452,7 +452,7 @@ def test_batch_of_a_table_read_again_may_come_again(
 
 
 @pytest.mark.parametrize("point", ["sink.table", "sink.seen", "sink.reread"])
-def test_reading_again_that_broke_off_is_completed_by_its_replay(
+def test_reading_again_that_broke_off_is_completed_by_its_replay(  # noqa: PLR0917 - fixtures
     spark: SparkSession,
     case: SinkCase,
     open_sink: Any,

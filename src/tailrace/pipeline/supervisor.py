@@ -37,8 +37,9 @@ from tailrace.errors import SourceError, TailraceError, TransientSourceError
 from tailrace.failpoints import failpoint
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
-from tailrace.spark.checkpoint import Checkpoint
+from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.jvm import failure_classes
+from tailrace.spark.requests import requests_path
 from tailrace.spark.task_errors import parse_error
 
 #: Classes of causes in the JVM: a process or connection was lost.
@@ -73,7 +74,8 @@ _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
     """The pipeline's source as a stream of cells."""
-    return session.readStream.format("tailrace").options(**pipeline.source_options).load()
+    options = {"requestsPath": requests_path(absolute(pipeline.checkpoint)), **pipeline.source_options}
+    return session.readStream.format("tailrace").options(**options).load()
 
 
 class Watcher(Protocol):

@@ -70,6 +70,10 @@ class Directory:
         with self._files.open_output_stream(path) as file:
             file.write(text.encode())
 
+    def rename(self, name: str, new: str) -> None:
+        """Rename a file."""
+        self._files.move(f"{self._path}/{name}", f"{self._path}/{new}")
+
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         path = f"{self._path}/{name}"

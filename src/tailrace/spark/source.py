@@ -37,6 +37,7 @@ from tailrace.reader.log import read_log
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
 from tailrace.spark.partition import SplitPartition
+from tailrace.spark.requests import RequestDirectory
 from tailrace.spark.row_layouts import RowLayout, row_layout
 
 
@@ -167,8 +168,12 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The enumerator, created on first use."""
         if self._enumerator is None:
             parallelism = self._options.snapshot_parallelism or os.cpu_count() or 1
+            path = self._options.requests_path
             self._enumerator = Enumerator(
-                self._options, registry.source(self._options), parallelism=parallelism
+                self._options,
+                registry.source(self._options),
+                parallelism=parallelism,
+                requests=None if path is None else RequestDirectory(path),
             )
         return self._enumerator
 

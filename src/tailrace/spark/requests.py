@@ -1,0 +1,92 @@
+"""Requests to a running stream: files in a directory, by default next to the checkpoint.
+
+    <checkpoint>/_tailrace/requests/<id>.json    {"v": 1, "type": "resync", "tables": ["shop.orders"]}
+
+A stream's offsets are chosen in a process of Spark's own, which shares nothing with `tailrace run` but the
+file system. The stream notes in its offset which requests it has accepted, so that each takes effect once,
+whatever crashes; it removes their files once Spark has committed such an offset.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Collection, Sequence
+
+from tailrace.enumerator.enumerator import Request
+from tailrace.errors import StateError
+from tailrace.spark.checkpoint import Directory, is_local
+
+_VERSION = 1
+_SUFFIX = ".json"
+#: How often to look for new files on a remote file system, seconds.
+_REMOTE_POLL_S = 5.0
+
+
+def requests_path(checkpoint: str) -> str:
+    """The directory of the requests to the stream with a checkpoint."""
+    return f"{checkpoint.rstrip('/')}/_tailrace/requests"
+
+
+class RequestDirectory:
+    """The requests in a directory; see `enumerator.Requests`.
+
+    Args:
+        path: the directory; it need not exist.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._directory = Directory(path, private=True)
+        self._path = path
+        self._poll_s = 0.0 if is_local(path) else _REMOTE_POLL_S
+        self._clock = clock
+        self._read_at: float | None = None
+        self._pending: list[Request] = []
+
+    def pending(self) -> Sequence[Request]:
+        """The requests, the oldest first.
+
+        Raises:
+            StateError: a file is no request.
+        """
+        now = self._clock()
+        if self._read_at is None or now - self._read_at >= self._poll_s:
+            known = {request.id: request for request in self._pending}
+            ids = [name.removesuffix(_SUFFIX) for name in self._directory.names() if name.endswith(_SUFFIX)]
+            found = [known.get(id_) or self._read(id_) for id_ in ids]
+            self._pending = [request for request in found if request is not None]
+            self._read_at = now
+        return self._pending
+
+    def add(self, tables: Sequence[str]) -> str:
+        """Request that tables be read again; returns the request's id."""
+        id_ = f"{time.time_ns() // 1_000_000:013d}-{uuid.uuid4().hex[:8]}"
+        request = {"v": _VERSION, "type": "resync", "tables": list(tables)}
+        # a reader must not find half a file: a name without the suffix is no request
+        self._directory.write(id_, json.dumps(request))
+        self._directory.rename(id_, id_ + _SUFFIX)
+        return id_
+
+    def remove(self, ids: Collection[str]) -> None:
+        """Remove requests that have taken effect for good."""
+        for id_ in ids:
+            self._directory.remove(id_ + _SUFFIX)
+        self._pending = [request for request in self._pending if request.id not in ids]
+
+    def _read(self, id_: str) -> Request | None:
+        text = self._directory.read(id_ + _SUFFIX)
+        if text is None:  # removed meanwhile
+            return None
+        try:
+            value = json.loads(text)
+            if value["v"] != _VERSION or value["type"] != "resync":
+                raise ValueError
+            return Request(id_, tuple(map(str, value["tables"])))
+        except (ValueError, KeyError, TypeError):
+            raise StateError(
+                f"`{self._path}/{id_}{_SUFFIX}` is not a request",
+                f"found {text[:200]!a}",
+                "remove the file; `tailrace resync` writes requests",
+            ) from None

@@ -1,0 +1,101 @@
+"""A sink's rows by its contract, of a stream whose tables may be read again; and the tables' own rows."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tailrace.model.change import REREAD, ChangeBatch
+from tailrace.model.reread import rereads
+from tests.support.engine import Engine, State, changes_of
+
+#: How long a test waits for the log's end, seconds.
+PATIENCE_S = 60.0
+
+
+class Target:
+    """The rows of one table, as a sink that holds rows keeps them.
+
+    Args:
+        engine: the stream.
+        table: `database.table`.
+        key: the key's columns.
+    """
+
+    def __init__(self, engine: Engine, table: str, key: tuple[str, ...]) -> None:
+        self.engine = engine
+        self.state: State = {}
+        self.snapshot_rows = 0
+        self._table, self._key = table, key
+        self._seen: dict[str, set[tuple[Any, ...]]] = {}
+
+    def step(self) -> bool:
+        """Apply the next batch; whether there was one."""
+        batch = self.engine.next()
+        if batch is None:
+            return False
+        self.apply(*self.engine.read(*batch), end=batch[1].to_json())
+        return True
+
+    def apply(self, read: list[ChangeBatch], log: list[ChangeBatch], *, end: dict[str, Any]) -> None:
+        """Apply a batch: changes of the log first, then rows."""
+        mine = [b for b in (*log, *read) if str(b.table.id) == self._table]
+        left: set[tuple[Any, ...]] = set()
+        for batch in mine:
+            for op, before, after, _ in changes_of([batch]):
+                if op in ("u", "d"):
+                    self.state.pop(self._of(before), None)
+                if after is not None and op != "d":
+                    key = self._of(after)
+                    assert batch.kind == REREAD or op != "r" or key not in self.state, (
+                        f"appended twice: {key}"
+                    )
+                    self.state[key] = after
+                    left.add(key)
+            self.snapshot_rows += len(batch) if batch.kind == "snapshot" else 0
+        reread = rereads(end).get(self._table)
+        if reread is None:
+            return
+        seen = self._seen.setdefault(reread.id, set())
+        seen |= left
+        if reread.done:
+            self.state = {key: row for key, row in self.state.items() if key in seen}
+
+    def drain(self, server: Any) -> None:
+        """Apply what comes until the log's end of now is reached and nothing is left to read."""
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW BINARY LOG STATUS")
+            file, pos = cursor.fetchone()[:2]
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            offset = self.engine.offset
+            log = offset.log or {"file": "", "pos": 0}
+            waits = any(
+                not reread.done and self._exists(server, name) for name, reread in offset.again.items()
+            )
+            if (log["file"], log["pos"]) >= (file, pos) and not offset.tables and not waits:
+                return
+            if not self.step():
+                time.sleep(0.02)
+        raise AssertionError(f"the stream does not reach {file}:{pos}: {self.engine.offset.to_json()}")
+
+    def equals(self, server: Any) -> None:
+        """Assert that the rows are the table's."""
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {self._table}")
+            names = [column[0] for column in cursor.description]
+            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        found = sorted(self.state.values(), key=lambda row: repr([row[k] for k in self._key]))
+        assert [{n: r.get(n) for n in names} for r in found] == sorted(
+            rows, key=lambda row: repr([row[k] for k in self._key])
+        )
+
+    def _of(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row.get(name) for name in self._key)
+
+    @staticmethod
+    def _exists(server: Any, name: str) -> bool:
+        with server.connect() as connection, connection.cursor() as cursor:
+            tables = "information_schema.tables WHERE CONCAT(table_schema, '.', table_name)"
+            cursor.execute(f"SELECT 1 FROM {tables} = %s", (name,))
+            return cursor.fetchone() is not None
