@@ -14,7 +14,7 @@ lag, and while no schema change follows directly after P.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -23,11 +23,12 @@ from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.snapshot import KeyRange, advance
-from tailrace.errors import ConfigError, PositionLostError, ServerChangedError
+from tailrace.enumerator.stream_keys import changed_key, cursor_in, key_in_log, schema_in, with_keys
+from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, ServerChangedError
 from tailrace.model.messages import MESSAGES
-from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
+from tailrace.model.split import LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Log, LogRange, Position, Source
+from tailrace.sources.base import CapturedTable, Log, LogRange, Position, Source
 
 T = TypeVar("T")
 
@@ -74,6 +75,7 @@ class Enumerator:
         self._boundary = BoundaryPrefetch(source.boundary)
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
+        self._captured: dict[str, CapturedTable] = {}
         self._schemas_read_at: float | None = None
         #: Tables that were added to the log since the last batch.
         self._published: set[str] = set()
@@ -112,12 +114,23 @@ class Enumerator:
             self._source.confirm(self._source.position(start.log))
             offset, log_range = self._advance_log(start, limits)
         offset = self._register(offset, log_range)
+        offset = with_keys(
+            offset, self._captured, is_current=log_range is not None and not log_range.ddl_ahead
+        )
         self._offset = offset
+        self._require_keys(offset.tables)
         planned: dict[str, list[KeyRange]] = {}
         if offset.tables and self._may_snapshot(offset, log_range):
             chunk_rows, splits = self._budget(limits)
             schemas = {n: s for n, s in self._tables().items() if n in offset.tables}
-            offset, planned = advance(offset, schemas, self._boundary, splits=splits, chunk_rows=chunk_rows)
+            try:
+                offset, planned = advance(
+                    offset, schemas, self._boundary, splits=splits, chunk_rows=chunk_rows
+                )
+            except SchemaMismatchError:
+                if not self._catalog_has_news(offset):
+                    raise
+                # else the next batch plans chunks
             for name, progress in list(offset.tables.items())[:1]:
                 if name in schemas:
                     self._boundary.prepare(schemas[name], progress.cursor, chunk_rows, splits)
@@ -141,6 +154,8 @@ class Enumerator:
             splits.extend(self._log_splits(start, end))
         ranges = self._ranges(start, end)
         if ranges:
+            for progress in (start.tables, end.tables):
+                self._require_keys({name: progress[name] for name in ranges if name in progress})
             schemas = self._tables()
             page_rows = min(self._options.snapshot_chunk_rows, PAGE_ROWS)
             as_of = self._source.as_of(self._source.position(end.log))
@@ -276,6 +291,24 @@ class Enumerator:
             return False
         return self._log is None or self._target is not None or self._log.is_caught_up(position)
 
+    def _require_keys(self, tables: Mapping[str, TableProgress]) -> None:
+        """Raise KeyChangedError if the key that a cursor is a value of no longer exists."""
+        for name, progress in tables.items():
+            table = self._captured.get(name)
+            if table is not None and (error := changed_key(progress, table)) is not None:
+                raise error
+
+    def _catalog_has_news(self, offset: StreamOffset) -> bool:
+        """Whether the catalog, read again, shows why a table did not have the schema that it should have.
+
+        Raises:
+            KeyChangedError: the key of an unfinished table is gone.
+        """
+        before = {name: (table.schema, table.keys) for name, table in self._captured.items()}
+        self._read_catalog()
+        self._require_keys(offset.tables)
+        return before != {name: (table.schema, table.keys) for name, table in self._captured.items()}
+
     def _budget(self, limits: Limits) -> tuple[int, int]:
         chunk_rows, splits = self._options.snapshot_chunk_rows, self._sizing.chunks()
         if limits.max_rows is not None:
@@ -293,12 +326,12 @@ class Enumerator:
             start=self._source.position(start.log).to_json(),
             end=self._source.position(end.log).to_json(),
             cursors={
-                schemas[n].id: Cursor(schemas[n], p.cursor)
+                schemas[n].id: cursor_in(p, schemas[n])
                 for n, p in start.tables.items()
                 if p.cursor is not None and n in schemas  # nothing of a dropped table is emitted
             },
             finished=self._finished(start, end),
-            keys={s.id: s.key for s in schemas.values() if s.key},
+            keys={t.schema.id: key for t in self._captured.values() if (key := key_in_log(end, t))},
         )
         tasks = self._options.log_parallelism
         if self._options.partitioner == "forward":
@@ -346,9 +379,12 @@ class Enumerator:
         return self._options.captures(str(table))
 
     def _tables(self) -> dict[str, TableSchema]:
+        """The captured tables, with the keys under which the stream reads them."""
         if self._schemas_read_at is None:
             self._read_catalog()
-        return self._schemas
+        if not self._offset.tables and not self._offset.keys:
+            return self._schemas
+        return {name: schema_in(self._offset, table) for name, table in self._captured.items()}
 
     def _read_catalog(self) -> None:
         found = self._source.tables()
@@ -365,6 +401,7 @@ class Enumerator:
                 "the stream captures both",
                 "leave the table out of `tables`, or the messages out (`message.prefix.include.list`)",
             )
+        self._captured = {str(t.schema.id): t for t in found}
         self._schemas = {str(t.schema.id): t.schema for t in found}
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()

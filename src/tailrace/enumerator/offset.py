@@ -4,11 +4,13 @@
      "mode": "initial",                                   how the stream was started
      "log": {...position...},                             the log is read up to here
      "tables": {"shop.orders": {"c": [42], "n": 42, "e": 1000}},   snapshot unfinished: cursor, rows, estimate
-     "done": {"shop.items": 7, "shop.old": null}}         finished: rows read; null: never snapshotted
+     "done": {"shop.items": 7, "shop.old": null},         finished: rows read; null: never snapshotted
+     "keys": {"shop.items": ["sku"]}}                     keys that the log does not carry, by table
 
-A cursor is the greatest key already read, null before the first row. The offset's size does not grow with
-rows or chunks. Spark compares offsets as text, so the order of keys is fixed. The first offset, which Spark
-requests twice and never stores, is the constant {"v": 1}.
+A cursor is the greatest key already read, null before the first row. With a cursor, `k` is the key that it is
+a value of: its columns and their types. Older versions wrote neither `k` nor `keys`. The offset's size does
+not grow with rows or chunks. Spark compares offsets as text, so the order of keys is fixed. The first offset,
+which Spark requests twice and never stores, is the constant {"v": 1}.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tailrace.errors import StateError
+from tailrace.model.key import key_from_json, key_to_json
 from tailrace.model.split import Key
-from tailrace.model.table import TableId
+from tailrace.model.table import Column, TableId
 
 VERSION = 1
 
@@ -32,11 +35,35 @@ class TableProgress:
         cursor: greatest key read, None before the first row.
         rows: rows planned so far.
         estimated: total rows, as the catalog estimated when the table was added.
+        key: the columns of the key that the cursor is a value of; None: not known, or no cursor.
     """
 
     cursor: Key | None = None
     rows: int = 0
     estimated: int = 0
+    key: tuple[Column, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The progress as JSON values in a fixed order."""
+        found: dict[str, Any] = {
+            "c": None if self.cursor is None else list(self.cursor),
+            "n": self.rows,
+            "e": self.estimated,
+        }
+        if self.cursor is not None and self.key is not None:
+            found["k"] = key_to_json(self.key)
+        return found
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TableProgress:
+        """Read the progress that `to_json` wrote."""
+        cursor, key = value["c"], value.get("k")
+        return cls(
+            None if cursor is None else tuple(cursor),
+            value["n"],
+            value["e"],
+            None if key is None else key_from_json(key),
+        )
 
 
 @dataclass(frozen=True)
@@ -48,12 +75,14 @@ class StreamOffset:
         log: position up to which the log is read, as JSON; None before the first batch.
         tables: unfinished snapshots by table name.
         done: finished snapshots by table name: rows read, or None for tables followed without a snapshot.
+        keys: the key under which the stream reads a table, where the log does not carry it.
     """
 
     mode: str = ""
     log: Mapping[str, Any] | None = None
     tables: Mapping[str, TableProgress] = field(default_factory=dict)
     done: Mapping[str, int | None] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_new(self) -> bool:
@@ -81,16 +110,16 @@ class StreamOffset:
         """The offset as JSON values in a fixed order."""
         if self.log is None:
             return {"v": VERSION}
-        return {
+        found: dict[str, Any] = {
             "v": VERSION,
             "mode": self.mode,
             "log": dict(self.log),
-            "tables": {
-                n: {"c": None if p.cursor is None else list(p.cursor), "n": p.rows, "e": p.estimated}
-                for n, p in sorted(self.tables.items())
-            },
+            "tables": {n: p.to_json() for n, p in sorted(self.tables.items())},
             "done": dict(sorted(self.done.items())),
         }
+        if self.keys:
+            found["keys"] = {n: list(key) for n, key in sorted(self.keys.items())}
+        return found
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
@@ -111,9 +140,7 @@ class StreamOffset:
         return cls(
             value["mode"],
             value["log"],
-            {
-                n: TableProgress(None if p["c"] is None else tuple(p["c"]), p["n"], p["e"])
-                for n, p in value["tables"].items()
-            },
+            {n: TableProgress.from_json(p) for n, p in value["tables"].items()},
             dict(value["done"]),
+            {n: tuple(key) for n, key in value.get("keys", {}).items()},
         )

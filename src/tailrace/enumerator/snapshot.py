@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tailrace.enumerator.offset import StreamOffset, TableProgress
+from tailrace.model.key import key_of
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 
@@ -67,5 +68,6 @@ def advance(
             full = rows - chunk_rows
             offset = offset.with_done(name, max(full, min(rows, progress.estimated)))
         else:
-            offset = offset.with_table(name, TableProgress(cursor, rows, progress.estimated))
+            key = key_of(schemas[name]) if progress.key is None else progress.key
+            offset = offset.with_table(name, TableProgress(cursor, rows, progress.estimated, key))
     return offset, planned

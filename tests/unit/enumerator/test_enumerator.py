@@ -34,6 +34,11 @@ class At:
 class Found:
     schema: object
     estimated_rows: int
+    key_in: str = "log"
+
+    @property
+    def keys(self):
+        return (self.schema.key,)
 
 
 class FakeSource(Source, Log):
