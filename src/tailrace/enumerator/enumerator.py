@@ -252,8 +252,9 @@ class Enumerator:
             for table in log_range.created:
                 if not offset.knows(str(table)):
                     offset = offset.with_done(str(table), None)
+            offset = _without_dropped(offset, log_range)
         due = self._schemas_read_at is None or (self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S)
-        if due or (log_range is not None and log_range.ddl_ahead):
+        if due or (log_range is not None and (log_range.ddl_ahead or log_range.drops_tables)):
             self._read_catalog()
         self._refuse_gaps(offset)
         if offset.mode not in ("initial", "snapshot"):
@@ -406,6 +407,14 @@ class Enumerator:
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()
         self._published.update(map(str, self._source.publish([t.schema for t in found])))
+
+
+def _without_dropped(offset: StreamOffset, log_range: LogRange) -> StreamOffset:
+    """`offset` without the tables that the batch drops: else it grows with every table there ever was."""
+    for table in offset.table_ids():
+        if log_range.drops(table) and table not in log_range.created:
+            offset = offset.without(str(table))
+    return offset
 
 
 def _require_apart(tables: Iterable[TableId]) -> None:

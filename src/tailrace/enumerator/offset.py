@@ -106,6 +106,15 @@ class StreamOffset:
         tables = {n: p for n, p in self.tables.items() if n != name}
         return replace(self, tables=tables, done={**self.done, name: rows})
 
+    def without(self, name: str) -> StreamOffset:
+        """A copy that knows nothing of the table `name`."""
+        return replace(
+            self,
+            tables={n: p for n, p in self.tables.items() if n != name},
+            done={n: rows for n, rows in self.done.items() if n != name},
+            keys={n: key for n, key in self.keys.items() if n != name},
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The offset as JSON values in a fixed order."""
         if self.log is None:

@@ -97,6 +97,8 @@ class LogRange:
         ddl_ahead: whether a schema change is known within it or right behind it, so that tables may not
             have the schema that they had at `end`.
         created: tables that a schema change within it or right behind it creates.
+        dropped: tables that a schema change within it drops.
+        dropped_databases: databases that one drops with all their tables.
         is_far: whether it is so long that the stream should advance even without changes: the log behind
             the stream's position can be released.
     """
@@ -106,6 +108,17 @@ class LogRange:
     ddl_ahead: bool = False
     created: tuple[TableId, ...] = ()
     is_far: bool = False
+    dropped: tuple[TableId, ...] = ()
+    dropped_databases: tuple[str, ...] = ()
+
+    @property
+    def drops_tables(self) -> bool:
+        """Whether a schema change within it drops tables."""
+        return bool(self.dropped or self.dropped_databases)
+
+    def drops(self, table: TableId) -> bool:
+        """Whether `table` does not exist at the end, unless it was created again."""
+        return table in self.dropped or table.database in self.dropped_databases
 
 
 class Log(ABC):

@@ -15,7 +15,6 @@ count in that range, wherever it was prepared.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import deque
@@ -48,6 +47,7 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     TS_US,
     WANTED,
 )
+from tailrace.sources.mysql.wire.statements import database_dropped, table_created, tables_dropped
 from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex, Transactions
 from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark
 
@@ -265,6 +265,8 @@ class BinlogFollower(LogFollower):
             has_changes=captured_bytes > 0 or bool(ddl),
             ddl_ahead=bool(later_ddl),
             created=tuple(table for change in (*ddl, *later_ddl) for table in created_by(change)),
+            dropped=tuple(table for change in ddl for table in dropped_by(change)),
+            dropped_databases=tuple(name for change in ddl if (name := database_dropped(change.text))),
             is_far=rest < min((self._head.file_number, self._head.pos), limit),
             captured_bytes=captured_bytes,
             transactions=int((everything[:, FLAGS] & NO_TRANSACTION == 0).sum()),
@@ -467,8 +469,13 @@ class BinlogFollower(LogFollower):
 
 def created_by(change: DdlStatement) -> tuple[TableId, ...]:
     """The captured tables that a statement creates; a hint: the catalog shows what it misses."""
-    creates = re.match(r"\s*(/\*.*?\*/\s*)*CREATE\s+(TEMPORARY\s+)?TABLE\b", change.text, re.I | re.S)
-    return change.tables if creates and not creates[2] else ()
+    created = table_created(change.text, change.database)
+    return tuple(table for table in change.tables if table == created)
+
+
+def dropped_by(change: DdlStatement) -> tuple[TableId, ...]:
+    """The captured tables that a statement drops by their names."""
+    return tables_dropped(change.text, change.database, change.tables.__contains__)
 
 
 def _log_status(connection: BoundedConnection) -> tuple[float, tuple[str, int], list[LogFile]]:

@@ -61,6 +61,7 @@ _ONE_TABLE = frozenset({"INSERT", "REPLACE", "LOAD", "TRUNCATE"})
 _INDEXES = frozenset({"INDEX", "UNIQUE", "FULLTEXT", "SPATIAL"})
 
 _WORD, _NAME, _MARK = range(3)
+_IF_EXISTS = ((_WORD, "IF"), (_WORD, "EXISTS"))
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str]]:
@@ -105,6 +106,40 @@ def drops_database(text: str) -> bool:
     """Whether the statement drops a database with all its tables, which it does not name."""
     first, second = first_words(text)
     return first == "DROP" and second in ("DATABASE", "SCHEMA")
+
+
+def table_created(text: str, database: str) -> TableId | None:
+    """The table that the statement creates for certain: it was not there before.
+
+    With IF NOT EXISTS it may have been, and the statement is in the log all the same.
+
+    Args:
+        text: the statement.
+        database: its default database, "" for none.
+    """
+    tokens = [*islice(_tokens(text), 8)]
+    words = [name.upper() if kind == _WORD else "" for kind, name in tokens]
+    if words[:3] == ["CREATE", "OR", "REPLACE"]:
+        del tokens[1:3], words[1:3]
+    if words[:2] != ["CREATE", "TABLE"] or words[2:3] == ["IF"] or len(tokens) < 3:
+        return None
+    if tokens[3:4] == [(_MARK, ".")] and len(tokens) > 4:
+        return TableId(tokens[2][1], tokens[4][1])
+    return TableId(database, tokens[2][1])
+
+
+def tables_dropped(text: str, database: str, wanted: Callable[[TableId], bool]) -> tuple[TableId, ...]:
+    """Captured tables that the statement drops. Arguments as for `tables_named`."""
+    first, second = first_words(text)
+    return tables_named(text, database, wanted) if first == "DROP" and second in ("TABLE", "TABLES") else ()
+
+
+def database_dropped(text: str) -> str | None:
+    """The database that the statement drops."""
+    if not drops_database(text):
+        return None
+    names = [name for kind, name in islice(_tokens(text), 2, 5) if (kind, name.upper()) not in _IF_EXISTS]
+    return names[0] if names else None
 
 
 def tables_named(text: str, database: str, wanted: Callable[[TableId], bool]) -> tuple[TableId, ...]:
