@@ -8,6 +8,7 @@
     │   ├── ServerChangedError     another server answers: positions must be looked up again on it
     │   ├── PositionLostError      the log no longer holds what the stream needs
     │   ├── SchemaMismatchError    rows do not match the table's known schema
+    │   │   └── KeyChangedError    the key under which a table is read is gone
     │   └── DecodeError            malformed bytes
     ├── StateError             an offset, checkpoint or target from which the stream cannot continue
     └── SinkError
@@ -97,6 +98,17 @@ class PositionLostError(SourceError):
 
 class SchemaMismatchError(SourceError):
     """Rows do not match the table's known schema."""
+
+
+class KeyChangedError(SchemaMismatchError):
+    """The key under which a table's rows are read no longer exists: its cursor means nothing any more.
+
+    Attributes:
+        table: the table, as `str(TableId)`; None where a task raised the error and the driver reports it: the
+            next batch that is planned raises it with the table.
+    """
+
+    table: str | None = None
 
 
 class DecodeError(SourceError):

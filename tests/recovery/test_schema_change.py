@@ -36,6 +36,20 @@ def drain(mysql, engine, state):
     return state
 
 
+def drain_log(mysql, engine):
+    """Snapshot and log part of everything up to the log's end."""
+    ((file, pos, *_),) = mysql.execute("SHOW BINARY LOG STATUS")
+    snapshot, log = [], []
+    engine.plan.hold()
+    while engine.offset.tables or (engine.offset.log["file"], engine.offset.log["pos"]) != (file, pos):
+        batch = engine.next()
+        if batch is not None:
+            rows, changes = engine.read(*batch)
+            snapshot += rows
+            log += changes
+    return snapshot, log
+
+
 def test_column_dropped_before_the_select_reads_as_null_and_the_log_goes_on(mysql, table):
     with Engine(options_for(mysql, table, snapshotChunkRows=100)) as engine:
         start, end = engine.next()
@@ -121,3 +135,66 @@ def test_table_of_mixed_history_ends_up_right(mysql, table):
         mysql.execute(f"DELETE FROM {table} WHERE id = 3")
         drain(mysql, engine, state)
         assert sorted((r["id"], r["v"]) for r in state.values()) == [(1, 10), (2, 2), (4, 5000000000)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["CREATE TABLE IF NOT EXISTS {it} (id INT PRIMARY KEY)", "CREATE TABLE {other} LIKE {it}"],
+    ids=["if-not-exists", "like"],
+)
+def test_existing_table_that_a_create_statement_names_is_snapshotted(mysql, database, statement):
+    mysql.execute(
+        f"CREATE TABLE {database}.a (id INT PRIMARY KEY)",
+        f"CREATE TABLE {database}.it (id INT PRIMARY KEY)",
+        f"INSERT INTO {database}.it VALUES (1), (2), (3)",
+    )
+    with Engine(options_for(mysql, f"{database}.a")) as engine:
+        engine.read(*engine.next())
+        offset = engine.offset
+    mysql.execute(statement.format(it=f"{database}.it", other=f"{database}.other"))
+    with Engine(options_for(mysql, rf"{database}\.(a|it)")) as engine:  # widened, for AvailableNow
+        engine.offset = offset
+        engine.plan.hold()
+        rows = []
+        while (batch := engine.next()) is not None:
+            rows += rows_of(engine.read(*batch)[0])
+    assert sorted(row["id"] for row in rows) == [1, 2, 3]
+
+
+def test_offset_forgets_tables_that_were_dropped(mysql, database):
+    mysql.execute(f"CREATE TABLE {database}.a (id INT PRIMARY KEY)")
+    with Engine(options_for(mysql, rf"{database}(_x)?\..*")) as engine:
+        engine.read(*engine.next())
+        for number in range(3):
+            mysql.execute(
+                f"CREATE TABLE {database}.b{number} (id INT PRIMARY KEY)",
+                f"INSERT INTO {database}.b{number} VALUES ({number})",
+                f"CREATE DATABASE {database}_x",
+                f"CREATE TABLE {database}_x.c (id INT PRIMARY KEY, k INT NOT NULL UNIQUE)",
+                f"INSERT INTO {database}_x.c VALUES ({number}, 1)",
+            )
+            if number != 1:  # else the stream first hears of it when it is gone
+                drain_log(mysql, engine)
+            mysql.execute(f"DROP TABLE {database}.b{number}", f"DROP DATABASE {database}_x")
+            drain_log(mysql, engine)
+            assert set(engine.offset.done) | set(engine.offset.tables) == {f"{database}.a"}
+
+
+def test_table_that_was_dropped_and_created_again_is_followed(mysql, database):
+    mysql.execute(
+        f"CREATE TABLE {database}.a (id INT PRIMARY KEY)", f"CREATE TABLE {database}.b (id INT PRIMARY KEY)"
+    )
+    with Engine(options_for(mysql, f"{database}.*")) as engine:
+        engine.read(*engine.next())
+        drain_log(mysql, engine)
+        for row in (1, 2):
+            mysql.execute(f"DROP TABLE {database}.b")
+            if row == 2:
+                drain_log(mysql, engine)
+            mysql.execute(
+                f"CREATE TABLE {database}.b (id INT PRIMARY KEY)", f"INSERT INTO {database}.b VALUES ({row})"
+            )
+            snapshot, log = drain_log(mysql, engine)
+            assert [row["id"] for row in rows_of(snapshot)] + [
+                after["id"] for op, _, after, _ in changes_of(log) if op == "c"
+            ] == [row]

@@ -19,13 +19,14 @@ from tailrace.model.table import TableSchema
 
 @dataclass
 class _Chain:
-    """The ends of consecutive chunks of one table, by the key before each chunk."""
+    """The ends of consecutive chunks of one table."""
 
     table: TableSchema
     after: Key | None
     rows: int
     count: int
-    ends: dict[Key | None, Key] = field(default_factory=dict)
+    #: (key before the chunk, its end); a list, as keys of bytes cannot be hashed.
+    ends: list[tuple[Key | None, Key]] = field(default_factory=list)
 
 
 class BoundaryPrefetch:
@@ -45,7 +46,7 @@ class BoundaryPrefetch:
         self._join()
         chain = self._chain
         if chain is not None and (chain.table, chain.rows) == (table, rows):
-            end = chain.ends.get(after)
+            end = next((end for start, end in chain.ends if start == after), None)
             if end is not None:
                 return end
         return self._boundary(table, after, rows)
@@ -77,5 +78,5 @@ class BoundaryPrefetch:
                 return  # the next call queries the server again and raises the error
             if end is None:
                 return
-            chain.ends[after] = end
+            chain.ends.append((after, end))
             after = end

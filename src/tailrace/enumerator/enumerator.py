@@ -27,11 +27,12 @@ from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.enumerator.snapshot import KeyRange, advance
+from tailrace.enumerator.stream_keys import changed_key, cursor_in, key_in_log, schema_in, with_keys
 from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, ServerChangedError
 from tailrace.model.messages import MESSAGES
-from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
+from tailrace.model.split import LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Log, LogRange, Position, Source
+from tailrace.sources.base import CapturedTable, Log, LogRange, Position, Source
 
 T = TypeVar("T")
 
@@ -104,6 +105,7 @@ class Enumerator:
         self._boundary = BoundaryPrefetch(source.boundary)
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
+        self._captured: dict[str, CapturedTable] = {}
         self._schemas_read_at: float | None = None
         #: Tables that were added to the log since the last batch.
         self._published: set[str] = set()
@@ -153,13 +155,22 @@ class Enumerator:
         offset = self._register(offset, log_range)
         offset = self._read_again(offset, self._rewritten(offset, log_range))
         offset = self._accept_requests(offset)
+        is_current = log_range is not None and not log_range.ddl_ahead
+        offset = with_keys(offset, self._captured, is_current=is_current)
         self._offset = offset
         planned: dict[str, list[KeyRange]] = {}
         if self._has_rows_to_read(offset) and self._may_snapshot(offset, log_range):
             chunk_rows, splits = self._budget(limits)
             schemas = self._tables()
-            offset, planned = advance(offset, schemas, self._boundary, splits=splits, chunk_rows=chunk_rows)
-            self._prepare_next(offset, chunk_rows, splits)
+            try:
+                offset, planned = advance(
+                    offset, schemas, self._boundary, splits=splits, chunk_rows=chunk_rows
+                )
+                self._prepare_next(offset, chunk_rows, splits)
+            except SchemaMismatchError:
+                if not self._catalog_has_news():
+                    raise
+                # else the next batch plans chunks
         if not start.is_new and not planned and log_range is None and offset == unchanged:
             return start
         self._plan = (start, offset, planned)
@@ -185,6 +196,7 @@ class Enumerator:
             splits.extend(self._log_splits(start, end))
         ranges = self._ranges(start, end)
         if ranges:
+            ranges = self._with_valid_keys(start, end, ranges)
             schemas = self._tables()
             page_rows = min(self._options.snapshot_chunk_rows, PAGE_ROWS)
             as_of = self._source.as_of(self._source.position(end.log))
@@ -284,10 +296,10 @@ class Enumerator:
         if log_range is not None:
             _require_apart([*log_range.created, *(schema.id for schema in self._tables().values())])
             for table in log_range.created:
-                if not offset.knows(str(table)):
+                if not offset.knows(str(table)) and not offset.forgot:
                     offset = offset.with_done(str(table), None)
         due = self._schemas_read_at is None or (self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S)
-        if due or (log_range is not None and (log_range.ddl_ahead or log_range.has_rewrites)):
+        if due or (log_range is not None and log_range.alters_tables):
             self._read_catalog()
         if offset.mode not in ("initial", "snapshot"):
             return offset
@@ -295,8 +307,14 @@ class Enumerator:
             return offset
         for name in self._schemas:
             if not offset.knows(name):
-                offset = offset.with_table(name, TableProgress(estimated=self._estimates[name]))
+                offset = self._begin_table(offset, name)
         return offset
+
+    def _begin_table(self, offset: StreamOffset, name: str) -> StreamOffset:
+        """Begin to read a table that is new to the stream."""
+        if offset.forgot:  # perhaps a dropped table's name: its target may hold rows
+            return _reread(offset, name, self._estimates[name])
+        return offset.with_table(name, TableProgress(estimated=self._estimates[name]))
 
     def _rejoin(self, start: StreamOffset) -> StreamOffset:
         """Continue behind a part of the log that is lost: every table is read again."""
@@ -310,7 +328,7 @@ class Enumerator:
             if offset.knows(name):
                 offset = _reread(offset, name, self._estimates[name])
             else:
-                offset = offset.with_table(name, TableProgress(estimated=self._estimates[name]))
+                offset = self._begin_table(offset, name)
         self._plan = (start, offset, {})
         self._offset = offset
         self._advanced_at = self._clock()
@@ -318,7 +336,13 @@ class Enumerator:
 
     def _rewritten(self, offset: StreamOffset, log_range: LogRange | None) -> set[str]:
         """The known tables whose rows the log does not tell: a schema change, or a gap in the table's log."""
-        found = {str(table) for table in self._published_names()}
+        found = set(self._published_names())
+        for name, progress in offset.tables.items() | _cursors(offset).items():
+            table = self._captured.get(name)
+            if table is not None and (error := changed_key(progress, table)) is not None:
+                if self._options.on_rewrite != "refresh" or offset.mode != "initial":
+                    raise error
+                found.add(name)
         if log_range is not None:
             found |= {str(table) for table in log_range.rewritten}
             dropped = set(log_range.dropped_databases)
@@ -331,7 +355,7 @@ class Enumerator:
         return found
 
     def _read_again(self, offset: StreamOffset, rewritten: set[str]) -> StreamOffset:
-        """Begin to read `rewritten` tables again, by `onRewrite`; one that was dropped, when it returns."""
+        """Begin to read `rewritten` tables again, by `onRewrite`; forget those that were dropped."""
         if rewritten and self._options.on_rewrite == "fail":
             raise SchemaMismatchError(
                 f"rows of {', '.join(f'`{n}`' for n in sorted(rewritten))} changed without being logged",
@@ -342,7 +366,10 @@ class Enumerator:
             )
         if self._options.on_rewrite == "refresh":
             for name in sorted(rewritten):
-                offset = _reread(offset, name, self._estimates.get(name, 0))
+                if name in self._captured:
+                    offset = _reread(offset, name, self._estimates[name])
+                else:  # else the offset would grow with every table that there ever was
+                    offset = offset.without(name)
         return offset
 
     def _accept_requests(self, offset: StreamOffset) -> StreamOffset:
@@ -372,16 +399,43 @@ class Enumerator:
             return False
         return self._log is None or self._target is not None or self._log.is_caught_up(position)
 
+    def _with_valid_keys(
+        self, start: StreamOffset, end: StreamOffset, ranges: dict[str, list[KeyRange]]
+    ) -> dict[str, list[KeyRange]]:
+        """The ranges whose tables still have the key that bounds them.
+
+        A batch that is repeated cannot read the others. The schema change that took the key away lies behind
+        the batch, and the stream reads the table again once it comes to it.
+
+        Raises:
+            KeyChangedError: a table's key is gone, and it is not read again.
+        """
+        gone = set()
+        for progress in (start.tables, _cursors(start), end.tables, _cursors(end)):
+            for name in ranges.keys() & progress.keys() & self._captured.keys():
+                error = changed_key(progress[name], self._captured[name])
+                if error is not None and (self._options.on_rewrite != "refresh" or end.mode != "initial"):
+                    raise error
+                gone |= set() if error is None else {name}
+        return {name: found for name, found in ranges.items() if name not in gone}
+
+    def _catalog_has_news(self) -> bool:
+        """Whether the catalog, read again, shows why a table did not have the schema that it should have."""
+        before = {name: (table.schema, table.keys) for name, table in self._captured.items()}
+        self._read_catalog()
+        return before != {name: (table.schema, table.keys) for name, table in self._captured.items()}
+
     def _has_rows_to_read(self, offset: StreamOffset) -> bool:
-        """Whether rows of tables are still to be read. A table that was dropped waits until it returns."""
-        again = (name for name, reread in offset.again.items() if not reread.done)
-        return bool(offset.tables) or any(name in self._tables() for name in again)
+        """Whether rows of tables are still to be read."""
+        if self._schemas_read_at is None:
+            self._read_catalog()
+        unfinished = (name for name, reread in offset.again.items() if not reread.done)
+        return bool(offset.tables) or any(name in self._captured for name in unfinished)
 
     def _prepare_next(self, offset: StreamOffset, chunk_rows: int, splits: int) -> None:
         """Look up the ends of the next batch's first chunks while the present batch is written."""
         schemas = self._tables()
-        again = {name: reread.progress for name, reread in offset.again.items() if not reread.done}
-        for name, progress in list({**offset.tables, **again}.items())[:1]:
+        for name, progress in list({**offset.tables, **_cursors(offset)}.items())[:1]:
             if name in schemas:
                 self._boundary.prepare(schemas[name], progress.cursor, chunk_rows, splits)
 
@@ -402,12 +456,12 @@ class Enumerator:
             start=self._source.position(start.log).to_json(),
             end=self._source.position(end.log).to_json(),
             cursors={
-                schemas[n].id: Cursor(schemas[n], p.cursor)
+                schemas[n].id: cursor_in(p, schemas[n])
                 for n, p in start.tables.items()
                 if p.cursor is not None and n in schemas  # nothing of a dropped table is emitted
             },
             finished=self._finished(start, end),
-            keys={s.id: s.key for s in schemas.values() if s.key},
+            keys={t.schema.id: key for t in self._captured.values() if (key := key_in_log(end, t))},
         )
         tasks = self._options.log_parallelism
         if self._options.partitioner == "forward":
@@ -464,9 +518,13 @@ class Enumerator:
         return self._options.captures(str(table))
 
     def _tables(self) -> dict[str, TableSchema]:
+        """The captured tables, with the keys under which the stream reads them."""
         if self._schemas_read_at is None:
             self._read_catalog()
-        return self._schemas
+        offset = self._offset
+        if not (offset.tables or offset.again or offset.keys):
+            return self._schemas
+        return {name: schema_in(offset, table) for name, table in self._captured.items()}
 
     def _read_catalog(self) -> None:
         found = self._source.tables()
@@ -483,6 +541,7 @@ class Enumerator:
                 "the stream captures both",
                 "leave the table out of `tables`, or the messages out (`message.prefix.include.list`)",
             )
+        self._captured = {str(t.schema.id): t for t in found}
         self._schemas = {str(t.schema.id): t.schema for t in found}
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()
@@ -493,6 +552,11 @@ def _reread(offset: StreamOffset, name: str, estimated: int) -> StreamOffset:
     """`offset` with a table to be read again from its first row, whatever has been read of it."""
     progress = TableProgress(estimated=estimated)
     return offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], progress))
+
+
+def _cursors(offset: StreamOffset) -> dict[str, TableProgress]:
+    """The progress of the tables that are read again and not finished."""
+    return {name: reread.progress for name, reread in offset.again.items() if not reread.done}
 
 
 def _require_apart(tables: Iterable[TableId]) -> None:

@@ -7,15 +7,19 @@
      "done": {"shop.items": 7, "shop.old": null},         finished: rows read; null: never snapshotted
      "again": {"shop.items": {"id": "4f1c", "c": [3], "n": 3, "e": 7, "done": false}},   read again
      "requests": ["01J9..."],                             requests that the stream has accepted
-     "gaps": 0}                                           how often the log was lost, and joined again later
+     "gaps": 0,                                           how often the log was lost, and joined again later
+     "forgot": false,                                     whether tables that were dropped are forgotten
+     "keys": {"shop.items": ["sku"]}}                     keys that the log does not carry, by table
 
-A cursor is the greatest key already read, null before the first row. A table that is read again stays among
+A cursor is the greatest key already read, null before the first row. With a cursor, `k` is the key that it is
+a value of: its columns and their types. A table that is read again stays among
 the finished ones: the stream follows its log meanwhile. Its entry stays in the offset of the batch that ends
 the reading, with `done`, so that sinks can delete what they did not see (`model.reread`); the batch after
 that one drops it. The offset's size does not grow with rows or chunks. Spark compares offsets as text, so the
 order of keys is fixed. The first offset, which Spark requests twice and never stores, is the constant
-{"v": 1}. Version 1 lacks `again`, `requests` and `gaps`. It is written as long as they are empty, so that a
-pipeline that has read no table again can go back to an older Tailrace.
+{"v": 1}. Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a
+pipeline that has read no table again can go back to an older Tailrace. `k` and `keys` were added later, and
+older versions ignore them.
 """
 
 from __future__ import annotations
@@ -25,8 +29,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tailrace.errors import StateError
+from tailrace.model.key import key_from_json, key_to_json
 from tailrace.model.split import Key
-from tailrace.model.table import TableId
+from tailrace.model.table import Column, TableId
 
 VERSION = 2
 #: Written while nothing needs version 2.
@@ -41,11 +46,35 @@ class TableProgress:
         cursor: greatest key read, None before the first row.
         rows: rows planned so far.
         estimated: total rows, as the catalog estimated when the table was added.
+        key: the columns of the key that the cursor is a value of; None: not known, or no cursor.
     """
 
     cursor: Key | None = None
     rows: int = 0
     estimated: int = 0
+    key: tuple[Column, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The progress as JSON values in a fixed order."""
+        found: dict[str, Any] = {
+            "c": None if self.cursor is None else list(self.cursor),
+            "n": self.rows,
+            "e": self.estimated,
+        }
+        if self.cursor is not None and self.key is not None:
+            found["k"] = key_to_json(self.key)
+        return found
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TableProgress:
+        """Read the progress that `to_json` wrote."""
+        cursor, key = value["c"], value.get("k")
+        return cls(
+            None if cursor is None else tuple(cursor),
+            value["n"],
+            value["e"],
+            None if key is None else key_from_json(key),
+        )
 
 
 @dataclass(frozen=True)
@@ -75,6 +104,9 @@ class StreamOffset:
         again: tables that are read again, by name; all of them are in `done`, too.
         requests: ids of the requests that the stream has accepted and that may still lie in its directory.
         gaps: how often the log before `log` was lost. A batch in which it grows reads no log.
+        forgot: whether the stream has forgotten tables that were dropped: if one of that name appears, its
+            target may hold rows.
+        keys: the key under which the stream reads a table, where the log does not carry it.
     """
 
     mode: str = ""
@@ -84,6 +116,8 @@ class StreamOffset:
     again: Mapping[str, RereadProgress] = field(default_factory=dict)
     requests: tuple[str, ...] = ()
     gaps: int = 0
+    forgot: bool = False
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_new(self) -> bool:
@@ -115,6 +149,16 @@ class StreamOffset:
             known = self.with_done(name, None if progress is None else progress.rows)
         return replace(known, again={**self.again, name: reread})
 
+    def without(self, name: str) -> StreamOffset:
+        """A copy that knows nothing of the table `name`, except that it has forgotten one."""
+        return replace(
+            self.without_rereads({name}),
+            tables={n: p for n, p in self.tables.items() if n != name},
+            done={n: rows for n, rows in self.done.items() if n != name},
+            keys={n: key for n, key in self.keys.items() if n != name},
+            forgot=True,
+        )
+
     def without_rereads(self, names: set[str]) -> StreamOffset:
         """A copy in which none of `names` is read again."""
         if not names & self.again.keys():
@@ -129,17 +173,19 @@ class StreamOffset:
             "v": _OLD_VERSION,
             "mode": self.mode,
             "log": dict(self.log),
-            "tables": {n: _progress_json(p) for n, p in sorted(self.tables.items())},
+            "tables": {n: p.to_json() for n, p in sorted(self.tables.items())},
             "done": dict(sorted(self.done.items())),
         }
-        if self.again or self.requests or self.gaps:
+        if self.keys:
+            value["keys"] = {n: list(key) for n, key in sorted(self.keys.items())}
+        if self.again or self.requests or self.gaps or self.forgot:
             value["v"] = VERSION
             value["again"] = {
-                n: {"id": r.id, **_progress_json(r.progress), "done": r.done}
-                for n, r in sorted(self.again.items())
+                n: {"id": r.id, **r.progress.to_json(), "done": r.done} for n, r in sorted(self.again.items())
             }
             value["requests"] = list(self.requests)
             value["gaps"] = self.gaps
+            value["forgot"] = self.forgot
         return value
 
     @classmethod
@@ -161,18 +207,14 @@ class StreamOffset:
         return cls(
             value["mode"],
             value["log"],
-            {n: _progress(p) for n, p in value["tables"].items()},
+            {n: TableProgress.from_json(p) for n, p in value["tables"].items()},
             dict(value["done"]),
-            {n: RereadProgress(r["id"], _progress(r), r["done"]) for n, r in value.get("again", {}).items()},
+            {
+                n: RereadProgress(r["id"], TableProgress.from_json(r), r["done"])
+                for n, r in value.get("again", {}).items()
+            },
             tuple(value.get("requests", ())),
             value.get("gaps", 0),
+            value.get("forgot", False),
+            {n: tuple(key) for n, key in value.get("keys", {}).items()},
         )
-
-
-def _progress_json(progress: TableProgress) -> dict[str, Any]:
-    cursor = None if progress.cursor is None else list(progress.cursor)
-    return {"c": cursor, "n": progress.rows, "e": progress.estimated}
-
-
-def _progress(value: Mapping[str, Any]) -> TableProgress:
-    return TableProgress(None if value["c"] is None else tuple(value["c"]), value["n"], value["e"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
+from tailrace.model.key import key_of
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 
@@ -57,7 +58,7 @@ def advance(
             continue
         planned[name] = _ranges(schemas[name], progress.cursor, boundary, splits, chunk_rows)
         splits -= len(planned[name])
-        now, finished = _advanced(progress, planned[name], chunk_rows)
+        now, finished = _advanced(progress, schemas[name], planned[name], chunk_rows)
         offset = offset.with_done(name, now.rows) if finished else offset.with_table(name, now)
     for name, reread in start.again.items():
         if splits <= 0:
@@ -66,7 +67,7 @@ def advance(
             continue
         planned[name] = _ranges(schemas[name], reread.progress.cursor, boundary, splits, chunk_rows)
         splits -= len(planned[name])
-        now, finished = _advanced(reread.progress, planned[name], chunk_rows)
+        now, finished = _advanced(reread.progress, schemas[name], planned[name], chunk_rows)
         offset = offset.with_reread(name, RereadProgress(reread.id, now, finished))
     return offset, planned
 
@@ -85,11 +86,14 @@ def _ranges(
     return ranges
 
 
-def _advanced(progress: TableProgress, ranges: list[KeyRange], chunk_rows: int) -> tuple[TableProgress, bool]:
+def _advanced(
+    progress: TableProgress, schema: TableSchema, ranges: list[KeyRange], chunk_rows: int
+) -> tuple[TableProgress, bool]:
     """The progress behind `ranges`, and whether the table is finished."""
     rows = progress.rows + chunk_rows * len(ranges)
     end = ranges[-1].upto
     if end is None:
         # the last chunk's number of rows is unknown before it is read
         rows = max(rows - chunk_rows, min(rows, progress.estimated))
-    return TableProgress(end, rows, progress.estimated), end is None
+    key = key_of(schema) if progress.key is None else progress.key
+    return TableProgress(end, rows, progress.estimated, key), end is None

@@ -99,7 +99,7 @@ class TableSchema:
         return {
             "id": [self.id.database, self.id.table],
             "columns": [
-                {"name": c.name, "nullable": c.nullable, "type": _without_defaults(c.type)}
+                {"name": c.name, "nullable": c.nullable, "type": without_defaults(asdict(c.type))}
                 for c in self.columns
             ],
             "key": list(self.key),
@@ -117,5 +117,6 @@ class TableSchema:
         )
 
 
-def _without_defaults(type_: ColumnType) -> dict[str, Any]:
-    return {k: v for k, v in asdict(type_).items() if v is not None and v is not False and v != ()}
+def without_defaults(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a column type that differ from their defaults."""
+    return {k: v for k, v in fields.items() if v is not None and v is not False and v != ()}

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ChangeBatch
+from tailrace.model.key import key_changed, key_of
 from tailrace.model.split import LogSplit
+from tailrace.model.table import TableSchema
 from tailrace.sources.base import Session
 
 
@@ -27,11 +29,19 @@ def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
         if cursor is None:
             yield changes
             continue
+        _require_key(cursor.table, changes.table)
         mask = session.at_or_below(cursor.table, keys_of(changes), cursor.upto)
         if pc.all(mask).as_py():
             yield changes
         elif pc.any(mask).as_py():
             yield changes.take(pa.array(np.flatnonzero(mask.to_numpy(zero_copy_only=False))))
+
+
+def _require_key(cursor: TableSchema, changes: TableSchema) -> None:
+    """Raise KeyChangedError if changes have another key than the cursor; either may be the newer one."""
+    error = key_changed(key_of(cursor), changes)
+    if error is not None and key_changed(key_of(changes), cursor) is not None:
+        raise error
 
 
 def split_key_updates(batch: ChangeBatch) -> ChangeBatch:

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import OP_CREATE, ChangeBatch
+from tailrace.model.key import key_changed, key_of
 from tailrace.model.table import TableSchema
 from tailrace.reader.log import key_columns, keys_of, nulled, split_key_updates
 from tailrace.reader.schema_projection import fit_keys, fit_rows
@@ -75,6 +76,8 @@ class Rewind:
                 "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then start a new stream; "
                 "or use delivery at-least-once",
             )
+        if batch.table.key != self._table.key and (error := key_changed(key_of(self._table), batch.table)):
+            raise error
         changes = split_key_updates(batch)
         keys = fit_keys(keys_of(changes), self._keys[0].type, self._table)
         known = _known(changes)

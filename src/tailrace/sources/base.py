@@ -10,9 +10,9 @@ Positions are the database's own values: they are ordered, and travel as JSON in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -21,6 +21,9 @@ from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 
 S = TypeVar("S", SnapshotSplit, LogSplit)
+
+#: What knows a table's key: the log itself, the stream's offset, or only the catalog as it is now.
+KeyPlace = Literal["log", "offset", "catalog"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,14 @@ class CapturedTable(Protocol):
     def estimated_rows(self) -> int:
         """The catalog's estimate, for progress only."""
 
+    @property
+    def keys(self) -> Collection[tuple[str, ...]]:
+        """Every key by which its rows can be read; the schema's is one of them."""
+
+    @property
+    def key_in(self) -> KeyPlace:
+        """What knows its key, while the stream reads a part of the log that may be older than the catalog."""
+
 
 @dataclass(frozen=True)
 class LogRange:
@@ -100,6 +111,11 @@ class LogRange:
     rewritten: tuple[TableId, ...] = ()
     dropped_databases: tuple[str, ...] = ()
     is_far: bool = False
+
+    @property
+    def alters_tables(self) -> bool:
+        """Whether the catalog must be read again because of it."""
+        return self.ddl_ahead or bool(self.created) or self.has_rewrites
 
     @property
     def has_rewrites(self) -> bool:

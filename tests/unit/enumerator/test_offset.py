@@ -8,6 +8,8 @@ import pytest
 
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.errors import StateError
+from tailrace.model.table import Column
+from tailrace.model.types import ColumnType, Kind
 
 #: As version 1 writes it. A change of the form needs a migration and a fixture of its own.
 VERSION_1 = (
@@ -19,7 +21,7 @@ VERSION_1 = (
 
 VERSION_2 = (
     '{"v": 2, "mode": "initial", "log": {"pos": 5}, "tables": {}, "done": {"shop.c": 3}, "again": {"shop.c": '
-    '{"id": "4f1c", "c": [2], "n": 2, "e": 3, "done": false}}, "requests": ["01J9"], "gaps": 1}'
+    '{"id": "4f1c", "c": [2], "n": 2, "e": 3, "done": false}}, "requests": ["01J9"], "gaps": 1, "forgot": false}'
 )
 
 
@@ -51,3 +53,12 @@ def test_finished_table_is_no_longer_unfinished():
     offset = StreamOffset("initial", {}).with_table("s.a", TableProgress((5,), 5, 9)).with_done("s.a", 9)
     assert offset.tables == {}
     assert offset.done == {"s.a": 9}
+
+
+def test_keys_of_cursors_and_of_tables_are_kept():
+    type_ = ColumnType(Kind.STRING, "varchar", length=20, collation="utf8mb4_bin")
+    progress = TableProgress(("x",), 1, 9, (Column("k", type_, nullable=False),))
+    offset = StreamOffset("initial", {"pos": 1}, {"s.a": progress}, {"s.b": 1}, keys={"s.b": ("x", "y")})
+    again = StreamOffset.from_json(json.loads(json.dumps(offset.to_json())))
+    assert again == offset
+    assert again.tables["s.a"].key[0].type.collation == "utf8mb4_bin"

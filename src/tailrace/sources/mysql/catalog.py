@@ -25,6 +25,7 @@ from tailrace.errors import SchemaMismatchError
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import Kind
 from tailrace.sources import network
+from tailrace.sources.base import KeyPlace
 from tailrace.sources.mysql.connection import is_mariadb, translate
 from tailrace.sources.mysql.native import column_type
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
@@ -51,6 +52,12 @@ _ORDERED_KINDS = frozenset(
 )
 #: Types that have another name in MariaDB's catalog than in its log.
 _MARIADB_NAMES = {"vector": "varbinary", "geometrycollection": "geomcollection"}
+#: Cached statistics may be a day old; a hidden generated key is in the log too.
+_SET_UP = (
+    "SET SESSION time_zone = @@session.time_zone "
+    "/*!80000 , information_schema_stats_expiry = 0 */ "
+    "/*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
+)
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
 
@@ -63,12 +70,19 @@ class CatalogTable:
         estimated_rows: the storage engine's estimate of its number of rows.
         engine: storage engine, e.g. `InnoDB`.
         key_kind: where the schema's key comes from.
+        keys: all keys by which its rows can be read, the schema's first.
     """
 
     schema: TableSchema
     estimated_rows: int
     engine: str
     key_kind: KeyKind
+    keys: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def key_in(self) -> KeyPlace:
+        """The log has primary keys; of UNIQUE indexes it has another choice than ours."""
+        return "offset" if self.key_kind == "unique" else "log"
 
 
 @network.sensible("the catalog")
@@ -99,18 +113,25 @@ def tables(
         raise translate(error, "reading the catalog") from error
 
 
+def table(
+    connection: BoundedConnection,
+    id_: TableId,
+    zero_dates: Callable[[str], str | None] = lambda _: None,
+) -> CatalogTable | None:
+    """One table, None if it is not there: quicker than `tables`. Raises as `tables`."""
+    try:
+        with connection.cursor(DictCursor) as cursor:
+            return next(_described(cursor, [id_], zero_dates, is_mariadb(connection)), None)
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "reading the catalog") from error
+
+
 def _tables(
     cursor: DictCursor,
     captures: Callable[[str], bool],
     zero_dates: Callable[[str], str | None],
     mariadb: bool,
 ) -> Iterator[CatalogTable]:
-    # cached statistics may be a day old; a hidden generated key is in the log too
-    cursor.execute(
-        "SET SESSION time_zone = @@session.time_zone "
-        "/*!80000 , information_schema_stats_expiry = 0 */ "
-        "/*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
-    )
     cursor.execute(
         "SELECT TABLE_SCHEMA AS d, TABLE_NAME AS t, TABLE_TYPE AS type FROM information_schema.TABLES"
         f" WHERE TABLE_TYPE IN ('BASE TABLE', '{_VERSIONED}') AND TABLE_SCHEMA NOT IN {_SYSTEM_SCHEMAS}"
@@ -138,6 +159,7 @@ def _is_versioned(id_: TableId) -> SchemaMismatchError:
 def _described(
     cursor: DictCursor, ids: Sequence[TableId], zero_dates: Callable[[str], str | None], mariadb: bool
 ) -> Iterator[CatalogTable]:
+    cursor.execute(_SET_UP)
     where = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (" + ", ".join(["%s"] * len(ids)) + ")"
     names = [ids[0].database, *(id_.table for id_ in ids)]
     cursor.execute(
@@ -166,10 +188,14 @@ def _described(
     for id_ in ids:
         if id_.table in columns and id_.table in facts:  # else the table was dropped since it was listed
             table_columns = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
-            key, kind = _key(id_, table_columns, indexes.get(id_.table, []))
+            keys, kind = _keys(id_, table_columns, indexes.get(id_.table, []))
             fact = facts[id_.table]
             yield CatalogTable(
-                TableSchema(id_, table_columns, key), int(fact["estimate"] or 0), fact["engine"] or "", kind
+                TableSchema(id_, table_columns, keys[0] if keys else ()),
+                int(fact["estimate"] or 0),
+                fact["engine"] or "",
+                kind,
+                keys,
             )
 
 
@@ -225,18 +251,15 @@ def parse_labels(declared: str) -> tuple[str, ...]:
     )
 
 
-def _key(
+def _keys(
     id_: TableId, columns: tuple[Column, ...], parts: Sequence[dict[str, Any]]
-) -> tuple[tuple[str, ...], KeyKind]:
+) -> tuple[tuple[tuple[str, ...], ...], KeyKind]:
+    """The keys of a table, the one to read it by first, and where that one comes from."""
     by_name = {c.name: c for c in columns}
     indexes = defaultdict(list)
     for part in parts:
         indexes[part["name"]].append(part)
-    if "PRIMARY" in indexes:  # MySQL's own name, which no other index may have
-        key = tuple(p["part"] for p in indexes["PRIMARY"])
-        for name in key:
-            _require_ordered(id_, by_name[name])
-        return key, "primary"
+    primary = tuple(p["part"] for p in indexes.pop("PRIMARY", []))  # MySQL's own name for it
     usable = [
         tuple(p["part"] for p in index)
         for index in indexes.values()
@@ -245,9 +268,12 @@ def _key(
         )
     ]
     usable = [key for key in usable if all(by_name[n].type.kind in _ORDERED_KINDS for n in key)]
-    if not usable:
-        return (), "none"
-    return min(usable, key=lambda key: _cost(key, by_name)), "unique"
+    usable.sort(key=lambda key: _cost(key, by_name))
+    if primary:
+        for name in primary:
+            _require_ordered(id_, by_name[name])
+        return (primary, *usable), "primary"
+    return tuple(usable), "unique" if usable else "none"
 
 
 def _cost(key: tuple[str, ...], columns: dict[str, Column]) -> tuple[int, int, tuple[str, ...]]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import ChangeBatch, origin_of_rows
+from tailrace.model.key import key_changed, key_of
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S, Session
@@ -76,6 +77,10 @@ class MySqlSession(Session):
 
         A table that was altered since the split was planned is read as it is: columns that are gone are
         missing from its rows, a table that is gone has no page.
+
+        Raises:
+            KeyChangedError: the key that orders the pages is gone. It is looked up after each page: whatever
+                changed before the SELECT shows.
         """
         reading = _Reading(split)
         while True:
@@ -87,6 +92,7 @@ class MySqlSession(Session):
                     return
                 reading.continue_with(altered, error)
                 continue
+            self._run(lambda c: _altered(c, split.table), f"reading {split.table.id}")
             yield page
             if page.upto == split.upto:
                 return
@@ -123,11 +129,8 @@ class MySqlSession(Session):
 
     def _schema_of(self, table: TableId) -> TableSchema | None:
         """A table's schema in the catalog, None if it is not there."""
-        found = self._run(
-            lambda c: catalog.tables(c, lambda name: name == str(table), self._options.zero_dates.of),
-            f"reading {table}",
-        )
-        return found[0].schema if found else None
+        found = self._run(lambda c: catalog.table(c, table, self._options.zero_dates.of), f"reading {table}")
+        return None if found is None else found.schema
 
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None
@@ -180,23 +183,23 @@ class _Reading:
         """Continue with the table's new schema. Raises `error` if it is the one that was read already."""
         if altered == self._table:
             raise error
-        if not {c.name for c in altered.columns}.issuperset(altered.key):
-            raise SchemaMismatchError(
-                f"the key of `{altered.id}` was changed while its snapshot was read",
-                f"rows are read by the key ({', '.join(altered.key)}), which is gone",
-                "start a new stream, or reset the table's snapshot with `tailrace offsets set`",
-            ) from error
         self._table, self._pages = altered, None
 
 
 def _altered(connection: BoundedConnection, planned: TableSchema) -> TableSchema | None:
-    """The columns of `planned` that the catalog still has; None if the table is gone."""
+    """The columns of `planned` that the catalog still has; None if the table is gone.
+
+    Raises:
+        KeyChangedError: its key is gone.
+    """
     zero_dates = {f"{planned.id}.{c.name}": c.type.zero_dates for c in planned.columns}
-    found = catalog.tables(connection, lambda name: name == str(planned.id), zero_dates.get)
-    if not found:
+    found = catalog.table(connection, planned.id, zero_dates.get)
+    if found is None:
         return None
+    if (error := key_changed(key_of(planned), found.schema, found.keys)) is not None:
+        raise error
     names = {c.name for c in planned.columns}
-    columns = tuple(c for c in found[0].schema.columns if c.name in names)
+    columns = tuple(c for c in found.schema.columns if c.name in names)
     return TableSchema(planned.id, columns, planned.key)
 
 

@@ -21,6 +21,7 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 from tailrace.config.options import SourceOptions
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources import network
+from tailrace.sources.base import KeyPlace
 from tailrace.sources.postgres.connection import Connection, translate
 from tailrace.sources.postgres.literal import identifier
 from tailrace.sources.postgres.replication import publication
@@ -88,6 +89,16 @@ class CatalogTable:
     key_kind: KeyKind
     unlogged: bool = False
     left_out: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """The key by which its rows are read."""
+        return (self.schema.key,)
+
+    @property
+    def key_in(self) -> KeyPlace:
+        """The catalog: with REPLICA IDENTITY FULL the log marks every column."""
+        return "catalog"
 
     @property
     def has_whole_images(self) -> bool:

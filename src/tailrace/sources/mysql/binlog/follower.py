@@ -15,7 +15,6 @@ count in that range, wherever it was prepared.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import deque
@@ -49,7 +48,7 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     WANTED,
 )
 from tailrace.sources.mysql.wire.rewrites import rewrites_rows
-from tailrace.sources.mysql.wire.statements import dropped_database
+from tailrace.sources.mysql.wire.statements import dropped_database, table_created
 from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex, Transactions
 from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark
 
@@ -471,8 +470,8 @@ class BinlogFollower(LogFollower):
 
 def created_by(change: DdlStatement) -> tuple[TableId, ...]:
     """The captured tables that a statement creates; a hint: the catalog shows what it misses."""
-    creates = re.match(r"\s*(/\*.*?\*/\s*)*CREATE\s+(TEMPORARY\s+)?TABLE\b", change.text, re.I | re.S)
-    return change.tables if creates and not creates[2] else ()
+    created = table_created(change.text, change.database)
+    return tuple(table for table in change.tables if table == created)
 
 
 def _log_status(connection: BoundedConnection) -> tuple[float, tuple[str, int], list[LogFile]]:

@@ -113,6 +113,26 @@ def dropped_database(text: str) -> str | None:
     return names[0][1] if names else None
 
 
+def table_created(text: str, database: str) -> TableId | None:
+    """The table that the statement creates for certain: it was not there before.
+
+    With IF NOT EXISTS it may have been, and the statement is in the log all the same.
+
+    Args:
+        text: the statement.
+        database: its default database, "" for none.
+    """
+    found = [*islice(tokens(text), 8)]
+    words = [name.upper() if kind == WORD else "" for kind, name in found]
+    if words[:3] == ["CREATE", "OR", "REPLACE"]:
+        del found[1:3], words[1:3]
+    if words[:2] != ["CREATE", "TABLE"] or words[2:3] == ["IF"] or len(found) < 3:
+        return None
+    if found[3:4] == [(MARK, ".")] and len(found) > 4:
+        return TableId(found[2][1], found[4][1])
+    return TableId(database, found[2][1])
+
+
 def tables_named(text: str, database: str, captures: Callable[[TableId], bool]) -> tuple[TableId, ...]:
     """Captured tables that the statement may concern, in the order they are named.
 

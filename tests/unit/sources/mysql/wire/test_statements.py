@@ -3,7 +3,13 @@
 import pytest
 
 from tailrace.model.table import TableId
-from tailrace.sources.mysql.wire.statements import Statement, classify, drops_database, tables_named
+from tailrace.sources.mysql.wire.statements import (
+    Statement,
+    classify,
+    dropped_database,
+    table_created,
+    tables_named,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +67,24 @@ def test_only_wanted_tables_are_named():
     assert tables_named("DROP TABLE a, s.b", "d", wanted.__contains__) == (TableId("s", "b"),)
 
 
-def test_dropping_a_database_is_seen():
-    assert drops_database("drop database if exists x")
-    assert not drops_database("drop table x")
+@pytest.mark.parametrize(
+    ("text", "created"),
+    [
+        ("CREATE TABLE t (id INT)", "db.t"),
+        ("/* hint */ create table `o`.`t` LIKE shop.u", "o.t"),
+        ("CREATE OR REPLACE TABLE shop.t (id INT)", "shop.t"),
+        ("CREATE TABLE IF NOT EXISTS t (id INT)", None),
+        ("CREATE TEMPORARY TABLE t (id INT)", None),
+        ("CREATE VIEW t AS SELECT 1", None),
+        ("CREATE TABLE", None),
+    ],
+)
+def test_table_counts_as_created_only_if_it_was_not_there(text, created):
+    found = table_created(text, "db")
+    assert (found and str(found)) == created
+
+
+def test_dropped_database_is_named():
+    assert dropped_database("DROP DATABASE IF EXISTS `a b`") == "a b"
+    assert dropped_database("drop schema x") == "x"
+    assert dropped_database("DROP TABLE x") is None
