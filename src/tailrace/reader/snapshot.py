@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import OP_READ, OP_REREAD, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.rewind import Rewind
@@ -53,6 +54,22 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
             read_to = high
         in_range = session.within(split.table, rewind.keys, page.after, page.upto)
         yield from _batches(split, session, rewind.apply(page.rows, in_range))
+
+
+def read_until_rewritten(split: SnapshotSplit, session: Session, *, exact: bool) -> Iterator[ChangeBatch]:
+    """`read_snapshot`, for a stream that reads tables again which a schema change has rewritten.
+
+    Rows as of the split's position may no longer be had: a column has another type, the key is gone. They are
+    left out if the log says so, as the stream will then read the whole table again.
+
+    Raises:
+        SchemaMismatchError: rows cannot be read, and the log does not say why.
+    """
+    try:
+        yield from read_snapshot(split, session, exact=exact)
+    except SchemaMismatchError:
+        if not session.rewritten_since(split):
+            raise
 
 
 def _without_key(split: SnapshotSplit, session: Session, *, exact: bool) -> Iterator[ChangeBatch]:

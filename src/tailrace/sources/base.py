@@ -290,6 +290,13 @@ class Session(ABC):
         Rows of a table that was altered since it was planned may have another schema.
         """
 
+    def rewritten_since(self, split: SnapshotSplit) -> bool:  # noqa: ARG002
+        """Whether the log, behind the split's position, has a schema change that rewrites its table.
+
+        The stream then reads the table again once it comes there (`LogRange.rewritten`).
+        """
+        return False
+
     @abstractmethod
     def log_end(self, after: Mapping[str, Any]) -> Any:
         """The log's end now, as a position of the same stream as `after`; it covers all that a SELECT saw."""

@@ -34,7 +34,7 @@ from tailrace.failpoints import failpoint
 from tailrace.model.split import SnapshotSplit
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
-from tailrace.reader.snapshot import read_snapshot
+from tailrace.reader.snapshot import read_snapshot, read_until_rewritten
 from tailrace.sources import registry
 from tailrace.spark.partition import SplitPartition
 from tailrace.spark.requests import RequestDirectory
@@ -152,7 +152,10 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             if isinstance(split, SnapshotSplit):
                 exact = self._options.exactly_once
-                point, changes = "snapshot.batch", read_snapshot(session.located(split), session, exact=exact)
+                follows = self._options.starting_position == "initial"
+                refreshes = follows and self._options.on_rewrite == "refresh"
+                read = read_until_rewritten if refreshes else read_snapshot
+                point, changes = "snapshot.batch", read(session.located(split), session, exact=exact)
             else:
                 changes = in_share(read_log(session.located(split), session), split.share)
                 point = "log.batch"

@@ -27,6 +27,9 @@ from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys as key_sql
 from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.wire.decoder import EventDecoder
+from tailrace.sources.mysql.wire.rewrites import rewrites_rows
+from tailrace.sources.mysql.wire.statements import dropped_database
+from tailrace.sources.mysql.wire.transactions import TransactionIndex
 
 T = TypeVar("T")
 
@@ -96,6 +99,17 @@ class MySqlSession(Session):
             yield page
             if page.upto == split.upto:
                 return
+
+    def rewritten_since(self, split: SnapshotSplit) -> bool:
+        """Whether the log, behind the split's position, has a schema change that rewrites its table."""
+        start = MySqlPosition.from_json(split.as_of)
+        index = TransactionIndex(lambda table: table == split.table.id, past=True)
+        for block in read_log(self._options, start, self.log_end(split.as_of)):
+            for change in index.feed(block).ddl:
+                dropped = dropped_database(change.text) == split.table.id.database
+                if dropped or (change.tables and rewrites_rows(change.text)):
+                    return True
+        return False
 
     def log_end(self, after: Mapping[str, Any]) -> MySqlPosition:
         """The log's end now, without the XA transactions open there: `changes` finds them as it reads."""
