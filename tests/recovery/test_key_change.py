@@ -7,6 +7,7 @@ import pytest
 from tailrace.errors import KeyChangedError
 from tailrace.reader.schema_projection import fit_batch
 from tests.support.engine import Engine, Held, options_for
+from tests.support.rereading import Target
 
 ROWS = 300
 
@@ -54,7 +55,7 @@ def read_on(engine):
 
 def refused(server, table, statement, *, chunk=50, restarted=False):
     """The error after `statement` ran in the midst of the snapshot; a second process gets the same."""
-    options = options_for(server, table, snapshotChunkRows=chunk)
+    options = options_for(server, table, snapshotChunkRows=chunk, onRewrite="ignore")
     errors = []
     with Engine(options, parallelism=1) as engine:
         engine.read(*engine.next())
@@ -113,7 +114,7 @@ def test_changed_collation_of_the_key_is_an_error_and_loses_no_row(place, other)
 def test_collation_changed_between_plan_and_read_is_an_error(mysql, database, when):
     words = ", ".join(f"('{chr(c)}{n}', {n})" for n in range(20) for c in b"abcdeABCDE"[n % 2 :: 2])
     table = filled(mysql, database, "k VARCHAR(20) COLLATE utf8mb4_unicode_ci PRIMARY KEY, v INT", words)
-    with Engine(options_for(mysql, table, snapshotChunkRows=20), parallelism=1) as engine:
+    with Engine(options_for(mysql, table, snapshotChunkRows=20, onRewrite="ignore"), parallelism=1) as engine:
         batch = engine.next()
         if when == "between":
             engine.read(*batch)
@@ -128,7 +129,9 @@ def test_collation_changed_between_plan_and_read_is_an_error(mysql, database, wh
 def test_wider_key_goes_on(place, change):
     server, database = place
     table = filled(server, database, "id INT PRIMARY KEY, v INT NOT NULL, w INT", numbers())
-    with Engine(options_for(server, table, snapshotChunkRows=50), parallelism=1) as engine:
+    with Engine(
+        options_for(server, table, snapshotChunkRows=50, onRewrite="ignore"), parallelism=1
+    ) as engine:
         sink = Held(engine, ("id",))
         sink.take(*engine.read(*engine.next()))
         server.execute(
@@ -144,7 +147,9 @@ def test_table_keyed_by_a_unique_index_keeps_its_key_when_it_gets_another(place,
     server, database = place
     rows = ", ".join(f"({n}, {n // 10}, {n % 10})" for n in range(ROWS, 0, -1))
     table = filled(server, database, "a INT NOT NULL, b INT NOT NULL, c INT NOT NULL, UNIQUE (b, c)", rows)
-    with Engine(options_for(server, table, snapshotChunkRows=50), parallelism=1) as engine:
+    with Engine(
+        options_for(server, table, snapshotChunkRows=50, onRewrite="ignore"), parallelism=1
+    ) as engine:
         sink = Held(engine, ("b", "c"))
         snapshot, log = engine.read(*engine.next())
         sink.take(snapshot, log)
@@ -207,3 +212,44 @@ def test_tables_with_binary_keys_are_read_whole(place, columns):
         sink.take(*engine.read(*engine.next()))
         server.execute(f"UPDATE {table} SET v = v + 1")
         until_done(engine, sink, server, table, ("k",))
+
+
+KEY_CHANGES = {
+    "renamed": ("id INT PRIMARY KEY, v INT NOT NULL, w INT", "RENAME COLUMN id TO uid"),
+    "retyped": ("id INT PRIMARY KEY, v INT NOT NULL, w INT", "MODIFY id VARCHAR(20) NOT NULL"),
+    "longer": ("id INT PRIMARY KEY, v INT NOT NULL, w INT", "DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)"),
+    "another": ("id INT PRIMARY KEY, v INT NOT NULL, w INT", "DROP COLUMN id, ADD PRIMARY KEY (v)"),
+    "added": ("id INT NOT NULL, v INT NOT NULL, w INT, UNIQUE (v)", "ADD PRIMARY KEY (id)"),
+    "index replaced": (
+        "id INT NOT NULL, v INT NOT NULL, w INT, UNIQUE u (id)",
+        "DROP INDEX u, ADD UNIQUE (v)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("columns", "change"), KEY_CHANGES.values(), ids=KEY_CHANGES.keys())
+def test_table_whose_key_changes_during_its_snapshot_is_read_again(mysql, database, columns, change):
+    table = filled(mysql, database, columns, numbers())
+    with Engine(options_for(mysql, table, snapshotChunkRows=50), parallelism=1) as engine:
+        target = Target(engine, table)
+        target.step()
+        mysql.execute(
+            f"ALTER TABLE {table} {change}",
+            f"UPDATE {table} SET w = w + 1 WHERE v < 20",
+            f"DELETE FROM {table} WHERE v = 3",
+        )
+        target.drain(mysql)
+        target.equals(mysql)
+
+
+@pytest.mark.parametrize(("old", "new"), [("unicode_ci", "bin"), ("bin", "unicode_ci")])
+def test_table_whose_key_sorts_otherwise_during_its_snapshot_is_read_again(mysql, database, old, new):
+    words = ", ".join(f"('{chr(c)}{n}', {n})" for n in range(20) for c in b"abcdeABCDE"[n % 2 :: 2])
+    columns = f"k VARCHAR(20) COLLATE utf8mb4_{old} PRIMARY KEY, v INT"
+    table = filled(mysql, database, columns, words)
+    with Engine(options_for(mysql, table, snapshotChunkRows=10), parallelism=1) as engine:
+        target = Target(engine, table)
+        target.step()
+        mysql.execute(f"ALTER TABLE {table} MODIFY k VARCHAR(20) COLLATE utf8mb4_{new}")
+        target.drain(mysql)
+        target.equals(mysql)

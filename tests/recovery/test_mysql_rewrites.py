@@ -73,7 +73,7 @@ REWRITES = {
 def test_target_equals_the_table_after_rows_were_rewritten(mysql, table, statements, when):
     chunk = 100 if when == "after the snapshot" else 5
     with Engine(options_for(mysql, table, snapshotChunkRows=chunk)) as engine:
-        target = Target(engine, table, ("id",))
+        target = Target(engine, table)
         target.step()
         if when == "after the snapshot":
             target.drain(mysql)
@@ -87,7 +87,7 @@ def test_target_equals_the_table_after_rows_were_rewritten(mysql, table, stateme
 
 def test_statement_that_rewrites_nothing_reads_nothing_again(mysql, table):
     with Engine(options_for(mysql, table)) as engine:
-        target = Target(engine, table, ("id",))
+        target = Target(engine, table)
         target.drain(mysql)
         mysql.execute(
             f"ALTER TABLE {table} ADD COLUMN c INT, ADD INDEX (a)",
@@ -103,7 +103,7 @@ def test_statement_that_rewrites_nothing_reads_nothing_again(mysql, table):
 def test_table_read_again_while_it_is_written_equals_its_target_batch_by_batch(mysql, table):
     """Each batch of a re-read leaves the keys up to the cursor as they are at the batch's position."""
     with Engine(options_for(mysql, table, snapshotChunkRows=5)) as engine:
-        target = Target(engine, table, ("id",))
+        target = Target(engine, table)
         target.drain(mysql)
         mysql.execute(f"ALTER TABLE {table} ADD COLUMN c INT DEFAULT 5")
         for i in range(30):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.model.change import REREAD, ChangeBatch
 from tailrace.model.reread import rereads
-from tests.support.engine import Engine, State, changes_of
+from tests.support.engine import Engine, changes_of
 
 #: How long a test waits for the log's end, seconds.
 PATIENCE_S = 60.0
@@ -16,17 +16,18 @@ PATIENCE_S = 60.0
 class Target:
     """The rows of one table, as a sink that holds rows keeps them.
 
+    A sink knows a table's key by its changes: a table that gets another key is read again.
+
     Args:
         engine: the stream.
         table: `database.table`.
-        key: the key's columns.
     """
 
-    def __init__(self, engine: Engine, table: str, key: tuple[str, ...]) -> None:
+    def __init__(self, engine: Engine, table: str) -> None:
         self.engine = engine
-        self.state: State = {}
-        self.snapshot_rows = 0
-        self._table, self._key = table, key
+        self.rows: list[dict[str, Any]] = []
+        self._table = table
+        self._key: tuple[str, ...] = ()
         self._seen: dict[str, set[tuple[Any, ...]]] = {}
 
     def step(self) -> bool:
@@ -39,27 +40,28 @@ class Target:
 
     def apply(self, read: list[ChangeBatch], log: list[ChangeBatch], *, end: dict[str, Any]) -> None:
         """Apply a batch: changes of the log first, then rows."""
-        mine = [b for b in (*log, *read) if str(b.table.id) == self._table]
         left: set[tuple[Any, ...]] = set()
-        for batch in mine:
+        for batch in (*log, *read):
+            if str(batch.table.id) != self._table:
+                continue
+            self._key = batch.table.key
+            held = {self._of(row): row for row in self.rows}
             for op, before, after, _ in changes_of([batch]):
                 if op in ("u", "d"):
-                    self.state.pop(self._of(before), None)
+                    held.pop(self._of(before), None)
                 if after is not None and op != "d":
-                    key = self._of(after)
-                    assert batch.kind == REREAD or op != "r" or key not in self.state, (
-                        f"appended twice: {key}"
-                    )
-                    self.state[key] = after
-                    left.add(key)
-            self.snapshot_rows += len(batch) if batch.kind == "snapshot" else 0
+                    appended = op == "r" and batch.kind != REREAD
+                    assert not (appended and self._of(after) in held), f"appended twice: {after}"
+                    held[self._of(after)] = after
+                    left.add(self._of(after))
+            self.rows = list(held.values())
         reread = rereads(end).get(self._table)
         if reread is None:
             return
         seen = self._seen.setdefault(reread.id, set())
         seen |= left
         if reread.done:
-            self.state = {key: row for key, row in self.state.items() if key in seen}
+            self.rows = [row for row in self.rows if self._of(row) in seen]
 
     def drain(self, server: Any) -> None:
         """Apply what comes until the log's end of now is reached and nothing is left to read."""
@@ -85,13 +87,12 @@ class Target:
             cursor.execute(f"SELECT * FROM {self._table}")
             names = [column[0] for column in cursor.description]
             rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        found = sorted(self.state.values(), key=lambda row: repr([row[k] for k in self._key]))
-        assert [{n: r.get(n) for n in names} for r in found] == sorted(
-            rows, key=lambda row: repr([row[k] for k in self._key])
-        )
+        found = [{name: row.get(name) for name in names} for row in self.rows]
+        assert sorted(map(repr, found)) == sorted(map(repr, rows))
 
     def _of(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(row.get(name) for name in self._key)
+        # a row of another schema may lack key columns: it is a row of its own
+        return tuple(row.get(name, repr(row)) for name in self._key)
 
     @staticmethod
     def _exists(server: Any, name: str) -> bool:

@@ -27,7 +27,14 @@ from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.enumerator.snapshot import KeyRange, advance
-from tailrace.enumerator.stream_keys import changed_key, cursor_in, key_in_log, schema_in, with_keys
+from tailrace.enumerator.stream_keys import (
+    changed_key,
+    cursor_in,
+    key_in_log,
+    progress_of,
+    schema_in,
+    with_keys,
+)
 from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, ServerChangedError
 from tailrace.model.messages import MESSAGES
 from tailrace.model.split import LogSplit, SnapshotSplit, Split
@@ -337,7 +344,7 @@ class Enumerator:
     def _rewritten(self, offset: StreamOffset, log_range: LogRange | None) -> set[str]:
         """The known tables whose rows the log does not tell: a schema change, or a gap in the table's log."""
         found = set(self._published_names())
-        for name, progress in offset.tables.items() | _cursors(offset).items():
+        for name, progress in {**offset.tables, **_cursors(offset)}.items():
             table = self._captured.get(name)
             if table is not None and (error := changed_key(progress, table)) is not None:
                 if self._options.on_rewrite != "refresh" or offset.mode != "initial":
@@ -410,14 +417,18 @@ class Enumerator:
         Raises:
             KeyChangedError: a table's key is gone, and it is not read again.
         """
-        gone = set()
-        for progress in (start.tables, _cursors(start), end.tables, _cursors(end)):
-            for name in ranges.keys() & progress.keys() & self._captured.keys():
-                error = changed_key(progress[name], self._captured[name])
+        valid = dict(ranges)
+        for name in ranges.keys() & self._captured.keys():
+            bounds = [end.again[name].progress] if name in end.again else [end.tables.get(name)]
+            if name not in end.again or _is_continued(start, end, name):
+                bounds.append(progress_of(start, name))
+            for bound in filter(None, bounds):
+                error = changed_key(bound, self._captured[name])
                 if error is not None and (self._options.on_rewrite != "refresh" or end.mode != "initial"):
                     raise error
-                gone |= set() if error is None else {name}
-        return {name: found for name, found in ranges.items() if name not in gone}
+                if error is not None:
+                    valid.pop(name, None)
+        return valid
 
     def _catalog_has_news(self) -> bool:
         """Whether the catalog, read again, shows why a table did not have the schema that it should have."""
@@ -458,7 +469,8 @@ class Enumerator:
             cursors={
                 schemas[n].id: cursor_in(p, schemas[n])
                 for n, p in start.tables.items()
-                if p.cursor is not None and n in schemas  # nothing of a dropped table is emitted
+                # nothing of a dropped table is emitted, everything of one that is read from its begin
+                if p.cursor is not None and n in schemas and n not in end.again
             },
             finished=self._finished(start, end),
             keys={t.schema.id: key for t in self._captured.values() if (key := key_in_log(end, t))},
@@ -475,13 +487,14 @@ class Enumerator:
     def _finished(start: StreamOffset, end: StreamOffset) -> frozenset[str] | None:
         """Tables of which the batch emits all changes; None: all captured tables.
 
-        A stream with snapshots follows a table from its registration on. A table that is created within the
-        batch, or directly after it, is followed from its first row.
+        A stream with snapshots follows a table from its registration on. A table that is read again is followed
+        as a whole, even if its first snapshot was unfinished: the cursor may mean nothing now. A table that is
+        created within the batch, or directly after it, is followed from its first row.
         """
         if end.mode != "initial":
             return None
         created = {n for n, rows in end.done.items() if rows is None}
-        return frozenset(start.done) | created
+        return frozenset(start.done) | created | end.again.keys()
 
     def _ranges(self, start: StreamOffset, end: StreamOffset) -> dict[str, list[KeyRange]]:
         if self._plan is not None and self._plan[:2] == (start, end):
@@ -497,9 +510,7 @@ class Enumerator:
             if before.cursor != progress.cursor:
                 ranges[name] = [KeyRange(before.cursor, progress.cursor)]
         for name, reread in end.again.items():
-            earlier = start.again.get(name)
-            same = earlier is not None and earlier.id == reread.id
-            cursor = earlier.progress.cursor if earlier is not None and same else None
+            cursor = start.again[name].progress.cursor if _is_continued(start, end, name) else None
             if reread.done:
                 ranges[name] = [KeyRange(cursor, None)]
             elif cursor != reread.progress.cursor:
@@ -557,6 +568,11 @@ def _reread(offset: StreamOffset, name: str, estimated: int) -> StreamOffset:
 def _cursors(offset: StreamOffset) -> dict[str, TableProgress]:
     """The progress of the tables that are read again and not finished."""
     return {name: reread.progress for name, reread in offset.again.items() if not reread.done}
+
+
+def _is_continued(start: StreamOffset, end: StreamOffset, name: str) -> bool:
+    """Whether a batch continues a reading of a table that an earlier one has begun."""
+    return name in start.again and start.again[name].id == end.again[name].id
 
 
 def _require_apart(tables: Iterable[TableId]) -> None:

@@ -318,7 +318,8 @@ def test_table_rewritten_during_its_first_snapshot_is_read_from_its_begin():
         assert ranges(splits) == rereads(splits)
         assert splits[-1].after is None or splits[1].after is None
         (log,) = [s for s in splits if isinstance(s, LogSplit)]
-        assert log.cursors == {A.id: Cursor(A, (20,))}  # keys above it are read from the table
+        assert log.cursors == {}  # by then the cursor may mean nothing
+        assert "shop.a" in log.finished
 
 
 def test_second_rewrite_begins_again_under_another_id():

@@ -21,7 +21,8 @@ VERSION_1 = (
 
 VERSION_2 = (
     '{"v": 2, "mode": "initial", "log": {"pos": 5}, "tables": {}, "done": {"shop.c": 3}, "again": {"shop.c": '
-    '{"id": "4f1c", "c": [2], "n": 2, "e": 3, "done": false}}, "requests": ["01J9"], "gaps": 1, "forgot": false}'
+    '{"id": "4f1c", "c": [2], "n": 2, "e": 3, "done": false}}, "requests": ["01J9"], "gaps": 1, '
+    '"forgot": false}'
 )
 
 
