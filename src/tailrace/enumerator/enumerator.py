@@ -419,7 +419,7 @@ class Enumerator:
         """
         valid = dict(ranges)
         for name in ranges.keys() & self._captured.keys():
-            bounds = [end.again[name].progress] if name in end.again else [end.tables.get(name)]
+            bounds = [progress_of(end, name)]
             if name not in end.again or _is_continued(start, end, name):
                 bounds.append(progress_of(start, name))
             for bound in filter(None, bounds):
@@ -487,9 +487,9 @@ class Enumerator:
     def _finished(start: StreamOffset, end: StreamOffset) -> frozenset[str] | None:
         """Tables of which the batch emits all changes; None: all captured tables.
 
-        A stream with snapshots follows a table from its registration on. A table that is read again is followed
-        as a whole, even if its first snapshot was unfinished: the cursor may mean nothing now. A table that is
-        created within the batch, or directly after it, is followed from its first row.
+        A stream with snapshots follows a table from its registration on. A table that is read again is
+        followed as a whole, even if its first snapshot was unfinished: the cursor may mean nothing now. A
+        table that is created within the batch, or directly after it, is followed from its first row.
         """
         if end.mode != "initial":
             return None

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.errors import SchemaMismatchError
+from tailrace.errors import KeyChangedError, SchemaMismatchError
 from tailrace.model.change import OP_READ, OP_REREAD, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.rewind import Rewind
@@ -67,8 +67,8 @@ def read_until_rewritten(split: SnapshotSplit, session: Session, *, exact: bool)
     """
     try:
         yield from read_snapshot(split, session, exact=exact)
-    except SchemaMismatchError:
-        if not session.rewritten_since(split):
+    except SchemaMismatchError as error:
+        if not session.rewritten_since(split, keys=isinstance(error, KeyChangedError)):
             raise
 
 

@@ -290,10 +290,14 @@ class Session(ABC):
         Rows of a table that was altered since it was planned may have another schema.
         """
 
-    def rewritten_since(self, split: SnapshotSplit) -> bool:  # noqa: ARG002
+    def rewritten_since(self, split: SnapshotSplit, *, keys: bool) -> bool:  # noqa: ARG002
         """Whether the log, behind the split's position, has a schema change that rewrites its table.
 
         The stream then reads the table again once it comes there (`LogRange.rewritten`).
+
+        Args:
+            split: the split.
+            keys: whether a change of the table's keys counts, too: the stream notices it by the catalog.
         """
         return False
 

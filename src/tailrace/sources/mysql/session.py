@@ -100,14 +100,14 @@ class MySqlSession(Session):
             if page.upto == split.upto:
                 return
 
-    def rewritten_since(self, split: SnapshotSplit) -> bool:
+    def rewritten_since(self, split: SnapshotSplit, *, keys: bool) -> bool:
         """Whether the log, behind the split's position, has a schema change that rewrites its table."""
         start = MySqlPosition.from_json(split.as_of)
         index = TransactionIndex(lambda table: table == split.table.id, past=True)
         for block in read_log(self._options, start, self.log_end(split.as_of)):
             for change in index.feed(block).ddl:
                 dropped = dropped_database(change.text) == split.table.id.database
-                if dropped or (change.tables and rewrites_rows(change.text)):
+                if dropped or (change.tables and (keys or rewrites_rows(change.text))):
                     return True
         return False
 
