@@ -126,6 +126,18 @@ def table(
         raise translate(error, "reading the catalog") from error
 
 
+def holds_captured(connection: BoundedConnection, database: str, captures: Callable[[str], bool]) -> bool:
+    """Whether a database holds tables that are captured. Raises as `tables`."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (database,)
+            )
+            return any(captures(str(TableId(database, str(name)))) for (name,) in cursor.fetchall())
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "reading the catalog") from error
+
+
 def _tables(
     cursor: DictCursor,
     captures: Callable[[str], bool],
