@@ -73,8 +73,8 @@ def test_server_restored_from_a_backup_ends_the_stream(server, tmp_path, running
     options = options_for(server, "d.t", retryTimeoutMs=60_000)
     with Engine(options) as engine:
         engine.read(*engine.next())
-        server.execute("INSERT INTO d.t VALUES (1)")
-        until(engine, 1)
+        server.execute("INSERT INTO d.t VALUES (1)", "INSERT INTO d.t VALUES (2)")
+        until(engine, 2)
         offset = engine.offset
         if not running:
             engine.plan.close()
@@ -82,11 +82,9 @@ def test_server_restored_from_a_backup_ends_the_stream(server, tmp_path, running
         shutil.rmtree(server.data)
         subprocess.run(["cp", "-a", tmp_path / "backup", server.data], check=True)
         server.start()
-        # as many bytes: the stream's position is one between two transactions here, too
-        server.execute("INSERT INTO d.t VALUES (2)")
+        server.execute("INSERT INTO d.t VALUES (3)")
         if running:
-            server.execute("INSERT INTO d.t VALUES (3)")
-            refused(engine, "lost transactions that the stream has read|ends before")
+            refused(engine, "has lost transactions that the stream has read")
     with Engine(options) as engine:
         engine.offset = offset
-        refused(engine, "lost transactions that the stream has read|ends before|crashed")
+        refused(engine, "has lost transactions that the stream has read")

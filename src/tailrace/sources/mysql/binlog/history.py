@@ -3,7 +3,7 @@
 Two ways lead there under the same `server_uuid`, and neither breaks the log at the stream's position:
 
 * The server was restored from a backup, or lost the end of its log in a crash and wrote another one. Then it
-  lacks GTIDs that the stream has read: `require_history`.
+  lacks GTIDs that the stream has read, until it has given as many to other transactions: `require_history`.
 * The server crashed with `innodb_flush_log_at_trx_commit = 0`. Its log is whole, InnoDB has lost up to a
   second of the transactions in it, and `gtid_executed` is read from the log. Only the log itself shows the
   crash (`CrashWatch`): a file that begins with a start of the server (its FORMAT_DESCRIPTION has a creation
