@@ -38,6 +38,8 @@ _WHOLE_BEFORE = frozenset({"FULL", "FULL_NODUP"})
 #: Starting positions with a snapshot.
 _WITH_SNAPSHOT = frozenset({"initial", "snapshot"})
 _DAY_S = 86_400
+#: Bytes that any statement with a key fits into: a key has at most 3072.
+_SMALL_PACKET = 1 << 16
 
 _SESSION_FORMATS = (
     "SELECT t.PROCESSLIST_USER AS user, v.VARIABLE_VALUE AS format, COUNT(*) AS sessions"
@@ -111,6 +113,15 @@ class MySqlPreflight(Preflight[BoundedConnection]):
         yield self._row_image()
         yield from self._other_formats()
         yield from self._durability()
+        packet = int(self._variables.get("max_allowed_packet", _SMALL_PACKET))
+        if packet < _SMALL_PACKET:
+            yield Finding(
+                "max_allowed_packet",
+                str(packet),
+                f"at least {_SMALL_PACKET}: statements with long keys do not fit",
+                self._set("max_allowed_packet", str(64 << 20)),
+                Severity.WARNING,
+            )
         if self._mariadb:
             yield self._setting("mysql56_temporal_format", "ON", self._set("mysql56_temporal_format", "ON"))
             if engine := self._variables.get("binlog_storage_engine"):
