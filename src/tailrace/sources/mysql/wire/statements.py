@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from itertools import islice, pairwise
 
-from tailrace.errors import SourceError
+from tailrace.errors import DecodeError, SourceError
 from tailrace.model.table import TableId
 
 
@@ -118,7 +118,12 @@ def statement_of(body: bytes, *, loads: bool = False) -> tuple[str, str]:
     Args:
         body: the event without its header and checksum.
         loads: it is an EXECUTE_LOAD_QUERY event instead, which has more before the variables.
+
+    Raises:
+        DecodeError: it is too short.
     """
+    if len(body) < (26 if loads else 13):
+        raise DecodeError("an event of the log is malformed", "a statement ends too early")
     at = (26 if loads else 13) + int.from_bytes(body[11:13], "little")
     length = body[8]
     return body[at : at + length].decode("utf-8", "replace"), body[at + length + 1 :].decode(
