@@ -38,7 +38,11 @@ def user(mysql: MySqlServer, database: str) -> Iterator[str]:
 def test_server_set_up_for_capture_has_no_finding(mysql: MySqlServer, database: str) -> None:
     mysql.execute(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)")
     options = _options(mysql, rf"{database}\.t")
-    findings = check(options)
+    with (
+        global_variable(mysql, "sync_binlog", "1"),
+        global_variable(mysql, "innodb_flush_log_at_trx_commit", "1"),
+    ):
+        findings = check(options)
     assert {f.severity for f in findings} == {Severity.OK}, render(findings)
     require(options)
 
@@ -55,6 +59,13 @@ def test_server_set_up_for_capture_has_no_finding(mysql: MySqlServer, database: 
             Severity.WARNING,
             "SET PERSIST binlog_expire_logs_seconds = 604800;",
         ),
+        ("sync_binlog", "100", Severity.WARNING, "SET PERSIST sync_binlog = 1;"),
+        (
+            "innodb_flush_log_at_trx_commit",
+            "0",
+            Severity.WARNING,
+            "SET PERSIST innodb_flush_log_at_trx_commit = 1;",
+        ),
     ],
 )
 def test_wrong_setting_is_found_with_the_statement_that_fixes_it(
@@ -64,6 +75,25 @@ def test_wrong_setting_is_found_with_the_statement_that_fixes_it(
         finding = _finding(check(_options(mysql, rf"{database}\..*")), name)
     assert finding.found.upper() == bad.strip("'")
     assert (finding.severity, finding.remedy) == (severity, remedy)
+
+
+@pytest.mark.filterwarnings("ignore::pymysql.err.Warning")
+def test_sessions_that_log_statements_and_accounts_that_can_are_named(
+    mysql: MySqlServer, database: str, user: str
+) -> None:
+    options = _options(mysql, rf"{database}\..*")
+    mysql.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    assert all("binlog_format" not in f.check or f.severity is Severity.OK for f in check(options))
+    mysql.execute(f"GRANT SESSION_VARIABLES_ADMIN ON *.* TO {user}")
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_format = MIXED")
+        findings = check(options)
+    sessions = _finding(findings, "binlog_format of sessions")
+    assert (sessions.severity, sessions.found) == (Severity.WARNING, f"MIXED in 1 of {mysql.user}")
+    accounts = _finding(findings, "accounts that can change binlog_format")
+    assert (accounts.severity, accounts.found) == (Severity.WARNING, f"'{user}'@'%'")
+    mysql.execute(accounts.remedy.rstrip(";"))
+    assert all(f.check != accounts.check for f in check(options))
 
 
 def test_user_who_may_not_see_prepared_transactions_is_warned_where_xa_is_used(

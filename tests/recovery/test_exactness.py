@@ -6,6 +6,7 @@ read twice in `test_postgres_replay`.
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -15,9 +16,10 @@ import pytest
 from tailrace.sources import registry
 from tailrace_dev.servers import start_postgres
 from tests.support import faults, postgres
-from tests.support.databases import fresh_database, group_commit_delay
-from tests.support.engine import Engine, changes_of, multiset, rows_of
+from tests.support.databases import fresh_database, group_commit_delay, unacknowledged
+from tests.support.engine import Engine, changes_of, multiset, options_for, rows_of
 from tests.support.exactness import BusyTable, PostgresTable, wrong_batches
+from tests.support.wait import wait_until
 from tests.support.workload import SUBJECTS
 
 #: Batches of PostgreSQL are small, and there are many.
@@ -100,10 +102,28 @@ def test_every_batch_is_exact_on_older_servers_of_postgres(version):
         assert wrong_batches(table, fault=faults.lost_connections, **SMALL) == 0
 
 
-def test_without_the_wait_for_visibility_batches_are_wrong(table_of):
-    """The test of the test: it must see what the wait prevents."""
-    fault = partial(group_commit_delay, delay_us=1_000_000)
-    assert wrong_batches(table_of("mysql"), min_batches=6, fault=fault, session=Blind) > 0
+def test_without_the_wait_for_visibility_batches_are_wrong(mysql, database):
+    """What the wait prevents, with a commit that stays in the log unseen for as long as the test wants."""
+    table, last = f"{database}.t", 40
+    values = ", ".join(f"({n}, 0)" for n in range(1, last + 1))
+    mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {table} VALUES {values}")
+    options = options_for(mysql, table, snapshotChunkRows=2)
+    with Engine(options, parallelism=1, session=Blind) as engine:
+        for _ in range(2):  # the second batch follows the log
+            engine.read(*wait_until(engine.next, 120, "a batch"))
+        start, rows = engine.offset.log, {}
+        writer = threading.Thread(target=mysql.execute, args=(f"UPDATE {table} SET v = 1 WHERE id = {last}",))
+        with unacknowledged(mysql):
+            writer.start()
+            wait_until(lambda: engine.plan.head().log != start, 120, "the update in the log")
+            while last not in rows:
+                batch = wait_until(engine.next, 120, "a batch")
+                rows = {row["id"]: row["v"] for row in rows_of(engine.read(*batch)[0])}
+        writer.join()
+    assert rows[last] == 0, "the row is not as of the batch's position"
+    with Engine(options) as engine:
+        rows = {row["id"]: row["v"] for row in rows_of(engine.read(*batch)[0])}
+    assert rows[last] == 1
 
 
 @pytest.mark.parametrize("product", ["mysql", "mariadb"])

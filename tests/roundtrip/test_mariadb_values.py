@@ -212,7 +212,7 @@ def test_what_cannot_be_read_is_refused_by_name(
     table = f"{mariadb_database}.t"
     mariadb.execute(f"CREATE TABLE {table} (id int primary key, v datetime)")
     if image == "statement":
-        settings, message = ["SET SESSION binlog_format = STATEMENT"], "as a statement"
+        settings, message = ["SET SESSION binlog_format = STATEMENT"], "a statement instead of rows"
     else:
         settings = ["SET GLOBAL mysql56_temporal_format = OFF", f"ALTER TABLE {table} ADD w datetime"]
         message = '" has the type "datetime from before MySQL 5.6"'

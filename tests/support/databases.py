@@ -68,6 +68,21 @@ def group_commit_delay(
         yield
 
 
+@contextmanager
+def unacknowledged(server: MySqlServer) -> Iterator[None]:
+    """Commits of MySQL are in the log and unseen by SELECTs until the end: they wait for a replica."""
+    server.execute("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
+    try:
+        server.execute("SET GLOBAL rpl_semi_sync_source_timeout = 600000")
+        server.execute("SET GLOBAL rpl_semi_sync_source_enabled = ON")
+        try:
+            yield
+        finally:
+            server.execute("SET GLOBAL rpl_semi_sync_source_enabled = OFF")
+    finally:
+        server.execute("UNINSTALL PLUGIN rpl_semi_sync_source")
+
+
 def named_rows(cursor, sql: str) -> list[dict[str, Any]]:
     """The rows of a SELECT, their values by the columns' names."""
     cursor.execute(sql)

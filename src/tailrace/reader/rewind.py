@@ -19,6 +19,8 @@ Pure: no server, no clock. The property test rebuilds tables from random histori
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,9 +31,10 @@ from tailrace.model.key import key_changed, key_of
 from tailrace.model.table import TableSchema
 from tailrace.reader.log import key_columns, keys_of, nulled, split_key_updates
 from tailrace.reader.schema_projection import fit_keys, fit_rows
+from tailrace.reader.spilled_rows import SpilledRows
 
-#: Changes collected before duplicates of a key are dropped.
-_COMPACT_AFTER = 65_536
+#: Changes collected before duplicates of a key are dropped: their number, and their rows' bytes.
+_COMPACT_AFTER, _COMPACT_BYTES = 65_536, 16 << 20
 
 
 class Rewind:
@@ -46,18 +49,20 @@ class Rewind:
         self._table = table
         self._keys_only = keys_only
         key_type = pa.struct([table.arrow.field(name) for name in table.key])
-        self._keys = [pa.array([], key_type)]
-        self._rows = [pa.array([], table.arrow)]
-        #: For each key whether its row at P is known, or known not to exist.
-        self._known = [pa.array([], pa.bool_())]
-        #: Changes collected since the last compaction.
-        self._collected = 0
+        #: The touched keys, each once, and for each its row at P.
+        self._keys = pa.array([], key_type)
+        self._rows = SpilledRows(table.arrow)
+        #: Whether there is a row, and whether that is known.
+        self._existed = self._known = pa.array([], pa.bool_())
+        #: Keys, rows and whether they are known, collected since the last compaction; number and bytes.
+        self._collected: list[tuple[pa.StructArray, pa.StructArray, pa.BooleanArray]] = []
+        self._count = self._bytes = 0
 
     @property
     def keys(self) -> pa.StructArray:
         """The keys touched so far, each once."""
         self._compact()
-        return self._keys[0]
+        return self._keys
 
     def observe(self, batch: ChangeBatch) -> None:
         """Record a batch of the table's changes; batches come in log order.
@@ -79,7 +84,7 @@ class Rewind:
         if batch.table.key != self._table.key and (error := key_changed(key_of(self._table), batch.table)):
             raise error
         changes = split_key_updates(batch)
-        keys = fit_keys(keys_of(changes), self._keys[0].type, self._table)
+        keys = fit_keys(keys_of(changes), self._keys.type, self._table)
         known = _known(changes)
         rows = changes.image("before")
         if not pc.all(known).as_py():
@@ -91,19 +96,18 @@ class Rewind:
             self._compact()
             first = _first_of_each(keys)
             keys, rows, known = keys.take(first), rows.take(first), known.take(first)
-            unknown = _not_in(keys, self._keys[0])
+            unknown = _not_in(keys, self._keys)
             if unknown is not None:
                 keys, rows, known = keys.take(unknown), rows.take(unknown), known.take(unknown)
             rows = fit_rows(rows, self._table)
-        self._keys.append(keys)
-        self._rows.append(rows)
-        self._known.append(known)
-        self._collected += len(keys)
-        if self._collected > max(_COMPACT_AFTER, len(self._keys[0])):
+        self._collected.append((keys, rows, known))
+        self._count += len(keys)
+        self._bytes += rows.nbytes
+        if self._count > max(_COMPACT_AFTER, len(self._keys)) or self._bytes > _COMPACT_BYTES:
             self._compact()
 
-    def apply(self, selected: pa.StructArray, in_range: pa.BooleanArray) -> pa.StructArray:
-        """The rows of a range at P.
+    def apply(self, selected: pa.StructArray, in_range: pa.BooleanArray) -> Iterator[pa.StructArray]:
+        """The rows of a range at P, in any order; those that were touched come a few thousand at a time.
 
         Args:
             selected: rows of the range as the SELECT returned them, with the table's schema at that time.
@@ -117,24 +121,30 @@ class Rewind:
         """
         keys = self.keys
         if not len(keys):
-            return fit_rows(selected, self._table)
+            yield fit_rows(selected, self._table)
+            return
         selected_keys = fit_keys(key_columns(selected, self._table.key), keys.type, self._table)
-        known = self._known[0]
+        known = self._known
         untouched = _not_in(selected_keys, keys if pc.all(known).as_py() else keys.filter(known))
-        kept = fit_rows(selected if untouched is None else selected.take(untouched), self._table)
-        existed = pc.and_(in_range, self._rows[0].is_valid())
-        restored = self._rows[0].filter(existed)
-        return pa.concat_arrays([kept, restored]) if len(restored) else kept
+        yield fit_rows(selected if untouched is None else selected.take(untouched), self._table)
+        yield from self._rows.where(pc.and_(in_range, self._existed).to_numpy(zero_copy_only=False))
 
     def _compact(self) -> None:
-        if len(self._keys) == 1:
+        """Keep one row per key: later events do not matter."""
+        if not self._collected:
             return
-        keys = pa.concat_arrays(self._keys)
+        keys, rows, known = (pa.concat_arrays(part) for part in zip(*self._collected, strict=True))
+        self._collected, self._count, self._bytes = [], 0, 0
         first = _first_of_each(keys)
-        # one row image per key: later events do not matter
-        self._keys, self._rows = [keys.take(first)], [pa.concat_arrays(self._rows).take(first)]
-        self._known = [pa.concat_arrays(self._known).take(first)]
-        self._collected = 0
+        keys = keys.take(first)
+        unknown = _not_in(keys, self._keys) if len(self._keys) else None
+        if unknown is not None:
+            keys, first = keys.take(unknown), first.take(unknown)
+        rows = rows.take(first)
+        self._keys = pa.concat_arrays([self._keys, keys])
+        self._known = pa.concat_arrays([self._known, known.take(first)])
+        self._existed = pa.concat_arrays([self._existed, rows.is_valid()])
+        self._rows.append(rows)
 
 
 def _known(changes: ChangeBatch) -> pa.BooleanArray:

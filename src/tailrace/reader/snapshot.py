@@ -53,7 +53,8 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
                 rewind.observe(batch)
             read_to = high
         in_range = session.within(split.table, rewind.keys, page.after, page.upto)
-        yield from _batches(split, session, rewind.apply(page.rows, in_range))
+        for rows in rewind.apply(page.rows, in_range):
+            yield from _batches(split, session, rows)
 
 
 def read_until_rewritten(split: SnapshotSplit, session: Session, *, exact: bool) -> Iterator[ChangeBatch]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.types import ColumnType, Kind
 from tailrace.reader.rewind import Rewind
+from tailrace.reader.spilled_rows import SpilledRows
 from tests.support.changes import INT, TEXT, changes, table
 
 ONE = table(("id", INT), ("v", INT), key=("id",))
@@ -56,6 +57,10 @@ def _row(schema, key, v):
     return {**dict(zip(schema.key, key, strict=True)), "v": v}
 
 
+def applied(rewind, selected, in_range):
+    return pa.concat_arrays(list(rewind.apply(selected, in_range)))
+
+
 @given(
     st.sampled_from([ONE, TWO]),
     st.sets(st.integers(0, 9)),
@@ -79,7 +84,7 @@ def test_rows_selected_at_any_moment_are_put_back_to_their_state_at_p(schema, pr
     rewind.observe(changes(schema, log[:cut]))
     rewind.observe(changes(schema, log[cut:high], first=cut))
     keys = [tuple(k.values()) for k in rewind.keys.to_pylist()]
-    rows = rewind.apply(selected, pa.array([inside(k) for k in keys], pa.bool_()))
+    rows = applied(rewind, selected, pa.array([inside(k) for k in keys], pa.bool_()))
 
     def order(rows):
         return sorted(rows, key=lambda r: tuple(r.values()))
@@ -89,14 +94,14 @@ def test_rows_selected_at_any_moment_are_put_back_to_their_state_at_p(schema, pr
 
 def test_rows_of_an_untouched_range_are_returned_as_selected():
     rows = pa.array([_row(ONE, (1,), 5)], ONE.arrow)
-    assert Rewind(ONE).apply(rows, pa.array([], pa.bool_())) is rows
+    assert list(Rewind(ONE).apply(rows, pa.array([], pa.bool_()))) == [rows]
 
 
 def test_change_of_letter_case_in_a_key_is_undone_by_bytes():
     rewind = Rewind(TWO)
     old, new = _row(TWO, (1, "a"), 1), _row(TWO, (1, "A"), 1)
     rewind.observe(changes(TWO, [("u", old, new)]))
-    rows = rewind.apply(pa.array([new], TWO.arrow), pa.array([True, True]))
+    rows = applied(rewind, pa.array([new], TWO.arrow), pa.array([True, True]))
     assert rows.to_pylist() == [old]
 
 
@@ -104,7 +109,7 @@ def test_images_of_another_shape_are_fitted_by_name():
     wider = table(("id", INT), ("v", INT), ("extra", TEXT), key=("id",))
     rewind = Rewind(ONE)
     rewind.observe(changes(wider, [("u", {"id": 1, "v": 1, "extra": "x"}, {"id": 1, "v": 2, "extra": "x"})]))
-    rows = rewind.apply(pa.array([{"id": 1, "v": 2}], ONE.arrow), pa.array([True]))
+    rows = applied(rewind, pa.array([{"id": 1, "v": 2}], ONE.arrow), pa.array([True]))
     assert rows.to_pylist() == [{"id": 1, "v": 1}]
 
 
@@ -115,9 +120,31 @@ def test_values_beyond_the_shape_count_only_where_they_are_the_first_known_of_a_
     rewind.observe(changes(wider, [("u", {"id": 1, "v": 1}, {"id": 1, "v": big})]))
     rewind.observe(changes(wider, [("u", {"id": 1, "v": big}, {"id": 1, "v": big + 1})], first=1))
     selected = pa.array([{"id": 1, "v": big + 1}, {"id": 2, "v": 7}], wider.arrow)
-    rows = rewind.apply(selected, pa.array([True]))
+    rows = applied(rewind, selected, pa.array([True]))
     assert rows.type == ONE.arrow
     assert sorted(r["v"] for r in rows.to_pylist()) == [1, 7]
     untouched = pa.array([{"id": 2, "v": big}], wider.arrow)
     with pytest.raises(SchemaMismatchError, match="has changed its type"):
-        rewind.apply(untouched, pa.array([True]))
+        applied(rewind, untouched, pa.array([True]))
+
+
+def test_rows_beyond_the_limit_of_memory_wait_on_disk(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tailrace.reader.rewind._COMPACT_BYTES", 1000)
+    monkeypatch.setattr("tailrace.reader.spilled_rows.PIECE_ROWS", 7)
+    rewind = Rewind(ONE)
+    rewind._rows = SpilledRows(ONE.arrow, most_bytes=2000)
+    for n in range(0, 1000, 10):
+        rewind.observe(
+            changes(ONE, [("u", {"id": i, "v": i}, {"id": i, "v": -1}) for i in range(n, n + 10)], first=n)
+        )
+        rewind.observe(
+            changes(ONE, [("u", {"id": i, "v": -1}, {"id": i, "v": -2}) for i in range(0, n, 97)], first=n)
+        )
+    assert rewind._rows._files
+    selected = pa.array([{"id": i, "v": -3} for i in range(1200)], ONE.arrow)
+    in_range = pa.array([key["id"] % 2 == 0 for key in rewind.keys.to_pylist()])
+    rows = applied(rewind, selected, in_range).to_pylist()
+    assert sorted(row["v"] for row in rows if row["id"] < 1000) == list(range(0, 1000, 2))
+    assert [row["v"] for row in rows if row["id"] >= 1000] == [-3] * 200
+    assert not list(tmp_path.iterdir())

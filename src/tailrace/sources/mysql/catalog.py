@@ -36,6 +36,8 @@ _SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 #: The type of MariaDB's tables with system versioning.
 _VERSIONED = "SYSTEM VERSIONED"
 _TABLES_PER_QUERY = 200
+#: Bytes of a statement about tables without their names, and of one name.
+_STATEMENT_BYTES, _NAME_BYTES = 1024, 256
 #: Kinds that key ranges are supported over: the server can compare them with literals.
 _ORDERED_KINDS = frozenset(
     {
@@ -126,6 +128,18 @@ def table(
         raise translate(error, "reading the catalog") from error
 
 
+def holds_captured(connection: BoundedConnection, database: str, captures: Callable[[str], bool]) -> bool:
+    """Whether a database holds tables that are captured. Raises as `tables`."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (database,)
+            )
+            return any(captures(str(TableId(database, str(name)))) for (name,) in cursor.fetchall())
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "reading the catalog") from error
+
+
 def _tables(
     cursor: DictCursor,
     captures: Callable[[str], bool],
@@ -143,9 +157,12 @@ def _tables(
             if type_ == _VERSIONED:
                 raise _is_versioned(id_)
             by_database[id_.database].append(id_)
+    cursor.execute("SELECT @@max_allowed_packet AS room")
+    (row,) = cursor.fetchall()
+    count = max(1, min(_TABLES_PER_QUERY, (int(row["room"]) - _STATEMENT_BYTES) // _NAME_BYTES))
     for ids in by_database.values():
-        for first in range(0, len(ids), _TABLES_PER_QUERY):
-            yield from _described(cursor, ids[first : first + _TABLES_PER_QUERY], zero_dates, mariadb)
+        for first in range(0, len(ids), count):
+            yield from _described(cursor, ids[first : first + count], zero_dates, mariadb)
 
 
 def _is_versioned(id_: TableId) -> SchemaMismatchError:

@@ -129,6 +129,7 @@ class MySqlSession(Session):
             epoch=end.epoch,
             keys=split.keys,
             schema_of=self._schema_of,
+            holds_captured=self._holds_captured,
             zero_dates=self._options.zero_dates.of,
             mariadb=end.server.startswith(MARIADB),
             prepared=start.prepared,
@@ -140,6 +141,12 @@ class MySqlSession(Session):
         for block in read_log(self._options, start, end):
             yield from decoder.feed(block)
         self._left = (end.file, end.pos, split.finished), decoder.open
+
+    def _holds_captured(self, database: str) -> bool:
+        """Whether a database holds captured tables."""
+        return self._run(
+            lambda c: catalog.holds_captured(c, database, self._options.captures), f"reading {database}"
+        )
 
     def _schema_of(self, table: TableId) -> TableSchema | None:
         """A table's schema in the catalog, None if it is not there."""

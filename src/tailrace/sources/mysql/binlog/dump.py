@@ -33,7 +33,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -127,6 +127,7 @@ class DumpStream:
         server_id: id of the first attempt; None: derived. Later attempts after a clash derive theirs.
         blocking: wait for new events; else end at the log's end.
         server: server_uuid that file and offset belong to, "" to accept any.
+        verify: checks the server at each connection.
 
     Attributes:
         file, pos: where the next block starts.
@@ -142,12 +143,14 @@ class DumpStream:
         server_id: int | None = None,
         blocking: bool,
         server: str = "",
+        verify: Callable[[BoundedConnection], None] = lambda _: None,
     ) -> None:
         self.file, self.pos, self.checksum = file, pos, False
         self._options = options
         self._server_id = server_id or options.server_id
         self._blocking = blocking
         self._server = server
+        self._verify = verify
         self._mariadb = False
         self._connection: BoundedConnection | None = None
         self._closed = threading.Event()
@@ -231,6 +234,7 @@ class DumpStream:
         self._connection = connection
         if self._server and (found := server_facts(connection).server_uuid) != self._server:
             raise server_changed(self._options, self._server, found)
+        self._verify(connection)
         self._mariadb = is_mariadb(connection)
         server_id = self._server_id or server_id_for(self._options)
         with connection.cursor() as cursor:

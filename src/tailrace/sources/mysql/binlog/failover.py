@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ServerChangedError, StateError, TailraceError
+from tailrace.sources.mysql.binlog.history import require_history
 from tailrace.sources.mysql.binlog.starting import position_by_gtids
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import (
@@ -82,12 +83,15 @@ class ServerPositions:
 
         Raises:
             PreflightError: another server answers, and it is not set up for capture.
-            PositionLostError: that server's log does not reach back far enough.
+            PositionLostError: that server's log does not reach back far enough, or the server has lost
+                transactions before the position.
             StateError: it lacks transactions, has them in another order, or there are no GTIDs.
             TransientSourceError: no server answers.
         """
         if self._server is None:
-            self._server = retrying(self._options, self._ask_server, "asking which server answers")
+            self._server = retrying(
+                self._options, lambda: self._ask_server(position), "asking which server answers"
+            )
         if position.server == self._server:
             return position
         if position not in self._found:
@@ -96,9 +100,13 @@ class ServerPositions:
             self._found[position] = _find(self._options, position, self._server)
         return self._found[position]
 
-    def _ask_server(self) -> str:
+    def _ask_server(self, position: MySqlPosition) -> str:
+        """The server that answers. If it is the position's, it must still have the position's history."""
         with closing(connect(self._options, purpose="asking which server answers")) as connection:
-            return server_facts(connection).server_uuid
+            found = server_facts(connection).server_uuid
+            if found == position.server:
+                require_history(connection, GtidSet.parse(position.gtids))
+            return found
 
 
 def _find(options: SourceOptions, position: MySqlPosition, server: str) -> MySqlPosition:

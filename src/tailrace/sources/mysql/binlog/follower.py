@@ -15,6 +15,7 @@ count in that range, wherever it was prepared.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -26,10 +27,13 @@ import numpy as np
 from tailrace.config.options import SourceOptions
 from tailrace.errors import StateError
 from tailrace.model.table import TableId
+from tailrace.printable import printable
 from tailrace.sources.base import LogRange
 from tailrace.sources.follower import LogFollower
+from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.held import BinlogOffset, HeldEvents, RawEvents, number_of
+from tailrace.sources.mysql.binlog.history import CrashWatch, require_history, require_kept
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.connection import ReconnectingConnection
 from tailrace.sources.mysql.gtid import GtidSet
@@ -51,6 +55,8 @@ from tailrace.sources.mysql.wire.rewrites import rewrites_rows
 from tailrace.sources.mysql.wire.statements import dropped_database, table_created
 from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex, Transactions
 from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark
+
+_log = logging.getLogger(__name__)
 
 #: Raw bytes of captured transactions that are held.
 HELD_BYTES = 8 << 20
@@ -147,7 +153,13 @@ class BinlogFollower(LogFollower):
         super().__init__()
         self._options = options
         self._start = start
-        self._index = TransactionIndex(captures, count_rows=options.max_rows_per_trigger is not None)
+        self._index = TransactionIndex(
+            captures,
+            count_rows=options.max_rows_per_trigger is not None,
+            holds_captured=self._holds_captured,
+        )
+        #: Databases without captured tables that were written with statements.
+        self._others: set[str] = set()
         self._most_ahead = BATCHES_AHEAD * options.max_bytes_per_trigger
         self._segments: deque[_Segment] = deque()
         self._ahead = 0
@@ -432,9 +444,17 @@ class BinlogFollower(LogFollower):
             if self._is_closed():
                 return
             self._stream = DumpStream(
-                self._options, self._start.file, self._start.pos, blocking=True, server=self._start.server
+                self._options,
+                self._start.file,
+                self._start.pos,
+                blocking=True,
+                server=self._start.server,
+                verify=lambda connection: require_history(connection, self._known_gtids()),
             )
+        crashes = CrashWatch(self._start.file)
         for block in self._stream.blocks():
+            if ended := crashes.crashed_before(block):
+                self._require_kept(ended)
             done = self._index.feed(block)
             with self._changed:
                 self._held.add(block, done, self._index.open_since)
@@ -443,6 +463,32 @@ class BinlogFollower(LogFollower):
                 self._changed.wait_for(self._may_continue)
                 if self._is_closed():
                     return
+
+    def _known_gtids(self) -> GtidSet:
+        with self._changed:
+            return self._head_gtids.copy()
+
+    def _require_kept(self, file: str) -> None:
+        """Raise PositionLostError if the server may have lost transactions when it crashed."""
+        with self._status_lock:
+            self._status_connection.run(lambda c: require_kept(c, printable(file)), "asking about a crash")
+
+    def _holds_captured(self, database: str) -> bool:
+        """Whether a database that a statement in the log writes to holds captured tables."""
+        if database in self._others:
+            return False
+        with self._status_lock:
+            found = self._status_connection.run(
+                lambda c: catalog.holds_captured(c, database, self._options.captures), f"reading {database}"
+            )
+        if not found:
+            self._others.add(database)
+            _log.warning(
+                "the log has statements instead of rows of database `%s`, which holds no captured table: "
+                "what their triggers, functions or cascades changed in captured tables is missing",
+                printable(database),
+            )
+        return found
 
     def _may_continue(self) -> bool:
         return self._closed or self._ahead < self._most_ahead

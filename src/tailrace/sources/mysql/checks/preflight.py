@@ -7,12 +7,14 @@ server knows their sum. Every statement tried is harmless.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pymysql
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import PreflightError
 from tailrace.model.table import TableId
+from tailrace.printable import printable
 from tailrace.sources.mysql.binlog.visibility import Barrier, barrier_kind
 from tailrace.sources.mysql.checks.probe import Probe
 from tailrace.sources.mysql.checks.table_checks import TableChecks
@@ -36,6 +38,21 @@ _WHOLE_BEFORE = frozenset({"FULL", "FULL_NODUP"})
 #: Starting positions with a snapshot.
 _WITH_SNAPSHOT = frozenset({"initial", "snapshot"})
 _DAY_S = 86_400
+#: Bytes that any statement with a key fits into: a key has at most 3072.
+_SMALL_PACKET = 1 << 16
+
+_SESSION_FORMATS = (
+    "SELECT t.PROCESSLIST_USER AS user, v.VARIABLE_VALUE AS format, COUNT(*) AS sessions"
+    " FROM performance_schema.variables_by_thread v JOIN performance_schema.threads t USING (THREAD_ID)"
+    " WHERE v.VARIABLE_NAME = 'binlog_format' AND v.VARIABLE_VALUE <> 'ROW' GROUP BY 1, 2 ORDER BY 1, 2"
+)
+#: Privileges that let a session change its binlog_format.
+_FORMAT_PRIVILEGES = {
+    "mysql": ("SUPER", "SYSTEM_VARIABLES_ADMIN", "SESSION_VARIABLES_ADMIN"),
+    MARIADB: ("SUPER", "BINLOG ADMIN"),
+}
+#: Accounts that every server has, as the catalog writes them.
+_ADMINISTRATORS = ("'root'@", "'mysql.", "'mariadb.")
 
 _ENABLE_GTIDS = """\
 SET PERSIST enforce_gtid_consistency = ON;
@@ -94,6 +111,17 @@ class MySqlPreflight(Preflight[BoundedConnection]):
         for name, needed in (("binlog_format", "ROW"), ("binlog_row_metadata", "FULL")):
             yield self._setting(name, needed, self._set(name, needed))
         yield self._row_image()
+        yield from self._other_formats()
+        yield from self._durability()
+        packet = int(self._variables.get("max_allowed_packet", _SMALL_PACKET))
+        if packet < _SMALL_PACKET:
+            yield Finding(
+                "max_allowed_packet",
+                str(packet),
+                f"at least {_SMALL_PACKET}: statements with long keys do not fit",
+                self._set("max_allowed_packet", str(64 << 20)),
+                Severity.WARNING,
+            )
         if self._mariadb:
             yield self._setting("mysql56_temporal_format", "ON", self._set("mysql56_temporal_format", "ON"))
             if engine := self._variables.get("binlog_storage_engine"):
@@ -121,6 +149,53 @@ class MySqlPreflight(Preflight[BoundedConnection]):
             return Finding(name, found, needed, self._set(name, "FULL"), Severity.ERROR)
         needed = "FULL, or columns that a change omits are unknown: upsert targets stop there"
         return Finding(name, found, needed, self._set(name, "FULL"), Severity.WARNING)
+
+    def _other_formats(self) -> Iterator[Finding]:
+        """Sessions that log statements instead of rows now, and accounts whose sessions can."""
+        name = "binlog_format of sessions"
+        needed = "ROW in every session: changes that are logged as statements end the stream"
+        formats = () if self._mariadb else self._rows_or_none(_SESSION_FORMATS)  # MariaDB does not show them
+        if formats:
+            shown = ", ".join(
+                f"{row['format']} in {row['sessions']} of {printable(str(row['user']))}" for row in formats
+            )
+            yield Finding(name, shown, needed, "let these sessions reconnect", Severity.WARNING)
+        elif formats is not None and not self._mariadb:
+            yield Finding(name, "ROW", "ROW")
+        privileges = _FORMAT_PRIVILEGES[self._server.flavor]
+        rows = self._rows_or_none(
+            "SELECT GRANTEE AS account, GROUP_CONCAT(PRIVILEGE_TYPE ORDER BY 1 SEPARATOR ', ') AS privileges"
+            f" FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE IN {privileges}"
+            " GROUP BY GRANTEE ORDER BY GRANTEE"
+        )
+        accounts = [row for row in rows or () if not str(row["account"]).startswith(_ADMINISTRATORS)]
+        if accounts:
+            yield Finding(
+                "accounts that can change binlog_format",
+                ", ".join(printable(str(row["account"])) for row in accounts),
+                "administrators only",
+                "\n".join(
+                    f"REVOKE {row['privileges']} ON *.* FROM {printable(str(row['account']))};"
+                    for row in accounts
+                ),
+                Severity.WARNING,
+            )
+
+    def _rows_or_none(self, statement: str) -> list[dict[str, Any]] | None:
+        """The rows of a statement; None if this user may not run it."""
+        return None if self._probe.refusal(statement) else self._probe.rows(statement)
+
+    def _durability(self) -> Iterator[Finding]:
+        """Settings by which a crash can make tables and log differ for good."""
+        for name, needed in (
+            ("innodb_flush_log_at_trx_commit", "1, or a crash can undo transactions that the log holds"),
+            ("sync_binlog", "1, or a crash can remove transactions from the log that tables hold"),
+        ):
+            found = self._variables.get(name, "1")
+            if found == "1":
+                yield Finding(name, found, "1")
+            else:
+                yield Finding(name, found, needed, self._set(name, "1"), Severity.WARNING)
 
     def _value_options(self) -> Finding:
         """A partial JSON update is applied to the earlier value, which only whole images have."""

@@ -73,6 +73,8 @@ class EventDecoder(ChangeDecoder):
         keys: key columns of tables whose key is set; the others have the log's key.
         schema_of: a table's schema in the catalog, None if it is not there; called where the log was written
             with `binlog_row_metadata=MINIMAL`, and for columns whose type MariaDB does not log.
+        holds_captured: whether a database holds captured tables; called where the log has a statement
+            instead of rows.
         mariadb: whether MariaDB wrote the log.
         prepared: XA transactions that are prepared and open where decoding starts.
         recall: reads the events of a prepared transaction from the log again; each block is valid until the
@@ -89,6 +91,7 @@ class EventDecoder(ChangeDecoder):
         epoch: int = 0,
         keys: Mapping[TableId, tuple[str, ...]] = {},
         schema_of: Callable[[TableId], TableSchema | None] = lambda _: None,
+        holds_captured: Callable[[str], bool] = lambda _: True,
         zero_dates: Callable[[str], str | None] = lambda _: None,
         mariadb: bool = False,
         prepared: Iterable[Prepared] = (),
@@ -112,6 +115,7 @@ class EventDecoder(ChangeDecoder):
         self._epoch = epoch
         self._keys = keys
         self._schema_of = schema_of
+        self._holds_captured = holds_captured
         self._zero_dates = zero_dates
         self._mariadb = mariadb
         self._verify = int(verify_checksums)
@@ -238,7 +242,7 @@ class EventDecoder(ChangeDecoder):
             self._txs[state[ev.SC_TXNS]] = gtid_tagged(event)
             state[ev.SC_TXNS] += 1
             state[ev.SC_OPEN], state[ev.SC_DIRTY] = 1, 0
-        elif check(event, bool(state[ev.SC_DIRTY])):
+        elif check(event, bool(state[ev.SC_DIRTY]), self._wanted, self._holds_captured):
             state[ev.SC_OPEN] = 0
 
     def _statement(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
@@ -246,7 +250,7 @@ class EventDecoder(ChangeDecoder):
         state = self._state
         text = text_of(event).lstrip()
         if text[:3].upper() != b"XA ":
-            if check(event, bool(state[ev.SC_DIRTY])):
+            if check(event, bool(state[ev.SC_DIRTY]), self._wanted, self._holds_captured):
                 state[ev.SC_OPEN] = 0
             return
         if self._actions_at != _ACTIONS_AT:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tailrace.errors import DecodeError, PositionLostError, SourceError
+from tailrace.model.table import TableId
 from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.kernels import events as ev
+from tailrace.sources.mysql.wire.statements import (
+    Statement,
+    classify,
+    first_words,
+    refuse_statement,
+    selects_rows,
+    statement_of,
+)
 
 _IGNORABLE_FLAG = 0x80
-#: Statements that change rows: they are logged as text with binlog_format=STATEMENT or MIXED.
-_CHANGING = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "CALL", "DO"}
-_COMMENT = re.compile(rb"(?:\s+|/\*(?!!).*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
 _TAG = re.compile(rb"[a-z_][a-z0-9_]{0,31}")
 
 
@@ -57,12 +64,19 @@ class SpecialEvent:
         )
 
 
-def check(event: SpecialEvent, dirty: bool) -> bool:
+def check(
+    event: SpecialEvent,
+    dirty: bool,
+    wanted: Callable[[TableId], bool],
+    holds_captured: Callable[[str], bool],
+) -> bool:
     """Accept an event, or reject it.
 
     Args:
         event: the event.
         dirty: whether its transaction has changed rows of captured tables.
+        wanted: whether a table is captured.
+        holds_captured: whether a database holds captured tables.
 
     Returns:
         Whether it ends its transaction.
@@ -75,9 +89,14 @@ def check(event: SpecialEvent, dirty: bool) -> bool:
     where = f"at {event.where}"
     match event.type:
         case ev.QUERY | mariadb.QUERY_COMPRESSED:
-            return _check_statement(text_of(event), dirty, where)
+            database, text = statement_of(plain_body(event))
+            if classify(text) is Statement.ROWS or selects_rows(text):
+                refuse_statement(text, database, event.where, wanted, holds_captured)
+                return False
+            return _ends(text, dirty, where)
         case ev.EXECUTE_LOAD_QUERY:
-            _check_statement(b"LOAD", dirty, where)
+            database, text = statement_of(event.body, loads=True)
+            refuse_statement(text, database, event.where, wanted, holds_captured)
         case ev.INCIDENT:
             raise PositionLostError(
                 "the server lost events before it could log them",
@@ -93,31 +112,29 @@ def check(event: SpecialEvent, dirty: bool) -> bool:
     return False
 
 
+def plain_body(event: SpecialEvent) -> bytes:
+    """The body of a QUERY event, or of a packed one."""
+    if event.type == mariadb.QUERY_COMPRESSED:
+        return mariadb.plain_query(event.body, f"at {event.where}")
+    return event.body
+
+
 def text_of(event: SpecialEvent) -> bytes:
     """The text of a QUERY event, whose lengths `scan_events` has checked, or of a packed one."""
-    body = event.body
-    if event.type == mariadb.QUERY_COMPRESSED:
-        body = mariadb.plain_query(body, f"at {event.where}")
+    body = plain_body(event)
     return body[13 + int.from_bytes(body[11:13], "little") + body[8] + 1 :]
 
 
-def _check_statement(text: bytes, dirty: bool, where: str) -> bool:
-    start = _COMMENT.match(text)
-    words = text[start.end() if start else 0 :][:64].decode("latin1").upper().split(None, 1)
-    word = re.split(r"\W", words[0])[0] if words else ""
-    if word in _CHANGING:
-        raise SourceError(
-            f"the log holds a change as a statement ({word})",
-            f"{where}: the session's binlog_format was not ROW",
-            "SET PERSIST binlog_format = ROW, let sessions reconnect, then take a new snapshot",
-        )
-    if word == "ROLLBACK" and dirty:
+def _ends(text: str, dirty: bool, where: str) -> bool:
+    """Whether a statement ends its transaction."""
+    first, second = first_words(text)
+    if first == "ROLLBACK" and dirty:
         raise SourceError(
             "the log holds changes of captured tables that were rolled back",
             f"{where}: the transaction mixes tables of transactional and other engines",
             "use InnoDB for all tables that are changed together with captured ones",
         )
-    return word in ("COMMIT", "ROLLBACK") and len(words) == 1
+    return first in ("COMMIT", "ROLLBACK") and not second
 
 
 def gtid_tagged(event: SpecialEvent) -> np.ndarray:

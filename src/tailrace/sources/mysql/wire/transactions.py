@@ -18,7 +18,9 @@ means. What counts as a transaction:
                                                    of the log for long, which must be reached
 
 Statements that change rows by their text (binlog_format STATEMENT or MIXED, in some session) cannot be
-captured: the first that may concern a captured table is an error, never skipped.
+captured: the first that may concern a captured table is an error, never skipped. That is one that names a
+captured table, or any table of a database that holds one: triggers, functions, views and cascades change
+tables that the text does not name.
 """
 
 from __future__ import annotations
@@ -70,13 +72,16 @@ from tailrace.sources.mysql.wire.statements import (
     Statement,
     classify,
     dropped_database,
-    first_words,
+    refuse_statement,
+    selects_rows,
+    statement_of,
     tables_named,
 )
 from tailrace.sources.mysql.wire.xa import XaMark, XaStep, end_of, prepare_of
 
 #: Most known tables; then all are dropped: every ALTER and every start of the server uses new ids.
 _MOST_TABLES = 1 << 16
+_EXECUTE_LOAD_QUERY = 18
 
 
 @dataclass(frozen=True)
@@ -124,18 +129,26 @@ class TransactionIndex:
         captures: whether a table is captured; called once for each table seen.
         count_rows: whether rows are counted.
         past: the log is searched, not captured: changes that it holds as statements only are skipped.
+        holds_captured: whether a database holds captured tables; called where the log has a statement
+            instead of rows.
 
     Attributes:
         sources: the sources of GTIDs, by the index in the SOURCE column.
     """
 
     def __init__(
-        self, captures: Callable[[TableId], bool], *, count_rows: bool = False, past: bool = False
+        self,
+        captures: Callable[[TableId], bool],
+        *,
+        count_rows: bool = False,
+        past: bool = False,
+        holds_captured: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.sources: list[GtidSource] = []
         self._captures = captures
         self._counting = count_rows
         self._past = past
+        self._holds_captured = holds_captured
         self._state = np.zeros(16, np.int64)
         self._scratch = np.zeros(SOURCE_BYTES + SLACK, np.uint8)
         self._source_table = np.zeros(4 * SOURCE_BYTES + SLACK, np.uint8)
@@ -295,11 +308,14 @@ class TransactionIndex:
         """Apply the statement to the transaction."""
         if event[4] == mariadb.QUERY_COMPRESSED:
             event = event[:19] + mariadb.plain_query(event[19:], f"`{file}:{pos}`")
-        variables = int.from_bytes(event[30:32], "little")
-        length = event[27]
-        database = event[32 + variables : 32 + variables + length].decode("utf-8", "replace")
-        text = event[33 + variables + length :].decode("utf-8", "replace")
+        loads = event[4] == _EXECUTE_LOAD_QUERY
+        database, text = statement_of(event[19:], loads=loads)
+        where = f"`{file}:{pos}`"
         state, kind = self._state, classify(text)
+        if loads:
+            state[S_ACTION] = PASSES
+            self._refuse_rows(text, database, where)
+            return None
         if state[S_PHASE] == OUTSIDE:
             state[S_FLAGS] = 0
         alone = PASSES if state[S_PHASE] == INSIDE else CLOSES
@@ -318,23 +334,23 @@ class TransactionIndex:
                 change = XaMark(*end_of(text, f"`{file}:{pos}`"), began, pos + size)
             case Statement.SCHEMA:
                 state[S_ACTION] = alone
+                if selects_rows(text):
+                    self._refuse_rows(text, database, where)
                 tables = tables_named(text, database, self._captures)
                 if tables or dropped_database(text):
                     state[S_FLAGS] |= HAS_DDL
                     change = DdlStatement(file, began, pos + size, database, text, tables)
             case Statement.ROWS:
                 state[S_ACTION] = alone
-                if not self._past and (tables := tables_named(text, database, self._captures)):
-                    raise SourceError(
-                        f"the log has a statement instead of rows for `{tables[0]}`",
-                        f"{first_words(text)[0]} at `{file}:{pos}`: some session writes with binlog_format "
-                        "STATEMENT or MIXED",
-                        "SET PERSIST binlog_format = 'ROW', and let no session change it; "
-                        "then start a new stream",
-                    )
+                self._refuse_rows(text, database, where)
             case Statement.OTHER:
                 state[S_ACTION] = alone
         return change
+
+    def _refuse_rows(self, text: str, database: str, where: str) -> None:
+        """Raise SourceError if a statement that changes rows by its text may concern captured tables."""
+        if not self._past:
+            refuse_statement(text, database, where, self._wanted, self._holds_captured)
 
 
 def _error(status: int, kind: int, place: str) -> SourceError:

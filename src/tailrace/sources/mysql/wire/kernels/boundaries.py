@@ -359,6 +359,11 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
             elif action == CLOSES:
                 ends_transaction(state, out, count, after)
                 count += 1
+        elif kind == 18:  # LOAD DATA as a statement
+            if ld64(state + 8 * S_ACTION) == ASK:
+                status = np.int64(NEW_STATEMENT)
+                break
+            st64(state + 8 * S_ACTION, ASK)
         elif kind == 38:
             if e - p > 19 and ld8(p + 19) == 0:  # not ONE PHASE
                 if ld64(state + 8 * S_ACTION) == ASK:
@@ -397,7 +402,7 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
             break
         elif not (
             kind == 3 or kind == 4 or kind == 5 or kind == 9 or kind == 11 or kind == 13
-            or kind == 14 or kind == 15 or kind == 17 or kind == 18 or kind == 28 or kind == 29
+            or kind == 14 or kind == 15 or kind == 17 or kind == 28 or kind == 29
             or kind == 36 or kind == 37 or kind == 160 or kind == 161 or kind == 164
             or ld16(p + 17) & 0x80 != 0
         ):  # fmt: skip

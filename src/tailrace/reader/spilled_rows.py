@@ -1,0 +1,76 @@
+"""Rows that are kept for later: in memory up to a limit, then in files that no name leads to.
+
+A rewind keeps the row at P of every key that was touched since. Tables of wide rows that are changed all over
+while a page is read would fill a task's memory, so what exceeds `MOST_BYTES` waits on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+#: Bytes of rows that are kept in memory.
+MOST_BYTES = 64 << 20
+#: Rows that are read or returned at once.
+PIECE_ROWS = 8192
+
+
+class SpilledRows:
+    """Rows in the order in which they were added.
+
+    Args:
+        type_: their type.
+        most_bytes: bytes of rows that are kept in memory.
+    """
+
+    def __init__(self, type_: pa.StructType, most_bytes: int = MOST_BYTES) -> None:
+        self._schema = pa.schema([pa.field("row", type_)])
+        self._most_bytes = most_bytes
+        #: Files, and the rows of each of their batches.
+        self._files: list[tuple[pa.RecordBatchFileReader, list[int]]] = []
+        self._kept: list[pa.StructArray] = []
+        self._bytes = 0
+
+    def append(self, rows: pa.StructArray) -> None:
+        """Add rows; they may be written to disk. Raises OSError if that is full."""
+        if len(rows):
+            self._kept.append(rows)
+            self._bytes += rows.nbytes
+        if self._bytes > self._most_bytes:
+            self._spill()
+
+    def where(self, mask: np.ndarray) -> Iterator[pa.StructArray]:
+        """The rows for which `mask` is true, a few thousand at a time."""
+        at = 0
+        for reader, sizes in self._files:
+            for number, rows in enumerate(sizes):
+                wanted, at = mask[at : at + rows], at + rows
+                if wanted.any():
+                    yield reader.get_batch(number).column(0).filter(pa.array(wanted))
+        for kept in self._kept:
+            for start in range(0, len(kept), PIECE_ROWS):
+                piece = kept.slice(start, PIECE_ROWS)
+                wanted, at = mask[at : at + len(piece)], at + len(piece)
+                if wanted.any():
+                    yield piece.filter(pa.array(wanted))
+
+    def _spill(self) -> None:
+        handle, path = tempfile.mkstemp(prefix="tailrace-rewind-")
+        os.close(handle)
+        sizes: list[int] = []
+        try:
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, self._schema) as writer:
+                for rows in self._kept:
+                    for start in range(0, len(rows), PIECE_ROWS):
+                        piece = rows.slice(start, PIECE_ROWS)
+                        writer.write_batch(pa.RecordBatch.from_arrays([piece], schema=self._schema))
+                        sizes.append(len(piece))
+            self._files.append((pa.ipc.open_file(pa.OSFile(path)), sizes))
+        finally:
+            Path(path).unlink()
+        self._kept, self._bytes = [], 0
