@@ -89,7 +89,9 @@ def test_batch_begun_by_other_writers_is_completed_by_as_many(
     batch = batch_of(spark, prefix, 0, snapshot(*range(20)), snapshot(*range(20), schema=OTHER))
     first = open_sink(parallelism=3)
     stream = first._open(batch)
-    run_writers(first._cells(batch), first._shares.share(batch.id, stream, 3, [SCHEMA, OTHER]), [1])
+    run_writers(
+        batch.frame.select("min_seq", "cell"), first._shares.share(batch.id, stream, 3, [SCHEMA, OTHER]), [1]
+    )
     open_sink(parallelism=2).write(batch)
     for name in ("t", "u"):
         found = messages(kafka, f"{prefix}.shop.{name}")

@@ -1,21 +1,28 @@
-"""Lake tables that are written by one pass over a batch: what is expected holds, or the long way is gone."""
+"""Lake tables and files that one pass over a batch writes, if it holds what is expected."""
 
 from __future__ import annotations
 
+import shutil
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.config.sinks import DeltaSettings, IcebergSettings, WriteMode
+from tailrace.config.model import RouteRule
+from tailrace.config.sinks import DeltaSettings, IcebergSettings, JsonSettings, ParquetSettings, WriteMode
+from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, Sink
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.transaction import DeltaTransaction
+from tailrace.sinks.files import FileSink
 from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch
-from tests.support.changes import INT, TEXT, changes, table
+from tests.support.changes import DECIMAL, INT, TEXT, changes, table
 from tests.support.sinks.iceberg import data_files, table_rows
 
 SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
@@ -159,3 +166,80 @@ def test_what_a_killed_run_has_left_is_thrown_away(
     left.touch()
     write(sink, cell_batch(spark, 0, [created(1, 3)]))
     assert not left.exists()
+
+
+FILES = pytest.mark.parametrize("settings", [ParquetSettings, JsonSettings], ids=["parquet", "json"])
+
+
+def files_sink(root: Path, settings: Any) -> Any:
+    return closing(FileSink(settings(str(root)), Router([])))
+
+
+def file_rows(spark: SparkSession, directory: Path, settings: Any) -> tuple[Any, list[Any]]:
+    """Spark's schema of the files, and their rows."""
+    frame = spark.read.format(settings.type).load(str(directory))
+    return frame.schema, sorted(frame.collect(), key=lambda row: row["_seq"])
+
+
+@FILES
+def test_files_too_in_any_directory(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
+    root = tmp_path / "a [b]{c}* \\d?"
+    with files_sink(root, settings) as sink:
+        one_pass = [write(sink, cell_batch(spark, n, cells)) for n, cells in enumerate(BATCHES)]
+    assert one_pass == EXPECTED
+    shutil.move(root, root := tmp_path / "plain")
+    assert not any((root / "_tailrace" / "staging").iterdir())
+    for name, expected in (("shop.t", IDS), ("shop.u", OTHER_IDS)):
+        rows = spark.read.format(settings.type).load(f"{root}/{name}").select("id").collect()
+        assert sorted(row["id"] for row in rows) == expected
+
+
+@FILES
+def test_files_are_the_same_by_one_pass(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
+    schema = table(
+        ("id", INT),
+        ("d", ColumnType(Kind.DATE, "date")),
+        ("at", ColumnType(Kind.DATETIME, "datetime", fraction=6)),
+        ("instant", ColumnType(Kind.INSTANT, "timestamp", fraction=6)),
+        ("time", ColumnType(Kind.TIME, "time", fraction=6)),
+        ("price", DECIMAL),
+        ("data", ColumnType(Kind.BYTES, "blob")),
+        ("a.b `c`", TEXT),
+        key=("id",),
+    )
+    old = {
+        "id": 1,
+        "d": date(1000, 1, 1),
+        "at": datetime.fromisoformat("0001-01-01"),
+        "a.b `c`": "é\n",
+        "data": b"\x00\xff",
+    }
+    new = {
+        "id": 1,
+        "d": date(9999, 12, 31),
+        "at": datetime.fromisoformat("9999-12-31 23:59:59.999999"),
+        "price": Decimal("-0.01"),
+    }
+    new |= {"instant": datetime(2038, 1, 19, 3, 14, 7, 999999, UTC), "time": timedelta(hours=-838)}
+    log = [("c", None, old), ("u", old, new), ("d", new, None)]
+    again = cell_batch(spark, 1, [("log", changes(schema, log, first=10))])
+    with files_sink(tmp_path, settings) as sink:
+        assert not write(sink, cell_batch(spark, 0, [("log", changes(schema, log))]))
+        assert write(sink, again)
+        by_pass = file_rows(spark, tmp_path / "shop.t/tailrace_batch=1", settings)
+    with files_sink(tmp_path, settings) as sink:
+        assert not write(sink, again), "a new process expects nothing"
+    assert by_pass == file_rows(spark, tmp_path / "shop.t/tailrace_batch=1", settings)
+    assert len(by_pass[1]) == 3
+
+
+@FILES
+def test_tables_of_one_target_have_its_columns(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
+    wider = table(("id", INT), ("name", TEXT), ("more", INT), key=("id",), name="shop.u")
+    more = changes(wider, [("c", None, {"id": 9, "name": "w", "more": 7})], first=9)
+    with closing(FileSink(settings(str(tmp_path)), Router([RouteRule(r"shop\..", "all")]))) as sink:
+        batches = [created(1, 2), ("log", more)], [created(3, 2)], [created(5, 2), ("log", more)]
+        one_pass = [write(sink, cell_batch(spark, n, cells)) for n, cells in enumerate(batches)]
+        assert one_pass == [False, True, False], "two tables with different columns need a common schema"
+    rows = file_rows(spark, tmp_path / "all/tailrace_batch=2", settings)[1]
+    assert sorted((row["id"], row["more"]) for row in rows) == [(5, None), (6, None), (9, 7)]

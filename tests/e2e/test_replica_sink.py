@@ -280,3 +280,75 @@ def test_target_says_which_batch_and_position_it_holds(spark: SparkSession, targ
         for r in target.rows("_tailrace")
     }
     assert found == dict.fromkeys(("shop.t", "shop.u"), (STREAM.query, 1, 1))
+
+
+def created(number: int, ids: Iterable[int], schema: Any = SCHEMA) -> tuple[str, ChangeBatch]:
+    return "log", changes(schema, [("c", None, row(i)) for i in ids], first=1_000_000 * number)
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_small_batch_like_those_before_it_is_read_once(spark: SparkSession, target: Target) -> None:
+    wider = table(*((c.name, c.type) for c in SCHEMA.columns), ("more", INT), key=("id",))
+    more = changes(wider, [("c", None, row(40) | {"more": 7})], first=8_000_000)
+    deleted = changes(SCHEMA, [("d", row(1), None), ("u", row(10), row(10, "new"))], first=3_000_000)
+    batches = [
+        ([("snapshot", changes(SCHEMA, [("r", None, row(1))])), created(0, [1], OTHER)], False),
+        ([created(1, [10]), created(1, [10], OTHER)], False),
+        ([created(2, [20, 21]), created(2, [20], OTHER), created(2, [22])], True),
+        ([("log", deleted)], True),
+        ([], True),
+        ([created(5, range(1000, 11_100))], False),
+        ([created(6, [30])], False),
+        ([created(7, [31]), created(7, [31], OTHER)], True),
+        ([("log", more)], False),
+        ([("snapshot", changes(OTHER, [("r", None, row(50))])), created(9, [50])], False),
+    ]
+    with closing(ReplicaSink(target.settings, Router([]))) as sink:
+        for number, (cells, expected) in enumerate(batches):
+            batch = cell_batch(spark, number, cells)
+            written = sink.write(batch)
+            assert sum(w.changes + w.snapshot_rows for w in written) == sum(len(c) for _, c in cells)
+            assert batch.once.is_cached is not expected, number
+            batch.close()
+    assert ids(target) == [10, 20, 21, 22, 30, 31, 40, 50, *range(1000, 11_100)]
+    assert ids(target, "shop.u") == [1, 10, 20, 31, 50]
+    assert {r["id"]: r["name"] for r in target.rows("shop.t")}[10] == "new"
+    done = {r["target"]: (r["begun"], r["done"]) for r in target.rows("_tailrace")}
+    assert done == {"shop.t": (9, 9), "shop.u": (9, 9)}
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_pass_that_ended_before_its_batch_was_done_is_not_repeated(
+    spark: SparkSession, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(target.settings, on_refused_row=RefusedRow.QUARANTINE)
+    rows = [("c", None, row(i, "y", "77.00" if i == 33 else "1.00")) for i in range(30, 40)]
+    batch = cell_batch(spark, 1, [("log", changes(SCHEMA, rows, first=100))])
+    with closing(ReplicaSink(settings, Router([]))) as sink:
+        sink.write(cell_batch(spark, 0, [created(0, [1])]))
+        constrain(target)
+        monkeypatch.setenv(VARIABLE, f"sink.table=raise@{tmp_path / 'token'}")
+        with pytest.raises(InjectedError):
+            sink.write(batch)
+        monkeypatch.delenv(VARIABLE)
+    if target.settings.transaction is PARTS:
+        assert not batch.once.is_cached
+        target.execute("UPDATE _tailrace SET done = 0")  # as if the driver had died before the end
+    with closing(ReplicaSink(settings, Router([]))) as sink:
+        sink.write(batch)
+    assert ids(target) == [1, *(i for i in range(30, 40) if i != 33)]
+    assert len(target.rows("_tailrace_quarantine")) == 1
+
+
+def test_task_left_behind_cannot_begin_a_batch(spark: SparkSession, target: Target) -> None:
+    write(target, snapshot(spark))
+    dialect = MySqlDialect.open(target.settings)
+    ledger = Ledger(dialect)
+    begun = (1, "an earlier run", {"shop.t": "layout"}, {"shop.t": ["b0"]})
+    with closing(dialect.connect()) as session:
+        ledger.set_epoch(session, ["shop.t"], "an earlier run")
+        ledger.set_epoch(session, ["shop.t"], "this run")
+        with pytest.raises(TransientSinkError, match="another run"):
+            ledger.begin(session, *begun, is_fenced=True)
+    with closing(dialect.connect()) as session:
+        assert ledger.entries(session, ["shop.t"])["shop.t"].begun == 0

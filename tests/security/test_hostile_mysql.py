@@ -23,7 +23,6 @@ from tailrace.errors import (
     SinkError,
     SourceError,
     TailraceError,
-    TransientSourceError,
 )
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sinks.replica.mysql import MySqlDialect
@@ -37,39 +36,15 @@ from tailrace.sources.mysql.snapshot.keys import within
 from tailrace.sources.mysql.snapshot.statement import Selection
 from tests.fuzz.subjects import events, logs
 from tests.support import fake_mysql as fake
-from tests.support.fake_mysql import MySqlLine, fake_mysql
-from tests.support.hostile import check_as_process, ends_as_ours
+from tests.support.fake_mysql import MySqlLine, answering, fake_mysql
+from tests.support.hostile import MYSQL, PASSWORD, check_as_process, ends_as_ours
 from tests.support.listener import Listener
 
-PASSWORD = "hunter2-is-the-password"
-
-
-def options(server: Listener, **given: str) -> SourceOptions:
-    return parse_options(
-        {
-            "url": f"mysql://{server.host}:{server.port}",
-            "user": "reader",
-            "password": PASSWORD,
-            "tables": "shop[.].*",
-            "connectTimeoutMs": "10000",
-            "queryTimeoutMs": "10000",
-            "retryTimeoutMs": "10000",
-            **given,
-        }
-    )
+options, refused = MYSQL.options, MYSQL.refused
 
 
 def settings(server: Listener, **given: Any) -> MySqlSettings:
     return MySqlSettings(f"mysql://{server.host}:{server.port}/d", "w", password=Secret(PASSWORD), **given)
-
-
-def refused(script: Callable[[MySqlLine], Any], kind: type[Exception] = SourceError, **given: str) -> Any:
-    """The error of connecting to a server that runs `script`, and the server."""
-    with fake_mysql(script) as server, pytest.raises(kind) as caught:
-        connect(options(server, **given), purpose="a test").close()
-    assert PASSWORD.encode() not in server.heard
-    assert PASSWORD not in str(caught.value)
-    return caught.value, server
 
 
 # ---- files ----
@@ -329,29 +304,6 @@ def test_key_that_is_none_is_a_decode_error(offered: bytes) -> None:
     assert "key" in error.message
 
 
-def test_tls_that_fails_is_not_replaced_by_plain_text() -> None:
-    def script(line: MySqlLine) -> None:
-        line.packet(fake.greeting(capabilities=fake.PLAIN | fake.TLS))
-        line.next()
-        line.send(b"\x15\x03\x01\x00\x02\x02\x28")  # a fatal alert
-        line.listen()
-
-    error, server = refused(script)
-    assert "no TLS connection" in error.message
-    assert len(server.lines) == 1
-    assert b"reader" not in server.heard
-
-
-def test_bytes_before_tls_do_not_count_as_sent_over_it() -> None:
-    def script(line: MySqlLine) -> None:
-        line.send(fake.framed(fake.greeting(capabilities=fake.PLAIN | fake.TLS), 0) + fake.framed(fake.OK, 2))
-        line.listen()
-
-    error, server = refused(script)
-    assert "before the start of TLS" in str(error.detail)
-    assert b"reader" not in server.heard
-
-
 def test_connection_made_anew_without_tls_is_not_taken_for_encrypted(mysql_over_tls: Any) -> None:
     """A man in the middle who forwards the first log-in and strips TLS from the second gets no password."""
     connection = mysql_over_tls(PASSWORD)
@@ -432,40 +384,6 @@ def test_real_server_gets_the_password_over_tls_or_by_a_key(mysql: Any, method: 
 # ---- bounds ----
 
 
-FLOODS: dict[str, Callable[[MySqlLine], Any]] = {
-    "a greeting without end": lambda line: line.flood(b"\xff\xff\xff\x00" + bytes(1 << 20)),
-    "a greeting of many packets": lambda line: [line.packet(bytes(60_000)) for _ in range(1000)] and None,
-    "a log-in without end": lambda line: (
-        (
-            line.packet(fake.greeting(plugin="caching_sha2_password")),
-            line.next(),
-            [line.packet(b"\x01\x03") for _ in range(100_000)],
-            line.listen(),
-        )
-    ),
-    "an error without end": lambda line: line.flood(b"\xff\xff\xff\x00\xff\x10\x04" + bytes(1 << 20)),
-}
-
-
-@pytest.mark.parametrize("script", FLOODS.values(), ids=FLOODS)
-def test_log_in_takes_little_memory(script: Callable[[MySqlLine], Any]) -> None:
-    began = time.monotonic()
-    refused(script)
-    assert time.monotonic() - began < 9
-
-
-def answering(attack: Callable[[MySqlLine], Any]) -> Callable[[MySqlLine], Any]:
-    """A server that accepts the client, sets up its session and attacks at the first query."""
-
-    def script(line: MySqlLine) -> None:
-        line.log_in()
-        while not line.next().startswith((b"\x03SHOW", b"\x03SELECT")):
-            line.packet(fake.OK)
-        attack(line)
-
-    return script
-
-
 def _endless_rows(line: MySqlLine) -> None:
     for payload in fake.head_of(["Variable_name", "Value"]):
         line.packet(payload)
@@ -529,85 +447,7 @@ def test_bulk_rows_have_a_longest_one(monkeypatch: pytest.MonkeyPatch) -> None:
             next(selection)
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        lambda line: line.listen(),
-        lambda line: line.trickle(fake.framed(fake.greeting(), 0)),
-        lambda line: (
-            (line.packet(fake.greeting()), line.next(), line.trickle(fake.framed(fake.OK + bytes(200), 2)))
-        ),
-        lambda line: (line.packet(fake.greeting(capabilities=fake.PLAIN | fake.TLS)), line.listen()),
-    ],
-    ids=["silence", "a greeting", "the answer to the log-in", "TLS"],
-)
-def test_log_in_has_one_deadline(script: Callable[[MySqlLine], Any]) -> None:
-    began = time.monotonic()
-    error, _ = refused(script, TransientSourceError, connectTimeoutMs="1000")
-    assert 0.9 < time.monotonic() - began < 9
-    assert "no answer in time" in error.message
-
-
-def test_answer_has_one_deadline_and_the_check_has_one() -> None:
-    slow = fake.framed(fake.text("a" * 200) + fake.text("b" * 200), 5)
-
-    def attack(line: MySqlLine) -> None:
-        for payload in fake.head_of(["Variable_name", "Value"]):
-            line.packet(payload)
-        line.trickle(slow)
-
-    for more in ({"queryTimeoutMs": "1000", "retryTimeoutMs": "60000"}, {"retryTimeoutMs": "1000"}):
-        began = time.monotonic()
-        with fake_mysql(answering(attack)) as server:
-            (found,) = registry.check(options(server, **{"queryTimeoutMs": "60000", **more}))
-        assert "no answer in time" in found.found
-        assert time.monotonic() - began < 9
-
-
-@pytest.mark.parametrize(
-    "banner",
-    [
-        b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n",
-        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
-        b"220 mail.example ESMTP\r\n",
-        b"RFB 003.008\n",
-        bytes(range(1, 100)),
-    ],
-)
-def test_what_is_no_mysql_is_said_to_be_none(banner: bytes) -> None:
-    error, _ = refused(lambda line: (line.send(banner), line.listen()))
-    assert "no MySQL or MariaDB server" in error.message
-    with fake_mysql(lambda line: (line.send(banner), line.listen())) as server:
-        began = time.monotonic()
-        with pytest.raises(SourceError, match="no MySQL"):
-            registry.source(options(server, retryTimeoutMs="60000")).tables()
-        assert time.monotonic() - began < 9
-        assert len(server.lines) == 1
-
-
 # ---- malformed ----
-
-
-def test_nonsense_of_a_server_is_never_a_bare_error() -> None:
-    """The server's answers are well-formed, but not those that were requested."""
-    answers = [
-        fake.rows_of(["x"], [["y"]]),
-        fake.rows_of(["Variable_name", "Value"], [[None, None]]),
-        fake.rows_of(["Variable_name"], []),
-        fake.rows_of([], []),
-        [fake.OK],
-    ]
-    for answer in answers:
-
-        def script(line: MySqlLine, answer: Any = answer) -> None:
-            line.log_in()
-            line.serve(lambda sql: answer if sql.startswith(("SHOW", "SELECT")) else None)
-
-        with fake_mysql(script) as server:
-            (found,) = registry.check(options(server))
-            for ask in ("tables", "starting_position", "log_end"):
-                ends_as_ours(getattr(registry.source(options(server)), ask))
-        assert found.severity == "error"
 
 
 PACKETS = {

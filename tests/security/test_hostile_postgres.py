@@ -12,7 +12,7 @@ import pytest
 from tailrace.config.options import SourceOptions, parse_options
 from tailrace.config.secret import Secret
 from tailrace.config.sinks import PostgresSettings
-from tailrace.errors import DecodeError, SinkError, SourceError, TailraceError, TransientSourceError
+from tailrace.errors import DecodeError, SinkError, SourceError, TailraceError
 from tailrace.model.split import SnapshotSplit
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
@@ -23,36 +23,13 @@ from tailrace.sources.postgres.connection import connect
 from tailrace.sources.postgres.replication.incoming import Incoming
 from tailrace.sources.postgres.snapshot.select import copy_pages
 from tests.support import fake_postgres as fake
-from tests.support.fake_postgres import PostgresLine, fake_postgres
-from tests.support.hostile import check_as_process, ends_as_ours
-from tests.support.listener import Listener
+from tests.support.fake_postgres import PostgresLine, answering, fake_postgres
+from tests.support.hostile import PASSWORD, POSTGRES, check_as_process
 
-PASSWORD = "hunter2-is-the-password"
 MECHANISMS = b"SCRAM-SHA-256\0\0"
 
 
-def options(server: Listener, **given: str) -> SourceOptions:
-    return parse_options(
-        {
-            "url": f"postgresql://{server.host}:{server.port}/d",
-            "user": "reader",
-            "password": PASSWORD,
-            "tables": "shop[.].*",
-            "connectTimeoutMs": "10000",
-            "queryTimeoutMs": "10000",
-            "retryTimeoutMs": "10000",
-            **given,
-        }
-    )
-
-
-def refused(script: Callable[[PostgresLine], Any], kind: type[Exception] = SourceError, **given: str) -> Any:
-    """The error of connecting to a server that runs `script`, and the server."""
-    with fake_postgres(script) as server, pytest.raises(kind) as caught:
-        connect(options(server, **given), purpose="a test").close()
-    assert PASSWORD.encode() not in server.heard
-    assert PASSWORD not in str(caught.value)
-    return caught.value, server
+options, refused = POSTGRES.options, POSTGRES.refused
 
 
 def asking(*messages: bytes) -> Callable[[PostgresLine], None]:
@@ -158,81 +135,7 @@ def test_authentication_that_makes_no_sense_is_an_error_of_ours(sent: bytes) -> 
     assert not error.retryable
 
 
-def test_bytes_before_tls_do_not_count_as_sent_over_it() -> None:
-    def script(line: PostgresLine) -> None:
-        line.receive(8)
-        line.send(b"S" + fake.WELCOME)
-        line.listen()
-
-    error, server = refused(script)
-    assert "no PostgreSQL server" in error.message
-    assert b"reader" not in server.heard
-
-
-def test_tls_that_fails_is_not_replaced_by_plain_text() -> None:
-    def script(line: PostgresLine) -> None:
-        line.receive(8)
-        line.send(b"S")
-        line.receive(5)
-        line.send(b"\x15\x03\x01\x00\x02\x02\x28")
-        line.listen()
-
-    error, server = refused(script)
-    assert "no TLS connection" in error.message
-    assert len(server.lines) == 1
-    assert b"reader" not in server.heard
-
-
 # ---- bounds ----
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        asking(fake.message(b"R", b"", 0x7FFFFFFF)),
-        asking(fake.message(b"E", b"", 0x7FFFFFFF)),
-        asking(fake.message(b"S", b"", -5)),
-        asking(fake.message(b"N", b"", 3)),
-        asking(fake.message(b"D", b"", 8)),
-        lambda line: (line.start(), line.flood(fake.message(b"N", bytes(60_000)))),
-        lambda line: (line.start(), line.flood(fake.parameter("a", "b") * 100)),
-    ],
-    ids=["2 GB", "an error of 2 GB", "negative", "too short", "a row", "notices", "parameters"],
-)
-def test_log_in_takes_little_memory(script: Callable[[PostgresLine], Any]) -> None:
-    began = time.monotonic()
-    error, _ = refused(script)
-    assert time.monotonic() - began < 9
-    assert not error.retryable
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        lambda line: line.listen(),
-        lambda line: (line.start(), line.trickle(fake.parameter("a", "b" * 500))),
-        lambda line: (line.receive(8), line.send(b"S"), line.listen()),
-    ],
-    ids=["silence", "a byte at a time", "TLS"],
-)
-def test_log_in_has_one_deadline(script: Callable[[PostgresLine], Any]) -> None:
-    began = time.monotonic()
-    error, _ = refused(script, TransientSourceError, connectTimeoutMs="1000")
-    assert 0.9 < time.monotonic() - began < 9
-    assert "no answer in time" in error.message
-
-
-def answering(attack: Callable[[PostgresLine], Any]) -> Callable[[PostgresLine], None]:
-    """A server that accepts the client and attacks at the first query."""
-
-    def script(line: PostgresLine) -> None:
-        line.start()
-        line.send(fake.WELCOME)
-        line.next()
-        attack(line)
-
-    return script
-
 
 ATTACKS: dict[str, Callable[[PostgresLine], Any]] = {
     "rows without end": lambda line: (
@@ -257,73 +160,6 @@ def test_check_ends_before_memory_does(attack: Callable[[PostgresLine], Any]) ->
             options(server, maxAnswerBytes="8m", queryTimeoutMs="20000", retryTimeoutMs="20000")
         )
     assert "maxAnswerBytes" in found.remedy
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        fake.message(b"?", b"abc"),
-        fake.message(b"d", b"abc"),
-        fake.message(b"H", b"\0\0\0"),
-        fake.message(b"G", b"\0\0\0"),
-        fake.message(b"W", b"\0\0\0"),
-        fake.message(b"c"),
-        fake.message(b"R", bytes(4)),
-        fake.message(b"T", b"", 2),
-        fake.message(b"T", b"\x00\x05abc"),
-        fake.message(b"T"),
-        fake.description("a") + fake.message(b"D", b"\0\1\0\0\0\x09a"),
-        fake.description("a") + fake.message(b"D", b"\0\1\0\0\0\x01\xff"),
-        fake.description("a", oid=16) + fake.message(b"D", b"\0\1"),
-        fake.description("a", oid=23) + fake.row("no number") + fake.READY,
-        fake.description("a", oid=1184) + fake.row("no moment") + fake.READY,
-        fake.result(["a"], []),
-        fake.result(["a"], [["b"]]),
-        fake.result(["a", "b"], [[None, None]]),
-        fake.message(b"S", b"client_encoding\0nonsense\0") + fake.result(["a", "b"], [["x", "y"]]),
-        fake.READY,
-    ],
-)
-def test_answer_that_makes_no_sense_is_an_error_of_ours(sent: bytes) -> None:
-    with fake_postgres(answering(lambda line: (line.send(sent), line.listen()))) as server:
-        (found,) = registry.check(options(server, queryTimeoutMs="700"))
-        for ask in ("tables", "log_end"):
-            ends_as_ours(
-                getattr(registry.source(options(server, queryTimeoutMs="300", retryTimeoutMs="300")), ask)
-            )
-    assert found.severity == "error"
-
-
-def test_answer_has_one_deadline_and_the_check_has_one() -> None:
-    def attack(line: PostgresLine) -> None:
-        line.send(fake.description("name", "setting"))
-        line.trickle(fake.row("a" * 900, "b"))
-
-    for more in ({"queryTimeoutMs": "1000", "retryTimeoutMs": "60000"}, {"retryTimeoutMs": "1000"}):
-        began = time.monotonic()
-        with fake_postgres(answering(attack)) as server:
-            (found,) = registry.check(options(server, **{"queryTimeoutMs": "60000", **more}))
-        assert "no answer in time" in found.found
-        assert time.monotonic() - began < 9
-
-
-@pytest.mark.parametrize(
-    "banner",
-    [
-        b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n",
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"J\x00\x00\x00\x0a8.4.0\x00" + bytes(60),
-        b"N\x00\x00\x00\x0a8.4.0-a\x00" + bytes(60),
-        b"S\x00\x00\x00\x0a8.4.0-a-long-one\x00" + bytes(60),
-    ],
-)
-def test_what_is_no_postgresql_is_said_to_be_none(banner: bytes) -> None:
-    began = time.monotonic()
-    with fake_postgres(lambda line: (line.send(banner), line.listen())) as server:
-        with pytest.raises(SourceError, match="no PostgreSQL server"):
-            registry.source(options(server, retryTimeoutMs="60000")).tables()
-        assert len(server.lines) == 1
-    assert time.monotonic() - began < 9
 
 
 # ---- rows and log in bulk ----

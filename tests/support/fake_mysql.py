@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from tests.support.listener import Line, Listener
 
@@ -111,3 +112,15 @@ def head_of(names: Sequence[str]) -> Iterator[bytes]:
     yield bytes([len(names)])
     yield from (definition(name) for name in names)
     yield END
+
+
+def answering(attack: Callable[[MySqlLine], Any]) -> Callable[[MySqlLine], Any]:
+    """A server that accepts the client, sets up its session and attacks at the first query."""
+
+    def script(line: MySqlLine) -> None:
+        line.log_in()
+        while not line.next().startswith((b"\x03SHOW", b"\x03SELECT")):
+            line.packet(OK)
+        attack(line)
+
+    return script

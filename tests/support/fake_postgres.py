@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tests.support.listener import Line, Listener
 
@@ -89,3 +90,15 @@ class PostgresLine(Line):
 def fake_postgres(script: Callable[[PostgresLine], None]) -> Listener:
     """A server that runs `script` for each connection."""
     return Listener(script, PostgresLine)  # type: ignore[arg-type]
+
+
+def answering(attack: Callable[[PostgresLine], Any]) -> Callable[[PostgresLine], None]:
+    """A server that accepts the client and attacks at the first query."""
+
+    def script(line: PostgresLine) -> None:
+        line.start()
+        line.send(WELCOME)
+        line.next()
+        attack(line)
+
+    return script

@@ -6,6 +6,9 @@ The directory of a batch is replaced as a whole, so a batch that comes again lea
 are those of Delta's `mode: changelog`. `spark.read.parquet(path/<target>)` reads a target, with the batch's
 number as a column (use option `mergeSchema` if the table's columns have changed).
 
+Spark writes the files, for each target in a job of its own. If the batch holds what is expected
+(`sinks.single_pass`), these jobs read no cells: one pass over the cells has staged the rows of all targets.
+
 The file `path/<target>/_tailrace.json` names the stream that a target belongs to. Targets of other streams
 are not touched.
 """
@@ -13,10 +16,15 @@ are not touched.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tailrace.config.sinks import JsonSettings, ParquetSettings
@@ -35,15 +43,20 @@ from tailrace.sinks.base import (
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.paths import below, path_in_use, same_path_error, target_path
 from tailrace.sinks.route import Router
+from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import merged_schema, require_free
+from tailrace.sinks.tables.parquet import rolling
 from tailrace.sinks.tables.rows import log_fields, log_rows
+from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
-from tailrace.spark.cells import TableBatch, unpacked
-from tailrace.spark.checkpoint import Directory
+from tailrace.spark.cells import TableBatch, spark_schema, unpacked
+from tailrace.spark.checkpoint import Directory, absolute, is_local
 
 _OWNER = "_tailrace.json"
 #: The column that readers derive from the name of a batch's directory.
 _BATCH = "tailrace_batch"
+#: Characters with a meaning in the paths that Spark reads.
+_GLOB = re.compile(r"[{}\[\]*?\\]")
 #: By default Spark's JSON has milliseconds only. Parquet ignores these options.
 _OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -64,6 +77,7 @@ class FileSink:
         self._router = router
         self._claims = Claims(router, lambda table: [target_path(router, table)])
         self._pool = TargetPool(self._claims, settings.parallelism)
+        self._single_pass = SinglePass()
         #: The directories of opened targets.
         self._opened: dict[str, str] = {}
 
@@ -80,13 +94,52 @@ class FileSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        return self._pool.write(batch.table_batches, lambda target, parts: self._write(batch, target, parts))
+        return self._single_pass.write(
+            batch,
+            one_pass=partial(self._one_pass, batch),
+            commit=partial(self._commit, batch),
+            write_found=lambda: self._commit(batch, StagedBatch.of(batch)),
+        )
 
     def close(self) -> None:
         """See `Sink.close`."""
         self._pool.close()
 
-    def _write(self, batch: CellBatch, target: str, parts: list[TableBatch]) -> None:
+    @contextmanager
+    def _one_pass(self, batch: CellBatch, schemas: Schemas) -> Iterator[StagedBatch[_StagedFiles] | None]:
+        """Stage the rows of a batch that is expected to hold `schemas`; None where tasks cannot."""
+        if not is_local(self._settings.path):
+            yield None
+            return
+        directory = f"{absolute(self._settings.path)}/_tailrace/staging/{batch.stream.query}"
+        columns = {key: merged_schema(self._router.target(s.id), [s]) for key, s in schemas.items()}
+        recipes = {
+            key: Recipe(schema, log_rows(columns[key]), partial(rolling, log_fields(columns[key]), directory))
+            for key, schema in schemas.items()
+        }
+        cells = batch.once.select("cell")
+        try:
+            yield stage(
+                cells,
+                recipes,
+                lambda key, files: _StagedFiles([f"{directory}/{file.name}" for file in files], columns[key]),
+            )
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _commit(self, batch: CellBatch, held: StagedBatch[_StagedFiles]) -> list[Written]:
+        """Write a batch to its targets."""
+        return self._pool.write(
+            held.table_batches, lambda target, parts: self._write(batch, target, parts, held.files)
+        )
+
+    def _write(
+        self,
+        batch: CellBatch,
+        target: str,
+        parts: list[TableBatch],
+        staged: Mapping[tuple[str, str], _StagedFiles],
+    ) -> None:
         if target not in self._opened:
             self._opened[target] = self._open(target, parts[0].table, batch.stream)
         path = self._opened[target]
@@ -94,9 +147,7 @@ class FileSink:
         columns = merged_schema(target, schemas)
         for schema in schemas:
             require_free(schema, [*log_fields(pa.schema([])).names, _BATCH], f"a {self._settings.type} sink")
-        tables = sorted({str(part.table) for part in parts})
-        cells = batch.frame.where(f.col("table").isin(tables)).select("cell")
-        rows = unpacked(cells, log_rows(columns), log_fields(columns))
+        rows = _rows(batch, parts, columns, staged)
         writer = rows.write.format(self._settings.type).mode("overwrite").options(**_OPTIONS)
         writer.save(f"{path}/{_BATCH}={batch.id}")
         failpoint("sink.table")
@@ -108,6 +159,36 @@ class FileSink:
         directory = below(root, path)
         _own(target, directory, stream)
         return directory
+
+
+@dataclass(frozen=True)
+class _StagedFiles:
+    """Rows for Spark to read.
+
+    Args:
+        paths: Parquet files.
+        columns: the source's columns that they were written for.
+    """
+
+    paths: list[str]
+    columns: pa.Schema
+
+
+def _rows(
+    batch: CellBatch,
+    parts: list[TableBatch],
+    columns: pa.Schema,
+    staged: Mapping[tuple[str, str], _StagedFiles],
+) -> DataFrame:
+    """A target's rows, from staged files if they have its columns, else from cells."""
+    files = [staged.get((str(part.table), part.kind)) for part in parts]
+    fitting = [file for file in files if file is not None and file.columns == columns]
+    paths = [_GLOB.sub(r"\\\g<0>", path) for file in fitting for path in file.paths]
+    if paths and len(fitting) == len(parts):
+        return batch.spark.read.schema(spark_schema(log_fields(columns))).parquet(*paths)
+    tables = sorted({str(part.table) for part in parts})
+    cells = batch.frame.where(f.col("table").isin(tables)).select("cell")
+    return unpacked(cells, log_rows(columns), log_fields(columns))
 
 
 def _is_of(root: str, stream: StreamId, path: str) -> bool:

@@ -11,6 +11,7 @@ report what they found.
 
 A pass that found something else leaves nothing that a reader sees: its files belong to no table, its writers
 have begun no transaction.
+docs/design/0005-cells-and-the-spark-source.md tells what each sink does in a pass.
 """
 
 from __future__ import annotations

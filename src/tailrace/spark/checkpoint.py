@@ -136,6 +136,14 @@ class Checkpoint:
         assert end is not None
         return PlannedBatch(batches[-1], end, self.is_done(batches[-1]))
 
+    def last_committed(self) -> PlannedBatch | None:
+        """The newest batch that the sink has, None if there is none."""
+        last = self.last()
+        if last is None or last.committed:
+            return last
+        end = self.end_of(last.id - 1) if last.id else None
+        return None if end is None else PlannedBatch(last.id - 1, end, True)
+
     def set_end(self, end: dict[str, Any]) -> str:
         """Let the stream continue from `end`: the newest batch then ends there.
 

@@ -16,28 +16,16 @@ from tailrace.config.sinks import DeltaSettings
 EXIT_DIFFERENT = 1
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--table", "pattern", metavar="PATTERN", help="Only tables whose whole `database.table` name matches."
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Differing rows to print of each kind.",
-)
+@click.option("--limit", type=click.IntRange(1), default=20, help="Differing rows to print of each kind.")
 @click.option(
     "--show-values", is_flag=True, help="Print the values of differing rows, not only keys and columns."
 )
-@click.option(
-    "--parallelism",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="Connections that read the source.",
-)
+@click.option("--parallelism", type=click.IntRange(1), default=4, help="Connections that read the source.")
 def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bool, parallelism: int) -> None:
     """Compare the source with the target, row by row, as of the last committed batch.
 

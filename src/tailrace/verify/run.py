@@ -17,7 +17,6 @@ position that *every* table must have reached.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -32,8 +31,7 @@ from pyspark.sql import SparkSession
 from tailrace.config.model import Pipeline
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
-from tailrace.errors import ConfigError, StateError
-from tailrace.model.table import TableId
+from tailrace.errors import StateError
 from tailrace.pipeline.rules import Transforms
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.columns import stored_schema
@@ -45,6 +43,7 @@ from tailrace.verify.checksum import Checksums
 from tailrace.verify.compare import Differences, compare
 from tailrace.verify.report import Report, TargetReport
 from tailrace.verify.source import Reader, SourceTable, ranges
+from tailrace.verify.tables import Routing, tables_by_target
 from tailrace.verify.targets import ComparedTarget, ComparedTargets, targets_of
 
 #: Most rows of both sides that are compared row by row, per target.
@@ -87,10 +86,17 @@ def verify(
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     with closing(registry.source(pipeline.source)) as source:
         source.keep_log()  # first: the log after the batch must be kept until the comparison ends
-        batch, end = _last_committed(pipeline.checkpoint)
-        routing = _Routing(Router(pipeline.routes), Transforms(pipeline.transforms))
+        last = Checkpoint(pipeline.checkpoint).last_committed()
+        if last is None:
+            raise StateError(
+                "no batch is committed yet, so there is nothing to compare",
+                f"found no commit in the checkpoint {pipeline.checkpoint}",
+                "run the pipeline until its first batch is committed: tailrace run PIPELINE.YAML",
+            )
+        batch, end = last.id, StreamOffset.from_json(last.end)
+        routing = Routing(Router(pipeline.routes), Transforms(pipeline.transforms))
         targets = targets_of(pipeline.sinks, pipeline.source, routing.router, spark, batch)
-        by_target, skipped = _tables(routing, source, end, pattern)
+        by_target, skipped = tables_by_target(routing, source, end, pattern)
         if not by_target:
             raise StateError("there is nothing to compare", "; ".join(f"`{n}`: {why}" for n, why in skipped))
         stopping = threading.Event()
@@ -191,80 +197,6 @@ class _Comparison:
             target = self.target.rows(self.columns.names, self.key, buckets)
         source = pa.concat_tables([self.columns.empty_table(), *(job.result() for job in jobs)])
         return compare(source, target, self.key, limit)
-
-
-def _last_committed(path: str) -> tuple[int, StreamOffset]:
-    """The number and the end offset of the newest batch that the sink has committed."""
-    checkpoint = Checkpoint(path)
-    last = checkpoint.last()
-    number = -1 if last is None else last.id if last.committed else last.id - 1
-    end = checkpoint.end_of(number) if number >= 0 else None
-    if end is None:
-        raise StateError(
-            "no batch is committed yet, so there is nothing to compare",
-            f"found no commit in the checkpoint {path}",
-            "run the pipeline until its first batch is committed: tailrace run PIPELINE.YAML",
-        )
-    return number, StreamOffset.from_json(end)
-
-
-@dataclass(frozen=True)
-class _Routing:
-    """The way of a table's rows to its target.
-
-    Args:
-        router: the pipeline's routes.
-        transforms: the pipeline's transforms.
-    """
-
-    router: Router
-    transforms: Transforms
-
-    def target(self, table: TableId) -> str:
-        """The name of the table's target."""
-        return self.router.target(table)
-
-    def transforms_rows(self, table: TableId) -> bool:
-        """Whether rows of the table are changed on their way to the target."""
-        return bool(self.transforms.rule(table) or self.router.shard_column(table))
-
-
-def _tables(
-    routing: _Routing, source: Source, end: StreamOffset, pattern: str | None
-) -> tuple[dict[str, list[SourceTable]], list[tuple[str, str]]]:
-    """The tables to compare by target, and the tables that cannot be compared, with the reason.
-
-    A target of several tables is compared with all of them if one matches.
-    """
-    known = sorted({*end.tables, *end.done})
-    found = {str(t.schema.id): t for t in source.tables()}
-    ids = {name: found[name].schema.id if name in found else TableId.parse(name) for name in known}
-    targets = {name: routing.target(id_) for name, id_ in ids.items()}
-    chosen = {targets[name] for name in known if pattern is None or re.fullmatch(pattern, name, re.DOTALL)}
-    if not chosen:
-        raise ConfigError(
-            "no table of the pipeline matches", f"it has {', '.join(f'`{n}`' for n in known) or 'none'}"
-        )
-    by_target: dict[str, list[SourceTable]] = {}
-    skipped: list[tuple[str, str]] = []
-    for name in known:
-        if targets[name] not in chosen:
-            continue
-        if name not in found:
-            skipped.append((name, "the source no longer has this table"))
-        elif end.mode not in ("initial", "snapshot"):
-            skipped.append((name, f"the stream started at `{end.mode}`, without earlier rows"))
-        elif routing.transforms_rows(found[name].schema.id):
-            skipped.append((name, "the pipeline transforms its rows"))
-        elif not found[name].schema.key:
-            skipped.append((name, "it has no key"))
-        else:
-            table, progress = found[name], end.tables.get(name)
-            cursor = None if progress is None else progress.cursor
-            by_target.setdefault(targets[name], []).append(
-                SourceTable(table.schema, table.estimated_rows, progress is not None, cursor)
-            )
-    return by_target, skipped
 
 
 def _buckets_to_examine(rows: np.ndarray) -> int:

@@ -13,36 +13,22 @@ from tailrace.extras import require
 from tailrace_dev.demo.products import PRODUCTS
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option(
-    "--source",
-    "product",
-    type=click.Choice(PRODUCTS),
-    default="mysql",
-    show_default=True,
-    help="The shop's database.",
+    "--source", "product", type=click.Choice(PRODUCTS), default="mysql", help="The shop's database."
 )
 @click.option("--keep", is_flag=True, help="Leave server and pipeline running, and print how to stop them.")
 @click.option(
-    "--rows",
-    type=click.IntRange(min=10_000),
-    default=1_000_000,
-    show_default=True,
-    help="Approximate number of rows in the shop.",
+    "--rows", type=click.IntRange(10_000), default=1_000_000, help="Approximate number of rows in the shop."
 )
 @click.option(
-    "--seconds",
-    type=click.FloatRange(min=0),
-    default=10,
-    show_default=True,
-    help="How long to write changes after the snapshot.",
+    "--seconds", type=click.FloatRange(0), default=10, help="How long to write changes after the snapshot."
 )
 @click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("tailrace-demo"),
-    show_default=True,
     help="Directory for the pipeline file, tables and logs; that of an earlier demo is overwritten.",
 )
 def demo(product: str, keep: bool, rows: int, seconds: float, directory: Path) -> None:

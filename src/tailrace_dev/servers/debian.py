@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.cache import cache_dir, locked
 from tailrace.errors import TailraceError
 from tailrace_dev.servers.account import reachable
-from tailrace_dev.servers.program import matches, run
+from tailrace_dev.servers.program import matches, run, unavailable
 
 #: Whatever the machine's own configuration allows: no package without the archive's signature.
 SIGNED = frozenset(
@@ -65,6 +66,37 @@ class PackageRoot:
 def available() -> bool:
     """Whether this machine can download Debian packages."""
     return bool(shutil.which("apt-get") and shutil.which("dpkg") and _archive())
+
+
+def first_with(
+    product: str,
+    binary: str,
+    packages: Mapping[str, tuple[str, ...]],
+    version: str | None,
+    seen: list[str],
+) -> PackageRoot:
+    """The packages of the first suite that has a version of a server.
+
+    Args:
+        product: the server's name, for the error.
+        binary: its program.
+        packages: see `unpack`, by suite.
+        version: leading part of the requested version; None: any.
+        seen: what was found elsewhere, for the error.
+
+    Raises:
+        TailraceError: no suite has it.
+    """
+    if not available():
+        raise unavailable(
+            product, binary, version, [*seen, "this machine has no apt-get with a Debian mirror"]
+        )
+    for suite, names in packages.items():
+        root = unpack(suite, names, version)
+        if root is not None:
+            return root
+        seen = [*seen, f"Debian's {suite} has another version"]
+    raise unavailable(product, binary, version, seen)
 
 
 def unpack(suite: str, packages: tuple[str, ...], version: str | None = None) -> PackageRoot | None:

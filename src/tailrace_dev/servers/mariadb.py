@@ -13,29 +13,18 @@ from tailrace.errors import TailraceError
 from tailrace_dev.servers import debian
 from tailrace_dev.servers.account import Account
 from tailrace_dev.servers.launch import Starter, copy_template, with_defaults
-from tailrace_dev.servers.mysql import MySqlProtocolServer
-from tailrace_dev.servers.program import Program, run, unavailable, version_on_path
+from tailrace_dev.servers.mysql import COMMON_DEFAULTS, MySqlProtocolServer, unpacked_program
+from tailrace_dev.servers.program import Program, run, version_on_path
 
-#: Debian's suites; the first is preferred, the others have older versions.
-_SUITES = ("sid", "bookworm")
+#: Debian's packages by suite; the first suite is preferred, the others have older versions.
+_PACKAGES = dict.fromkeys(("sid", "bookworm"), ("mariadb-server-core",))
 
 #: Default settings of a server.
 DEFAULTS = {
-    "bind_address": "127.0.0.1",
-    "server_id": "1",
-    "log_bin": "binlog",
-    "binlog_format": "ROW",
-    "binlog_row_image": "FULL",
-    "binlog_row_metadata": "FULL",
+    **COMMON_DEFAULTS,
     "gtid_strict_mode": "ON",
     "log_slave_updates": "ON",
-    "local_infile": "ON",
     "character_set_server": "utf8mb4",
-    "sync_binlog": "0",
-    "innodb_flush_log_at_trx_commit": "2",
-    "innodb_buffer_pool_size": "268435456",
-    "innodb_buffer_pool_load_at_startup": "OFF",
-    "innodb_buffer_pool_dump_at_shutdown": "OFF",
 }
 
 #: Scripts that create the system tables, in order; in older versions their names begin with `mysql_`.
@@ -103,24 +92,8 @@ def mariadb_program(version: str | None) -> Program:
     if found:
         usr = Path(found[0]).resolve().parents[1]
         return Program([found[0], "--no-defaults"], found[1], _share(usr))
-    if not debian.available():
-        seen.append("this machine has no apt-get with a Debian mirror")
-        raise unavailable("MariaDB", "mariadbd", version, seen)
-    for suite in _SUITES:
-        root = debian.unpack(suite, ("mariadb-server-core",), version)
-        if root:
-            usr = root.path / "usr"
-            share = _share(usr)
-            paths = [
-                f"--basedir={usr}",
-                f"--plugin-dir={usr / 'lib/mysql/plugin'}",
-                f"--lc-messages-dir={share}",
-                f"--character-sets-dir={share / 'charsets'}",
-            ]
-            command = [*root.command("usr/sbin/mariadbd"), "--no-defaults", *paths]
-            return Program(command, root.version, share)
-        seen.append(f"Debian's {suite} has another version")
-    raise unavailable("MariaDB", "mariadbd", version, seen)
+    root = debian.first_with("MariaDB", "mariadbd", _PACKAGES, version, seen)
+    return unpacked_program(root, "usr/sbin/mariadbd", _share(root.path / "usr"))
 
 
 def _share(usr: Path) -> Path:

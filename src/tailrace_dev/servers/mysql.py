@@ -20,31 +20,35 @@ from tailrace.private import write_private
 from tailrace_dev.servers import debian
 from tailrace_dev.servers.account import Account
 from tailrace_dev.servers.launch import Starter, as_arguments, copy_template, with_defaults
-from tailrace_dev.servers.program import Program, run, unavailable, version_on_path
+from tailrace_dev.servers.program import Program, run, version_on_path
 from tailrace_dev.servers.server import DevServer
 
 #: Debian's packages by suite; the first suite is preferred.
 _PACKAGES = {"sid": ("mysql-server-core", "mysql-client-core")}
 
-#: Default settings of a server.
-DEFAULTS = {
+#: Default settings of MySQL and MariaDB.
+COMMON_DEFAULTS = {
     "bind_address": "127.0.0.1",
-    "mysqlx": "OFF",
     "server_id": "1",
     "log_bin": "binlog",
     "binlog_format": "ROW",
     "binlog_row_image": "FULL",
     "binlog_row_metadata": "FULL",
-    "gtid_mode": "ON",
-    "enforce_gtid_consistency": "ON",
     "local_infile": "ON",
     # Fast, and still safe against SIGKILL: commits are written, but not forced to the disk.
     "sync_binlog": "0",
     "innodb_flush_log_at_trx_commit": "2",
     "innodb_buffer_pool_size": "268435456",
-    "innodb_redo_log_capacity": "536870912",
     "innodb_buffer_pool_load_at_startup": "OFF",
     "innodb_buffer_pool_dump_at_shutdown": "OFF",
+}
+#: Default settings of MySQL.
+DEFAULTS = {
+    **COMMON_DEFAULTS,
+    "mysqlx": "OFF",
+    "gtid_mode": "ON",
+    "enforce_gtid_consistency": "ON",
+    "innodb_redo_log_capacity": "536870912",
 }
 
 #: Options that only initialisation can set: each combination has its own template.
@@ -158,23 +162,20 @@ def mysql_program(version: str | None) -> Program:
     found = version_on_path("mysqld", r"Ver (\d+\.\d+\.\d+)(?!\S*MariaDB)", version, seen)
     if found:
         return Program([found[0], "--no-defaults"], found[1])
-    if not debian.available():
-        seen.append("this machine has no apt-get with a Debian mirror")
-        raise unavailable("MySQL", "mysqld", version, seen)
-    for suite, packages in _PACKAGES.items():
-        root = debian.unpack(suite, packages, version)
-        if root:
-            usr = root.path / "usr"
-            paths = [
-                f"--basedir={usr}",
-                f"--plugin-dir={usr / 'lib/mysql/plugin'}",
-                f"--lc-messages-dir={usr / 'share/mysql'}",
-                f"--character-sets-dir={usr / 'share/mysql/charsets'}",
-            ]
-            command = [*root.command("usr/sbin/mysqld"), "--no-defaults", *paths]
-            return Program(command, root.version)
-        seen.append(f"Debian's {suite} has another version")
-    raise unavailable("MySQL", "mysqld", version, seen)
+    root = debian.first_with("MySQL", "mysqld", _PACKAGES, version, seen)
+    return unpacked_program(root, "usr/sbin/mysqld", root.path / "usr/share/mysql")
+
+
+def unpacked_program(root: debian.PackageRoot, binary: str, share: Path) -> Program:
+    """The server `binary` in unpacked packages, with its data files in `share`."""
+    usr = root.path / "usr"
+    paths = [
+        f"--basedir={usr}",
+        f"--plugin-dir={usr / 'lib/mysql/plugin'}",
+        f"--lc-messages-dir={share}",
+        f"--character-sets-dir={share / 'charsets'}",
+    ]
+    return Program([*root.command(binary), "--no-defaults", *paths], root.version, share)
 
 
 start_mysql = Starter(MySqlServer, mysql_program, _prepare)

@@ -127,7 +127,7 @@ class DeltaSink:
             batch,
             one_pass=partial(self._one_pass, batch, tables),
             commit=partial(self._commit, batch, tables),
-            write_found=lambda: self._commit(batch, tables, StagedBatch(True, batch.table_batches, {})),
+            write_found=lambda: self._commit(batch, tables, StagedBatch.of(batch)),
         )
         point = Point(batch.id, batch.end)
         touched = {w.target for w in written}

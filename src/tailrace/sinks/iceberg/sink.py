@@ -117,7 +117,7 @@ class IcebergSink:
             batch,
             one_pass=partial(self._one_pass, batch),
             commit=commit,
-            write_found=lambda: commit(StagedBatch(True, batch.table_batches, {})),
+            write_found=lambda: commit(StagedBatch.of(batch)),
         )
 
     @contextmanager

@@ -24,6 +24,7 @@ from tailrace.sinks.kafka.schema_registry import SchemaRegistry
 from tailrace.sinks.kafka.shares import SHARES, Share, cut_cells
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.writer import write_share
+from tailrace.sinks.single_pass import Schemas
 from tailrace.spark.jvm import map_in_arrow
 from tailrace.spark.task_errors import parse_error
 
@@ -97,6 +98,12 @@ class ShareFactory:
             marker_end=stream.end,
             tokens=dict(stream.tokens),
         )
+
+    def with_topic(self, schemas: Schemas) -> Schemas:
+        """Those of the tables whose topics exist: a deleted topic is created again for new changes only."""
+        topics = {schema.id: self._format.topic(schema.id) for schema in schemas.values()}
+        existing = self._cluster.found(topics.values())
+        return {key: schema for key, schema in schemas.items() if topics[schema.id] in existing}
 
     def _topics(self, tables: Iterable[TableId]) -> dict[str, Topic]:
         """The topic of each table, created if it is missing."""

@@ -18,16 +18,9 @@ again.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-
-from pyspark.sql import DataFrame
+from collections.abc import Iterable
 
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, SubjectNames
-from tailrace.failpoints import failpoint
 from tailrace.formats.connect.names import adjusted
 from tailrace.formats.connect.topics import Topics, collision
 from tailrace.model.table import TableId
@@ -40,19 +33,17 @@ from tailrace.sinks.base import (
     Written,
 )
 from tailrace.sinks.claims import Claims
+from tailrace.sinks.kafka.batch import KafkaBatch
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.formats import envelopes_of, message_format, schema_registry, side_streams
-from tailrace.sinks.kafka.job import Reports, ShareFactory, run_writers
+from tailrace.sinks.kafka.job import ShareFactory
 from tailrace.sinks.kafka.librdkafka import KafkaError
 from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
-from tailrace.sinks.kafka.transaction_order import with_order
 from tailrace.sinks.route import Router
-from tailrace.sinks.single_pass import Schemas, SinglePass
-
-_log = logging.getLogger(__name__)
+from tailrace.sinks.single_pass import SinglePass
 
 #: Settings of the marker topic.
 _MARKERS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
@@ -125,13 +116,15 @@ class KafkaSink:
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
         try:
-            stream = self._open(batch)
-            return self._single_pass.write(
+            return KafkaBatch(
                 batch,
-                one_pass=partial(self._one_pass, batch, stream),
-                commit=partial(self._commit_pass, batch, stream),
-                write_found=partial(self._write_found, batch, stream),
-            )
+                self._open(batch),
+                self._shares,
+                self._side_topics,
+                self._claims,
+                self._single_pass,
+                self._settings.provide_transaction_metadata,
+            ).write()
         except KafkaError as error:
             self._stream = None
             raise sink_error(error.name, error.text, error.topic) from error
@@ -139,64 +132,6 @@ class KafkaSink:
             # The next batch reads from Kafka what is written.
             self._stream = None
             raise
-
-    @contextmanager
-    def _one_pass(self, batch: CellBatch, stream: KafkaStream, schemas: Schemas) -> Iterator[_Pass | None]:
-        """Write a batch that is expected to hold `schemas`; None where one pass cannot."""
-        writers, missing = stream.missing(batch.id)
-        if len(missing) < writers or self._settings.provide_transaction_metadata:
-            yield None
-            return
-        expected = list(self._with_topic(schemas).values())
-        share = self._shares.share(batch.id, stream, writers, expected) if expected else None
-        if share is None or share.undivided:
-            yield None
-            return
-        share = replace(share, schemas=frozenset(schema.text for schema in expected))
-        tables = {str(schema.id): schema.id for schema in expected}
-        yield _Pass(tables, run_writers(batch.once.select("min_seq", "cell"), share, missing))
-
-    def _with_topic(self, schemas: Schemas) -> Schemas:
-        """Those of the tables whose topics exist: a deleted topic is created again for new changes only."""
-        topics = {schema.id: self._format.topic(schema.id) for schema in schemas.values()}
-        existing = self._cluster.found(topics.values())
-        self._single_pass.forget(table for table, topic in topics.items() if topic not in existing)
-        return {key: schema for key, schema in schemas.items() if topics[schema.id] in existing}
-
-    def _commit_pass(self, batch: CellBatch, stream: KafkaStream, done: _Pass) -> list[Written]:
-        """Note a batch that one pass has written."""
-        self._note(batch, stream, done.reports)
-        return [
-            Written.counted(done.tables[name], kind, changes, self._router.target(done.tables[name]))
-            for (name, kind), changes in sorted((done.reports.changes or {}).items())
-        ]
-
-    def _write_found(self, batch: CellBatch, stream: KafkaStream) -> list[Written]:
-        """Write a batch by what it holds."""
-        self._claims.add(part.table for part in batch.table_batches)
-        written = [Written.of(part, self._router.target(part.table)) for part in batch.table_batches]
-        if not written:
-            return written
-        self._side_topics.write(batch, stream)
-        writers, missing = stream.missing(batch.id)
-        if missing:
-            schemas = [schema for part in batch.table_batches for schema in part.schemas]
-            share = self._shares.share(batch.id, stream, writers, schemas)
-            self._note(batch, stream, run_writers(self._cells(batch), share, missing))
-        return written
-
-    def _note(self, batch: CellBatch, stream: KafkaStream, reports: Reports) -> None:
-        """Note that all writers have written a batch."""
-        stream.tokens |= reports.tokens
-        if reports.refused:
-            _log.warning(
-                "batch %d: %d messages refused, now in `%s`",
-                batch.id,
-                reports.refused,
-                self._shares.quarantine,
-            )
-        failpoint("sink.table")
-        stream.done(batch.id, reports.writers)
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -217,27 +152,3 @@ class KafkaSink:
         self._side_topics.start()
         self._stream = stream
         return stream
-
-    def _cells(self, batch: CellBatch) -> DataFrame:
-        """The cells to be written: columns `min_seq` and `cell`."""
-        if self._settings.provide_transaction_metadata:
-            return with_order(batch.frame)
-        return batch.frame.select("min_seq", "cell")
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """What one pass has written.
-
-    Args:
-        tables: the tables that it expected, by their names.
-        reports: its writers'.
-    """
-
-    tables: Mapping[str, TableId]
-    reports: Reports
-
-    @property
-    def is_complete(self) -> bool:
-        """See `Pass`."""
-        return self.reports.is_complete

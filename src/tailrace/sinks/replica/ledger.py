@@ -18,6 +18,8 @@ its *layout*. Every replay has the same layout, unless settings have changed in 
 Every attempt to write a batch stores a new *epoch* when it begins, and the transaction of every unit locks
 the row with the epoch. So a task left over from an earlier attempt, still waiting for its server long after
 its driver died, commits before the new attempt begins or not at all.
+
+A small batch is begun by the task that writes it (`one_pass`), under an epoch that the driver has stored.
 """
 
 from __future__ import annotations
@@ -173,6 +175,8 @@ class Ledger:
         epoch: str,
         layouts: Mapping[str, str],
         units: Mapping[str, Sequence[str]],
+        *,
+        is_fenced: bool = False,
     ) -> frozenset[str]:
         """Begin a batch, in a transaction of its own: it shuts out the tasks of earlier attempts.
 
@@ -182,12 +186,18 @@ class Ledger:
             epoch: identifies this attempt.
             layouts: each target's layout.
             units: each target's units.
+            is_fenced: whether `set_epoch` has stored the epoch, and no other may have been stored since.
 
         Returns:
             Targets that may hold rows of the batch without a mark; they need upserts only.
+
+        Raises:
+            TransientSinkError: another attempt has begun.
         """
         session.run("BEGIN")
         entries = self.entries(session, layouts, lock=True).values()
+        for target in layouts if is_fenced else ():
+            self.lock_epoch(session, target, epoch)
         replayed = frozenset(e.target for e in entries if e.begun == batch and e.layout != layouts[e.target])
         literal = self.dialect.literal
         if replayed:
@@ -209,6 +219,13 @@ class Ledger:
             session.run(f"INSERT INTO {self.units} (target, unit, batch) VALUES {rows}")
         session.run("COMMIT")
         return replayed
+
+    def set_epoch(self, session: WriteSession, targets: Iterable[str], epoch: str) -> None:
+        """Shut out the tasks of earlier attempts, before a task begins a batch."""
+        session.run(
+            f"UPDATE {self.targets} SET epoch = {self.dialect.literal(epoch)}"
+            f" WHERE target IN ({self._listed(targets)})"
+        )
 
     def finish(self, session: WriteSession, batch: int, targets: Iterable[str], position: str | None) -> None:
         """Record that targets have a batch."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -30,7 +30,7 @@ from tailrace.spark.task_errors import parse_error
 _MERGED = (LOG, REREAD)
 #: Least changes that justify another bucket, and most changes of one bucket.
 _LEAST_BUCKET, _LARGEST_BUCKET = 5_000, 100_000
-_RESULT = "target string, error string, details string"
+RESULT_COLUMNS = "target string, error string, details string"
 _BUCKET_CHANGES = "partition int, target string, unit string, changes binary"
 
 #: Targets to write, with their parts.
@@ -51,7 +51,7 @@ class BatchPlan:
         #: Each source table's target.
         self.routes = {str(part.table): name for name, parts in work.items() for part in parts}
         changes = {name: sum(p.changes for p in parts if p.kind in _MERGED) for name, parts in work.items()}
-        counts = {name: _buckets(n, parallelism) for name, n in changes.items() if n}
+        counts = {name: bucket_count(n, parallelism) for name, n in changes.items() if n}
         self._partitions = max([min(parallelism, len(counts)), *counts.values()]) if counts else 0
         #: By target: the number of buckets, and the Spark partition of the first.
         self.buckets = {
@@ -70,8 +70,13 @@ class BatchPlan:
         #: Digest of each target's layout.
         self.layouts: dict[str, str] = {}
         for name in work:
-            layout = json.dumps([counts.get(name, 0), [s for s in splits if self.routes[s[1]] == name]])
-            self.layouts[name] = hashlib.sha256(layout.encode()).hexdigest()[:32]
+            self.layouts[name] = layout_of(
+                counts.get(name, 0), [split for split in splits if self.routes[split[1]] == name]
+            )
+        #: Whether its like can be written in one pass (`one_pass`).
+        self.is_small = (
+            not self._has_snapshot and len(work) <= parallelism and all(n == 1 for n in counts.values())
+        )
 
     def write(self, task_input: TaskInput) -> list[UnitResult]:
         """Write all units.
@@ -110,11 +115,21 @@ class BatchPlan:
         return sorted((int(r[0]), str(r[1]), int(r[2])) for r in counted.collect())
 
 
-def _buckets(changes: int, parallelism: int) -> int:
+def layout_of(buckets: int, splits: Sequence[tuple[int, str, int]]) -> str:
+    """The digest of a target's layout.
+
+    Args:
+        buckets: the number of its buckets.
+        splits: its splits with snapshot rows: number, table, rows.
+    """
+    return hashlib.sha256(json.dumps([buckets, splits]).encode()).hexdigest()[:32]
+
+
+def bucket_count(changes: int, parallelism: int) -> int:
     """Number of buckets for a target's changes."""
     return max(1, min(parallelism, changes // _LEAST_BUCKET), -(-changes // _LARGEST_BUCKET))
 
 
 def _collect(frame: DataFrame, task: Callable[[Batches], Batches]) -> list[UnitResult]:
-    rows = map_in_arrow(frame, task, _RESULT).collect()
+    rows = map_in_arrow(frame, task, RESULT_COLUMNS).collect()
     return [UnitResult.from_row(row["target"], row["error"], row["details"]) for row in rows]

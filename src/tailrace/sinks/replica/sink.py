@@ -10,6 +10,7 @@ with its own connection. There are two commit modes.
     driver   finish: the targets have the batch                                            commit
 
 A reader of the target sees a batch arrive in parts; no key ever goes back to an older state.
+A small batch like those before it is read, begun and written by one task (`one_pass`).
 
 `transaction: whole-batch`. A reader sees a batch appear at once, in all tables: every state of the target is
 one that the source had. Rows are staged in tables of their own first, so they are written twice:
@@ -27,7 +28,9 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 
 from tailrace.config.sinks import (
     ExistingTables,
@@ -38,21 +41,27 @@ from tailrace.config.sinks import (
 from tailrace.errors import StateError
 from tailrace.extras import require
 from tailrace.failpoints import failpoint
-from tailrace.model.table import TableId
+from tailrace.model.change import LOG
+from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.replica.dialect import Dialect, RefusalError, RowOperation, TableName, WriteSession
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
+from tailrace.sinks.replica.one_pass import ReplicaPass, run_pass
 from tailrace.sinks.replica.plan import BatchPlan, Work
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, UnitResult
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
 from tailrace.sinks.route import Router
+from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.targets import by_target, written
 from tailrace.spark.cells import TableBatch
 
 _log = logging.getLogger(__name__)
+
+#: Most targets that one pass may be expected to write.
+_MOST_EXPECTED = 32
 
 
 class ReplicaSink:
@@ -74,6 +83,9 @@ class ReplicaSink:
         self._session: WriteSession | None = None
         self._schemas: dict[str, TargetSchema] = {}
         self._claims = Claims(router, lambda table: [router.target(table)])
+        self._single_pass = SinglePass()
+        #: Whether the last batch was of the kind that one pass writes.
+        self._was_small = False
 
     @property
     def capabilities(self) -> Capabilities:
@@ -91,14 +103,16 @@ class ReplicaSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        work = by_target(batch.table_batches, self._claims)
-        if work:
-            try:
-                self._write(batch, work)
-            except BaseException:
-                self.close()  # the session may be in a transaction, or broken
-                raise
-        return written(work)
+        try:
+            return self._single_pass.write(
+                batch,
+                one_pass=partial(self._one_pass, batch),
+                commit=partial(self._commit_pass, batch),
+                write_found=partial(self._write_found, batch),
+            )
+        except BaseException:
+            self.close()  # the session may be in a transaction, or broken
+            raise
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -106,6 +120,67 @@ class ReplicaSink:
         self._schemas = {}
         if session is not None:
             session.close()
+
+    @contextmanager
+    def _one_pass(self, batch: CellBatch, schemas: Schemas) -> Iterator[ReplicaPass | None]:
+        """Write a batch that is expected to be small and to hold changes of `schemas`; None if it may not."""
+        logged = {str(schema.id): schema for (_, kind), schema in schemas.items() if kind == LOG}
+        routes = {table: self._claims.router.target(schema.id) for table, schema in logged.items()}
+        attempt = None
+        if self._was_small and 0 < len(set(routes.values())) <= _MOST_EXPECTED:
+            attempt = self._attempt_as_expected(batch, logged, routes)
+        if attempt is None:
+            yield None
+            return
+        staging = TableStaging(batch.stream.query, dry_run=False) if self._is_whole else None
+        task_input = TaskInput(attempt, routes, {}, staging)
+        yield run_pass(batch.once.select("cell"), task_input, logged, self._settings.parallelism)
+
+    def _attempt_as_expected(
+        self, batch: CellBatch, schemas: Mapping[str, TableSchema], routes: Mapping[str, str]
+    ) -> BatchAttempt | None:
+        """An attempt at a batch whose targets are as the last one has left them, else None."""
+        dialect, session = self._open(batch.stream)
+        ledger = Ledger(dialect)
+        entries = ledger.entries(session, set(routes.values()))
+        for table, name in routes.items():
+            entry = entries.get(name)
+            if entry is None or entry.stream != batch.stream.query or entry.done >= batch.id:
+                return None
+            needed = schema_for(name, [schemas[table]], entry.schema)
+            if not self._schemas.get(name) == entry.schema == needed:
+                return None
+        if self._is_whole:
+            self._drop_staging_tables(session, ledger, batch.stream.query)
+        epoch = uuid.uuid4().hex
+        ledger.set_epoch(session, entries, epoch)
+        tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in entries}
+        return BatchAttempt(dialect, tables, batch.id, epoch, frozenset(), self._settings.on_refused_row)
+
+    def _commit_pass(self, batch: CellBatch, done: ReplicaPass) -> list[Written]:
+        """Finish a batch that one pass has written."""
+        work = by_target(done.table_batches, self._claims)
+        _raise_first(done.results)
+        dialect, session = self._open(batch.stream)
+        ledger = Ledger(dialect)
+        if not self._is_whole:
+            _finish(session, ledger, batch, work)
+        elif work:
+            try:
+                self._merge_staged(session, ledger, batch, done.attempt, done.results)
+            except _MergeRefusedError:
+                session.run("ROLLBACK")
+                return self._write_found(batch)  # which finds the row
+            failpoint("sink.table")
+            self._drop_staging_tables(session, ledger, batch.stream.query)
+        return written(work)
+
+    def _write_found(self, batch: CellBatch) -> list[Written]:
+        """Write a batch by what it holds."""
+        work = by_target(batch.table_batches, self._claims)
+        if work:
+            self._write(batch, work)
+        return written(work)
 
     def _write(self, batch: CellBatch, work: Work) -> None:
         dialect, session = self._open(batch.stream)
@@ -121,18 +196,16 @@ class ReplicaSink:
             self._prepare_table(session, ledger, parts, entries.get(name), name=name, stream=batch.stream)
         tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in todo}
         plan = BatchPlan(batch, todo, self._settings.parallelism)
+        self._was_small = plan.is_small
         epoch = uuid.uuid4().hex
         replayed = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units)
         policy = self._settings.on_refused_row
         attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy)
-        position = None if batch.end is None else json.dumps(batch.end, separators=(",", ":"))
         if self._is_whole:
-            self._write_whole(session, ledger, plan, attempt, position)
+            self._write_whole(session, ledger, plan, attempt)
             return
         _raise_first(plan.write(TaskInput(attempt, plan.routes, plan.buckets, None)))
-        for name in todo:
-            ledger.finish(session, batch.id, [name], position)
-            failpoint("sink.table")
+        _finish(session, ledger, batch, todo)
 
     def _write_whole(
         self,
@@ -140,7 +213,6 @@ class ReplicaSink:
         ledger: Ledger,
         plan: BatchPlan,
         attempt: BatchAttempt,
-        position: str | None,
     ) -> None:
         """Stage all rows, then merge them in one transaction."""
         stream, routes = plan.batch.stream.query, plan.routes
@@ -149,7 +221,7 @@ class ReplicaSink:
             results = plan.write(TaskInput(attempt, routes, plan.buckets, TableStaging(stream, dry_run)))
             _raise_first(results)
             try:
-                self._merge_staged(session, ledger, attempt, results, position)
+                self._merge_staged(session, ledger, plan.batch, attempt, results)
                 break
             except _MergeRefusedError as refused:
                 # a constraint: only a dry run by the tasks finds the row
@@ -164,9 +236,9 @@ class ReplicaSink:
         self,
         session: WriteSession,
         ledger: Ledger,
+        batch: CellBatch,
         attempt: BatchAttempt,
         results: Iterable[UnitResult],
-        position: str | None,
     ) -> None:
         """Merge all staged rows into their targets, in one transaction."""
         session.run("BEGIN")
@@ -180,7 +252,7 @@ class ReplicaSink:
                 except RefusalError as refusal:
                     raise _MergeRefusedError(result.target, refusal) from refusal
             ledger.add_quarantined(session, result.refused)
-        ledger.finish(session, attempt.batch, attempt.tables, position)
+        ledger.finish(session, batch.id, attempt.tables, _position(batch))
         session.run("COMMIT")
 
     def _drop_staging_tables(self, session: WriteSession, ledger: Ledger, stream: str) -> None:
@@ -325,6 +397,17 @@ class _MergeRefusedError(Exception):
         super().__init__(target, refusal)
         self.target = target
         self.refusal = refusal
+
+
+def _finish(session: WriteSession, ledger: Ledger, batch: CellBatch, targets: Iterable[str]) -> None:
+    """Record that targets have a batch, one by one."""
+    for name in targets:
+        ledger.finish(session, batch.id, [name], _position(batch))
+        failpoint("sink.table")
+
+
+def _position(batch: CellBatch) -> str | None:
+    return None if batch.end is None else json.dumps(batch.end, separators=(",", ":"))
 
 
 def _raise_first(results: Iterable[UnitResult]) -> None:

@@ -259,7 +259,7 @@ def write_log(task_input: TaskInput) -> Callable[[Batches], Batches]:
         session = task_input.attempt.dialect.connect()
         try:
             for (target, unit), bucket in units.items():
-                yield _write_unit(task_input, session, target, unit, bucket).to_row()
+                yield write_unit(task_input, session, target, unit, bucket).to_row()
         finally:
             session.close()
 
@@ -272,9 +272,10 @@ def write_small_log(task_input: TaskInput) -> Callable[[Batches], Batches]:
     return lambda batches: write(split(batches))
 
 
-def _write_unit(
+def write_unit(
     task_input: TaskInput, session: WriteSession, target: str, unit: str, bucket: list[pa.RecordBatch]
 ) -> UnitResult:
+    """Write a unit's changes in one transaction; the result."""
     to_write = last_changes(bucket, task_input.attempt.tables[target].schema)
     for number in range(_ATTEMPTS):
         result = UnitResult(target)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
+from tailrace.sinks.base import CellBatch
 from tailrace.sinks.tables.rolling import ROW_GROUP_BYTES, RollingFiles
 from tailrace.spark.cells import TableBatch, Unpack, changes_of
 from tailrace.spark.jvm import map_in_arrow
@@ -56,6 +57,11 @@ class StagedBatch(Generic[Staged]):
     is_complete: bool
     table_batches: list[TableBatch]
     files: dict[tuple[str, str], Staged]
+
+    @classmethod
+    def of(cls, batch: CellBatch) -> StagedBatch[Staged]:
+        """What `batch` holds; no files are staged."""
+        return cls(True, batch.table_batches, {})
 
 
 def stage(

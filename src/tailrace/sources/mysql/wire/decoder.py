@@ -242,7 +242,7 @@ class EventDecoder(ChangeDecoder):
             self._txs[state[ev.SC_TXNS]] = gtid_tagged(event)
             state[ev.SC_TXNS] += 1
             state[ev.SC_OPEN], state[ev.SC_DIRTY] = 1, 0
-        elif check(event, bool(state[ev.SC_DIRTY]), self._wanted, self._holds_captured):
+        elif check(event, bool(state[ev.SC_DIRTY]), self._captures, self._holds_captured):
             state[ev.SC_OPEN] = 0
 
     def _statement(self, event: SpecialEvent, payload: int, pos: int) -> Iterator[ChangeBatch]:
@@ -250,7 +250,7 @@ class EventDecoder(ChangeDecoder):
         state = self._state
         text = text_of(event).lstrip()
         if text[:3].upper() != b"XA ":
-            if check(event, bool(state[ev.SC_DIRTY]), self._wanted, self._holds_captured):
+            if check(event, bool(state[ev.SC_DIRTY]), self._captures, self._holds_captured):
                 state[ev.SC_OPEN] = 0
             return
         if self._actions_at != _ACTIONS_AT:

@@ -350,7 +350,7 @@ class TransactionIndex:
     def _refuse_rows(self, text: str, database: str, where: str) -> None:
         """Raise SourceError if a statement that changes rows by its text may concern captured tables."""
         if not self._past:
-            refuse_statement(text, database, where, self._wanted, self._holds_captured)
+            refuse_statement(text, database, where, self._captures, self._holds_captured)
 
 
 def _error(status: int, kind: int, place: str) -> SourceError:

@@ -1,0 +1,127 @@
+"""One batch on its way to Kafka: in one pass over its cells where it can, else by what it holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame
+
+from tailrace.failpoints import failpoint
+from tailrace.model.table import TableId
+from tailrace.sinks.base import CellBatch, Written
+from tailrace.sinks.claims import Claims
+from tailrace.sinks.kafka.job import Reports, ShareFactory, run_writers
+from tailrace.sinks.kafka.side_topics import SideTopics
+from tailrace.sinks.kafka.stream import KafkaStream
+from tailrace.sinks.kafka.transaction_order import with_order
+from tailrace.sinks.single_pass import Schemas, SinglePass
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class KafkaBatch:
+    """A batch and what it is written with.
+
+    Args:
+        batch: the batch.
+        stream: which writers have written which batch.
+        shares: makes what tasks need.
+        side_topics: writes the side topics.
+        claims: names the targets.
+        single_pass: what the sink expects of the batch.
+        has_order: whether messages have the order of changes within their transactions.
+    """
+
+    batch: CellBatch
+    stream: KafkaStream
+    shares: ShareFactory
+    side_topics: SideTopics
+    claims: Claims
+    single_pass: SinglePass
+    has_order: bool
+    #: How many writers the batch has, and those that have not written it yet.
+    writers: int = field(init=False)
+    missing: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writers, self.missing = self.stream.missing(self.batch.id)
+
+    def write(self) -> list[Written]:
+        """Write what is not written yet."""
+        return self.single_pass.write(self.batch, self._one_pass, self._commit, self._write_found)
+
+    @contextmanager
+    def _one_pass(self, schemas: Schemas) -> Iterator[_Pass | None]:
+        """Write the batch if it holds nothing but `schemas`; None where one pass cannot."""
+        if len(self.missing) < self.writers or self.has_order:
+            yield None
+            return
+        existing = self.shares.with_topic(schemas)
+        self.single_pass.forget(schema.id for key, schema in schemas.items() if key not in existing)
+        expected = list(existing.values())
+        share = self.shares.share(self.batch.id, self.stream, self.writers, expected) if expected else None
+        if share is None or share.undivided:
+            yield None
+            return
+        share = replace(share, schemas=frozenset(schema.text for schema in expected))
+        cells = self.batch.once.select("min_seq", "cell")
+        yield _Pass({str(s.id): s.id for s in expected}, run_writers(cells, share, self.missing))
+
+    def _commit(self, done: _Pass) -> list[Written]:
+        """Note what one pass has written."""
+        self._note(done.reports)
+        return [
+            Written.counted(done.tables[name], kind, changes, self.claims.router.target(done.tables[name]))
+            for (name, kind), changes in sorted((done.reports.changes or {}).items())
+        ]
+
+    def _write_found(self) -> list[Written]:
+        """Write the batch by what it holds."""
+        found = self.batch.table_batches
+        self.claims.add(part.table for part in found)
+        if found:
+            self.side_topics.write(self.batch, self.stream)
+        if found and self.missing:
+            schemas = [schema for part in found for schema in part.schemas]
+            share = self.shares.share(self.batch.id, self.stream, self.writers, schemas)
+            self._note(run_writers(self._cells(), share, self.missing))
+        return [Written.of(part, self.claims.router.target(part.table)) for part in found]
+
+    def _cells(self) -> DataFrame:
+        """The cells to be written: columns `min_seq` and `cell`."""
+        return with_order(self.batch.frame) if self.has_order else self.batch.frame.select("min_seq", "cell")
+
+    def _note(self, reports: Reports) -> None:
+        """Note that all writers have written the batch."""
+        self.stream.tokens |= reports.tokens
+        if reports.refused:
+            _log.warning(
+                "batch %d: %d messages refused, now in `%s`",
+                self.batch.id,
+                reports.refused,
+                self.shares.quarantine,
+            )
+        failpoint("sink.table")
+        self.stream.done(self.batch.id, reports.writers)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What one pass has written.
+
+    Args:
+        tables: the tables that it expected, by their names.
+        reports: its writers'.
+    """
+
+    tables: Mapping[str, TableId]
+    reports: Reports
+
+    @property
+    def is_complete(self) -> bool:
+        """See `Pass`."""
+        return self.reports.is_complete
