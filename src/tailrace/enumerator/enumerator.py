@@ -14,7 +14,7 @@ lag, and while no schema change follows directly after P.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -23,11 +23,11 @@ from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.snapshot import KeyRange, advance
-from tailrace.errors import ConfigError, PositionLostError, ServerChangedError
+from tailrace.errors import ConfigError, ServerChangedError, TableGapError
 from tailrace.model.messages import MESSAGES
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Log, LogRange, Position, Source
+from tailrace.sources.base import GONE, Log, LogRange, Position, Source
 
 T = TypeVar("T")
 
@@ -75,8 +75,6 @@ class Enumerator:
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
         self._schemas_read_at: float | None = None
-        #: Tables that were added to the log since the last batch.
-        self._published: set[str] = set()
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
         self._advanced_at = clock()
         #: Position beyond which nothing is read (Trigger.AvailableNow).
@@ -105,6 +103,7 @@ class Enumerator:
 
     def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         self._check_source()
+        self._offset = start
         if start.log is None:
             offset = self._begin()
             log_range = None
@@ -116,6 +115,7 @@ class Enumerator:
         planned: dict[str, list[KeyRange]] = {}
         if offset.tables and self._may_snapshot(offset, log_range):
             chunk_rows, splits = self._budget(limits)
+            self._refresh(offset.tables)
             schemas = {n: s for n, s in self._tables().items() if n in offset.tables}
             offset, planned = advance(offset, schemas, self._boundary, splits=splits, chunk_rows=chunk_rows)
             for name, progress in list(offset.tables.items())[:1]:
@@ -141,6 +141,7 @@ class Enumerator:
             splits.extend(self._log_splits(start, end))
         ranges = self._ranges(start, end)
         if ranges:
+            self._refresh(ranges)
             schemas = self._tables()
             page_rows = min(self._options.snapshot_chunk_rows, PAGE_ROWS)
             as_of = self._source.as_of(self._source.position(end.log))
@@ -197,7 +198,6 @@ class Enumerator:
     def _begin(self) -> StreamOffset:
         mode = self._options.starting_position
         tables = self._tables()  # before the position, so that the log holds all their changes after it
-        self._published.clear()
         position = self._source.starting_position()
         offset = StreamOffset(mode=mode, log=position.to_json())
         if mode not in ("initial", "snapshot"):
@@ -238,9 +238,15 @@ class Enumerator:
                 if not offset.knows(str(table)):
                     offset = offset.with_done(str(table), None)
         due = self._schemas_read_at is None or (self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S)
-        if due or (log_range is not None and log_range.ddl_ahead):
+        left = {name: GONE for name in log_range.left if _has_rows(offset, name)} if log_range else {}
+        if left:
+            offset = replace(offset, ids={**offset.ids, **left})
+        self._offset = offset
+        if due or left or (log_range is not None and log_range.ddl_ahead):
             self._read_catalog()
-        self._refuse_gaps(offset)
+        return self._identified(self._with_new_tables(offset))
+
+    def _with_new_tables(self, offset: StreamOffset) -> StreamOffset:
         if offset.mode not in ("initial", "snapshot"):
             return offset
         if offset.mode == "snapshot" and not self._is_first(offset):
@@ -250,15 +256,31 @@ class Enumerator:
                 offset = offset.with_table(name, TableProgress(estimated=self._estimates[name]))
         return offset
 
+    def _identified(self, offset: StreamOffset) -> StreamOffset:
+        """`offset` with the present identities of its tables."""
+        found = self._source.identities()
+        if not found or offset.mode == "snapshot":
+            return offset
+        ids = {name: found.get(name, GONE) for name in (*offset.tables, *offset.done)}
+        ids |= {"": found[""]} if "" in found else {}
+        if ids != offset.ids:
+            offset = replace(offset, ids=ids)
+            self._refuse_gaps(offset)  # from now on the source compares the log with these
+        return offset
+
     def _refuse_gaps(self, offset: StreamOffset) -> None:
-        """Raise an error if a table that the stream follows was missing from the log for a time."""
-        lost = sorted(name for name in self._published if offset.knows(name))
-        self._published.clear()
-        if lost:
-            raise PositionLostError(
-                f"changes of {', '.join(f'`{name}`' for name in lost)} are missing from the log",
-                "the stream already followed it: it was dropped and created again, or removed from the log",
+        """Raise an error if the log lacks changes of a table that the stream follows."""
+        if offset.is_new or offset.mode == "snapshot":
+            return
+        followed = (*offset.tables, *offset.done)
+        reading = [name for name, progress in offset.tables.items() if progress.cursor is not None]
+        gaps = self._source.gaps({**dict.fromkeys(followed, ""), **offset.ids}, reading)
+        if gaps:
+            raise TableGapError(
+                f"changes of {', '.join(f'`{name}`' for name in sorted(gaps))} are missing from the log",
+                "; ".join(f"`{name}`: {why}" for name, why in sorted(gaps.items())),
                 "start a new stream with a new checkpoint",
+                sorted(gaps),
             )
 
     @staticmethod
@@ -339,6 +361,7 @@ class Enumerator:
     def _follow(self, start: StreamOffset) -> Log:
         if self._log is None:
             assert start.log is not None
+            self._tables()
             self._log = self._source.follow(self._source.position(start.log), self._follows)
         return self._log
 
@@ -368,7 +391,20 @@ class Enumerator:
         self._schemas = {str(t.schema.id): t.schema for t in found}
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()
-        self._published.update(map(str, self._source.publish([t.schema for t in found])))
+        self._refuse_gaps(self._offset)
+        for table in self._source.publish([t.schema for t in found]):
+            if not self._offset.knows(str(table)):
+                del self._schemas[str(table)]  # new once it is in the log
+
+    def _refresh(self, tables: Collection[str]) -> None:
+        """Read the catalog again if it is outdated for one of these tables."""
+        if self._schemas_read_at is None or self._source.altered(tables):
+            self._read_catalog()
+
+
+def _has_rows(offset: StreamOffset, name: str) -> bool:
+    """Whether the stream may have emitted rows of a table."""
+    return name in offset.done or (name in offset.tables and offset.tables[name].cursor is not None)
 
 
 def _require_apart(tables: Iterable[TableId]) -> None:

@@ -4,7 +4,9 @@
      "mode": "initial",                                   how the stream was started
      "log": {...position...},                             the log is read up to here
      "tables": {"shop.orders": {"c": [42], "n": 42, "e": 1000}},   snapshot unfinished: cursor, rows, estimate
-     "done": {"shop.items": 7, "shop.old": null}}         finished: rows read; null: never snapshotted
+     "done": {"shop.items": 7, "shop.old": null},         finished: rows read; null: never snapshotted
+     "ids": {"shop.orders": "16384/16391"}}               what else than its name a table is known by, if
+                                                          the database has that (`Source.identities`)
 
 A cursor is the greatest key already read, null before the first row. The offset's size does not grow with
 rows or chunks. Spark compares offsets as text, so the order of keys is fixed. The first offset, which Spark
@@ -48,12 +50,14 @@ class StreamOffset:
         log: position up to which the log is read, as JSON; None before the first batch.
         tables: unfinished snapshots by table name.
         done: finished snapshots by table name: rows read, or None for tables followed without a snapshot.
+        ids: identities of the stream's tables, by name, as far as they are known.
     """
 
     mode: str = ""
     log: Mapping[str, Any] | None = None
     tables: Mapping[str, TableProgress] = field(default_factory=dict)
     done: Mapping[str, int | None] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_new(self) -> bool:
@@ -90,6 +94,7 @@ class StreamOffset:
                 for n, p in sorted(self.tables.items())
             },
             "done": dict(sorted(self.done.items())),
+            **({"ids": dict(sorted(self.ids.items()))} if self.ids else {}),
         }
 
     @classmethod
@@ -116,4 +121,5 @@ class StreamOffset:
                 for n, p in value["tables"].items()
             },
             dict(value["done"]),
+            dict(value.get("ids", {})),
         )

@@ -14,24 +14,39 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.errors import SchemaMismatchError
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ChangeBatch
 from tailrace.model.split import LogSplit
 from tailrace.sources.base import Session
 
 
 def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
-    """The changes of `split` that belong to its batch, in log order per table."""
+    """The changes of `split` that belong to its batch, in log order per table.
+
+    Raises:
+        SchemaMismatchError: a table's key has other columns than the cursor of its snapshot.
+    """
     for batch in session.changes(split):
         changes = split_key_updates(batch)
         cursor = split.cursors.get(changes.table.id)
         if cursor is None:
             yield changes
             continue
+        if len(changes.table.key) != len(cursor.table.key):
+            raise SchemaMismatchError(
+                f"the key of table `{cursor.table.id}` has changed while its snapshot was read",
+                f"found {_listed(changes.table.key)}, the snapshot is read by {_listed(cursor.table.key)}",
+                "start a new stream with a new checkpoint",
+            )
         mask = session.at_or_below(cursor.table, keys_of(changes), cursor.upto)
         if pc.all(mask).as_py():
             yield changes
         elif pc.any(mask).as_py():
             yield changes.take(pa.array(np.flatnonzero(mask.to_numpy(zero_copy_only=False))))
+
+
+def _listed(key: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in key) or "no key"
 
 
 def split_key_updates(batch: ChangeBatch) -> ChangeBatch:

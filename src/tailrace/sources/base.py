@@ -10,7 +10,7 @@ Positions are the database's own values: they are ordered, and travel as JSON in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
 
@@ -21,6 +21,9 @@ from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 
 S = TypeVar("S", SnapshotSplit, LogSplit)
+
+#: The identity of a table that was not there: whatever has its name later is another one, or has a gap.
+GONE = "gone"
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class LogRange:
         created: tables that a schema change within it or right behind it creates.
         is_far: whether it is so long that the stream should advance even without changes: the log behind
             the stream's position can be released.
+        left: names of tables that were something else for a time within it (`Source.identities`), so that
+            it may lack changes of them.
     """
 
     end: Any
@@ -95,6 +100,7 @@ class LogRange:
     ddl_ahead: bool = False
     created: tuple[TableId, ...] = ()
     is_far: bool = False
+    left: tuple[str, ...] = ()
 
 
 class Log(ABC):
@@ -177,11 +183,34 @@ class Source(ABC):
     def tables(self) -> Sequence[CapturedTable]:
         """The captured tables that exist now."""
 
+    def identities(self) -> Mapping[str, str]:
+        """What tells the tables that `tables` found from others of their names; "": what concerns all.
+
+        Empty where the log says when a table is no longer the same. A stream stores them in its offset, and
+        `GONE` for a table that it follows and that is not there.
+        """
+        return {}
+
+    def gaps(self, ids: Mapping[str, str], reading: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
+        """The tables whose changes the log lacks since they had these identities, with the reason.
+
+        To be asked before `publish`, so that a gap is found again by the next start.
+
+        Args:
+            ids: of all tables that the stream follows, "" where it is not known.
+            reading: those of them whose snapshot has begun and is not finished.
+        """
+        return {}
+
+    def altered(self, tables: Collection[str]) -> bool:  # noqa: ARG002
+        """Whether one of these tables was altered since the last call of `tables`."""
+        return False
+
     def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:  # noqa: ARG002
         """Make the log carry the changes of `tables` from now on.
 
         Returns:
-            The tables whose changes it did not carry before.
+            The tables for which that has to wait: others hold locks on them. The next call tries again.
         """
         return ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.model.table import TableId
+from tailrace.model.table import TableId, TableSchema
 from tailrace.model.types import ColumnType
 
 
@@ -14,6 +14,11 @@ def identifier(name: str) -> str:
 def table_name(table: TableId) -> str:
     """A quoted `schema.table`."""
     return f"{identifier(table.database)}.{identifier(table.table)}"
+
+
+def source_of(table: TableSchema, partitioned: bool) -> str:
+    """A table in a FROM, without the tables that inherit from it: their rows are not its own in the log."""
+    return table_name(table.id) if partitioned else f"ONLY {table_name(table.id)}"
 
 
 def string(text: str) -> str:

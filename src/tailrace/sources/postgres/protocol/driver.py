@@ -183,6 +183,12 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
             )
         self.messages.logged_in = True
 
+    @property
+    def pid(self) -> int:
+        """The process of the server that serves the connection; 0: it did not say."""
+        data = self._backend_key_data
+        return int.from_bytes(data[:4], "big") if data else 0
+
     def execute(self, run: Callable[[], Any], seconds: float | None, *, copies_in: bool = False) -> Any:
         """Call one of this object's `execute_...` methods within the limits.
 

@@ -19,7 +19,7 @@ from tailrace.model.split import Key
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import Kind
 from tailrace.sources.postgres.connection import Connection
-from tailrace.sources.postgres.literal import identifier, string, table_name, type_name
+from tailrace.sources.postgres.literal import identifier, source_of, string, type_name
 
 #: A lower bound of `within` above all keys: the range is empty.
 NOTHING: Key = ()
@@ -63,7 +63,9 @@ def _literals(table: TableSchema, key: Key) -> str:
     return ", ".join(string(str(value)) for value in key)
 
 
-def boundary(connection: Connection, table: TableSchema, after: Key | None, rows: int) -> Key | None:
+def boundary(
+    connection: Connection, table: TableSchema, after: Key | None, rows: int, *, partitioned: bool = False
+) -> Key | None:
     """The key `rows` rows behind `after` (None: the first row's start); None when fewer rows remain.
 
     Raises pg8000's errors.
@@ -73,7 +75,7 @@ def boundary(connection: Connection, table: TableSchema, after: Key | None, rows
     # printed outside, so that the index serves the order inside
     printed = ", ".join(f"{identifier(c.name)}::text" for c in columns)
     found = connection.rows(
-        f"SELECT {printed} FROM (SELECT {names} FROM {table_name(table.id)} "
+        f"SELECT {printed} FROM (SELECT {names} FROM {source_of(table, partitioned)} "
         f"WHERE {range_condition(table, after, None)} ORDER BY {names} LIMIT 1 OFFSET {rows - 1}) AS found"
     )
     if not found:
