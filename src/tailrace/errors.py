@@ -5,6 +5,7 @@
     ├── PreflightError         the server is not set up for capture: carries the findings
     ├── SourceError
     │   ├── TransientSourceError   retry: connection lost, server restarting
+    │   │   └── TableLockedError       ... and others hold a lock on a table: other tables can continue
     │   ├── ServerChangedError     another server answers: positions must be looked up again on it
     │   ├── PositionLostError      the log no longer holds what the stream needs
     │   │   └── TableGapError          ... of some tables: names them
@@ -91,6 +92,10 @@ class TransientSourceError(SourceError):
     """Reading failed for a transient reason: reconnect and continue."""
 
     retryable = True
+
+
+class TableLockedError(TransientSourceError):
+    """Others hold a lock on a table for longer than a statement waits; other tables can continue."""
 
 
 class ServerChangedError(SourceError):

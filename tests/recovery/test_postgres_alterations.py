@@ -71,7 +71,7 @@ def test_type_of_the_same_length_is_never_read_as_the_other(postgres, postgres_d
         engine.plan._source._snapshots.discard()  # the next batch reads under a snapshot from now
         rows, _, _ = read_all(postgres, engine)
     assert len(seen) + len(rows) == 100
-    expected = {id_: v for id_, v in run("SELECT id, v::text FROM t")}
+    expected = dict(run("SELECT id, v::text FROM t"))
     for row in rows:
         value = row["v"]
         if isinstance(value, datetime):

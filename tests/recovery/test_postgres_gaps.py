@@ -132,6 +132,12 @@ def test_publication_that_lacked_changes_is_refused_at_every_start(postgres, pos
     assert "public.t" in error.tables
 
 
+def write_and_read(postgres, engine, run):
+    for _ in range(100):
+        run("INSERT INTO s SELECT max(id) + 1 FROM s")
+        read_all(postgres, engine)
+
+
 @pytest.mark.parametrize("all_tables", [False, True])
 @pytest.mark.parametrize("how", [*GAPS, *OF_PUBLICATION])
 def test_gap_is_found_while_the_stream_runs_and_again_at_its_next_start(
@@ -146,9 +152,7 @@ def test_gap_is_found_while_the_stream_runs_and_again_at_its_next_start(
         read_all(postgres, engine)
         run(*({**GAPS, **OF_PUBLICATION}[how]))
         with pytest.raises(TableGapError) as raised:
-            for _ in range(100):
-                run("INSERT INTO s SELECT max(id) + 1 FROM s")
-                read_all(postgres, engine)
+            write_and_read(postgres, engine, run)
         offset = engine.offset
     repair(postgres, postgres_database, run, how)
     error = refused(postgres, postgres_database, offset)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tailrace.enumerator.offset import StreamOffset, TableProgress
+from tailrace.errors import TableLockedError
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 
@@ -40,7 +41,7 @@ def advance(
     Args:
         start: the offset to continue from.
         schemas: schema of every unfinished table that still exists; a table that is missing here is finished.
-        boundary: asks the server where a chunk ends.
+        boundary: asks the server where a chunk ends; may raise TableLockedError.
         splits: most chunks to plan.
         chunk_rows: rows per chunk.
 
@@ -57,9 +58,14 @@ def advance(
         ranges: list[KeyRange] = []
         cursor, finished = progress.cursor, False
         while splits > 0 and not finished:
-            end = boundary(schemas[name], cursor, chunk_rows)
+            try:
+                end = boundary(schemas[name], cursor, chunk_rows)
+            except TableLockedError:
+                break  # the other tables do not wait for it
             ranges.append(KeyRange(cursor, end))
             cursor, finished, splits = end, end is None, splits - 1
+        if not ranges:
+            continue
         planned[name] = ranges
         rows = progress.rows + chunk_rows * len(ranges)
         if finished:

@@ -9,7 +9,7 @@ import pytest
 from tailrace.config.options import parse_options
 from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.errors import ConfigError, PositionLostError
+from tailrace.errors import ConfigError, TableGapError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
 from tailrace.sources.base import Log, LogRange, Source
 from tests.support.changes import INT, table
@@ -44,7 +44,7 @@ class FakeSource(Source, Log):
         self.end = At(100)
         self.caught_up = True
         self.ranges = []
-        self.published = []
+        self.lost = {}
 
     def require(self):
         pass
@@ -72,8 +72,8 @@ class FakeSource(Source, Log):
     def read_table(self, table, page_rows):
         raise NotImplementedError
 
-    def publish(self, tables):
-        return self.published
+    def gaps(self, ids, reading):
+        return {name: why for name, why in self.lost.items() if name in ids}
 
     def range_after(self, start, *, upto, max_bytes, max_rows, for_rows):
         found = [r for r in self.ranges if r.end.pos > start.pos and (upto is None or r.end.pos <= upto.pos)]
@@ -256,6 +256,8 @@ def test_stream_stops_when_a_table_it_follows_was_not_in_the_log_for_a_time():
     source = FakeSource(a=5)
     plan = enumerator(source)
     end = plan.latest(StreamOffset(), Limits())
-    source.published = [A.id]
-    with pytest.raises(PositionLostError, match=r"`shop\.a` are missing from the log"):
-        enumerator(source).latest(end, Limits())
+    source.lost = {"shop.a": "it was dropped and created again", "shop.other": ""}
+    for plan in (lambda e: e.latest(end, Limits()), lambda e: e.splits(StreamOffset(), end)):
+        with pytest.raises(TableGapError, match=r"`shop\.a` are missing from the log") as raised:
+            plan(enumerator(source))
+        assert raised.value.tables == ("shop.a",)

@@ -172,7 +172,7 @@ def types(connection: Connection, captures: Callable[[str], bool]) -> PostgresTy
 
 
 def without_identity(connection: Connection, oid: int) -> list[TableId]:
-    """The partitions of a table whose updates and deletes fail once it is published. Raises pg8000's errors."""
+    """The partitions of a table whose updates fail once it is published. Raises pg8000's errors."""
     rows = connection.rows(
         "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_partition_tree($1::oid) p "
         "JOIN pg_catalog.pg_class c ON c.oid = p.relid "
@@ -185,7 +185,7 @@ def without_identity(connection: Connection, oid: int) -> list[TableId]:
 
 
 def altered(connection: Connection, found: Iterable[CatalogTable]) -> bool:
-    """Whether one of these tables was altered, or is another one, since it was found. Raises pg8000's errors."""
+    """Whether one of these tables was altered or replaced since it was found. Raises pg8000's errors."""
     known = {t.oid: t for t in found}
     rows = connection.rows(
         "SELECT c.oid::int8, n.nspname::text, c.relname::text, "

@@ -45,6 +45,9 @@ from tailrace.sources.postgres.types import SESSION_SETTINGS
 #: The message that requests TLS, before all others. Source: PostgreSQL manual, "Message Formats".
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 _LENGTH = struct.Struct("!i")
+#: Precedes the process and its key in a request to cancel.
+_CANCEL_REQUEST = struct.pack("!i", 80877102)
+_CANCEL_S = 2.0
 _NO_LIMITS = (
     "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 "
     "-c idle_session_timeout=0 -c default_transaction_read_only=off "
@@ -74,8 +77,8 @@ _TRANSIENT = {
     "72000": network.LOST,
 }
 _HINTS = {
-    "53400": "SELECT slot_name, active FROM pg_replication_slots; -- drop those that nobody needs, or increase "
-    "max_replication_slots (SHOW max_replication_slots), which needs a restart of the server",
+    "53400": "SELECT slot_name, active FROM pg_replication_slots; -- drop those that nobody needs, or "
+    "increase max_replication_slots (SHOW max_replication_slots), which needs a restart of the server",
 }
 #: The table's definition changed.
 _CHANGED_TABLE = frozenset({"42P01", "42703", "3F000"})
@@ -323,6 +326,16 @@ class Connection:
             except (InterfaceError, OSError, ValueError):
                 self.socket.close()
 
+    def cancel(self) -> None:
+        """Ask the server to cancel what it executes for this connection; another thread may wait for it."""
+        request = _CANCEL_REQUEST + self._core.cancel_key
+        with contextlib.suppress(OSError):  # it is a request: the server may have executed it already
+            host, port, *_ = self.socket.getpeername()
+            with socket.create_connection((host, port), _CANCEL_S) as sock:
+                sock.sendall(_LENGTH.pack(4 + len(request)) + request)
+                sock.settimeout(_CANCEL_S)
+                sock.recv(1)  # the server closes once it has sent the signal
+
     def break_off(self) -> None:
         """Close the connection at once, even while the server is sending; interrupts its reader."""
         if self.is_open:
@@ -481,7 +494,8 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
     if state in _NOT_TEXT:
         return SourceError(
             f"{doing} failed: a text is not valid in the encoding of the database",
-            f"{detail}: values must be convertible to UTF-8; a database with encoding SQL_ASCII holds any bytes",
+            f"{detail}: values must be convertible to UTF-8; a database with encoding SQL_ASCII holds any "
+            "bytes",
             "find such values and correct them, or move the tables to a database with encoding UTF8",
         )
     if state == _READ_ONLY:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from pg8000.exceptions import DatabaseError
 
-from tailrace.errors import TransientSourceError
+from tailrace.errors import TableLockedError
 from tailrace.model.table import TableId
 from tailrace.sources.postgres.connection import Connection, sqlstate
 from tailrace.sources.postgres.literal import string, table_name
 
+T = TypeVar("T")
+
 #: How long a statement waits for a lock on a table.
 LOCK_WAIT_S = 10.0
+#: The same where other tables wait meanwhile.
+QUERY_WAIT_S = 1.0
 LOCK_TIMEOUT = "55P03"
 _HOLDERS_QUERY = """\
 SELECT l.pid, l.mode::text, coalesce(a.usename::text, ''), coalesce(a.application_name, ''),
@@ -25,10 +30,6 @@ WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backen
   AND l.relation = {table}::regclass AND l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
 ORDER BY l.pid
 """
-
-
-class TableLockedError(TransientSourceError):
-    """Others hold a lock on a table for longer than a statement waits."""
 
 
 def lock(
@@ -57,6 +58,25 @@ def lock(
     connection.rows("SET lock_timeout = 0")
 
 
+def within_limit(connection: Connection, table: TableId, query: Callable[[], T]) -> T:
+    """The result of a query of one table, which must not wait for a lock on it for long.
+
+    Raises:
+        TableLockedError: others hold a lock for longer.
+
+    Raises pg8000's errors.
+    """
+    limit_waits(connection, QUERY_WAIT_S)
+    try:
+        result = query()
+    except DatabaseError as error:
+        if sqlstate(error) != LOCK_TIMEOUT:
+            raise
+        raise locked(connection, (table,)) from error
+    connection.rows("SET lock_timeout = 0")
+    return result
+
+
 def limit_waits(connection: Connection, seconds: float) -> None:
     """Let the next statements wait so long for each lock. Raises pg8000's errors."""
     connection.rows(f"SET lock_timeout = {max(1, int(seconds * 1000))}")
@@ -72,7 +92,7 @@ def locked(connection: Connection, tables: Sequence[TableId]) -> TableLockedErro
             break
     else:
         table, found = tables[0], []
-    holders = [_described(*row) for row in found]
+    holders = [_described(row) for row in found]
     pids = [row[0] for row in found if row[0] is not None]
     return TableLockedError(
         f"table `{table}` is locked",
@@ -83,9 +103,8 @@ def locked(connection: Connection, tables: Sequence[TableId]) -> TableLockedErro
     )
 
 
-def _described(
-    pid: int | None, mode: str, user: str, application: str, state: str, seconds: int, gid: str | None
-) -> str:
+def _described(row: list[Any]) -> str:
+    pid, mode, user, application, state, seconds, gid = row
     if pid is None:
         return f"prepared transaction `{gid}` ({mode})"
     program = f", {application}" if application else ""

@@ -9,17 +9,19 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import SourceError, TransientSourceError
+from tailrace.errors import SourceError, TableLockedError, TransientSourceError
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import GONE, Log, LogRange, Page, Source
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
+from tailrace.sources.postgres.gaps import gaps_of
+from tailrace.sources.postgres.literal import source_of
+from tailrace.sources.postgres.locks import within_limit
+from tailrace.sources.postgres.notices import error_text, say
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication import publication, slot
-from tailrace.sources.postgres.gaps import gaps_of
-from tailrace.sources.postgres.notices import say
 from tailrace.sources.postgres.replication.follower import WalFollower
 from tailrace.sources.postgres.replication.release import Release
 from tailrace.sources.postgres.replication.starting import (
@@ -156,7 +158,7 @@ class PostgresSource(Source):
         for table, error in locked.items():
             if not self._reads_new_tables:
                 raise error  # where a stream starts without a snapshot, its changes would be missing
-            say(f"table {table.quoted} waits to be added to the publication: {error.message} {error.detail}")
+            say(f"table {table.quoted} waits to be added to the publication: {error_text(error)}")
         return list(locked)
 
     def unpublishable(self, tables: Sequence[catalog.CatalogTable]) -> dict[TableId, SourceError]:
@@ -204,7 +206,7 @@ class PostgresSource(Source):
         if current is None or not current.shows(position):
             made = self._snapshots.next(REPLAY_WAIT_S)
             if made is None:
-                raise TransientSourceError(
+                raise self._snapshots.waits() or TransientSourceError(
                     "no snapshot could be exported within an hour",
                     "a snapshot waits for all transactions that write",
                     "end the oldest ones: SELECT pid, xact_start FROM pg_stat_activity ORDER BY xact_start",
@@ -237,14 +239,32 @@ class PostgresSource(Source):
             self._kept = retrying(self._options, lambda: slot.keep(self._options), "keeping the log")
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
-        """The key `rows` rows after `after`; a table without a key is one chunk."""
-        if not table.key:
-            return None
+        """The key `rows` rows after `after`; a table without a key is one chunk.
+
+        Raises:
+            TableLockedError: others hold a lock on the table.
+        """
         partitioned = self._found[table.id].kind == "p"
-        return self._run(
-            lambda c: keys.boundary(c, table, after, rows, partitioned=partitioned),
-            f"planning chunks of {table.id}",
-        )
+
+        def ask(connection: Connection) -> Key | TableLockedError | None:
+            try:
+                if table.key:
+                    return within_limit(
+                        connection,
+                        table.id,
+                        lambda: keys.boundary(connection, table, after, rows, partitioned=partitioned),
+                    )
+                statement = f"SELECT 1 FROM {source_of(table, partitioned)} LIMIT 0"
+                within_limit(connection, table.id, lambda: connection.rows(statement))
+            except TableLockedError as error:
+                return error  # to be raised behind the retries
+            return None
+
+        found = self._run(ask, f"planning chunks of {table.id}")
+        if isinstance(found, TableLockedError):
+            say(f"the snapshot of table {table.id.quoted} waits: {error_text(found)}")
+            raise found
+        return found
 
     def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
         """`split` by the blocks of its table, if the table has no key and is large.
@@ -256,7 +276,10 @@ class PostgresSource(Source):
         split = replace(split, as_of={**split.as_of, "table": planned})
         if split.table.key or not is_read_as_it_is(split):
             return [split]
-        return self._run(lambda c: by_blocks(c, split, tasks), f"planning reads of {split.table.id}")
+        return self._run(
+            lambda c: within_limit(c, split.table.id, lambda: by_blocks(c, split, tasks)),
+            f"planning reads of {split.table.id}",
+        )
 
     def follow(self, start: PostgresPosition, knows: Callable[[TableId], bool]) -> PostgresLog:
         """Follow the log from `start` on."""

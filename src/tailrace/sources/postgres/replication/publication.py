@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 from pg8000.exceptions import DatabaseError
 
-from tailrace.errors import SourceError
+from tailrace.errors import SourceError, TableLockedError
 from tailrace.model.table import TableId
 from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, sqlstate, translate
 from tailrace.sources.postgres.literal import identifier, string, table_name
-from tailrace.sources.postgres.locks import TableLockedError, lock
+from tailrace.sources.postgres.locks import lock
 from tailrace.sources.postgres.replication import mark
 
 #: How long adding tables waits for locks: the stream waits meanwhile.
@@ -237,6 +237,7 @@ def _foreign(connection: Connection, tables: Sequence[TableId]) -> list[TableId]
     rows = connection.rows(
         "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-        f"WHERE c.oid = ANY (ARRAY[{names}]::regclass[]) AND NOT pg_has_role(c.relowner, 'USAGE') ORDER BY 1, 2"
+        f"WHERE c.oid = ANY (ARRAY[{names}]::regclass[]) AND NOT pg_has_role(c.relowner, 'USAGE') "
+        "ORDER BY 1, 2"
     )
     return [TableId(*row) for row in rows]
