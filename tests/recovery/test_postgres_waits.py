@@ -74,7 +74,7 @@ def test_start_beside_an_open_transaction_says_who_it_waits_for_and_leaves_nothi
 
 
 def test_start_beside_a_prepared_transaction_names_it():
-    from tailrace_dev.servers import start_postgres  # noqa: PLC0415
+    from tailrace_dev.servers import start_postgres
 
     with start_postgres("18", options={"max_prepared_transactions": "5"}) as server:
         server.execute("CREATE TABLE a (id int PRIMARY KEY)")
@@ -93,13 +93,15 @@ def test_start_beside_a_prepared_transaction_names_it():
 def test_snapshot_beside_an_open_transaction_says_who_it_waits_for_and_ends_with_the_stream(
     postgres, postgres_database, run
 ):
-    with stream(postgres, postgres_database, startingPosition="snapshot") as engine:
-        with transaction(postgres, postgres_database, "INSERT INTO a VALUES (99)") as (pid, _):
-            with pytest.raises(TransientSourceError, match="exporting a snapshot waits") as raised:
-                engine.next()
-            assert f"process {pid}," in raised.value.detail
-            engine.plan.close()
-            until(lambda: not slots(run, postgres_database))
+    with (
+        stream(postgres, postgres_database, startingPosition="snapshot") as engine,
+        transaction(postgres, postgres_database, "INSERT INTO a VALUES (99)") as (pid, _),
+    ):
+        with pytest.raises(TransientSourceError, match="exporting a snapshot waits") as raised:
+            engine.next()
+        assert f"process {pid}," in raised.value.detail
+        engine.plan.close()
+        until(lambda: not slots(run, postgres_database))
 
 
 def until(met):
@@ -240,19 +242,18 @@ def test_slots_in_use_pass(postgres, postgres_database, run):
                 run(f"SELECT pg_drop_replication_slot('{name}')")
 
 
-def unpublishable(run, role):
-    return {
-        "unlogged": ["CREATE UNLOGGED TABLE bad (id int PRIMARY KEY)"],
-        "no key": ["CREATE TABLE bad (id int)"],
-        "foreign owner": ["CREATE TABLE bad (id int PRIMARY KEY)", "GRANT SELECT ON bad TO PUBLIC"],
-        "partition without a key": [
-            "CREATE TABLE root (id int) PARTITION BY RANGE (id)",
-            "CREATE TABLE bad PARTITION OF root FOR VALUES FROM (0) TO (9)",
-        ],
-    }
+UNPUBLISHABLE = {
+    "unlogged": ["CREATE UNLOGGED TABLE bad (id int PRIMARY KEY)"],
+    "no key": ["CREATE TABLE bad (id int)"],
+    "foreign owner": ["CREATE TABLE bad (id int PRIMARY KEY)", "GRANT SELECT ON bad TO PUBLIC"],
+    "partition without a key": [
+        "CREATE TABLE root (id int) PARTITION BY RANGE (id)",
+        "CREATE TABLE bad PARTITION OF root FOR VALUES FROM (0) TO (9)",
+    ],
+}
 
 
-@pytest.mark.parametrize("how", ["unlogged", "no key", "foreign owner", "partition without a key"])
+@pytest.mark.parametrize("how", UNPUBLISHABLE)
 def test_table_that_cannot_be_published_is_named(postgres, postgres_database, run, how):
     role = f"owner_{postgres_database}"
     postgres.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD '{postgres.password}'")
@@ -260,7 +261,7 @@ def test_table_that_cannot_be_published_is_named(postgres, postgres_database, ru
     try:
         with stream(postgres, postgres_database, user=role) as engine:
             read_all(postgres, engine)
-            run(*unpublishable(run, role)[how])
+            run(*UNPUBLISHABLE[how])
             engine.plan._schemas_read_at = None
             with pytest.raises(SourceError, match=r"public[`\".]+(bad|root)|foreign|extend") as raised:
                 read_all(postgres, engine)

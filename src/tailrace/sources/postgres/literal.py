@@ -29,5 +29,9 @@ def string(text: str) -> str:
 
 def type_name(type_: ColumnType) -> str:
     """The quoted name of a column's type, without its modifier."""
-    schema, dot, name = type_.native.partition(".")
+    native = type_.native
+    if native.startswith('"'):  # its schema has a dot in its name, see `types`
+        schema, _, name = native.rpartition('".')
+        return f'{schema}".{identifier(name)}'
+    schema, dot, name = native.partition(".")
     return f"{identifier(schema)}.{identifier(name)}" if dot else identifier(type_.native)

@@ -173,6 +173,14 @@ class PostgresSource(Source):
                 "its changes are not in the log",
                 f"ALTER TABLE {id_.sql} SET LOGGED; -- or leave it out of `tables`",
             )
+        for column in map(table.schema.column, table.schema.key):
+            if column.type.kind in keys.WITHOUT_ORDER:
+                return SourceError(
+                    f"table `{id_}` cannot be captured: its key has column `{column.name}` of type "
+                    f"{column.type.native}",
+                    "keys of such a type are captured as text only",
+                    keys.as_text_hint(table.schema, column),
+                )
         if "n" not in table.identity and (table.schema.key or table.has_whole_images):
             return None
         which, found = [id_], "it has no primary key, or REPLICA IDENTITY NOTHING"

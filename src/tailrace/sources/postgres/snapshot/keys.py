@@ -10,6 +10,8 @@ literals, which take the column's type and collation.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +23,8 @@ from tailrace.model.types import Kind
 from tailrace.sources.postgres.connection import Connection
 from tailrace.sources.postgres.literal import identifier, source_of, string, type_name
 
+#: Kinds of types whose values are not compared here.
+WITHOUT_ORDER = (Kind.LIST, Kind.VECTOR, Kind.GEOMETRY)
 #: A lower bound of `within` above all keys: the range is empty.
 NOTHING: Key = ()
 #: Most keys in one query.
@@ -147,14 +151,19 @@ def _printed(table: TableSchema, column: Column, values: pa.Array) -> tuple[str,
             return "int8[]", values.cast(pa.int64()).to_pylist()
         case Kind.BYTES | Kind.BITS:
             return "text[]", ["\\x" + v.hex() for v in values.to_pylist()]
-        case Kind.LIST | Kind.VECTOR | Kind.GEOMETRY:
+        case kind if kind in WITHOUT_ORDER:
             raise SchemaMismatchError(
                 f'table "{table.id}" has the key column "{column.name}", which key ranges do not support yet',
                 f"it is of type {column.type.native}",
-                "leave the table out of the captured tables, or give it another primary key",
+                as_text_hint(table, column),
             )
         case _:
             return "text[]", values.cast(pa.string()).to_pylist()
+
+
+def as_text_hint(table: TableSchema, column: Column) -> str:
+    """What to do about a key column of a type whose values are not compared here."""
+    return f"set textColumns to {re.escape(f'{table.id}.{column.name}')}, or leave the table out of `tables`"
 
 
 def _typed(column: Column, name: str, array: str) -> str:
