@@ -213,6 +213,8 @@ def test_timeout_of_walsenders_does_not_break_the_stream(postgres, postgres_data
     try:
         with stream(postgres, postgres_database) as engine:
             read_all(postgres, engine)
+            engine.next()
+            until(lambda: engine.plan._log._follower._stream is not None)
             first = engine.plan._log._follower._stream
             deadline = time.monotonic() + 3
             while time.monotonic() < deadline:

@@ -14,7 +14,7 @@ lag, and while no schema change follows directly after P.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -22,10 +22,10 @@ from tailrace.config.options import SourceOptions
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import StreamOffset, TableProgress
-from tailrace.enumerator.snapshot import KeyRange, advance
-from tailrace.errors import ConfigError, ServerChangedError, TableGapError
+from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
+from tailrace.errors import ConfigError, ServerChangedError, TableGapError, TableLockedError
 from tailrace.model.messages import MESSAGES
-from tailrace.model.split import Cursor, LogSplit, SnapshotSplit, Split
+from tailrace.model.split import Cursor, Key, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import GONE, Log, LogRange, Position, Source
 
@@ -117,7 +117,8 @@ class Enumerator:
             chunk_rows, splits = self._budget(limits)
             self._refresh(offset.tables)
             schemas = {n: s for n, s in self._tables().items() if n in offset.tables}
-            offset, planned = advance(offset, schemas, self._boundary, splits=splits, chunk_rows=chunk_rows)
+            boundary = self._boundary_beside(self._source.locked(offset.tables))
+            offset, planned = advance(offset, schemas, boundary, splits=splits, chunk_rows=chunk_rows)
             for name, progress in list(offset.tables.items())[:1]:
                 if name in schemas:
                     self._boundary.prepare(schemas[name], progress.cursor, chunk_rows, splits)
@@ -297,6 +298,16 @@ class Enumerator:
         if not self._source.shows(position):
             return False
         return self._log is None or self._target is not None or self._log.is_caught_up(position)
+
+    def _boundary_beside(self, locked: Mapping[str, str]) -> Boundary:
+        """`Source.boundary` with prefetched answers, which know nothing of locks."""
+
+        def boundary(table: TableSchema, after: Key | None, rows: int) -> Key | None:
+            if str(table.id) in locked:
+                raise TableLockedError(f"table `{table.id}` is locked", locked[str(table.id)])
+            return self._boundary(table, after, rows)
+
+        return boundary
 
     def _budget(self, limits: Limits) -> tuple[int, int]:
         chunk_rows, splits = self._options.snapshot_chunk_rows, self._sizing.chunks()

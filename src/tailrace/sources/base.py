@@ -206,6 +206,10 @@ class Source(ABC):
         """Whether one of these tables was altered since the last call of `tables`."""
         return False
 
+    def locked(self, tables: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
+        """Those of `tables` that cannot be read now, because others hold locks on them, with who they are."""
+        return {}
+
     def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:  # noqa: ARG002
         """Make the log carry the changes of `tables` from now on.
 

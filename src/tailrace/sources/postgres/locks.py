@@ -77,6 +77,21 @@ def within_limit(connection: Connection, table: TableId, query: Callable[[], T])
     return result
 
 
+def against_readers(connection: Connection, oids: list[int]) -> list[tuple[int, int | None]]:
+    """Tables that cannot be read now, and the process that locks each or waits for that lock.
+
+    Raises pg8000's errors.
+    """
+    rows = connection.rows(
+        "SELECT relation::int8, min(pid) FROM pg_catalog.pg_locks WHERE locktype = 'relation' "
+        "AND mode = 'AccessExclusiveLock' AND relation = ANY ($1) "
+        "AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) "
+        "GROUP BY relation",
+        oids,
+    )
+    return [(oid, pid) for oid, pid in rows]
+
+
 def limit_waits(connection: Connection, seconds: float) -> None:
     """Let the next statements wait so long for each lock. Raises pg8000's errors."""
     connection.rows(f"SET lock_timeout = {max(1, int(seconds * 1000))}")

@@ -13,7 +13,7 @@ from tailrace.errors import SourceError, TableLockedError, TransientSourceError
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import GONE, Log, LogRange, Page, Source
-from tailrace.sources.postgres import catalog
+from tailrace.sources.postgres import catalog, locks
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
 from tailrace.sources.postgres.gaps import gaps_of
@@ -61,6 +61,8 @@ class PostgresSource(Source):
         self._server: str | None = None
         self._found: dict[TableId, catalog.CatalogTable] = {}
         self._published: publication.Publication | None = None
+        #: Locked tables that were named last.
+        self._said_locked: set[str] = set()
         #: Whether the stream has begun with snapshots: a table that is added later is read first.
         self._reads_new_tables = options.starting_position == "initial"
         #: The tables that the stream follows, by name with their oids, and the other way round.
@@ -139,6 +141,17 @@ class PostgresSource(Source):
         """Whether one of these tables was altered since the catalog was read."""
         found = [t for t in self._found.values() if str(t.schema.id) in tables]
         return bool(found) and self._run(lambda c: catalog.altered(c, found), "reading the catalog")
+
+    def locked(self, tables: Collection[str]) -> Mapping[str, str]:
+        """Those of `tables` that cannot be read now."""
+        found = {t.oid: str(t.schema.id) for t in self._found.values() if str(t.schema.id) in tables}
+        pids = self._run(lambda c: locks.against_readers(c, list(found)), "asking for locks")
+        held = {found[oid]: f"by process {pid}" if pid else "by a prepared transaction" for oid, pid in pids}
+        for name, holder in held.items():
+            if name not in self._said_locked:
+                say(f"the snapshot of table `{name}` waits: it is locked {holder}")
+        self._said_locked = set(held)
+        return held
 
     def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:
         """Add the missing tables to the publication. Snapshots requested before do not count for them."""
@@ -270,7 +283,6 @@ class PostgresSource(Source):
 
         found = self._run(ask, f"planning chunks of {table.id}")
         if isinstance(found, TableLockedError):
-            say(f"the snapshot of table {table.id.quoted} waits: {error_text(found)}")
             raise found
         return found
 
