@@ -75,6 +75,8 @@ class PostgresSession(Session):
         except (DatabaseError, InterfaceError, OSError) as error:
             if sqlstate(error) == "42P01":
                 return  # the table is gone
+            if isinstance(error, DatabaseError) and (renamed := key_sql.label_error(split.table, error)):
+                raise renamed from error
             # rows were passed on already: a new task reads the whole split again
             raise translate(error, doing) from error
 
