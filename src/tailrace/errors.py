@@ -5,8 +5,10 @@
     ├── PreflightError         the server is not set up for capture: carries the findings
     ├── SourceError
     │   ├── TransientSourceError   retry: connection lost, server restarting
+    │   │   └── TableLockedError       ... and others hold a lock on a table: other tables can continue
     │   ├── ServerChangedError     another server answers: positions must be looked up again on it
     │   ├── PositionLostError      the log no longer holds what the stream needs
+    │   │   └── TableGapError          ... of some tables: names them
     │   ├── SchemaMismatchError    rows do not match the table's known schema
     │   │   └── KeyChangedError    the key under which a table is read is gone
     │   └── DecodeError            malformed bytes
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 
 from tailrace.printable import printable, printable_lines, shortened
 
@@ -55,11 +58,15 @@ class TailraceError(Exception):
             self.add_note(NOTE + self.to_json())
 
     def to_json(self) -> str:
-        """Class, message, detail and hint on one line of ASCII, for `spark.task_errors`."""
+        """Class, message, detail, hint and what else it has on one line of ASCII, for `spark.task_errors`."""
         parts = [part and shortened(part, _LONGEST) for part in (self.message, self.detail, self.hint)]
         # A subclass that another module defines goes by its base class here.
         kind = next(cls.__name__ for cls in type(self).__mro__ if cls.__module__ == __name__)
-        return json.dumps([kind, *parts])
+        return json.dumps([kind, *parts, *self._more()])
+
+    def _more(self) -> list[object]:
+        """Further arguments of the class, as JSON values."""
+        return []
 
     def __str__(self) -> str:
         lines = [printable(shortened(self.message, _LONGEST))]
@@ -88,12 +95,36 @@ class TransientSourceError(SourceError):
     retryable = True
 
 
+class TableLockedError(TransientSourceError):
+    """Others hold a lock on a table for longer than a statement waits; other tables can continue."""
+
+
 class ServerChangedError(SourceError):
     """Another server answers at the address: the old server's positions must be looked up again on it."""
 
 
 class PositionLostError(SourceError):
     """The log no longer holds the position from which the stream has to continue."""
+
+
+class TableGapError(PositionLostError):
+    """The log lacks changes of some tables, and has those of all others.
+
+    Args:
+        message: as for every error.
+        detail: as for every error.
+        hint: as for every error.
+        tables: the tables, as `database.table`.
+    """
+
+    def __init__(
+        self, message: str, detail: str | None = None, hint: str | None = None, tables: Iterable[str] = ()
+    ) -> None:
+        self.tables = tuple(tables)
+        super().__init__(message, detail, hint)
+
+    def _more(self) -> list[object]:
+        return [self.tables]
 
 
 class SchemaMismatchError(SourceError):

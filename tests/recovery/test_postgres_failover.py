@@ -150,8 +150,14 @@ def write(server, *ids):
     server.execute(*(f"INSERT INTO numbers VALUES ({i}, 0, '')" for i in ids), database="shop")
 
 
-def until_received(standby, rows):
-    standby.wait_until("SELECT count(*) FROM numbers", lambda found: found == rows, database="shop")
+def until_received(pair, rows):
+    """Wait until the standby has the rows, and all of the log that the stream has read.
+
+    A stream's position may lie behind the last row: the server writes records of its own.
+    """
+    pair.standby.wait_until("SELECT count(*) FROM numbers", lambda found: found == rows, database="shop")
+    read = pair.target.engine.offset.log["lsn"]
+    pair.standby.wait_until(f"SELECT pg_last_wal_replay_lsn() >= '{read}'::pg_lsn", bool)
 
 
 def test_stream_goes_on_after_two_failovers_without_loss_or_repeat(primary):
@@ -234,7 +240,7 @@ def test_slot_that_was_copied_long_ago_gives_each_change_once(primary):
         for id_ in range(1, 40):
             write(primary, id_)
             target.until(lambda id_=id_: (id_,) in target.state)  # those before are confirmed
-        until_received(other, 40)
+        until_received(pair, 40)
         pair.fail_over(primary)
         write(other, 40)
         target.until_equal(other)
@@ -255,7 +261,7 @@ def test_stream_ends_where_servers_do_not_copy_slots(version):
         with following(primary) as pair:
             write(primary, 1)
             pair.target.until_equal(primary)
-            until_received(pair.standby, 2)
+            until_received(pair, 2)
             pair.fail_over(primary)
             with pytest.raises(PositionLostError, match=NO_SLOT) as raised:
                 pair.target.fail()
@@ -283,7 +289,7 @@ def test_stream_ends_where_the_promoted_standby_has_no_copy_of_the_slot(primary,
     with following(primary, copies_slots=copy != "off") as pair:
         write(primary, 1)
         pair.target.until_equal(primary)
-        until_received(pair.standby, 2)
+        until_received(pair, 2)
         if copy == "too late":  # the primary's begins before the standby's log does
             query = f"SELECT temporary FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
             pair.standby.wait_until(f"SELECT EXISTS ({query})", bool)

@@ -215,12 +215,3 @@ def test_transaction_larger_than_what_is_held_is_read_by_its_task(
         run("INSERT INTO t VALUES (0, '')")
         _, changes, _ = read_all(postgres, engine)
     assert sorted(after["id"] for _, _, after, _ in changes) == list(range(20_001))
-
-
-def test_column_that_is_gone_before_its_rows_are_read_is_null(postgres, postgres_database, run):
-    run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1, 2, 3)")
-    with stream(postgres, postgres_database) as engine:
-        batch = engine.next()
-        run("ALTER TABLE t DROP b")
-        snapshot, _ = engine.read(*batch)
-    assert rows_of(snapshot) == [{"id": 1, "a": 2, "b": None}]

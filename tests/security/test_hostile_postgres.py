@@ -186,7 +186,7 @@ def test_copy_that_makes_no_sense_is_an_error_of_ours(sent: bytes) -> None:
     with fake_postgres(answering(lambda line: (line.send(sent), line.listen()))) as server:
         connection = connect(options(server), purpose="a test")
         with pytest.raises(DecodeError):
-            list(copy_pages(connection, SPLIT, TABLE))
+            list(copy_pages(connection, SPLIT, TABLE, partitioned=False))
         connection.break_off()
 
 
@@ -201,7 +201,7 @@ def test_row_and_message_have_a_longest_one(monkeypatch: pytest.MonkeyPatch) -> 
     with fake_postgres(answering(attack)) as server:
         connection = connect(options(server), purpose="a test")
         with pytest.raises(DecodeError, match="longer than it may be"):
-            list(copy_pages(connection, SPLIT, TABLE))
+            list(copy_pages(connection, SPLIT, TABLE, partitioned=False))
         connection.break_off()
 
     class Stream:

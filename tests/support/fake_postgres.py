@@ -25,7 +25,8 @@ def parameter(name: str, value: str) -> bytes:
 
 
 READY = message(b"Z", b"I")
-WELCOME = authentication(0) + parameter("server_version", "18.1") + message(b"K", bytes(8)) + READY
+#: From 17 on, connections lift the server's limit for transactions first.
+WELCOME = authentication(0) + parameter("server_version", "16.1") + message(b"K", bytes(8)) + READY
 
 
 def error(state: str, text: str) -> bytes:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -26,7 +26,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
-from tailrace.enumerator.snapshot import KeyRange, advance
+from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.stream_keys import (
     changed_key,
     cursor_in,
@@ -35,11 +35,18 @@ from tailrace.enumerator.stream_keys import (
     schema_in,
     with_keys,
 )
-from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, ServerChangedError
+from tailrace.errors import (
+    ConfigError,
+    PositionLostError,
+    SchemaMismatchError,
+    ServerChangedError,
+    TableGapError,
+    TableLockedError,
+)
 from tailrace.model.messages import MESSAGES
-from tailrace.model.split import LogSplit, SnapshotSplit, Split
+from tailrace.model.split import Key, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import CapturedTable, Log, LogRange, Position, Source
+from tailrace.sources.base import GONE, CapturedTable, Log, LogRange, Position, Source
 
 T = TypeVar("T")
 
@@ -114,8 +121,10 @@ class Enumerator:
         self._schemas: dict[str, TableSchema] = {}
         self._captured: dict[str, CapturedTable] = {}
         self._schemas_read_at: float | None = None
-        #: Tables that were added to the log since the last batch.
-        self._published: set[str] = set()
+        #: Tables of which the log lacks changes, with the reason: the next batch begins to read them again.
+        self._gaps: dict[str, str] = {}
+        #: Tables that are not in the log yet, as others hold locks on them.
+        self._unpublished: set[str] = set()
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
         self._advanced_at = clock()
         #: Position beyond which nothing is read (Trigger.AvailableNow).
@@ -145,6 +154,8 @@ class Enumerator:
     def _latest_or_rejoined(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         try:
             return self._latest(start, limits)
+        except TableGapError:
+            raise
         except PositionLostError:
             if start.mode != "initial" or self._options.on_position_lost != "refresh":
                 raise
@@ -152,6 +163,7 @@ class Enumerator:
 
     def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         self._check_source()
+        self._offset = start
         if start.log is None:
             offset = self._begin()
             log_range = None
@@ -168,11 +180,12 @@ class Enumerator:
         planned: dict[str, list[KeyRange]] = {}
         if self._has_rows_to_read(offset) and self._may_snapshot(offset, log_range):
             chunk_rows, splits = self._budget(limits)
+            unfinished = offset.tables.keys() | _cursors(offset).keys()
+            self._refresh(unfinished)
             schemas = self._tables()
+            boundary = self._boundary_beside(self._source.locked(unfinished))
             try:
-                offset, planned = advance(
-                    offset, schemas, self._boundary, splits=splits, chunk_rows=chunk_rows
-                )
+                offset, planned = advance(offset, schemas, boundary, splits=splits, chunk_rows=chunk_rows)
                 self._prepare_next(offset, chunk_rows, splits)
             except SchemaMismatchError:
                 if not self._catalog_has_news():
@@ -203,6 +216,7 @@ class Enumerator:
             splits.extend(self._log_splits(start, end))
         ranges = self._ranges(start, end)
         if ranges:
+            self._refresh(ranges)
             ranges = self._with_valid_keys(start, end, ranges)
             schemas = self._tables()
             page_rows = min(self._options.snapshot_chunk_rows, PAGE_ROWS)
@@ -264,7 +278,6 @@ class Enumerator:
     def _begin(self) -> StreamOffset:
         mode = self._options.starting_position
         tables = self._tables()  # before the position, so that the log holds all their changes after it
-        self._published.clear()
         position = self._source.starting_position()
         offset = StreamOffset(mode=mode, log=position.to_json())
         if mode not in ("initial", "snapshot"):
@@ -306,8 +319,15 @@ class Enumerator:
                 if not offset.knows(str(table)) and not offset.forgot:
                     offset = offset.with_done(str(table), None)
         due = self._schemas_read_at is None or (self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S)
-        if due or (log_range is not None and log_range.alters_tables):
+        left = {name: GONE for name in log_range.left if _has_rows(offset, name)} if log_range else {}
+        if left:
+            offset = replace(offset, ids={**offset.ids, **left})
+        self._offset = offset
+        if due or left or (log_range is not None and log_range.alters_tables):
             self._read_catalog()
+        return self._identified(self._with_new_tables(offset))
+
+    def _with_new_tables(self, offset: StreamOffset) -> StreamOffset:
         if offset.mode not in ("initial", "snapshot"):
             return offset
         if offset.mode == "snapshot" and not self._is_first(offset):
@@ -328,7 +348,7 @@ class Enumerator:
         assert start.log is not None
         self.close()
         self._read_catalog()  # before the position, as in `_begin`
-        self._published.clear()
+        self._gaps.clear()
         position = self._source.rejoin(start.log)
         offset = replace(start, log=position.to_json(), gaps=start.gaps + 1)
         for name in self._schemas:
@@ -336,18 +356,54 @@ class Enumerator:
                 offset = _reread(offset, name, self._estimates[name])
             else:
                 offset = self._begin_table(offset, name)
+        offset = self._identified(offset)
         self._plan = (start, offset, {})
         self._offset = offset
         self._advanced_at = self._clock()
         return offset
 
+    def _identified(self, offset: StreamOffset) -> StreamOffset:
+        """`offset` with the present identities of its tables."""
+        found = self._source.identities()
+        if not found or offset.mode == "snapshot":
+            return offset
+        names = [name for name in (*offset.tables, *offset.done) if name not in self._unpublished]
+        ids = {name: found.get(name, GONE) for name in names}
+        ids |= {name: id_ for name, id_ in offset.ids.items() if name in self._unpublished}
+        ids |= {"": found[""]} if "" in found else {}
+        if ids != offset.ids:
+            offset = replace(offset, ids=ids)
+            self._note_gaps(offset)  # from now on the source compares the log with these
+        return offset
+
+    def _note_gaps(self, offset: StreamOffset) -> None:
+        """Note of which tables the log lacks changes; raise an error if they are not read again."""
+        if offset.is_new or offset.mode == "snapshot":
+            return
+        followed = (*offset.tables, *offset.done)
+        reading = [name for name, progress in offset.tables.items() if progress.cursor is not None]
+        gaps = self._source.gaps({**dict.fromkeys(followed, ""), **offset.ids}, reading)
+        if gaps and not self._refreshes(offset):
+            raise TableGapError(
+                f"changes of {', '.join(f'`{name}`' for name in sorted(gaps))} are missing from the log",
+                "; ".join(f"`{name}`: {why}" for name, why in sorted(gaps.items())),
+                "let the stream read such tables again: onRewrite: refresh, with startingPosition initial",
+                sorted(gaps),
+            )
+        self._gaps.update(gaps)
+
+    def _refreshes(self, offset: StreamOffset) -> bool:
+        """Whether tables are read again whose rows the log does not tell."""
+        return offset.mode == "initial" and self._options.on_rewrite == "refresh"
+
     def _rewritten(self, offset: StreamOffset, log_range: LogRange | None) -> set[str]:
         """The known tables whose rows the log does not tell: a schema change, or a gap in the table's log."""
-        found = set(self._published_names())
+        found = self._gaps.keys() - self._unpublished
+        self._gaps = {name: why for name, why in self._gaps.items() if name not in found}
         for name, progress in {**offset.tables, **_cursors(offset)}.items():
             table = self._captured.get(name)
             if table is not None and (error := changed_key(progress, table)) is not None:
-                if self._options.on_rewrite != "refresh" or offset.mode != "initial":
+                if not self._refreshes(offset):
                     raise error
                 found.add(name)
         if log_range is not None:
@@ -355,11 +411,6 @@ class Enumerator:
             dropped = set(log_range.dropped_databases)
             found |= {str(table) for table in offset.table_ids() if table.database in dropped}
         return {name for name in found if offset.knows(name)} if offset.mode == "initial" else set()
-
-    def _published_names(self) -> set[str]:
-        """The tables that were added to the log since the last batch; empty from then on."""
-        found, self._published = self._published, set()
-        return found
 
     def _read_again(self, offset: StreamOffset, rewritten: set[str]) -> StreamOffset:
         """Begin to read `rewritten` tables again, by `onRewrite`; forget those that were dropped."""
@@ -424,11 +475,21 @@ class Enumerator:
                 bounds.append(progress_of(start, name))
             for bound in filter(None, bounds):
                 error = changed_key(bound, self._captured[name])
-                if error is not None and (self._options.on_rewrite != "refresh" or end.mode != "initial"):
+                if error is not None and not self._refreshes(end):
                     raise error
                 if error is not None:
                     valid.pop(name, None)
         return valid
+
+    def _boundary_beside(self, locked: Mapping[str, str]) -> Boundary:
+        """`Source.boundary` with prefetched answers, which know nothing of locks."""
+
+        def boundary(table: TableSchema, after: Key | None, rows: int) -> Key | None:
+            if str(table.id) in locked:
+                raise TableLockedError(f"table `{table.id}` is locked", locked[str(table.id)])
+            return self._boundary(table, after, rows)
+
+        return boundary
 
     def _catalog_has_news(self) -> bool:
         """Whether the catalog, read again, shows why a table did not have the schema that it should have."""
@@ -556,7 +617,22 @@ class Enumerator:
         self._schemas = {str(t.schema.id): t.schema for t in found}
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()
-        self._published.update(map(str, self._source.publish([t.schema for t in found])))
+        self._note_gaps(self._offset)
+        self._unpublished = set(map(str, self._source.publish([t.schema for t in found])))
+        for name in self._unpublished:
+            if not self._offset.knows(name):
+                del self._schemas[name]  # new once it is in the log
+                del self._captured[name]
+
+    def _refresh(self, tables: Collection[str]) -> None:
+        """Read the catalog again if it is outdated for one of these tables."""
+        if self._schemas_read_at is None or self._source.altered(tables):
+            self._read_catalog()
+
+
+def _has_rows(offset: StreamOffset, name: str) -> bool:
+    """Whether the stream may have emitted rows of a table."""
+    return name in offset.done or (name in offset.tables and offset.tables[name].cursor is not None)
 
 
 def _reread(offset: StreamOffset, name: str, estimated: int) -> StreamOffset:

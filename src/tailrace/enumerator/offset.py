@@ -9,17 +9,20 @@
      "requests": ["01J9..."],                             requests that the stream has accepted
      "gaps": 0,                                           how often the log was lost, and joined again later
      "forgot": false,                                     whether tables that were dropped are forgotten
-     "keys": {"shop.items": ["sku"]}}                     keys that the log does not carry, by table
+     "keys": {"shop.items": ["sku"]},                     keys that the log does not carry, by table
+     "ids": {"shop.orders": "16384/16391"}}               what else than its name a table is known by, if
+                                                          the database has that (`Source.identities`)
 
 A cursor is the greatest key already read, null before the first row. With a cursor, `k` is the key that it is
-a value of: its columns and their types. A table that is read again stays among
-the finished ones: the stream follows its log meanwhile. Its entry stays in the offset of the batch that ends
-the reading, with `done`, so that sinks can delete what they did not see (`model.reread`); the batch after
-that one drops it. The offset's size does not grow with rows or chunks. Spark compares offsets as text, so the
-order of keys is fixed. The first offset, which Spark requests twice and never stores, is the constant
-{"v": 1}. Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a
-pipeline that has read no table again can go back to an older Tailrace. `k` and `keys` were added later, and
-older versions ignore them.
+a value of: its columns and their types. A table that is read again stays among the finished ones: the stream
+follows its log meanwhile. Its entry stays in the offset of the batch that ends the reading, with `done`, so
+that sinks can delete what they did not see (`model.reread`); the batch after that one drops it. The offset's
+size does not grow with rows or chunks. Spark compares offsets as text, so the order of keys is fixed. The
+first offset, which Spark requests twice and never stores, is the constant {"v": 1}.
+
+Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a pipeline
+that has read no table again can go back to an older Tailrace. `k`, `keys` and `ids` were added later; older
+versions ignore them.
 """
 
 from __future__ import annotations
@@ -107,6 +110,7 @@ class StreamOffset:
         forgot: whether the stream has forgotten tables that were dropped: if one of that name appears, its
             target may hold rows.
         keys: the key under which the stream reads a table, where the log does not carry it.
+        ids: identities of the stream's tables, by name, as far as they are known.
     """
 
     mode: str = ""
@@ -118,6 +122,7 @@ class StreamOffset:
     gaps: int = 0
     forgot: bool = False
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_new(self) -> bool:
@@ -156,6 +161,7 @@ class StreamOffset:
             tables={n: p for n, p in self.tables.items() if n != name},
             done={n: rows for n, rows in self.done.items() if n != name},
             keys={n: key for n, key in self.keys.items() if n != name},
+            ids={n: id_ for n, id_ in self.ids.items() if n != name},
             forgot=True,
         )
 
@@ -176,6 +182,8 @@ class StreamOffset:
             "tables": {n: p.to_json() for n, p in sorted(self.tables.items())},
             "done": dict(sorted(self.done.items())),
         }
+        if self.ids:
+            value["ids"] = dict(sorted(self.ids.items()))
         if self.keys:
             value["keys"] = {n: list(key) for n, key in sorted(self.keys.items())}
         if self.again or self.requests or self.gaps or self.forgot:
@@ -217,4 +225,5 @@ class StreamOffset:
             value.get("gaps", 0),
             value.get("forgot", False),
             {n: tuple(key) for n, key in value.get("keys", {}).items()},
+            dict(value.get("ids", {})),
         )

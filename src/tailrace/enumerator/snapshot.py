@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
+from tailrace.errors import TableLockedError
 from tailrace.model.key import key_of
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
@@ -42,7 +43,7 @@ def advance(
         start: the offset to continue from.
         schemas: schema of every unfinished table that still exists; a first snapshot without one is
             finished, a table to read again waits.
-        boundary: asks the server where a chunk ends.
+        boundary: asks the server where a chunk ends; may raise TableLockedError.
         splits: most chunks to plan.
         chunk_rows: rows per chunk.
 
@@ -56,18 +57,22 @@ def advance(
         if name not in schemas:
             offset = offset.with_done(name, progress.rows)
             continue
-        planned[name] = _ranges(schemas[name], progress.cursor, boundary, splits, chunk_rows)
-        splits -= len(planned[name])
-        now, finished = _advanced(progress, schemas[name], planned[name], chunk_rows)
+        ranges = _ranges(schemas[name], progress.cursor, boundary, splits, chunk_rows)
+        if not ranges:
+            continue
+        planned[name], splits = ranges, splits - len(ranges)
+        now, finished = _advanced(progress, schemas[name], ranges, chunk_rows)
         offset = offset.with_done(name, now.rows) if finished else offset.with_table(name, now)
     for name, reread in start.again.items():
         if splits <= 0:
             break
         if reread.done or name not in schemas:  # a dropped table waits until it is created again
             continue
-        planned[name] = _ranges(schemas[name], reread.progress.cursor, boundary, splits, chunk_rows)
-        splits -= len(planned[name])
-        now, finished = _advanced(reread.progress, schemas[name], planned[name], chunk_rows)
+        ranges = _ranges(schemas[name], reread.progress.cursor, boundary, splits, chunk_rows)
+        if not ranges:
+            continue
+        planned[name], splits = ranges, splits - len(ranges)
+        now, finished = _advanced(reread.progress, schemas[name], ranges, chunk_rows)
         offset = offset.with_reread(name, RereadProgress(reread.id, now, finished))
     return offset, planned
 
@@ -75,10 +80,13 @@ def advance(
 def _ranges(
     schema: TableSchema, after: Key | None, boundary: Boundary, splits: int, chunk_rows: int
 ) -> list[KeyRange]:
-    """Up to `splits` ranges behind `after`; the table's last one is open."""
+    """Up to `splits` ranges behind `after`; the table's last one is open. None while the table is locked."""
     ranges: list[KeyRange] = []
     while len(ranges) < splits:
-        end = boundary(schema, after, chunk_rows)
+        try:
+            end = boundary(schema, after, chunk_rows)
+        except TableLockedError:
+            break  # the other tables do not wait for it
         ranges.append(KeyRange(after, end))
         if end is None:
             break

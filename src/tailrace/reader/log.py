@@ -22,7 +22,11 @@ from tailrace.sources.base import Session
 
 
 def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
-    """The changes of `split` that belong to its batch, in log order per table."""
+    """The changes of `split` that belong to its batch, in log order per table.
+
+    Raises:
+        SchemaMismatchError: a table's key has other columns than the cursor of its snapshot.
+    """
     for batch in session.changes(split):
         changes = split_key_updates(batch)
         cursor = split.cursors.get(changes.table.id)

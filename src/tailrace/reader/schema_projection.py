@@ -71,6 +71,8 @@ def fit_keys(keys: pa.StructArray, type_: pa.StructType, table: TableSchema) -> 
 
 def _cast(column: pa.Array, target: pa.Field, table: TableSchema) -> pa.Array:
     try:
+        if _is_count(column.type) != _is_count(target.type):
+            raise pa.ArrowInvalid  # Arrow would take the number of units for the value, or the reverse
         return column.cast(target.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise SchemaMismatchError(
@@ -78,3 +80,8 @@ def _cast(column: pa.Array, target: pa.Field, table: TableSchema) -> pa.Array:
             f"found {column.type}, the stream reads it as {target.type}",
             "start a new stream with the new type, or a pipeline, which alters its target tables",
         ) from None
+
+
+def _is_count(type_: pa.DataType) -> bool:
+    """Whether a type's values are counts of a unit of time."""
+    return bool(pa.types.is_temporal(type_))

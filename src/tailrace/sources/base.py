@@ -24,6 +24,8 @@ S = TypeVar("S", SnapshotSplit, LogSplit)
 
 #: What knows a table's key: the log itself, the stream's offset, or only the catalog as it is now.
 KeyPlace = Literal["log", "offset", "catalog"]
+#: The identity of a table that was not there: whatever has its name later is another one, or has a gap.
+GONE = "gone"
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class LogRange:
         dropped_databases: databases that are dropped within it, with all their tables.
         is_far: whether it is so long that the stream should advance even without changes: the log behind
             the stream's position can be released.
+        left: names of tables that were something else for a time within it (`Source.identities`), so that
+            it may lack changes of them.
     """
 
     end: Any
@@ -111,6 +115,7 @@ class LogRange:
     rewritten: tuple[TableId, ...] = ()
     dropped_databases: tuple[str, ...] = ()
     is_far: bool = False
+    left: tuple[str, ...] = ()
 
     @property
     def alters_tables(self) -> bool:
@@ -213,11 +218,38 @@ class Source(ABC):
     def tables(self) -> Sequence[CapturedTable]:
         """The captured tables that exist now."""
 
+    def identities(self) -> Mapping[str, str]:
+        """What tells the tables that `tables` found from others of their names; "": what concerns all.
+
+        Empty where the log says when a table is no longer the same. A stream stores them in its offset, and
+        `GONE` for a table that it follows and that is not there.
+        """
+        return {}
+
+    def gaps(self, ids: Mapping[str, str], reading: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
+        """The tables whose changes the log lacks since they had these identities, with the reason.
+
+        To be asked before `publish`, so that a gap is found again by the next start.
+
+        Args:
+            ids: of all tables that the stream follows, "" where it is not known.
+            reading: those of them whose snapshot has begun and is not finished.
+        """
+        return {}
+
+    def altered(self, tables: Collection[str]) -> bool:  # noqa: ARG002
+        """Whether one of these tables was altered since the last call of `tables`."""
+        return False
+
+    def locked(self, tables: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
+        """Those of `tables` that cannot be read now, because others hold locks on them, with who they are."""
+        return {}
+
     def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:  # noqa: ARG002
         """Make the log carry the changes of `tables` from now on.
 
         Returns:
-            The tables whose changes it did not carry before.
+            The tables for which that has to wait: others hold locks on them. The next call tries again.
         """
         return ()
 

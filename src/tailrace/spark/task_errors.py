@@ -28,10 +28,10 @@ def parse_error(text: str) -> TailraceError | None:
     for note in reversed(list(_NOTE.finditer(text))):
         try:
             # Spark may append its own words to the line.
-            name, message, detail, hint = json.JSONDecoder().raw_decode(text, note.end())[0]
+            name, message, detail, hint, *more = json.JSONDecoder().raw_decode(text, note.end())[0]
         except ValueError:
             continue
         kind = getattr(errors, str(name), None)
         if isinstance(kind, type) and issubclass(kind, TailraceError):
-            return kind(message, detail, hint)
+            return kind(message, detail, hint, *more)
     return None

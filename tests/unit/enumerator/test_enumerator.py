@@ -9,7 +9,7 @@ import pytest
 from tailrace.config.options import parse_options
 from tailrace.enumerator.enumerator import Enumerator, Limits, Request
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError
+from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, TableGapError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
 from tailrace.sources.base import Log, LogRange, Source
 from tests.support.changes import INT, table
@@ -49,7 +49,7 @@ class FakeSource(Source, Log):
         self.end = At(100)
         self.caught_up = True
         self.ranges = []
-        self.published = []
+        self.missing = {}
         self.lost = False
 
     def require(self):
@@ -78,8 +78,8 @@ class FakeSource(Source, Log):
     def read_table(self, table, page_rows):
         raise NotImplementedError
 
-    def publish(self, tables):
-        return self.published
+    def gaps(self, ids, reading):
+        return {name: why for name, why in self.missing.items() if name in ids}
 
     def rejoin(self, lost):
         return At(500)
@@ -379,7 +379,10 @@ def test_policy_fail_stops_at_a_rewritten_table():
 def test_table_that_was_missing_from_the_log_for_a_time_is_read_again():
     source = FakeSource(a=5)
     end = enumerator(source).latest(StreamOffset(), Limits())
-    source.published = [A.id]
+    source.missing = {"shop.a": "it was dropped"}
+    with pytest.raises(TableGapError, match=r"changes of `shop\.a` are missing") as caught:
+        enumerator(source, onRewrite="ignore").latest(end, Limits())
+    assert caught.value.tables == ["shop.a"]
     assert set(enumerator(source).latest(end, Limits()).again) == {"shop.a"}
 
 

@@ -8,7 +8,14 @@ from types import ModuleType
 
 import pytest
 
-from tailrace.errors import DecodeError, PositionLostError, SinkError, TailraceError, TransientSourceError
+from tailrace.errors import (
+    DecodeError,
+    PositionLostError,
+    SinkError,
+    TableGapError,
+    TailraceError,
+    TransientSourceError,
+)
 from tailrace.spark.task_errors import parse_error
 
 #: Spark's message around a traceback.
@@ -45,6 +52,13 @@ def test_error_crosses_with_its_class_and_every_part() -> None:
     found = parse_error(text)
     assert type(found) is PositionLostError
     assert found.args == error.args
+
+
+@pytest.mark.usefixtures("in_worker")
+def test_tables_with_a_gap_cross() -> None:
+    found = parse_error(trace_of(TableGapError("gone", None, "y", ["a.b", "c.d"])))
+    assert type(found) is TableGapError
+    assert (found.args, found.tables) == (("gone", None, "y"), ("a.b", "c.d"))
 
 
 @pytest.mark.usefixtures("in_worker")

@@ -11,8 +11,9 @@ publish_via_partition_root (ours has), else each partition counts by itself.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -28,6 +29,8 @@ from tailrace.sources.postgres.replication import publication
 from tailrace.sources.postgres.types import TYPES_QUERY, PostgresType, PostgresTypes
 
 KeyKind = Literal["primary", "identity", "unique", "none"]
+#: Types whose values are in the same order as those of another type.
+_ORDERS = {"int2": "int8", "int4": "int8", "varchar": "text"}
 #: REPLICA IDENTITY by its letter in the catalog.
 IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
 
@@ -44,7 +47,7 @@ SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, c.relispa
             THEN (SELECT coalesce(string_agg(DISTINCT l.relreplident::text, ''), '')
                   FROM pg_catalog.pg_partition_tree(c.oid) p
                   JOIN pg_catalog.pg_class l ON l.oid = p.relid WHERE p.isleaf)
-            ELSE c.relreplident::text END
+            ELSE c.relreplident::text END, c.relnamespace::int8
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname !~ '^pg_'
   AND n.nspname <> 'information_schema'
@@ -80,6 +83,10 @@ class CatalogTable:
         key_kind: where the schema's key comes from.
         unlogged: whether its changes are not logged.
         left_out: generated columns that the log does not carry.
+        kind: r table, p partitioned table.
+        numbers: of each column of the schema the number, type's oid and modifier.
+        entry: the publication's entry for it (`Publication.entries`), "" if it needs none or has none.
+        live: how many columns it has, with those that the schema lacks.
     """
 
     schema: TableSchema
@@ -89,6 +96,23 @@ class CatalogTable:
     key_kind: KeyKind
     unlogged: bool = False
     left_out: tuple[str, ...] = ()
+    kind: str = "r"
+    numbers: tuple[tuple[int, int, int], ...] = ()
+    entry: str = ""
+    live: int = 0
+
+    @property
+    def identity_text(self) -> str:
+        """What tells the table from another one of its name, and its key from another key of it.
+
+        Three parts: the table, the publication's entry for it, and what the order of its key depends on.
+        """
+        number_of = {c.name: n for c, (n, _, _) in zip(self.schema.columns, self.numbers, strict=True)}
+        key = [
+            f"{number_of[c.name]}{_ORDERS.get(c.type.native, c.type.native)}{c.type.collation or ''}"
+            for c in map(self.schema.column, self.schema.key)
+        ]
+        return f"{self.oid}/{self.entry}/{hashlib.sha256(','.join(key).encode()).hexdigest()[:8]}"
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -132,13 +156,22 @@ def tables(
 
 @network.sensible("the catalog")
 def captured(
-    connection: Connection, options: SourceOptions, only: TableId | None = None
+    connection: Connection,
+    options: SourceOptions,
+    *,
+    published: publication.Publication | None = None,
 ) -> list[CatalogTable]:
-    """The tables that a stream captures, or `only` one of them. Raises as `tables`, and pg8000's errors."""
+    """The tables that a stream captures. Raises as `tables`, and pg8000's errors.
+
+    Args:
+        connection: an ordinary one.
+        options: the stream's options.
+        published: the publication, if it has been read already.
+    """
     name = options.publication
-    published = publication.read(connection, name) or publication.planned(name, connection.version)
-    captures = options.captures if only is None else lambda name: name == str(only)
-    return tables(connection, captures, published, options.is_text)
+    published = published or publication.read(connection, name)
+    published = published or publication.planned(name, connection.version)
+    return tables(connection, options.captures, published, options.is_text)
 
 
 @network.sensible("types")
@@ -147,6 +180,42 @@ def types(connection: Connection, captures: Callable[[str], bool]) -> PostgresTy
     return _types(
         connection, [row[0] for row in connection.rows(_TABLES_QUERY) if captures(f"{row[1]}.{row[2]}")]
     )
+
+
+def without_identity(connection: Connection, oid: int) -> list[TableId]:
+    """The partitions of a table whose updates fail once it is published. Raises pg8000's errors."""
+    rows = connection.rows(
+        "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_partition_tree($1::oid) p "
+        "JOIN pg_catalog.pg_class c ON c.oid = p.relid "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE p.isleaf AND (c.relreplident = 'n' OR (c.relreplident = 'd' AND NOT EXISTS ("
+        "SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary))) ORDER BY 1, 2",
+        oid,
+    )
+    return [TableId(*row) for row in rows]
+
+
+def altered(connection: Connection, found: Iterable[CatalogTable]) -> bool:
+    """Whether one of these tables was altered or replaced since it was found. Raises pg8000's errors."""
+    known = {t.oid: t for t in found}
+    rows = connection.rows(
+        "SELECT c.oid::int8, n.nspname::text, c.relname::text, "
+        "array_agg(a.attnum || ' ' || a.atttypid || ' ' || a.atttypmod || ' ' || a.attname) "
+        "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
+        "WHERE c.oid = ANY ($1) GROUP BY 1, 2, 3",
+        list(known),
+    )
+    now = {oid: (TableId(schema, name), set(columns)) for oid, schema, name, columns in rows}
+    for oid, table in known.items():
+        id_, columns = now.get(oid, (None, set()))
+        described = {
+            f"{number} {type_} {modifier} {column.name}"
+            for column, (number, type_, modifier) in zip(table.schema.columns, table.numbers, strict=True)
+        }
+        if id_ != table.schema.id or len(columns) != table.live or not columns.issuperset(described):
+            return True
+    return False
 
 
 def _types(connection: Connection, oids: list[int]) -> PostgresTypes:
@@ -174,7 +243,8 @@ def _tables(
     for row in connection.rows(_INDEXES_QUERY, oids):
         indexes[row[0]].append(row)
     listed = dict(published.columns)
-    for oid, schema, name, _, _, persistence, _, rows, identity in sorted(
+    entries = dict(published.entries)
+    for oid, schema, name, kind, _, persistence, above, rows, identity, namespace in sorted(
         captured_rows, key=lambda r: (r[1], r[2])
     ):
         id_ = TableId(schema, name)
@@ -186,16 +256,23 @@ def _tables(
                 left_out.append(column[2])
                 continue
             chosen.append(column)
-        key, kind = _key(indexes[oid], {c[1]: c for c in chosen}, identity)
+        key, key_kind = _key(indexes[oid], {c[1]: c for c in chosen}, identity)
         table_columns = tuple(_column(id_, c, known, as_text) for c in chosen)
         yield CatalogTable(
             TableSchema(id_, table_columns, key),
             rows,
             oid,
             identity,
-            kind,
+            key_kind,
             persistence == "u",
             tuple(left_out),
+            kind,
+            tuple((c[1], c[3], c[4]) for c in chosen),
+            next(
+                (entries[of] for of in (f"{oid}", *map(str, above), f"schema {namespace}") if of in entries),
+                "",
+            ),
+            len(columns[oid]),
         )
 
 

@@ -23,6 +23,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pg8000.exceptions import DatabaseError, InterfaceError
@@ -44,17 +45,25 @@ from tailrace.sources.postgres.types import SESSION_SETTINGS
 #: The message that requests TLS, before all others. Source: PostgreSQL manual, "Message Formats".
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 _LENGTH = struct.Struct("!i")
+#: Precedes the process and its key in a request to cancel.
+_CANCEL_REQUEST = struct.pack("!i", 80877102)
+_CANCEL_S = 2.0
 _NO_LIMITS = (
     "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 "
     "-c idle_session_timeout=0 -c default_transaction_read_only=off "
-    "-c default_transaction_isolation=read\\ committed"
+    "-c default_transaction_isolation=read\\ committed -c wal_sender_timeout=60s"
 )
+#: A row that a policy hides is an error, and not missing.
+_NO_HIDDEN_ROWS = " -c row_security=off"
+#: The first version with a limit for whole transactions, which older ones refuse to hear of.
+_TRANSACTION_TIMEOUT = 17
 
 _SHUTDOWN = "the server is shutting down or starting"
 #: Classes and states of transient errors, with the reason; the first that fits counts.
 _TRANSIENT = {
     "53300": network.NO_ROOM,
     "53100": network.NO_DISK,
+    "53400": "all replication slots of the server are in use",
     "55006": "another process uses it",
     "57P01": _SHUTDOWN,
     "57P02": _SHUTDOWN,
@@ -67,13 +76,52 @@ _TRANSIENT = {
     "25P03": network.LOST,
     "72000": network.LOST,
 }
+_HINTS = {
+    "53400": "SELECT slot_name, active FROM pg_replication_slots; -- drop those that nobody needs, or "
+    "increase max_replication_slots (SHOW max_replication_slots), which needs a restart of the server",
+}
 #: The table's definition changed.
 _CHANGED_TABLE = frozenset({"42P01", "42703", "3F000"})
 _DENIED = frozenset({"28000", "28P01"})
 _MISSING_PRIVILEGE = "42501"
+#: A text that is not valid, or has no counterpart in UTF-8.
+_NOT_TEXT = frozenset({"22021", "22P05"})
+_READ_ONLY = "25006"
 #: Classes and states whose text names an object or a setting, and no value.
 _TEXT_IS_SAFE = (*_TRANSIENT, *_CHANGED_TABLE, *_DENIED, _MISSING_PRIVILEGE)
-_TEXT_IS_SAFE += ("3D000", "42704", "42710", "42P17", "53", "54", "55", "58", "0A000", "22023", "42601")
+_TEXT_IS_SAFE += (
+    "3D000",
+    "42704",
+    "42710",
+    "42P17",
+    "53",
+    "54",
+    "55",
+    "58",
+    "0A000",
+    "22023",
+    "42601",
+    "25006",
+)
+
+
+@dataclass(frozen=True)
+class ResultColumn:
+    """A column of a query's result.
+
+    Args:
+        name: its name.
+        table: oid of the table that it is a column of, 0: of none.
+        number: its number there.
+        type: oid of its type.
+        modifier: the type's modifier.
+    """
+
+    name: str
+    table: int
+    number: int
+    type: int
+    modifier: int
 
 
 class Connection:
@@ -148,6 +196,28 @@ class Connection:
         """The first column of the first row, None without a row."""
         found = self.rows(sql, *values)
         return found[0][0] if found else None
+
+    def columns(self, sql: str) -> list[ResultColumn]:
+        """The columns of a query's result. Raises as `rows`."""
+        described: list[ResultColumn] = []
+
+        def run() -> Any:
+            context = self._core.execute_simple(sql)
+            described.extend(
+                ResultColumn(
+                    c["name"], c["table_oid"], c["column_attrnum"], c["type_oid"], c["type_modifier"]
+                )
+                for c in context.columns or ()
+            )
+            return context
+
+        self._run(run, self._timeout_s)
+        return described
+
+    @property
+    def pid(self) -> int:
+        """The process of the server that serves it."""
+        return self._core.pid
 
     def take_as_text(self, oid: int) -> None:
         """Return values of a type as the text that the server sends."""
@@ -256,6 +326,16 @@ class Connection:
             except (InterfaceError, OSError, ValueError):
                 self.socket.close()
 
+    def cancel(self) -> None:
+        """Ask the server to cancel what it executes for this connection; another thread may wait for it."""
+        request = _CANCEL_REQUEST + self._core.cancel_key
+        with contextlib.suppress(OSError):  # it is a request: the server may have executed it already
+            host, port, *_ = self.socket.getpeername()
+            with socket.create_connection((host, port), _CANCEL_S) as sock:
+                sock.sendall(_LENGTH.pack(4 + len(request)) + request)
+                sock.settimeout(_CANCEL_S)
+                sock.recv(1)  # the server closes once it has sent the signal
+
     def break_off(self) -> None:
         """Close the connection at once, even while the server is sending; interrupts its reader."""
         if self.is_open:
@@ -271,7 +351,9 @@ class Connection:
         self.close()
 
 
-def connect(options: SourceOptions, *, purpose: str, replication: bool = False) -> Connection:
+def connect(
+    options: SourceOptions, *, purpose: str, replication: bool = False, row_security: bool = False
+) -> Connection:
     """Open a connection with the session settings that every reader expects.
 
     Args:
@@ -279,6 +361,7 @@ def connect(options: SourceOptions, *, purpose: str, replication: bool = False) 
         purpose: what the connection is for, as in "reading the catalog"; named in errors.
         replication: whether to open a replication connection, which accepts replication commands, and SQL
             without parameters.
+        row_security: whether policies may hide rows; else a query fails that would not see all.
 
     Raises:
         TransientSourceError: there is no answer, or the server accepts no more connections.
@@ -299,9 +382,15 @@ def connect(options: SourceOptions, *, purpose: str, replication: bool = False) 
             sock,
             deadline,
             replication="database" if replication else None,
-            startup_params={**SESSION_SETTINGS, "options": _NO_LIMITS},
+            startup_params={
+                **SESSION_SETTINGS,
+                "options": _NO_LIMITS + ("" if row_security else _NO_HIDDEN_ROWS),
+            },
         )
         sock.settimeout(None)
+        connection = Connection(core, sock, options.query_timeout_ms / 1000)
+        if connection.version >= _TRANSACTION_TIMEOUT:
+            connection.rows("SET transaction_timeout = 0")
     except (DatabaseError, InterfaceError, OSError) as error:
         if sock is not None:
             sock.close()
@@ -310,7 +399,7 @@ def connect(options: SourceOptions, *, purpose: str, replication: bool = False) 
         if sock is not None:
             sock.close()
         raise
-    return Connection(core, sock, options.query_timeout_ms / 1000)
+    return connection
 
 
 def _open_socket(
@@ -387,7 +476,7 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
         detail += f": {shortened(str(error.args[0].get('M', '')))}"
     for begin, reason in _TRANSIENT.items():
         if state.startswith(begin):
-            return TransientSourceError(f"{doing} failed: {reason}", detail)
+            return TransientSourceError(f"{doing} failed: {reason}", detail, _HINTS.get(state))
     if state in _CHANGED_TABLE:
         return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail)
     if state in _DENIED:
@@ -396,18 +485,32 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
             detail,
             "check user and password, and that pg_hba.conf admits this host",
         )
+    if state == _MISSING_PRIVILEGE and "row-level security" in str(error.args[0].get("M", "")):
+        return SourceError(
+            f"{doing} failed: row-level security hides rows from this user",
+            detail,
+            "ALTER ROLE ... BYPASSRLS; -- for this user; or ALTER TABLE ... DISABLE ROW LEVEL SECURITY;",
+        )
+    if state in _NOT_TEXT:
+        return SourceError(
+            f"{doing} failed: a text is not valid in the encoding of the database",
+            f"{detail}: values must be convertible to UTF-8; a database with encoding SQL_ASCII holds any "
+            "bytes",
+            "find such values and correct them, or move the tables to a database with encoding UTF8",
+        )
+    if state == _READ_ONLY:
+        return SourceError(
+            f"{doing} failed: the server is a standby, or read-only",
+            detail,
+            "create the publication on the primary, for all captured tables; `tailrace check` shows the "
+            "statement; or name the primary in url",
+        )
     if state == _MISSING_PRIVILEGE:
         return SourceError(
             f"{doing} failed: a privilege is missing", detail, "`tailrace check` shows the statement to run"
         )
     if state == "3D000":
         return SourceError(f"{doing} failed", detail, "name the database in url: postgresql://HOST/DATABASE")
-    if state == "53400":
-        return SourceError(
-            f"{doing} failed: the server has no free replication slot",
-            detail,
-            "ALTER SYSTEM SET max_replication_slots = 20; -- then restart the server",
-        )
     return SourceError(f"{doing} failed", detail)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.model.table import TableId
+from tailrace.model.table import TableId, TableSchema
 from tailrace.model.types import ColumnType
 
 
@@ -16,6 +16,11 @@ def table_name(table: TableId) -> str:
     return f"{identifier(table.database)}.{identifier(table.table)}"
 
 
+def source_of(table: TableSchema, partitioned: bool) -> str:
+    """A table in a FROM, without the tables that inherit from it: their rows are not its own in the log."""
+    return table_name(table.id) if partitioned else f"ONLY {table_name(table.id)}"
+
+
 def string(text: str) -> str:
     """A string literal, the same whatever `standard_conforming_strings` is."""
     quoted = "'" + text.replace("'", "''") + "'"
@@ -24,5 +29,9 @@ def string(text: str) -> str:
 
 def type_name(type_: ColumnType) -> str:
     """The quoted name of a column's type, without its modifier."""
-    schema, dot, name = type_.native.partition(".")
+    native = type_.native
+    if native.startswith('"'):  # its schema has a dot in its name, see `types`
+        schema, _, name = native.rpartition('".')
+        return f'{schema}".{identifier(name)}'
+    schema, dot, name = native.partition(".")
     return f"{identifier(schema)}.{identifier(name)}" if dot else identifier(type_.native)

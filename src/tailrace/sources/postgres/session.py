@@ -28,14 +28,21 @@ from tailrace.sources.postgres.position import PostgresPosition, seq_of
 from tailrace.sources.postgres.replication.logreader import LogReader
 from tailrace.sources.postgres.replication.timeline import History
 from tailrace.sources.postgres.snapshot import keys as key_sql
-from tailrace.sources.postgres.snapshot.select import copy_pages, hold_still, import_snapshot, snapshot_gone
+from tailrace.sources.postgres.snapshot.images import Images
+from tailrace.sources.postgres.snapshot.select import (
+    as_it_is,
+    copy_pages,
+    hold_still,
+    import_snapshot,
+    snapshot_gone,
+)
 from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tailrace.sources.postgres.wire.problems import BinaryFormError
 
 #: What a worker has read from a database's catalog, kept from task to task: types, and schemas of tables.
 _TYPES: dict[str, PostgresTypes] = {}
-_SCHEMAS: dict[Any, TableSchema | None] = {}
+_SCHEMAS: dict[Any, dict[TableId, TableSchema | None]] = {}
 
 
 class PostgresSession(Session):
@@ -50,6 +57,8 @@ class PostgresSession(Session):
         self._connection = ReconnectingConnection(options, "task")
         #: Position of the current split's snapshot.
         self._seen: PostgresPosition | None = None
+        #: Names the columns of rows in the log as the current snapshot split does.
+        self._images: Images | None = None
         #: Options to read the log: from the stream's slot, or from the copy of it that is kept for readers.
         self._log_options = options
 
@@ -62,26 +71,27 @@ class PostgresSession(Session):
             )
         self._seen = PostgresPosition.from_json(split.as_of["seen"])
         try:
-            try:
-                yield from self._read(split, split.table)
-            except DatabaseError as error:
-                if sqlstate(error) != "42703":  # a column is gone: the error comes before the first row
-                    raise
-                yield from self._read(split, self._schema_of(split.table.id, remember=False) or split.table)
+            yield from self._read(split)
         except (DatabaseError, InterfaceError, OSError) as error:
             if sqlstate(error) == "42P01":
                 return  # the table is gone
+            if isinstance(error, DatabaseError) and (renamed := key_sql.label_error(split.table, error)):
+                raise renamed from error
             # rows were passed on already: a new task reads the whole split again
             raise translate(error, doing) from error
 
-    def _read(self, split: SnapshotSplit, table: TableSchema) -> Iterator[Page]:
-        """The rows of the split's range with the schema `table`."""
+    def _read(self, split: SnapshotSplit) -> Iterator[Page]:
+        table = named = split.table
         doing = f"reading {table.id}"
         connection = retrying(self._options, lambda: connect(self._options, purpose=doing), doing)
         try:
             import_snapshot(connection, split.as_of["snapshot"], split.as_of["kept_by"])
-            hold_still(connection, table)
-            yield from copy_pages(connection, split, table)
+            partitioned = hold_still(connection, table)
+            if "table" in split.as_of:
+                planned = split.as_of["table"]
+                table, named = as_it_is(connection, table, planned["columns"], planned["oid"])
+                self._images = Images(split.table, [number for number, *_ in planned["columns"]])
+            yield from copy_pages(connection, split, table, partitioned=partitioned, named=named)
         finally:
             connection.break_off()
 
@@ -96,6 +106,10 @@ class PostgresSession(Session):
         If the split has no events in it, they are read through a copy of the slot. The same happens when a
         value came in binary form that is read as text: its column was added after the driver's stream began.
         """
+        batches = self._changes(split)
+        return batches if self._images is None else map(self._images.named, batches)
+
+    def _changes(self, split: LogSplit) -> Iterator[ChangeBatch]:
         start, end = PostgresPosition.from_json(split.start), PostgresPosition.from_json(split.end)
         if end.lsn <= start.lsn:
             return  # the snapshot is at the batch's end: there is nothing between them
@@ -138,18 +152,21 @@ class PostgresSession(Session):
         _TYPES[self._database] = found
         return found
 
-    def _schema_of(self, table: TableId, *, remember: bool = True) -> TableSchema | None:
+    def _schema_of(self, table: TableId) -> TableSchema | None:
         """A table's schema in the catalog, None if it is not there.
 
-        A cached one may be old: it counts only where it has the columns that the log names.
+        A cached one may be old: it counts only where it has the columns that the log names. All captured
+        tables are read at once: the log has changes of many.
         """
-        key = (self._database, table, self._options.text_columns)
-        if key not in _SCHEMAS or not remember:
+        key = (self._database, self._options.tables, self._options.text_columns)
+        schemas = _SCHEMAS.setdefault(key, {})
+        if table not in schemas:
             found = self._connection.run(
-                lambda c: catalog.captured(c, self._options, table), f"reading {table}"
+                lambda c: catalog.captured(c, self._options), f"reading the catalog for {table}"
             )
-            _SCHEMAS[key] = found[0].schema if found else None
-        return _SCHEMAS[key]
+            schemas.update({t.schema.id: t.schema for t in found})
+            schemas.setdefault(table, None)
+        return schemas[table]
 
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import SourceError, TransientSourceError
+from tailrace.errors import SourceError, TableLockedError, TransientSourceError
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Log, LogRange, Page, Source
-from tailrace.sources.postgres import catalog
+from tailrace.sources.base import GONE, Log, LogRange, Page, Source
+from tailrace.sources.postgres import catalog, locks
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
+from tailrace.sources.postgres.gaps import gaps_of
+from tailrace.sources.postgres.literal import source_of
+from tailrace.sources.postgres.locks import within_limit
+from tailrace.sources.postgres.notices import error_text, say
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
@@ -57,6 +61,14 @@ class PostgresSource(Source):
         self._snapshots = Snapshots(options)
         self._server: str | None = None
         self._found: dict[TableId, catalog.CatalogTable] = {}
+        self._published: publication.Publication | None = None
+        #: Locked tables that were named last.
+        self._said_locked: set[str] = set()
+        #: Whether the stream has begun with snapshots: a table that is added later is read first.
+        self._reads_new_tables = options.starting_position == "initial"
+        #: The tables that the stream follows, by name with their oids, and the other way round.
+        self._oids: dict[str, int] = {}
+        self._names: dict[int, str] = {}
         self._log: PostgresLog | None = None
         self._kept: slot.Kept | None = None
         self._confirmed: PostgresPosition | None = None
@@ -102,23 +114,108 @@ class PostgresSource(Source):
 
     def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
-        found = self._run(lambda c: catalog.captured(c, self._options), "reading the catalog")
+        self._published, found = self._run(self._read_catalog, "reading the catalog")
         self._found = {t.schema.id: t for t in found}
         return found
+
+    def _read_catalog(
+        self, connection: Connection
+    ) -> tuple[publication.Publication | None, list[catalog.CatalogTable]]:
+        published = publication.read(connection, self._options.publication)
+        return published, catalog.captured(connection, self._options, published=published)
+
+    def identities(self) -> Mapping[str, str]:
+        """The tables by oid, by the publication's entry and by their key; the publication by its version."""
+        if self._options.starting_position == "snapshot":
+            return {}
+        ids = {str(t.schema.id): GONE if t.unlogged else t.identity_text for t in self._found.values()}
+        return ids if self._published is None else {"": self._published.identity, **ids}
+
+    def gaps(self, ids: Mapping[str, str], reading: Collection[str]) -> Mapping[str, str]:
+        """The tables whose changes the log lacks since they had these identities, with the reason."""
+        if self._options.starting_position == "snapshot":
+            return {}
+        oids = {name: int(id_.partition("/")[0]) for name, id_ in ids.items() if id_[:1].isdigit() and name}
+        self._oids, self._names = oids, {oid: name for name, oid in oids.items()}
+        return gaps_of(self._found.values(), self._published, ids, reading)
+
+    def _contradicted(self, oid: int, table: TableId) -> tuple[str, ...]:
+        """The followed tables that a relation in the log shows to be no longer the same."""
+        by_oid = self._names.get(oid)
+        names = {str(table)} if self._oids.get(str(table), oid) != oid else set()
+        return tuple(names if by_oid in (None, str(table)) else {by_oid, *names})
+
+    def altered(self, tables: Collection[str]) -> bool:
+        """Whether one of these tables was altered since the catalog was read."""
+        found = [t for t in self._found.values() if str(t.schema.id) in tables]
+        return bool(found) and self._run(lambda c: catalog.altered(c, found), "reading the catalog")
+
+    def locked(self, tables: Collection[str]) -> Mapping[str, str]:
+        """Those of `tables` that cannot be read now."""
+        found = {t.oid: str(t.schema.id) for t in self._found.values() if str(t.schema.id) in tables}
+        pids = self._run(lambda c: locks.against_readers(c, list(found)), "asking for locks")
+        held = {found[oid]: f"by process {pid}" if pid else "by a prepared transaction" for oid, pid in pids}
+        for name, holder in held.items():
+            if name not in self._said_locked:
+                say(f"the snapshot of table `{name}` waits: it is locked {holder}")
+        self._said_locked = set(held)
+        return held
 
     def publish(self, tables: Sequence[TableSchema]) -> Sequence[TableId]:
         """Add the missing tables to the publication. Snapshots requested before do not count for them."""
         if self._options.starting_position == "snapshot":
             return ()
-        for table in tables:
-            _require_identity(self._found[table.id])
+        found = [self._found[t.id] for t in tables]
+        if refused := self.unpublishable(found):
+            raise _all_refused(refused)
         ids = [t.id for t in tables]
-        added = self._run(
+        publication.require_whole(self._published, ids)
+        added, locked = self._run(
             lambda c: publication.ensure(c, self._options.publication, ids), "publishing the captured tables"
         )
         if added:
             self._snapshots.discard()
-        return added
+            self.tables()  # for the publication's entries
+        for table, error in locked.items():
+            if not self._reads_new_tables:
+                raise error  # where a stream starts without a snapshot, its changes would be missing
+            say(f"table {table.quoted} waits to be added to the publication: {error_text(error)}")
+        return list(locked)
+
+    def unpublishable(self, tables: Sequence[catalog.CatalogTable]) -> dict[TableId, SourceError]:
+        """The tables that must not or cannot be published, each with the reason and the remedy."""
+        return {t.schema.id: why for t in tables if (why := self._refusal(t)) is not None}
+
+    def _refusal(self, table: catalog.CatalogTable) -> SourceError | None:
+        id_ = table.schema.id
+        if table.unlogged:
+            return SourceError(
+                f"table `{id_}` cannot be published: it is UNLOGGED",
+                "its changes are not in the log",
+                f"ALTER TABLE {id_.sql} SET LOGGED; -- or leave it out of `tables`",
+            )
+        for column in map(table.schema.column, table.schema.key):
+            if column.type.kind in keys.WITHOUT_ORDER:
+                return SourceError(
+                    f"table `{id_}` cannot be captured: its key has column `{column.name}` of type "
+                    f"{column.type.native}",
+                    "keys of such a type are captured as text only",
+                    keys.as_text_hint(table.schema, column),
+                )
+        if "n" not in table.identity and (table.schema.key or table.has_whole_images):
+            return None
+        which, found = [id_], "it has no primary key, or REPLICA IDENTITY NOTHING"
+        if table.kind == "p":
+            lacking = self._run(lambda c: catalog.without_identity(c, table.oid), "reading the catalog")
+            if lacking:
+                which = lacking
+                found = f"of its partitions {', '.join(f'`{t}`' for t in lacking)} have no replica identity"
+        return SourceError(
+            f'table "{id_}" cannot be published: its updates and deletes would then fail',
+            found,
+            " ".join(f"ALTER TABLE {t.sql} REPLICA IDENTITY FULL;" for t in which)
+            + " -- or give it a primary key, or leave it out of `tables`",
+        )
 
     def shows(self, position: PostgresPosition) -> bool:
         """Whether a snapshot as of that position is kept."""
@@ -138,7 +235,7 @@ class PostgresSource(Source):
         if current is None or not current.shows(position):
             made = self._snapshots.next(REPLAY_WAIT_S)
             if made is None:
-                raise TransientSourceError(
+                raise self._snapshots.waits() or TransientSourceError(
                     "no snapshot could be exported within an hour",
                     "a snapshot waits for all transactions that write",
                     "end the oldest ones: SELECT pid, xact_start FROM pg_stat_activity ORDER BY xact_start",
@@ -171,22 +268,57 @@ class PostgresSource(Source):
             self._kept = retrying(self._options, lambda: slot.keep(self._options), "keeping the log")
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
-        """The key `rows` rows after `after`; a table without a key is one chunk."""
-        if not table.key:
+        """The key `rows` rows after `after`; a table without a key is one chunk.
+
+        Raises:
+            TableLockedError: others hold a lock on the table.
+        """
+        partitioned = self._found[table.id].kind == "p"
+
+        def ask(connection: Connection) -> Key | TableLockedError | None:
+            try:
+                if table.key:
+                    return within_limit(
+                        connection,
+                        table.id,
+                        lambda: keys.boundary(connection, table, after, rows, partitioned=partitioned),
+                    )
+                statement = f"SELECT 1 FROM {source_of(table, partitioned)} LIMIT 0"
+                within_limit(connection, table.id, lambda: connection.rows(statement))
+            except TableLockedError as error:
+                return error  # to be raised behind the retries
             return None
-        return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
+
+        found = self._run(ask, f"planning chunks of {table.id}")
+        if isinstance(found, TableLockedError):
+            raise found
+        return found
 
     def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
-        """`split` by the blocks of its table, if the table has no key and is large."""
+        """`split` by the blocks of its table, if the table has no key and is large.
+
+        The splits name the table as the catalog has it: their tasks compare.
+        """
+        found = self._found[split.table.id]
+        planned = {"oid": found.oid, "columns": [list(numbers) for numbers in found.numbers]}
+        split = replace(split, as_of={**split.as_of, "table": planned})
         if split.table.key or not is_read_as_it_is(split):
             return [split]
-        return self._run(lambda c: by_blocks(c, split, tasks), f"planning reads of {split.table.id}")
+        return self._run(
+            lambda c: within_limit(c, split.table.id, lambda: by_blocks(c, split, tasks)),
+            f"planning reads of {split.table.id}",
+        )
 
     def follow(self, start: PostgresPosition, knows: Callable[[TableId], bool]) -> PostgresLog:
         """Follow the log from `start` on."""
         binary = all(has_binary(c.type) for t in self._found.values() for c in t.schema.columns)
         follower = WalFollower(
-            self._options, start, knows, binary=binary, connected=self._snapshots.keep_those_of
+            self._options,
+            start,
+            knows,
+            binary=binary,
+            connected=self._snapshots.keep_those_of,
+            contradicted=self._contradicted,
         )
         self._log = PostgresLog(self._options, follower, self._snapshots)
         return self._log
@@ -194,11 +326,19 @@ class PostgresSource(Source):
     def read_table(self, table: TableSchema, page_rows: int) -> Iterator[Page]:
         """All rows of a table as they are now, in one snapshot."""
         # not above: the driver of a stream does not load the row decoders
-        from tailrace.sources.postgres.snapshot.select import copy_pages  # noqa: PLC0415
+        from tailrace.sources.postgres.snapshot.select import (  # noqa: PLC0415
+            copy_pages,
+            is_partitioned,
+        )
 
         connection = connect(self._options, purpose="reading a table")
         try:
-            yield from copy_pages(connection, SnapshotSplit(table, None, None, {}, page_rows), table)
+            yield from copy_pages(
+                connection,
+                SnapshotSplit(table, None, None, {}, page_rows),
+                table,
+                partitioned=is_partitioned(connection, table),
+            )
         finally:
             connection.break_off()
 
@@ -337,14 +477,16 @@ class PostgresLog(Log):
             self._status.close()
 
 
-def _require_identity(table: catalog.CatalogTable) -> None:
-    """Reject a table whose updates and deletes would fail for all its writers once it is published."""
-    if "n" in table.identity or not (table.schema.key or table.has_whole_images):
-        raise SourceError(
-            f'table "{table.schema.id}" cannot be published: its updates and deletes would then fail',
-            "it has no primary key, or REPLICA IDENTITY NOTHING",
-            f"ALTER TABLE {table.schema.id.sql} REPLICA IDENTITY FULL; -- or give it a primary key",
-        )
+def _all_refused(refused: Mapping[TableId, SourceError]) -> SourceError:
+    """One error for all tables that cannot be published."""
+    first = next(iter(refused.values()))
+    if len(refused) == 1:
+        return first
+    return SourceError(
+        f"tables {', '.join(f'`{t}`' for t in refused)} cannot be published",
+        "; ".join(f"{error.message}: {error.detail}" for error in refused.values()),
+        "\n".join(error.hint or "" for error in refused.values()),
+    )
 
 
 source = PostgresSource

@@ -248,7 +248,11 @@ def _numeric(modifier: int) -> ColumnType:
 def _native(type_: PostgresType) -> str:
     """The type's name; with its schema if it is defined in this database."""
     known = type_.schema == "pg_catalog" or (type_.form == "b" and type_.name.lstrip("_") in _EXTENSIONS)
-    return type_.name if known else f"{type_.schema}.{type_.name}"
+    if known:
+        return type_.name
+    schema = type_.schema.replace('"', '""')
+    # a dot in the schema's name would end it: it is quoted as in SQL
+    return f'"{schema}".{type_.name}' if set(schema) & {".", '"'} else f"{schema}.{type_.name}"
 
 
 def _built_in() -> dict[int, PostgresType]:

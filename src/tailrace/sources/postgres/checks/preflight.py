@@ -16,6 +16,8 @@ from tailrace.sources.preflight import Finding, Preflight, Severity
 
 #: The oldest version: the first with binary values in pgoutput.
 _OLDEST = 14
+#: The first version whose standbys decode the log.
+_STANDBY = 16
 #: Slots and walsenders: the stream's, a snapshot's, and that of a task that reads a large transaction.
 _NEEDED_AT_ONCE = 3
 #: A writing transaction older than this, in seconds, is reported.
@@ -48,7 +50,9 @@ class PostgresPreflight(Preflight[Connection]):
         )
         yield self._encryption(self._user, remedy)
         yield self._version()
+        yield from self._encoding()
         yield self._wal_level()
+        yield from self._recovery()
         yield from self._room()
         yield self._replication()
         if self._needs_slot:
@@ -62,6 +66,37 @@ class PostgresPreflight(Preflight[Connection]):
         severity = Severity.OK if self._connection.version >= _OLDEST else Severity.ERROR
         found = f"PostgreSQL {self._settings['server_version']}"
         return Finding("server", found, f"PostgreSQL {_OLDEST} or later", "", severity)
+
+    def _encoding(self) -> Iterator[Finding]:
+        if self._settings["server_encoding"] == "SQL_ASCII":
+            yield Finding(
+                "encoding",
+                "SQL_ASCII: the database may hold bytes that are no text",
+                "valid UTF-8 in all captured columns, or the stream ends at the first other value",
+                "",
+                Severity.WARNING,
+            )
+
+    def _recovery(self) -> Iterator[Finding]:
+        """Whether a standby can serve the stream."""
+        if not self._needs_slot or not slot.in_recovery(self._connection):
+            return
+        if self._connection.version < _STANDBY:
+            yield Finding(
+                "server's role",
+                "a standby",
+                f"a primary, or PostgreSQL {_STANDBY} or later: older standbys have no logical log",
+                "name the primary in url",
+                Severity.ERROR,
+            )
+            return
+        yield Finding(
+            "server's role",
+            "a standby",
+            "a primary that writes: where it is idle, creating a slot and each snapshot wait on the standby",
+            "SELECT pg_log_standby_snapshot(); -- on the primary, now and then while it is idle",
+            Severity.WARNING,
+        )
 
     def _wal_level(self) -> Finding:
         found = self._settings["wal_level"]

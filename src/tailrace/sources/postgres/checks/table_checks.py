@@ -8,10 +8,12 @@ from tailrace.config.options import SourceOptions
 from tailrace.model.table import TableId
 from tailrace.printable import printable
 from tailrace.sources.postgres import catalog
-from tailrace.sources.postgres.catalog import IDENTITIES, CatalogTable
+from tailrace.sources.postgres.catalog import IDENTITIES, CatalogTable, without_identity
 from tailrace.sources.postgres.connection import Connection
 from tailrace.sources.postgres.literal import identifier
 from tailrace.sources.postgres.replication import publication
+from tailrace.sources.postgres.replication.slot import in_recovery
+from tailrace.sources.postgres.snapshot.keys import WITHOUT_ORDER, as_text_hint
 from tailrace.sources.preflight import Finding, Severity
 
 _FACTS_QUERY = """\
@@ -81,6 +83,13 @@ class TableChecks:
             findings.append(
                 Finding(name, "UNLOGGED", "a table whose changes are logged", remedy, Severity.ERROR)
             )
+        for column in map(table.schema.column, table.schema.key):
+            if column.type.kind in WITHOUT_ORDER:
+                remedy = as_text_hint(table.schema, column)
+                found = f"key column {column.name} of type {column.type.native}"
+                findings.append(
+                    Finding(name, found, "a key without arrays, or as text", remedy, Severity.ERROR)
+                )
         findings.extend(self._identity(table))
         if table.left_out:
             listed = ", ".join(table.left_out)
@@ -105,13 +114,14 @@ class TableChecks:
             return
         if self._options.starting_position == "snapshot":
             return
+        lacking = without_identity(self._connection, table.oid) if table.kind == "p" else []
+        partitions = f", partitions without one: {', '.join(map(str, lacking))}" if lacking else ""
         yield Finding(
             f"table {table.schema.id}",
-            f"replica identity {_identity(table)}, key {', '.join(table.schema.key) or 'none'}",
+            f"replica identity {_identity(table)}, key {', '.join(table.schema.key) or 'none'}{partitions}",
             "a primary key or REPLICA IDENTITY FULL: without it, updates and deletes of a published "
             "table fail",
-            f"ALTER TABLE {table.schema.id.sql} REPLICA IDENTITY FULL;"
-            + (" -- and of each partition" if len(table.identity) > 1 else ""),
+            " ".join(f"ALTER TABLE {t.sql} REPLICA IDENTITY FULL;" for t in (table.schema.id, *lacking)),
             Severity.ERROR,
         )
 
@@ -126,6 +136,9 @@ class TableChecks:
                 "(SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user)"
             )
             may = bool(allowed) and owned.issuperset(captured)
+            if in_recovery(self._connection):
+                yield self._on_standby(name, "does not exist", statement)
+                return
             yield self._ownership(name, "does not exist", statement, may)
             return
         missing = {"insert", "update", "delete"} - existing.actions
@@ -153,6 +166,9 @@ class TableChecks:
             yield Finding(name, f"has all {len(captured)} captured tables", "")
             return
         statement = publication.addition(existing.name, lacking)
+        if in_recovery(self._connection):
+            yield self._on_standby(name, f"lacks {len(lacking)} tables", statement)
+            return
         owner = self._connection.value(
             "SELECT pg_has_role(pubowner, 'USAGE') FROM pg_catalog.pg_publication "
             "WHERE oid = (SELECT oid FROM pg_catalog.pg_publication WHERE pubname = $1)",
@@ -160,6 +176,15 @@ class TableChecks:
         )
         yield self._ownership(
             name, f"lacks {len(lacking)} tables", statement, bool(owner) and owned.issuperset(lacking)
+        )
+
+    def _on_standby(self, name: str, found: str, statement: str) -> Finding:
+        return Finding(
+            name,
+            f"{found}, and the server is a standby",
+            "a publication of all captured tables: a standby cannot change it",
+            f"{statement}; -- on the primary",
+            Severity.ERROR,
         )
 
     def _ownership(self, name: str, found: str, statement: str, may: bool) -> Finding:

@@ -183,6 +183,16 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
             )
         self.messages.logged_in = True
 
+    @property
+    def pid(self) -> int:
+        """The process of the server that serves the connection; 0: it did not say."""
+        return int.from_bytes(self.cancel_key[:4], "big")
+
+    @property
+    def cancel_key(self) -> bytes:
+        """What a request to cancel names the connection by: process and secret."""
+        return bytes(self._backend_key_data or b"")
+
     def execute(self, run: Callable[[], Any], seconds: float | None, *, copies_in: bool = False) -> Any:
         """Call one of this object's `execute_...` methods within the limits.
 

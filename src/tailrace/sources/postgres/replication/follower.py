@@ -32,7 +32,7 @@ from tailrace.sources.postgres.replication.held import HeldLog
 from tailrace.sources.postgres.replication.incoming import Incoming
 from tailrace.sources.postgres.replication.stream import ReplicationStream
 from tailrace.sources.postgres.replication.timeline import History
-from tailrace.sources.postgres.wire.index import Indexed
+from tailrace.sources.postgres.wire.index import Contradicted, Indexed
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
 
 #: Bytes that are held for later batches; and the most of one batch, which travels within its split.
@@ -55,6 +55,7 @@ class WalFollower(LogFollower):
         captures: whether a table is captured; called by the thread.
         binary: whether to request values in binary form.
         connected: called by the thread with the server's log whenever a connection was opened.
+        contradicted: see `LogIndex`; called by the thread.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class WalFollower(LogFollower):
         *,
         binary: bool,
         connected: Callable[[History], None] = lambda _: None,
+        contradicted: Contradicted = lambda *_: (),
     ) -> None:
         super().__init__()
         self._options = options
@@ -72,6 +74,9 @@ class WalFollower(LogFollower):
         self._start = start
         self._binary = binary
         self._connected = connected
+        self._contradicted = contradicted
+        #: Offsets in the stream, and the tables that are no longer the same from there on.
+        self._left: list[tuple[int, tuple[str, ...]]] = []
         #: Transactions above the confirmed position, in log order: rows as `LogIndex` gives them.
         self._txns: deque[np.ndarray] = deque()
         self._held = HeldLog(HELD_BYTES // 2)
@@ -131,6 +136,7 @@ class WalFollower(LogFollower):
                 has_changes=_has_changes(rows[:cut]),
                 ddl_ahead=not whole and bool(rows[cut, bd.FLAGS] & bd.HAS_RELATION),
                 is_far=end - start.lsn >= FAR_BYTES,
+                left=self._left_within(rows[:cut]),
             )
 
     def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
@@ -183,6 +189,7 @@ class WalFollower(LogFollower):
             while self._txns and int(self._txns[0][-1, bd.COMMIT_LSN]) < lsn:
                 done = int(self._txns.popleft()[-1, bd.TO])
                 self._held.let_go(done)
+                self._left = [(offset, names) for offset, names in self._left if offset >= done]
                 if self._incoming is not None:
                     self._incoming.index.forget(done)
             if self._stream is not None:
@@ -208,6 +215,16 @@ class WalFollower(LogFollower):
             rows[(rows[:, bd.COMMIT_LSN] >= start) & (rows[:, bd.COMMIT_LSN] < end)] for rows in self._txns
         ]
         return np.concatenate(parts) if parts else np.zeros((0, bd.COLUMNS), np.int64)
+
+    def _left_within(self, rows: np.ndarray) -> tuple[str, ...]:
+        """The tables that some transactions show to be no longer the same."""
+        names = {
+            name
+            for offset, found in self._left
+            if ((rows[:, bd.FROM] <= offset) & (offset < rows[:, bd.TO])).any()
+            for name in found
+        }
+        return tuple(sorted(names))
 
     # ---- the thread ----
 
@@ -235,7 +252,7 @@ class WalFollower(LogFollower):
                     stream.history.require(self._confirmed, self._options)
                 self._stream, self._history = stream, stream.history
                 incoming = self._incoming = Incoming(
-                    stream, self._captures, start.lsn, self._options.wants_message
+                    stream, self._captures, start.lsn, self._options.wants_message, self._contradicted
                 )
                 if self._confirmed is not None:
                     stream.confirm(self._confirmed.lsn)
@@ -268,6 +285,7 @@ class WalFollower(LogFollower):
         if len(found.transactions):
             self._txns.append(found.transactions)
             self._ended = int(found.transactions[-1, bd.TO])
+        self._left += found.left
         self._held.add(offset, data, self._ended)
         self._head = head
         self._changed.notify_all()
@@ -276,6 +294,7 @@ class WalFollower(LogFollower):
         """Forget all but the confirmed position after a lost connection; return where to continue."""
         with self._changed:
             self._txns.clear()
+            self._left.clear()
             self._held = HeldLog(HELD_BYTES // 2)
             self._ended = 0
             self._start = max(self._start, self._confirmed or self._start, key=lambda p: p.order)

@@ -11,7 +11,7 @@ from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableId
 from tailrace.sources.bounds import LONGEST_ROW
 from tailrace.sources.postgres.replication.stream import ReplicationStream
-from tailrace.sources.postgres.wire.index import Indexed, LogIndex
+from tailrace.sources.postgres.wire.index import Contradicted, Indexed, LogIndex
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
 
 _RECEIVE = 1 << 20
@@ -25,6 +25,7 @@ class Incoming:
         captures: whether a table is captured.
         start: LSN where the stream begins.
         wants_message: whether logical messages with a prefix are captured.
+        contradicted: see `LogIndex`.
 
     Attributes:
         index: the index of the stream so far, with its relations.
@@ -37,8 +38,9 @@ class Incoming:
         captures: Callable[[TableId], bool],
         start: int,
         wants_message: Callable[[str], bool],
+        contradicted: Contradicted = lambda *_: (),
     ) -> None:
-        self.index = LogIndex(captures, wants_message)
+        self.index = LogIndex(captures, wants_message, contradicted)
         self.head = start
         self._stream = stream
         self._buffer = np.zeros(2 * _RECEIVE + SLACK, np.uint8)

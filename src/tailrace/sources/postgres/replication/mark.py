@@ -27,7 +27,8 @@ COMMENT = "made by tailrace"
 _VERSION = 1
 #: Held while changing the comment.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tailrace'))"
-_MISSING_PRIVILEGE = "42501"
+#: Another user's stream created the publication, or the server is a standby.
+_CANNOT = frozenset({"42501", "25006"})
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _change(connection: Connection, publication: str, change: Callable[[Mark], M
         connection.rows("COMMIT")
     except DatabaseError as error:
         connection.rows("ROLLBACK")
-        if sqlstate(error) != _MISSING_PRIVILEGE:  # another user's stream created it
+        if sqlstate(error) not in _CANNOT:
             raise
         return False
     return before is not None

@@ -17,12 +17,16 @@ from dataclasses import dataclass
 
 from pg8000.exceptions import DatabaseError
 
-from tailrace.errors import SourceError
+from tailrace.errors import SourceError, TableLockedError
 from tailrace.model.table import TableId
 from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, sqlstate, translate
 from tailrace.sources.postgres.literal import identifier, string, table_name
+from tailrace.sources.postgres.locks import lock
 from tailrace.sources.postgres.replication import mark
+
+#: How long adding tables waits for locks: the stream waits meanwhile.
+_LOCK_WAIT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class Publication:
         tables: every table in it, partitioned ones by the root if `via_root`.
         columns: by table the numbers of the published columns, where they are listed.
         filtered: tables with a WHERE.
+        identity: differs once the publication was dropped and created again, or its settings were changed,
+            by anything but a change of its owner.
+        entries: by the oid of a table or, prefixed with `schema `, of a schema, the oid of the entry with
+            which the publication has it: another one once it was removed and added again, or its WHERE or
+            column list was changed.
     """
 
     name: str
@@ -48,6 +57,8 @@ class Publication:
     tables: frozenset[TableId] = frozenset()
     columns: tuple[tuple[TableId, frozenset[int]], ...] = ()
     filtered: frozenset[TableId] = frozenset()
+    identity: str = ""
+    entries: tuple[tuple[str, str], ...] = ()
 
 
 def planned(name: str, version: int) -> Publication:
@@ -62,17 +73,20 @@ def read(connection: Connection, name: str) -> Publication | None:
     generated = "pubgencols = 's'" if version >= 18 else "false"
     found = connection.rows(
         f"SELECT oid::int8, puballtables, pubviaroot, {generated}, pubinsert, pubupdate, pubdelete, "
-        "pubtruncate "
+        "pubtruncate, oid::text || '/' || xmin::text || '/' || pubowner::text "
         f"FROM pg_catalog.pg_publication WHERE pubname = {string(name)}"
     )
     if not found:
         return None
-    oid, all_tables, via_root, gencols, *acts = found[0]
+    oid, all_tables, via_root, gencols, *acts, identity = found[0]
     names = ("insert", "update", "delete", "truncate")
     actions = frozenset(n for n, is_in in zip(names, acts, strict=True) if is_in)
     tables = connection.rows(
         "SELECT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables "
         f"WHERE pubname = {string(name)}"
+    )
+    entries = connection.rows(
+        f"SELECT prrelid::text, oid::text FROM pg_catalog.pg_publication_rel WHERE prpubid = {oid}"
     )
     parts = []
     if version >= 15:
@@ -80,6 +94,10 @@ def read(connection: Connection, name: str) -> Publication | None:
             "SELECT n.nspname::text, c.relname::text, r.prattrs::text, r.prqual IS NOT NULL "
             "FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_class c ON c.oid = r.prrelid "
             f"JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE r.prpubid = {oid}"
+        )
+        entries += connection.rows(
+            "SELECT 'schema ' || pnnspid::text, oid::text FROM pg_catalog.pg_publication_namespace "
+            f"WHERE pnpubid = {oid}"
         )
     return Publication(
         name,
@@ -90,29 +108,76 @@ def read(connection: Connection, name: str) -> Publication | None:
         frozenset(TableId(*t) for t in tables),
         tuple((TableId(s, t), frozenset(map(int, attrs.split()))) for s, t, attrs, _ in parts if attrs),
         frozenset(TableId(s, t) for s, t, _, has_filter in parts if has_filter),
+        identity,
+        tuple((of, entry) for of, entry in entries),
     )
 
 
-def ensure(connection: Connection, name: str, tables: Sequence[TableId]) -> list[TableId]:
-    """Create the publication, or add the missing ones of `tables` to it; returns the added tables.
+def require_whole(published: Publication | None, tables: Sequence[TableId]) -> None:
+    """Refuse a publication that lacks some changes of its tables.
+
+    Raises:
+        SourceError: it does.
+    """
+    if published is None:
+        return
+    missing = {"insert", "update", "delete"} - published.actions
+    filtered = [t for t in tables if t in published.filtered]
+    name = identifier(published.name)
+    if missing:
+        raise SourceError(
+            f"publication `{published.name}` lacks changes of its tables",
+            f"it is without {', '.join(sorted(missing))}",
+            f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",
+        )
+    if filtered:
+        raise SourceError(
+            f"publication `{published.name}` lacks changes of {', '.join(f'`{t}`' for t in filtered)}",
+            "it has a WHERE there: a snapshot reads all rows, and the log would have changes of some only",
+            " ".join(
+                f"ALTER PUBLICATION {name} DROP TABLE {t.sql}; ALTER PUBLICATION {name} ADD TABLE {t.sql};"
+                for t in filtered
+            ),
+        )
+
+
+def ensure(
+    connection: Connection, name: str, tables: Sequence[TableId]
+) -> tuple[list[TableId], dict[TableId, TableLockedError]]:
+    """Create the publication, or add the missing ones of `tables` to it.
+
+    Adding a table waits for those that alter, vacuum or index it. Such a table must not delay the others.
+
+    Returns:
+        The added tables, and those that are locked.
 
     Raises:
         SourceError: the user lacks the privilege.
         TailraceError: see `translate`.
     """
     existing = read(connection, name)
-    if existing is None:
-        if not tables:
-            return []
-        statement = creation(name, tables, connection.version)
-        _execute(connection, statement)
-        mark.write(connection, name, mark.Mark())
-        return list(tables)
-    missing = [t for t in tables if t not in existing.tables]
-    if not missing or existing.all_tables:
-        return []
-    _execute(connection, addition(name, missing))
-    return missing
+    missing = [t for t in tables if existing is None or t not in existing.tables]
+    if not missing or (existing is not None and existing.all_tables):
+        return [], {}
+    locked: dict[TableId, TableLockedError] = {}
+    parts = [missing]
+    added: list[TableId] = []
+    while parts:
+        part = parts.pop(0)
+        create = existing is None and not added
+        statement = creation(name, part, connection.version) if create else addition(name, part)
+        try:
+            _execute(connection, statement, part)
+        except TableLockedError as error:
+            if len(part) > 1:
+                parts = [[t] for t in part]
+            else:
+                locked[part[0]] = error
+            continue
+        if create:
+            mark.write(connection, name, mark.Mark())
+        added += part
+    return added, locked
 
 
 def creation(name: str, tables: Sequence[TableId], version: int) -> str:
@@ -141,21 +206,38 @@ def drop(connection: Connection, name: str) -> bool:
 
 
 def _listed(tables: Sequence[TableId]) -> str:
-    return ", ".join(table_name(t) for t in tables)
+    # a partitioned table's partitions are in it in any case; tables that inherit from it are not ours
+    return ", ".join(f"ONLY {table_name(t)}" for t in tables)
 
 
-def _execute(connection: Connection, statement: str) -> None:
+def _execute(connection: Connection, statement: str, tables: Sequence[TableId] = ()) -> None:
     try:
-        connection.wait_for(statement)  # waits for locks on the tables
+        lock(connection, statement, tables, _LOCK_WAIT_S)
     except DatabaseError as error:
         state = sqlstate(error)
         if state == "42710":  # another process has just done the same
             return
         if state != "42501":
             raise translate(error, "changing the publication") from error
+        foreign = _foreign(connection, tables)
+        which = f"user `{connection.value('SELECT current_user::text')}` does not own "
+        which += ", ".join(f"`{t}`" for t in foreign) if foreign else "the publication"
         raise SourceError(
             "this user cannot create or extend the publication",
-            f"user `{connection.value('SELECT current_user::text')}` owns neither the publication nor all of "
-            "the tables",
+            f"{which}; the publication's tables are added by their owner, and so is the publication",
             f"as the owner of the tables: {statement};",
         ) from error
+
+
+def _foreign(connection: Connection, tables: Sequence[TableId]) -> list[TableId]:
+    """Those of `tables` that the user does not own."""
+    if not tables:
+        return []
+    names = ", ".join(string(table_name(t)) for t in tables)
+    rows = connection.rows(
+        "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        f"WHERE c.oid = ANY (ARRAY[{names}]::regclass[]) AND NOT pg_has_role(c.relowner, 'USAGE') "
+        "ORDER BY 1, 2"
+    )
+    return [TableId(*row) for row in rows]

@@ -12,15 +12,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, TransientSourceError
 from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.replication import mark, slot, timeline
+from tailrace.sources.postgres.replication.waiting import Watch
 from tailrace.sources.postgres.snapshot.snapshots import Snapshots
 
-#: Time limit of the first snapshot, which waits for writing transactions.
-_FIRST_SNAPSHOT_S = 3600.0
+#: How long the slot, and then the first snapshot, waits for transactions that write, seconds. Then an error
+#: says who they are; it is transient.
+START_WAIT_S = 30.0
 
 
 def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresPosition:
@@ -32,15 +34,14 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
     """
     start = options.starting_position
     if start != "snapshot":
-        made = retrying(options, _Slot(options).begin, "making the replication slot")
+        waits, made = retrying(options, _Slot(options).begin, "creating the replication slot")
+        if waits is not None:  # each further try would wait as long without a word
+            raise waits
     if start in ("initial", "snapshot"):
-        first = snapshots.next(_FIRST_SNAPSHOT_S)
+        first = snapshots.next(START_WAIT_S)
         if first is None:
-            raise ConfigError(
-                "no snapshot could be taken within an hour",
-                "a snapshot waits for all writing transactions",
-                "end the oldest ones: SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY "
-                "xact_start",
+            raise snapshots.waits() or TransientSourceError(
+                "no snapshot could be exported yet", f"it was not ready after {START_WAIT_S:.0f} s"
             )
         return snapshots.use(first).position
     if start == "latest":
@@ -125,8 +126,8 @@ class _Slot:
         self._options = options
         self._tried = False
 
-    def begin(self) -> PostgresPosition:
-        """The slot's start. Creates the slot if it does not exist."""
+    def begin(self) -> tuple[TransientSourceError | None, PostgresPosition]:
+        """The slot's start, or why there is none yet. Creates the slot if it does not exist."""
         options = self._options
         with connect(options, purpose="making the replication slot", replication=True) as connection:
             history = timeline.read(connection, options)
@@ -134,13 +135,25 @@ class _Slot:
             if existing is None:
                 mark.add(connection, options.publication, options.slot, history.server)
                 self._tried = True
-                return history.position(slot.create(connection, options.slot))
+                try:
+                    with Watch(
+                        options, connection, f"creating replication slot `{options.slot}`", START_WAIT_S
+                    ):
+                        return None, history.position(slot.create(connection, options.slot))
+                except TransientSourceError as error:
+                    return error, history.position(0)
             slot.require_ours(existing, options)
+            if existing.confirmed is None and existing.active_pid is not None:
+                raise TransientSourceError(
+                    f"replication slot `{options.slot}` is being created by process {existing.active_pid}",
+                    "another stream starts with this slot, or the server has not noticed yet that one ended",
+                    f"SELECT pg_terminate_backend({existing.active_pid}); -- if no other stream starts",
+                )
             if options.starting_position in ("initial", "latest") and not self._tried:
                 self.require_mark(mark.read(connection, options.publication), history.server)
             if existing.is_lost or existing.confirmed is None:
                 raise slot.lost(options.slot, "the server has invalidated it")
-            return history.position(existing.confirmed)
+            return None, history.position(existing.confirmed)
 
     def require_mark(self, found: mark.Mark | None, system: str) -> None:
         """Refuse a slot without a mark. A stream that crashed before its first batch left a marked one."""

@@ -10,17 +10,23 @@ literals, which take the column's type and collation.
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pg8000.exceptions import DatabaseError
 
 from tailrace.errors import SchemaMismatchError, SourceError
 from tailrace.model.split import Key
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import Kind
-from tailrace.sources.postgres.connection import Connection
-from tailrace.sources.postgres.literal import identifier, string, table_name, type_name
+from tailrace.sources.postgres.connection import Connection, sqlstate
+from tailrace.sources.postgres.literal import identifier, source_of, string, type_name
 
+#: Kinds of types whose values are not compared here.
+WITHOUT_ORDER = (Kind.LIST, Kind.VECTOR, Kind.GEOMETRY)
 #: A lower bound of `within` above all keys: the range is empty.
 NOTHING: Key = ()
 #: Most keys in one query.
@@ -63,7 +69,9 @@ def _literals(table: TableSchema, key: Key) -> str:
     return ", ".join(string(str(value)) for value in key)
 
 
-def boundary(connection: Connection, table: TableSchema, after: Key | None, rows: int) -> Key | None:
+def boundary(
+    connection: Connection, table: TableSchema, after: Key | None, rows: int, *, partitioned: bool = False
+) -> Key | None:
     """The key `rows` rows behind `after` (None: the first row's start); None when fewer rows remain.
 
     Raises pg8000's errors.
@@ -72,15 +80,38 @@ def boundary(connection: Connection, table: TableSchema, after: Key | None, rows
     names = ", ".join(identifier(c.name) for c in columns)
     # printed outside, so that the index serves the order inside
     printed = ", ".join(f"{identifier(c.name)}::text" for c in columns)
-    found = connection.rows(
-        f"SELECT {printed} FROM (SELECT {names} FROM {table_name(table.id)} "
-        f"WHERE {range_condition(table, after, None)} ORDER BY {names} LIMIT 1 OFFSET {rows - 1}) AS found"
+    found = _asked(
+        connection,
+        table,
+        f"SELECT {printed} FROM (SELECT {names} FROM {source_of(table, partitioned)} "
+        f"WHERE {range_condition(table, after, None)} ORDER BY {names} LIMIT 1 OFFSET {rows - 1}) AS found",
     )
     if not found:
         return None
     return tuple(
         int(value) if column.type.kind is Kind.INTEGER else value
         for column, value in zip(columns, found[0], strict=True)
+    )
+
+
+def _asked(connection: Connection, table: TableSchema, sql: str, *values: object) -> list[list[Any]]:
+    try:
+        return connection.rows(sql, *values)
+    except DatabaseError as error:
+        raise label_error(table, error) or error from error
+
+
+def label_error(table: TableSchema, error: DatabaseError) -> SchemaMismatchError | None:
+    """The error for a label that a table's key no longer has; None if `error` means something else."""
+    enums = [c for c in map(table.column, table.key) if c.type.kind is Kind.ENUM]
+    if sqlstate(error) != "22P02" or not enums:
+        return None
+    return SchemaMismatchError(
+        f"a label of the key of table `{table.id}` was renamed while its snapshot was read",
+        f"column `{enums[0].name}` of enum {enums[0].type.native} no longer has the label up to which the "
+        "snapshot has come",
+        f"rename it back until the snapshot is complete: ALTER TYPE {type_name(enums[0].type)} RENAME VALUE "
+        "... TO ...; or start a new stream with a new checkpoint",
     )
 
 
@@ -127,7 +158,9 @@ def _in_range_by_server(
         for comparison, bound in ((">", after), ("<=", upto))
         if bound is not None
     ]
-    rows = connection.rows(
+    rows = _asked(
+        connection,
+        table,
         f"SELECT k.n::int8 - 1 FROM unnest({', '.join(a for a, _ in arrays)}) WITH ORDINALITY AS "
         f"k({names}, n) "
         f"WHERE {' AND '.join(conditions) or 'TRUE'}",
@@ -145,14 +178,19 @@ def _printed(table: TableSchema, column: Column, values: pa.Array) -> tuple[str,
             return "int8[]", values.cast(pa.int64()).to_pylist()
         case Kind.BYTES | Kind.BITS:
             return "text[]", ["\\x" + v.hex() for v in values.to_pylist()]
-        case Kind.LIST | Kind.VECTOR | Kind.GEOMETRY:
+        case kind if kind in WITHOUT_ORDER:
             raise SchemaMismatchError(
                 f'table "{table.id}" has the key column "{column.name}", which key ranges do not support yet',
                 f"it is of type {column.type.native}",
-                "leave the table out of the captured tables, or give it another primary key",
+                as_text_hint(table, column),
             )
         case _:
             return "text[]", values.cast(pa.string()).to_pylist()
+
+
+def as_text_hint(table: TableSchema, column: Column) -> str:
+    """What to do about a key column of a type whose values are not compared here."""
+    return f"set textColumns to {re.escape(f'{table.id}.{column.name}')}, or leave the table out of `tables`"
 
 
 def _typed(column: Column, name: str, array: str) -> str:

@@ -7,17 +7,19 @@ empty range except the last, which has no rows and the whole range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pg8000.exceptions import DatabaseError
 
-from tailrace.errors import TransientSourceError
+from tailrace.errors import SchemaMismatchError, TransientSourceError
 from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
 from tailrace.sources.postgres.connection import Connection, sqlstate
-from tailrace.sources.postgres.literal import string, table_name
+from tailrace.sources.postgres.literal import source_of, string, table_name
+from tailrace.sources.postgres.locks import lock
 from tailrace.sources.postgres.snapshot.blocks import block_condition
 from tailrace.sources.postgres.snapshot.keys import NOTHING, range_condition
 from tailrace.sources.postgres.wire.kernels.copy import CopyReader, copy_columns
@@ -55,17 +57,18 @@ def snapshot_gone(why: str) -> TransientSourceError:
     )
 
 
-def hold_still(connection: Connection, table: TableSchema) -> None:
-    """Lock the table against alterations until the transaction ends.
+def hold_still(connection: Connection, table: TableSchema) -> bool:
+    """Lock the table against alterations until the transaction ends; return whether it is partitioned.
 
     A snapshot does not cover statements that rewrite a table: after a TRUNCATE or an ALTER TABLE that changes
     a type, an older snapshot finds it empty. The table's file in the snapshot and its file now show that.
 
     Raises:
         TransientSourceError: the table was rewritten since the snapshot was exported; the batch must be read
-            again under a new one.
+            again under a new one. Or others hold a lock on it.
     """
-    connection.wait_for(f"LOCK TABLE {table_name(table.id)} IN ACCESS SHARE MODE")
+    partitioned = is_partitioned(connection, table)
+    lock(connection, f"LOCK TABLE {source_of(table, partitioned)} IN ACCESS SHARE MODE", (table.id,))
     name = f"{string(table_name(table.id))}::regclass"
     rewritten = connection.value(
         "SELECT count(*)::int4 FROM pg_catalog.pg_class c WHERE c.relkind = 'r' "
@@ -78,20 +81,90 @@ def hold_still(connection: Connection, table: TableSchema) -> None:
             "by TRUNCATE, VACUUM FULL or an ALTER TABLE: the snapshot no longer shows its rows",
             "the batch is read again under a new snapshot",
         )
+    return partitioned
 
 
-def copy_pages(connection: Connection, split: SnapshotSplit, table: TableSchema) -> Iterator[Page]:
+def is_partitioned(connection: Connection, table: TableSchema) -> bool:
+    """Whether its rows are those of its partitions. Raises pg8000's errors."""
+    kind = connection.value(
+        f"SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = {string(table_name(table.id))}::regclass"
+    )
+    return bool(kind)
+
+
+def as_it_is(
+    connection: Connection, table: TableSchema, planned: Sequence[Sequence[int]], oid: int
+) -> tuple[TableSchema, TableSchema]:
+    """A locked table, by the names that its columns have now and by those that they had when planned.
+
+    Args:
+        connection: which holds the lock. Its snapshot may be older than the table's present definition, the
+            description of a statement's columns is not.
+        table: its schema when the batch was planned.
+        planned: of each column the number, type's oid and modifier then.
+        oid: the table's oid then.
+
+    Returns:
+        Two schemas with the same columns; columns that were dropped are in neither of them.
+
+    Raises:
+        TransientSourceError: it is another table now, or its columns have other types; the batch must be
+            planned again.
+        SchemaMismatchError: a column of the key was dropped.
+    """
+    live = {c.number: c for c in connection.columns(f"SELECT * FROM {table_name(table.id)} LIMIT 0")}
+    if any(c.table != oid for c in live.values()):
+        raise _altered(table, "another table has its name now")
+    names: dict[str, str] = {}
+    for column, (number, type_, modifier) in zip(table.columns, planned, strict=True):
+        now = live.get(number)
+        if now is None:
+            continue
+        if (now.type, now.modifier) != (type_, modifier):
+            raise _altered(table, f"column `{column.name}` has another type now")
+        names[column.name] = now.name
+    if not names.keys() >= set(table.key):
+        raise SchemaMismatchError(
+            f"the key of table `{table.id}` has changed while its snapshot was read",
+            f"found columns {', '.join(c.name for c in live.values())}, the key was {', '.join(table.key)}",
+            "start a new stream with a new checkpoint",
+        )
+    kept = [c for c in table.columns if c.name in names]
+    now_named = [replace(c, name=names[c.name]) for c in kept]
+    key = tuple(names[name] for name in table.key)
+    return TableSchema(table.id, tuple(now_named), key), replace(table, columns=tuple(kept))
+
+
+def _altered(table: TableSchema, how: str) -> TransientSourceError:
+    return TransientSourceError(
+        f"table `{table.id}` was altered after its batch was planned", how, "the batch is planned again"
+    )
+
+
+def copy_pages(
+    connection: Connection,
+    split: SnapshotSplit,
+    table: TableSchema,
+    *,
+    partitioned: bool,
+    named: TableSchema | None = None,
+) -> Iterator[Page]:
     """The rows of the split's range, and its range last.
 
     Args:
         connection: within a transaction that has imported a snapshot.
         split: the key range, or the blocks.
         table: the table's schema now.
+        partitioned: whether it is partitioned.
+        named: the same columns by the names that the rows are to have; None: as they are.
 
     Raises pg8000's errors, and DecodeError.
     """
-    reader = CopyReader(table, batch_rows=split.page_rows)
-    connection.begin_copy(copy_statement(table, split.after, split.upto, split.blocks))
+    named = named or table
+    reader = CopyReader(named, batch_rows=split.page_rows)
+    connection.begin_copy(
+        copy_statement(table, split.after, split.upto, split.blocks, partitioned=partitioned)
+    )
     while not reader.ended:
         count = connection.socket.recv_into(reader.room())
         if not count:
@@ -103,14 +176,20 @@ def copy_pages(connection: Connection, split: SnapshotSplit, table: TableSchema)
     last = reader.flush()
     if last is not None:
         yield Page(last, NOTHING, NOTHING)
-    yield Page(pa.array([], table.arrow), split.after, split.upto)
+    yield Page(pa.array([], named.arrow), split.after, split.upto)
 
 
 def copy_statement(
-    table: TableSchema, after: Key | None, upto: Key | None, blocks: tuple[int, int | None] | None = None
+    table: TableSchema,
+    after: Key | None,
+    upto: Key | None,
+    blocks: tuple[int, int | None] | None = None,
+    *,
+    partitioned: bool = False,
 ) -> str:
     """The COPY of all columns of the rows in `(after, upto]`, or only of those in some blocks."""
     conditions = [] if after is None and upto is None else [range_condition(table, after, upto)]
     conditions += [] if blocks is None else [block_condition(blocks)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"COPY (SELECT {copy_columns(table)} FROM {table_name(table.id)}{where}) TO STDOUT (FORMAT binary)"
+    source = source_of(table, partitioned)
+    return f"COPY (SELECT {copy_columns(table)} FROM {source}{where}) TO STDOUT (FORMAT binary)"

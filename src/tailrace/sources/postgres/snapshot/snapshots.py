@@ -23,11 +23,12 @@ import time
 from dataclasses import dataclass, field
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, TransientSourceError
 from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication import slot, timeline
 from tailrace.sources.postgres.replication.timeline import History
+from tailrace.sources.postgres.replication.waiting import Watch
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Snapshots:
         self._failure: TailraceError | None = None
         self._thread: threading.Thread | None = None
         self._making: Connection | None = None
+        self._watch: Watch | None = None
         #: Counts cancelled requests: a snapshot that was requested before is discarded.
         self._epoch = 0
 
@@ -113,6 +115,12 @@ class Snapshots:
                 raise failure
             return self._pending
 
+    def waits(self) -> TransientSourceError | None:
+        """The error that says whom the export waits for, None if that is not known."""
+        with self._changed:
+            known = self._watch is not None and self._watch.waits_for is not None
+            return self._watch.error() if self._watch is not None and known else None
+
     def use(self, snapshot: Snapshot) -> Snapshot:
         """Make a snapshot that `next` returned the current one; release the one before."""
         with self._changed:
@@ -137,6 +145,8 @@ class Snapshots:
                 if snapshot is not None:
                     self._let_go(snapshot)
             if self._making is not None:
+                if self._making.is_open:  # else it waits on, and its slot stays
+                    self._making.cancel()
                 self._making.break_off()
             self._current = self._pending = self._failure = self._thread = self._making = None
 
@@ -168,7 +178,8 @@ class Snapshots:
             self._making = connection
         try:
             history = timeline.read(connection, self._options)
-            lsn, name = slot.create_for_snapshot(connection)
+            with Watch(self._options, connection, "exporting a snapshot") as self._watch:
+                lsn, name = slot.create_for_snapshot(connection)
         except BaseException:
             connection.close()
             if epoch != self._epoch:

@@ -26,6 +26,9 @@ from tailrace.sources.postgres.wire.relations import Relations
 
 _MAX_ROWS = 4096
 
+#: (oid, name) of a relation -> names of tables.
+Contradicted = Callable[[int, TableId], tuple[str, ...]]
+
 
 @dataclass(frozen=True)
 class Described:
@@ -54,6 +57,8 @@ class Indexed:
         truncated: per TRUNCATE its offset in the stream and the captured tables among those truncated.
         wal_end: the server's end of log by its last keepalive; 0: there was none yet.
         reply_requested: whether the server requests an answer.
+        left: per relation that is not what the stream follows, its offset in the stream and the names of the
+            tables that have changed their identity with it.
     """
 
     used: int
@@ -62,6 +67,7 @@ class Indexed:
     truncated: list[tuple[int, tuple[TableId, ...]]] = field(default_factory=list)
     wal_end: int = 0
     reply_requested: bool = False
+    left: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
 
 
 @dataclass
@@ -78,12 +84,17 @@ class LogIndex:
     Args:
         captures: whether a table is captured; called when a relation is described.
         wants_message: whether logical messages with a prefix are captured.
+        contradicted: names of the followed tables that a relation shows to be no longer the same.
     """
 
     def __init__(
-        self, captures: Callable[[TableId], bool], wants_message: Callable[[str], bool] = lambda _: False
+        self,
+        captures: Callable[[TableId], bool],
+        wants_message: Callable[[str], bool] = lambda _: False,
+        contradicted: Contradicted = lambda *_: (),
     ) -> None:
         self._captures = captures
+        self._contradicted = contradicted
         self._wants_message = wants_message
         self._relations = Relations()
         #: By oid the descriptions so far, with the offset from which on they apply.
@@ -146,6 +157,7 @@ class LogIndex:
             found.truncated,
             int(state[bd.S_WAL_END]),
             bool(state[bd.S_REPLY]),
+            found.left,
         )
 
     def preamble(self, offset: int) -> bytes:
@@ -260,6 +272,8 @@ class LogIndex:
     def _describe(self, message: bytes, body: bytes, offset: int, found: Indexed) -> None:
         relation = Relation.parse(body)
         captured = self._captures(relation.id)
+        if names := self._contradicted(relation.oid, relation.id):
+            found.left.append((offset, names))
         self._relations.add(relation.oid, 0 if captured else -1, relation.id)
         plain = message[: ms.FRAME + ms.XLOG + 1] + body
         plain = plain[:1] + struct.pack(">I", len(plain) - 1) + plain[5:]

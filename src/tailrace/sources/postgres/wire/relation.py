@@ -89,7 +89,7 @@ class Relation:
         Args:
             types: the database's types.
             key: key columns, used as long as the table has them; else the replica identity is used, if it has
-                columns.
+                columns, else the columns of the same numbers, if the table has columns of the same types.
             known: the schema in the catalog; used if it has these columns of these types, since it has what a
                 message lacks: which columns can be NULL, and the key's order.
             as_text: whether a column, by its full name, is captured as text.
@@ -103,11 +103,21 @@ class Relation:
             key = tuple(c.name for c in self.columns if c.in_identity) if self.identity in _BY_COLUMNS else ()
             if known is not None and set(known.key) == set(key):
                 key = known.key
+            elif known is not None and not key:
+                key = _renamed_key(known, found)
         if known is not None and [(c.name, c.type) for c in known.columns] == [
             (c.name, c.type) for c in found
         ]:
             found = known.columns
         return TableSchema(self.id, found, key)
+
+
+def _renamed_key(known: TableSchema, found: tuple[Column, ...]) -> tuple[str, ...]:
+    """The key of a table whose columns had other names; () where it may have had other columns."""
+    if [c.type for c in known.columns] != [c.type for c in found]:
+        return ()
+    names = {before.name: now.name for before, now in zip(known.columns, found, strict=True)}
+    return tuple(names[name] for name in known.key)
 
 
 def _text(body: bytes, at: int) -> tuple[str, int]:
