@@ -380,6 +380,10 @@ def translate(error: Exception, doing: str) -> TailraceError:
     return _server_error(error, doing)
 
 
+#: Bytes that are no character in UTF-8, or a character that has no form in the other encoding.
+_NO_UTF8 = ("22021", "22P05")
+
+
 def _server_error(error: DatabaseError, doing: str) -> TailraceError:
     state = sqlstate(error)
     detail = f"SQLSTATE {state}"
@@ -402,6 +406,12 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
         )
     if state == "3D000":
         return SourceError(f"{doing} failed", detail, "name the database in url: postgresql://HOST/DATABASE")
+    if state in _NO_UTF8:
+        return SourceError(
+            f"{doing} failed: the database has text that is not valid UTF-8",
+            f"{detail}; in the encoding SQL_ASCII the server takes any bytes for text",
+            "correct such rows, or move the data into a database with ENCODING 'UTF8'",
+        )
     if state == "53400":
         return SourceError(
             f"{doing} failed: the server has no free replication slot",

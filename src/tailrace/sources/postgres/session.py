@@ -126,7 +126,7 @@ class PostgresSession(Session):
             learn=self._learn,
             keys=split.keys,
             shape_of=self._shape_of,
-            as_text=self._options.is_text,
+            unfit=self._options.unfit,
             wants_message=self._options.wants_message,
             after=start.lsn,
             end=end.lsn,

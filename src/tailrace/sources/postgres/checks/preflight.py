@@ -48,6 +48,7 @@ class PostgresPreflight(Preflight[Connection]):
         )
         yield self._encryption(self._user, remedy)
         yield self._version()
+        yield from self._encoding()
         yield self._wal_level()
         yield from self._room()
         yield self._replication()
@@ -62,6 +63,17 @@ class PostgresPreflight(Preflight[Connection]):
         severity = Severity.OK if self._connection.version >= _OLDEST else Severity.ERROR
         found = f"PostgreSQL {self._settings['server_version']}"
         return Finding("server", found, f"PostgreSQL {_OLDEST} or later", "", severity)
+
+    def _encoding(self) -> Iterator[Finding]:
+        """A database that takes any bytes for text."""
+        if self._settings["server_encoding"] == "SQL_ASCII":
+            yield Finding(
+                "server_encoding",
+                "SQL_ASCII: text is any bytes, which the server does not check",
+                "UTF8 or another encoding; text that is not valid UTF-8 stops the stream",
+                "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; -- and move the data there",
+                Severity.WARNING,
+            )
 
     def _wal_level(self) -> Finding:
         found = self._settings["wal_level"]
