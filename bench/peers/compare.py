@@ -6,7 +6,8 @@ Both read the same tables first and the same log then; messages are paired by to
                    -> changes
                    -> Debezium: reads the log   -> Tailrace: reads the log
 
-What may differ is in ALLOWED, each entry with its reason; all else is a difference. Numbers are compared as
+What may differ is in ALLOWED, each entry with its reason; all else is a difference, and so is an entry that
+nothing needs. The documentation's table is made of them (`bench.peers.differences`). Numbers are compared as
 they are written (`1.0E10` is not `10000000000.0`); the order of fields counts too.
 
 `python -m bench.peers.compare` prints them, on a server of its own, and ends with 1 if there are any.
@@ -34,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench import spark_runs
 from bench.data import execute
 from bench.peers import workload
-from bench.peers.peers import DEBEZIUM_JSON
+from bench.peers.peers import DEBEZIUM_JSON, Peer
 from bench.peers.watch import PeerFailedError, started
 from bench.servers import Server, running
 
@@ -53,13 +54,17 @@ class Allowed:
 
     Args:
         path: regular expression of the field.
-        reason: why.
+        subject: what differs, for the documentation.
+        reason: how and why.
+        topic: regular expression of the table.
         snapshot: only in rows of a snapshot.
         near: whether the two values, Debezium's first, are near enough; by default all are.
     """
 
     path: str
+    subject: str
     reason: str
+    topic: str = ".*"
     snapshot: bool = False
     near: Callable[[Any, Any], bool] = lambda _theirs, _ours: True
 
@@ -67,6 +72,7 @@ class Allowed:
         """Whether it may differ so."""
         return (
             re.fullmatch(self.path, difference.path) is not None
+            and re.fullmatch(self.topic, difference.topic) is not None
             and (not self.snapshot or difference.op == "r")
             and self.near(difference.theirs, difference.ours)
         )
@@ -96,63 +102,86 @@ def _plain(document: Any) -> Any:
     return document
 
 
-_IMAGE = r"value\.(before|after)\."
-ALLOWED = (
-    Allowed(r"value\.ts_(ms|us|ns)", "when the message was made"),
-    Allowed(r"value\.source\.version", "each has its own"),
-    Allowed(r"value\.source\.ts_(ms|us|ns)", "when the rows were read", snapshot=True),
+IMAGE = r"value\.(before|after)\."
+FIELDS = r"schemas\.value\.fields\[(before|after)\]\.fields"
+#: What both databases' messages may differ in.
+COMMON = (
+    Allowed(r"value\.ts_(ms|us|ns)", "`ts_ms`, `ts_us`, `ts_ns`", "when each made its message"),
+    Allowed(r"value\.source\.version", "`source.version`", "each has its own version"),
+    Allowed(
+        r"value\.source\.ts_(ms|us|ns)",
+        "`source.ts_ms` of a snapshot",
+        "when each read the rows",
+        snapshot=True,
+    ),
     Allowed(
         r"value\.source\.snapshot",
-        "Debezium marks the first and last rows of tables, which are not known beside a running log",
+        "`source.snapshot`",
+        "Debezium marks the first and last row of a table; they are not known beside a running log: `true`",
         snapshot=True,
         near=lambda theirs, ours: theirs.startswith(("first", "last")) and ours == "true",
     ),
     Allowed(
         r"headers\[\d\]\[1\](\.payload)?",
-        "each has its own run",
+        "header `__debezium.context.runId`",
+        "each run has its own",
         near=lambda theirs, ours: _is_uuid(theirs) and _is_uuid(ours),
     ),
     Allowed(
-        _IMAGE + "instant.",
-        "Debezium's snapshot cuts zeros of a fraction, its log does not: the log's form is used for both",
+        FIELDS + r"\[\w+\]\.default \(field\)",
+        "column defaults in schemas",
+        "none: the log does not have them, and the catalog has those of today, so that a repeated batch "
+        "could carry another schema than before",
+        near=lambda theirs, _ours: theirs,
+    ),
+    Allowed(
+        IMAGE + "maybe",
+        "NULL in a column that has a default",
+        "null: Connect's converter writes the default in its place (`replace.null.with.default`), so that a "
+        "consumer cannot tell them apart",
+        near=lambda theirs, ours: theirs == 5 and ours is None,
+    ),
+)
+ALLOWED = (
+    *COMMON,
+    Allowed(
+        IMAGE + "instant.",
+        "TIMESTAMP(n) with trailing zeros",
+        "Debezium's snapshot omits the zeros, its log does not: the log's form is used for both",
         snapshot=True,
         near=lambda theirs, ours: re.sub(r"0+Z$", "Z", ours) == theirs,
     ),
     Allowed(
-        _IMAGE + "document",
-        "Debezium's snapshot has the server's text of JSON; its log has no spaces, all digits of doubles and "
-        "times without their zeros: the server's text is used for both",
+        IMAGE + "document",
+        "JSON",
+        "Debezium's snapshot has the server's text; its log has no spaces, all digits of doubles and times "
+        "without trailing zeros: the server's text is used for both",
         near=_same_document,
     ),
     Allowed(
-        _IMAGE + r"one|schemas\.value\.fields\[(before|after)\]\.fields\[one\]\.parameters\.allowed",
-        "Debezium's DDL parser leaves its own backslash before a comma in a label",
+        IMAGE + rf"one|{FIELDS}\[one\]\.parameters\.allowed",
+        "ENUM label with a comma",
+        "Debezium's DDL parser leaves its own backslash before the comma; there is none here",
         near=lambda theirs, ours: theirs.replace("\\,", ",") == ours,
     ),
     Allowed(
-        _IMAGE + "maybe",
-        "Connect's converter writes a column's default in place of NULL (`replace.null.with.default`)",
-        near=lambda theirs, ours: theirs == 5 and ours is None,
-    ),
-    Allowed(
-        _IMAGE + "made_year",
-        "the year 0000 is 2000 in Debezium's snapshot and 1900 in its log: it is 0",
+        IMAGE + "made_year",
+        "YEAR 0000",
+        "2000 in Debezium's snapshot and 1900 in its log: 0",
         near=lambda theirs, ours: theirs in (1900, 2000) and ours == 0,
     ),
     Allowed(
-        _IMAGE + "rounded",
-        "a FLOAT(M,D) is a double in Debezium, which parses DDL; the log tells none from a FLOAT",
+        IMAGE + "rounded",
+        "FLOAT(M,D), value",
+        "a double in Debezium, which parses DDL (`0.10000000149011612`); a float, like every FLOAT (`0.1`): "
+        "the log does not distinguish the two",
         near=lambda theirs, ours: np.float32(theirs) == np.float32(ours),
     ),
     Allowed(
-        r"schemas\.value\.fields\[(before|after)\]\.fields\[rounded\]\.type",
-        "the same",
+        FIELDS + r"\[rounded\]\.type",
+        "FLOAT(M,D), schema",
+        "likewise `double` in Debezium, `float` here",
         near=lambda theirs, ours: (theirs, ours) == ("double", "float"),
-    ),
-    Allowed(
-        r"schemas\.value\.fields\[(before|after)\]\.fields\[\w+\]\.default \(field\)",
-        "the log has no column defaults, and the catalog has today's",
-        near=lambda theirs, _ours: theirs,
     ),
 )
 _PATIENCE_S = 120
@@ -241,21 +270,33 @@ def compare(
     options |= {**_TAILRACE, **(tailrace or {}), "tables": rf"{DATABASE}\..*"}
     converters = {f"{part}.converter.schemas.enable": enabled for part in ("key", "value", "header")}
     properties = {**_DEBEZIUM, **converters, **(debezium or {})}
-    with tempfile.TemporaryDirectory() as scratch, _debezium(server, properties, Path(scratch)) as peer:
+    task = {
+        "host": server.host,
+        "port": str(server.port),
+        "user": server.user,
+        "password": server.password,
+        "database": DATABASE,
+        "tables": rf"{DATABASE}\..*",
+        "serverId": str(0x7FFD_0000),
+    }
+    with tempfile.TemporaryDirectory() as scratch:
         checkpoint = str(Path(scratch) / "checkpoint")
-        theirs = peer.until(lambda messages: len(messages) >= present)
-        ours = _tailrace(spark, options, checkpoint)
-        execute(connection, *workload.changes())
-        end = f"{PREFIX}.{DATABASE}.{workload.END}"
-        theirs = peer.until(lambda messages: messages[-1].topic == end)
-        ours += _tailrace(spark, options, checkpoint)
+        with debezium_messages(DEBEZIUM_JSON, task, properties, Path(scratch)) as peer:
+            theirs = peer.until(lambda messages: len(messages) >= present)
+            ours = tailrace_messages(spark, options, checkpoint)
+            execute(connection, *workload.changes())
+            end = f"{PREFIX}.{DATABASE}.{workload.END}"
+            theirs = peer.until(lambda messages: messages[-1].topic == end)
+            ours += tailrace_messages(spark, options, checkpoint)
     execute(connection, f"DROP DATABASE {DATABASE}")
     connection.close()
     return differences(theirs, ours)
 
 
-def differences(theirs: Sequence[Message], ours: Sequence[Message]) -> list[Difference]:
-    """What differs and is not allowed to."""
+def differences(
+    theirs: Sequence[Message], ours: Sequence[Message], allowed: Sequence[Allowed] = ALLOWED
+) -> list[Difference]:
+    """What differs and is not allowed to; with schemas, also each rule that covers nothing."""
     found = []
     by_topic = _by_topic(theirs), _by_topic(ours)
     for topic in sorted({*by_topic[0], *by_topic[1]}):
@@ -273,7 +314,18 @@ def differences(theirs: Sequence[Message], ours: Sequence[Message]) -> list[Diff
                 for part in ("key", "value", "headers", "schemas")
                 for path, x, y in _unequal(part, getattr(a, part), getattr(b, part))
             ]
-    return [difference for difference in found if not any(rule.covers(difference) for rule in ALLOWED)]
+    left, used = [], set()
+    for difference in found:
+        rule = next((rule for rule in allowed if rule.covers(difference)), None)
+        if rule is None:
+            left.append(difference)
+        else:
+            used.add(rule)
+    if any(message.schemas for message in theirs):
+        names = {topic.rpartition(".")[2] for topic in by_topic[0]}
+        present = (rule for rule in allowed if any(re.fullmatch(rule.topic, name) for name in names))
+        left += [Difference(rule.subject, "-", "(rule)", None, None) for rule in present if rule not in used]
+    return left
 
 
 def _unequal(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -332,23 +384,27 @@ class _Debezium:
 
 
 @contextmanager
-def _debezium(server: Server, more: Mapping[str, str], scratch: Path) -> Iterator[_Debezium]:
+def debezium_messages(
+    peer: Peer, task: Mapping[str, str], properties: Mapping[str, str], scratch: Path
+) -> Iterator[_Debezium]:
+    """A running engine, whose messages can be waited for.
+
+    Args:
+        peer: the engine, writing JSON.
+        task: where it reads.
+        properties: further properties of its connector.
+        scratch: a directory of its own.
+    """
     output, log = scratch / "messages", scratch / "log"
-    task = {
-        "host": server.host,
-        "port": str(server.port),
-        "user": server.user,
-        "password": server.password,
-        "database": DATABASE,
-        "tables": rf"{DATABASE}\..*",
-        "serverId": str(0x7FFD_0000),
+    whole = {
+        **task,
         "expected": str(1 << 62),
         "directory": str(scratch),
         "output": str(output),
-        **{f"debezium.{name}": value for name, value in more.items()},
-        **DEBEZIUM_JSON.task,
+        **{f"debezium.{name}": value for name, value in properties.items()},
+        **peer.task,
     }
-    with started(DEBEZIUM_JSON.command(), task, log) as process:
+    with started(peer.command(), whole, log) as process:
         yield _Debezium(process, output, log)
 
 
@@ -359,7 +415,7 @@ def _of_debezium(line: str) -> Message:
 # ---- Tailrace ----
 
 
-def _tailrace(spark: SparkSession, options: Mapping[str, str], checkpoint: str) -> list[Message]:
+def tailrace_messages(spark: SparkSession, options: Mapping[str, str], checkpoint: str) -> list[Message]:
     """What there is since the checkpoint."""
     found: list[Message] = []
 

@@ -119,6 +119,7 @@ DEBEZIUM = Peer("Debezium Embedded", DEBEZIUM_VERSION, _MYSQL, task={"format": "
 DEBEZIUM_JSON = Peer("Debezium Embedded, JSON", DEBEZIUM_VERSION, _MYSQL, task={"format": "json"})
 DEBEZIUM_KAFKA = Peer("Debezium Embedded, JSON, with a producer", DEBEZIUM_VERSION, _MYSQL)
 DEBEZIUM_POSTGRES = Peer("Debezium Embedded", DEBEZIUM_VERSION, _POSTGRES, task={"format": "connect"})
+DEBEZIUM_POSTGRES_JSON = Peer("Debezium Embedded, JSON", DEBEZIUM_VERSION, _POSTGRES, task={"format": "json"})
 FLINK_CDC = Peer("Flink CDC", FLINK_CDC_VERSION, _flink)
 FLINK_REPLICA = Peer("Flink CDC and JDBC connector", FLINK_CDC_VERSION, _flink_replica)
 BINLOG_CONNECTOR = Peer(

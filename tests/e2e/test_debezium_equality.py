@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.peers import compare_postgres
 from bench.peers.compare import compare
 from bench.peers.toolkit import UnavailableError
 from bench.servers import Server
@@ -16,6 +17,23 @@ def test_messages_equal_those_of_debezium(mysql, spark, schemas):
     server = Server(mysql.host, mysql.port, mysql.user, mysql.password, None)
     try:
         found = compare(server, spark, schemas=schemas)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    assert [str(difference) for difference in found] == []
+
+
+@pytest.mark.parametrize(
+    ("schemas", "modes"),
+    [
+        (True, {}),
+        (False, {"decimal.handling.mode": "string", "binary.handling.mode": "base64"}),
+        (False, {"decimal.handling.mode": "double", "time.precision.mode": "microseconds"}),
+    ],
+    ids=["schemas", "strings", "doubles"],
+)
+def test_messages_of_postgresql_equal_those_of_debezium(postgres, spark, schemas, modes):
+    try:
+        found = compare_postgres.compare(postgres, spark, schemas=schemas, debezium=modes, tailrace=modes)
     except UnavailableError as error:
         pytest.skip(str(error))
     assert [str(difference) for difference in found] == []

@@ -143,3 +143,33 @@ def test_value_that_a_mode_cannot_hold_is_an_error(type_, mode, value):
 )
 def test_zero_date_of_a_not_null_column_is_the_epoch_in_every_mode(kind, mode, text):
     assert text_of(timed(kind, 0), None, Modes(time=mode), nullable=False) == text
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "modes", "expected"),
+    [
+        (timed(Kind.DATE, 0), dt.date(18, 4, 1), Modes(adjust_years=True), dt.date(2018, 4, 1)),
+        (timed(Kind.DATE, 0), dt.date(69, 12, 31), Modes(adjust_years=True), dt.date(2069, 12, 31)),
+        (timed(Kind.DATE, 0), dt.date(70, 1, 1), Modes(adjust_years=True), dt.date(1970, 1, 1)),
+        (timed(Kind.DATE, 0), dt.date(96, 2, 29), Modes(adjust_years=True), dt.date(1996, 2, 29)),
+        (timed(Kind.DATE, 0), dt.date(99, 12, 31), Modes(adjust_years=True), dt.date(1999, 12, 31)),
+        (timed(Kind.DATE, 0), dt.date(100, 1, 1), Modes(adjust_years=True), dt.date(100, 1, 1)),
+        (timed(Kind.DATE, 0), dt.date(2024, 2, 29), Modes(adjust_years=True), dt.date(2024, 2, 29)),
+        (timed(Kind.DATE, 0), dt.date(18, 4, 1), Modes(), dt.date(18, 4, 1)),
+    ],
+)
+def test_years_below_100_move_as_debezium_moves_them(type_, value, modes, expected):
+    assert text_of(type_, value, modes) == str((expected - dt.date(1970, 1, 1)).days)
+
+
+def test_moments_of_years_below_100_move_in_every_mode_of_time():
+    value, moved = wall(18, 4, 1, 12, 0, 0, 500000), wall(2018, 4, 1, 12, 0, 0, 500000)
+    us = (moved - wall(1970, 1, 1)) // dt.timedelta(microseconds=1)
+    expected = {
+        "adaptive_time_microseconds": str(us),
+        "nanoseconds": str(us * 1000),
+        "connect": str(us // 1000),
+        "isostring": '"2018-04-01T12:00:00.5Z"',
+    }
+    for mode, text in expected.items():
+        assert text_of(timed(Kind.DATETIME, 6), value, Modes(time=mode, adjust_years=True)) == text

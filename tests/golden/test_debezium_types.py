@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -88,6 +89,13 @@ VALUES = [
     (ColumnType(Kind.DOUBLE, "double"), 1.7976931348623157e308, "1.7976931348623157E308"),
     (ColumnType(Kind.DOUBLE, "double"), 2.2250738585072014e-308, "2.2250738585072014E-308"),
     (ColumnType(Kind.DOUBLE, "double"), 5e-324, "4.9E-324"),
+    # as Jackson writes them: JSON has no such numbers
+    (ColumnType(Kind.DOUBLE, "double"), math.nan, '"NaN"'),
+    (ColumnType(Kind.DOUBLE, "double"), math.inf, '"Infinity"'),
+    (ColumnType(Kind.DOUBLE, "double"), -math.inf, '"-Infinity"'),
+    (ColumnType(Kind.FLOAT, "float"), math.nan, '"NaN"'),
+    (ColumnType(Kind.FLOAT, "float"), math.inf, '"Infinity"'),
+    (ColumnType(Kind.FLOAT, "float"), -math.inf, '"-Infinity"'),
     (ColumnType(Kind.FLOAT, "float"), 0.1, "0.1"),
     (ColumnType(Kind.FLOAT, "float"), 3.5, "3.5"),
     (ColumnType(Kind.FLOAT, "float"), -16777216.0, "-1.6777216E7"),

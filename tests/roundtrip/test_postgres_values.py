@@ -93,7 +93,7 @@ class Database:
         *,
         binary: bool,
         take: bool,
-        as_text: Callable[[str], bool] = lambda _: False,
+        unfit: Callable[[str], str | None] = lambda _: None,
     ) -> list[ChangeBatch]:
         """The changes of `v` in the log since the last that were taken."""
         function = "pg_logical_slot_get_binary_changes" if take else "pg_logical_slot_peek_binary_changes"
@@ -101,7 +101,7 @@ class Database:
             f"SELECT lsn - '0/0'::pg_lsn, encode(data, 'hex') FROM {function}('{self.slot}', NULL, NULL, "
             f"'proto_version', '1', 'publication_names', 'p', 'binary', '{str(binary).lower()}')"
         )
-        decoder = LogDecoder(captures=lambda table: table.table == "v", types=types, as_text=as_text)
+        decoder = LogDecoder(captures=lambda table: table.table == "v", types=types, unfit=unfit)
         stream = b""
         for lsn, message in rows:
             body = b"w" + struct.pack(">QQq", int(lsn or 0), 0, 0) + bytes.fromhex(message or "")
@@ -451,9 +451,18 @@ def test_what_an_arrow_type_does_not_hold_is_refused_or_captured_as_text(
     ((oid, modifier),) = database.wire.rows(
         "SELECT atttypid, atttypmod FROM pg_attribute WHERE attrelid = 'v'::regclass AND attname = 'v'"
     )
-    text = types.column_type(int(oid or 0), int(modifier or 0), as_text=True)
+    text = types.column_type(int(oid or 0), int(modifier or 0), unfit="text")
     wide = replace(schema, columns=(schema.columns[0], replace(schema.columns[1], type=text)))
     rows = plain(database.copied(wide))
-    logged = database.logged(types, binary=False, take=True, as_text=lambda name: name == "public.v.v")
+    logged = database.logged(
+        types, binary=False, take=False, unfit=lambda name: "text" if name == "public.v.v" else None
+    )
     assert plain(_inserted(logged)) == rows
     assert [row["v"] for row in rows] == [row[1] for row in _printed(database, wide)]
+    null = types.column_type(int(oid or 0), int(modifier or 0), unfit="null")
+    lenient = replace(schema, columns=(schema.columns[0], replace(schema.columns[1], type=null)))
+    expected = [[None]] if type_ == "numeric(5,2)[]" else [None]
+    assert [row["v"] for row in plain(database.copied(lenient))] == expected
+    for binary in (True, False):
+        logged = database.logged(types, binary=binary, take=not binary, unfit={"public.v.v": "null"}.get)
+        assert [row["v"] for row in plain(_inserted(logged))] == expected

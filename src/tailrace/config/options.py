@@ -59,6 +59,8 @@ MODES = {
 _MESSAGE_PREFIXES = ("message.prefix.include.list", "message.prefix.exclude.list")
 #: Debezium's name of the option for its context headers.
 _EXTENDED_HEADERS = "extended.headers.enabled"
+#: Debezium's name of the option for years below 100.
+_TIME_ADJUSTER = "enable.time.adjuster"
 _MYSQL = ("mysql", "mariadb")
 _POSTGRES = ("postgresql",)
 #: Kinds of starting position that only some databases have.
@@ -320,6 +322,18 @@ class SourceOptions:
             only_for=_POSTGRES,
         ),
     )
+    unfit_as_null: tuple[str, ...] | None = field(
+        default=None,
+        metadata=option(
+            column_patterns,
+            "comma-separated regular expressions over schema.table.column",
+            "Columns in which a value that their type cannot hold is read as null, where it would stop the "
+            "stream: NaN in a NUMERIC(p, s), an array of two dimensions. In the `debezium` shape also NaN "
+            "and the infinities of a NUMERIC without limits, which `decimal.handling.mode` `precise` cannot "
+            "encode.",
+            only_for=_POSTGRES,
+        ),
+    )
     message_prefix_include_list: tuple[str, ...] | None = field(
         default=None,
         metadata=_message_prefixes(_MESSAGE_PREFIXES[0], "those whose prefix matches"),
@@ -419,6 +433,18 @@ class SourceOptions:
         default="long", metadata=_mode("bigint.unsigned.handling.mode")
     )
     binary_handling_mode: str = field(default="bytes", metadata=_mode("binary.handling.mode"))
+    enable_time_adjuster: bool = field(
+        default=False,
+        metadata=option(
+            boolean,
+            "true | false",
+            "`debezium` shape: as Debezium's (there: true): whether the years 0 to 69 of a DATE or DATETIME "
+            "become 2000 to 2069, and 70 to 99 become 1970 to 1999. MySQL itself does so with years of two "
+            "digits in a statement: what it has stored as the year 18 is the year 18.",
+            name=_TIME_ADJUSTER,
+            only_for=_MYSQL,
+        ),
+    )
     extended_headers_enabled: bool = field(
         default=False,
         metadata=option(
@@ -445,9 +471,15 @@ class SourceOptions:
         """The publication's name."""
         return self.publication_name or self.slot
 
-    def is_text(self, column: str) -> bool:
-        """Whether the column `schema.table.column` is read as text."""
-        return any(re.fullmatch(p, column, re.DOTALL) for p in self.text_columns or ())
+    def unfit(self, column: str) -> str | None:
+        """What the column `schema.table.column` is given for values that its type cannot hold.
+
+        `text`: the whole column is text. `null`: they are null. None: they are errors.
+        """
+        for policy, patterns in (("text", self.text_columns), ("null", self.unfit_as_null)):
+            if any(re.fullmatch(p, column, re.DOTALL) for p in patterns or ()):
+                return policy
+        return None
 
     @property
     def has_messages(self) -> bool:

@@ -353,6 +353,7 @@ class KafkaSettings:
         time_precision_mode: Debezium's `time.precision.mode`.
         bigint_unsigned_handling_mode: Debezium's `bigint.unsigned.handling.mode`.
         binary_handling_mode: Debezium's `binary.handling.mode`.
+        enable_time_adjuster: Debezium's `enable.time.adjuster` (true there).
 
     Raises:
         ConfigError: an address holds a user, a format lacks its registry, or a value is not allowed.
@@ -388,6 +389,7 @@ class KafkaSettings:
     time_precision_mode: str = MODES["time.precision.mode"][0]
     bigint_unsigned_handling_mode: str = MODES["bigint.unsigned.handling.mode"][0]
     binary_handling_mode: str = MODES["binary.handling.mode"][0]
+    enable_time_adjuster: bool = False
 
     def __post_init__(self) -> None:
         for name in ("bootstrap_servers", "schema_registry_url"):

@@ -64,6 +64,8 @@ class ColumnType:
         zero_dates: DATE, DATETIME and INSTANT: the value of an invalid date (zero, or with a zero month or
             day). None: null. "text": all values of the column are text, as the source prints them. "error":
             such a date stops the stream.
+        unfit: what a value is that the Arrow type cannot hold (NaN in a DECIMAL, a list of lists). None: an
+            error, which stops the stream. "null": null.
         element: LIST: type of the elements.
         collation: name of the collation of a character type, if read from the catalog; not part of equality.
     """
@@ -78,6 +80,7 @@ class ColumnType:
     length: int | None = None
     labels: tuple[str, ...] = ()
     zero_dates: str | None = None
+    unfit: str | None = None
     element: ColumnType | None = None
     collation: str | None = field(default=None, compare=False)
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from tailrace.config.sinks import ConsoleSettings
 from tailrace.formats.row import to_rows
 from tailrace.model.cell import decode_cell
+from tailrace.model.moments import rows_to_python
 from tailrace.model.table import TableId
 from tailrace.printable import printable
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
@@ -72,7 +73,7 @@ def _rows(cells: Iterator[bytes], limit: int) -> Iterator[dict[str, str]]:
     for cell in cells:
         batch = decode_cell(bytes(cell))
         head = to_rows(batch.slice(0, limit))
-        for row in head.to_pylist():
+        for row in rows_to_python(head):
             yield {name: _shown(value) for name, value in row.items()}
         limit -= head.num_rows
         if limit <= 0:

@@ -53,6 +53,7 @@ def row_layout(options: SourceOptions, table: TableSchema | None) -> RowLayout:
             options.time_precision_mode,
             options.bigint_unsigned_handling_mode,
             options.binary_handling_mode,
+            options.enable_time_adjuster,
         )
         return MessageLayout(
             options.topic_prefix or "tailrace",

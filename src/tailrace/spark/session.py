@@ -55,6 +55,8 @@ _CONF: dict[str, str] = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.sources.default": "parquet",
+    # the default, INT96, changes PostgreSQL's infinite timestamps without an error
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "20",

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.kernels.rowhash import hash_rows
+from tailrace.model.moments import rows_to_python
 
 
 class DifferenceKind(StrEnum):
@@ -96,7 +97,7 @@ def _difference(
 
 
 def _row(table: pa.Table, i: int) -> dict[str, Any]:
-    found: dict[str, Any] = table.slice(int(i), 1).to_pylist()[0]
+    found: dict[str, Any] = rows_to_python(table.slice(int(i), 1))[0]
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.peers import differences
 from tailrace.config.load import parse_pipeline
 from tailrace.config.options import OPTIONS, parse_options
 
@@ -169,6 +170,11 @@ def test_every_page_is_in_the_site_navigation() -> None:
 def test_every_option_of_the_source_is_in_the_reference() -> None:
     text = (DOCS / "reference" / "options.md").read_text(encoding="utf-8")
     assert [o.name for o in OPTIONS if f"`{o.name}`" not in text] == []
+
+
+def test_differences_from_debezium_are_those_that_the_comparison_allows() -> None:
+    text = differences.DOCUMENT.read_text(encoding="utf-8")
+    assert text == differences.written(text), "run: python -m bench.peers.differences"
 
 
 def test_makefile_targets_that_documents_name_exist() -> None:

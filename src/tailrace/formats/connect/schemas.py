@@ -65,7 +65,7 @@ def type_schema(type_: ColumnType, modes: Modes, *, optional: bool) -> Schema:
         return {"type": "array", "items": items, "optional": optional}
     if type_.kind is Kind.GEOMETRY:
         return _geometry(type_.native == "point", optional)
-    own = postgres.schema_of(type_, modes.decimal, optional=optional)
+    own = postgres.schema_of(type_, modes, optional=optional)
     if own is not None:
         return own
     connect, name, parameters = _semantic(type_, modes)
@@ -164,4 +164,9 @@ def _integer(bits: int, unsigned: bool) -> str:
 
 
 def _column(column: Column, modes: Modes) -> Schema:
-    return {**type_schema(column.type, modes, optional=column.nullable), "field": column.name}
+    return {**type_schema(column.type, modes, optional=is_optional(column)), "field": column.name}
+
+
+def is_optional(column: Column) -> bool:
+    """Whether messages may have null; in a NOT NULL column it stands for values that do not fit."""
+    return column.nullable or column.type.unfit == "null"

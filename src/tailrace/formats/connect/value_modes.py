@@ -9,16 +9,20 @@ Source: debezium/debezium v3.6.1 `JdbcValueConverters`, `TemporalPrecisionMode`,
 
 from __future__ import annotations
 
+import base64
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.errors import SinkError
 from tailrace.formats.connect import postgres
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.plaintext import plain_decimal
-from tailrace.formats.connect.postgres import Converted
+from tailrace.formats.connect.postgres import Converted, UnencodableError, unscaled_bytes
+from tailrace.formats.connect.schemas import in_milliseconds
 from tailrace.formats.kernels import documents
+from tailrace.kernels import floats
 from tailrace.model.types import ColumnType, Kind
 
 _DAY_US = 86_400_000_000
@@ -36,11 +40,21 @@ def converted(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | N
         modes: the handling modes.
 
     Raises:
-        SinkError: the mode cannot represent a value.
+        UnencodableError: the mode cannot represent a value.
     """
-    found = postgres.converted(array, type_, modes.decimal)
+    if type_.kind is Kind.LIST:
+        assert type_.element is not None
+        return _lists(array, type_.element, modes), documents.RAW, None
+    found = postgres.converted(array, type_, modes)
     if found is not None:
         return found
+    if modes.adjust_years and type_.kind in (Kind.DATE, Kind.DATETIME):
+        array = _adjusted(array)
+        return _plain_form(array, type_, modes) or (array, kind_of(type_), "0")
+    return _plain_form(array, type_, modes)
+
+
+def _plain_form(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | None:
     match type_.kind:
         case Kind.DECIMAL if modes.decimal == "double":
             return _doubles(array), documents.DOUBLE, None
@@ -59,6 +73,121 @@ def converted(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | N
         case Kind.TIME:
             return _time(array, modes.time)
     return None
+
+
+_BY_ARROW_TYPE = {
+    pa.int8(): documents.INT8,
+    pa.int16(): documents.INT16,
+    pa.int32(): documents.INT32,
+    pa.int64(): documents.INT64,
+    pa.float32(): documents.FLOAT,
+    pa.float64(): documents.DOUBLE,
+    pa.string(): documents.STRING,
+    pa.binary(): documents.BINARY,
+    pa.bool_(): documents.BOOLEAN,
+    pa.date32(): documents.INT32,
+    pa.duration("us"): documents.INT64,
+    pa.list_(pa.float32()): documents.FLOATS,
+}
+
+
+def kind_of(type_: ColumnType) -> int:
+    """How the kernels write values of a type to which no mode applies."""
+    match type_.kind:
+        case _ if type_.zero_dates == "text":
+            return documents.STRING
+        case Kind.GEOMETRY:
+            return documents.POINT if type_.native == "point" else documents.GEOMETRY
+        case Kind.DATETIME:
+            return documents.MILLIS if in_milliseconds(type_) else documents.INT64
+        case Kind.INSTANT:
+            return documents.INSTANT
+        case Kind.BITS:
+            return documents.BITS
+        case Kind.DECIMAL:
+            return documents.DECIMAL_TEXT if pa.types.is_string(type_.arrow) else documents.DECIMAL
+        case Kind.INTEGER if pa.types.is_decimal(type_.arrow):
+            return documents.LOW64
+    return _BY_ARROW_TYPE[type_.arrow]
+
+
+def _lists(array: pa.ListArray, element: ColumnType, modes: Modes) -> pa.StringArray:
+    """Lists as JSON arrays, whose elements have the form of a column of their type."""
+    first, last = (array.offsets[i].as_py() for i in (0, -1))
+    texts = pc.fill_null(_json(array.values.slice(first, last - first), element, modes), "null")
+    offsets = pc.subtract(array.offsets, pa.scalar(first, pa.int32()))
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ",")
+    made = pc.binary_join_element_wise("[", joined, "]", "")
+    return pc.if_else(array.is_valid(), made, None)
+
+
+def _json(values: pa.Array, type_: ColumnType, modes: Modes) -> pa.StringArray:
+    """Values as JSON, null as null."""
+    form = converted(values, type_, modes)
+    values, kind, _ = form or (values, kind_of(type_), None)
+    match kind:
+        case documents.RAW:
+            return values
+        case documents.FLOAT | documents.DOUBLE:
+            return floats.texts(values)
+        case documents.MILLIS | documents.NANOS:
+            us = values.cast(pa.int64())
+            whole = pc.multiply(us, 1000) if kind == documents.NANOS else _floor_divide(us, 1000)
+            return whole.cast(pa.string())
+        case documents.DECIMAL:
+            scale = type_.scale or 0
+            made = [None if v is None else unscaled_bytes(v, scale) for v in values.to_pylist()]
+            return _quoted_base64(made, "bytes")
+        case documents.BINARY | documents.BASE64_URL:
+            return _quoted_base64(values.to_pylist(), modes.binary)
+        case documents.INSTANT:
+            return _quoted(postgres.instants(values, type_.fraction or 0))
+        case documents.STRING:
+            return _quoted(values)
+        case documents.POINT:
+            return _points(values)
+    if pa.types.is_boolean(values.type):
+        return values.cast(pa.string())
+    return values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64()).cast(pa.string())
+
+
+def _quoted(texts: pa.StringArray) -> pa.StringArray:
+    return pa.array(
+        [None if t is None else json.dumps(t, ensure_ascii=False) for t in texts.to_pylist()], pa.string()
+    )
+
+
+def _quoted_base64(values: list[bytes | None], mode: str) -> pa.StringArray:
+    encode = base64.urlsafe_b64encode if mode == "base64-url-safe" else base64.b64encode
+    return pa.array([None if v is None else f'"{encode(v).decode()}"' for v in values], pa.string())
+
+
+def _points(values: pa.BinaryArray) -> pa.StringArray:
+    """Points as JSON: see the kernel."""
+    wkb = [None if v is None else v[4:] for v in values.to_pylist()]
+    xy = np.frombuffer(b"".join(v[5:] if v else bytes(16) for v in wkb), "<f8").reshape(-1, 2)
+    x, y = (floats.texts(pa.array(np.ascontiguousarray(xy[:, i]))) for i in range(2))
+    pieces = ['{"x":', x, ',"y":', y, ',"wkb":', _quoted_base64(wkb, "bytes"), ',"srid":null}', ""]
+    return pc.binary_join_element_wise(*pieces)
+
+
+def _floor_divide(values: pa.Array, by: int) -> pa.Array:
+    down = pc.divide(pc.subtract(values, by - 1), by)
+    return pc.if_else(pc.less(values, 0), down, pc.divide(values, by))
+
+
+def _adjusted(array: pa.Array) -> pa.Array:
+    """Move the years 0..69 to 2000..2069, and 70..99 to 1970..1999, whose leap years are the same."""
+    unit = array.type
+    number = pa.int32() if pa.types.is_date32(unit) else pa.int64()
+    values = array.cast(number)
+    day = 1 if number == pa.int32() else _DAY_US
+    bounds = [int(np.datetime64(f"{year:04d}-01-01", "D").astype(int)) * day for year in (0, 70, 100)]
+    for first, last, year in ((bounds[0], bounds[1], 2000), (bounds[1], bounds[2], 1970)):
+        start = int(np.datetime64(f"{year}-01-01", "D").astype(int)) * day
+        within = pc.and_(pc.greater_equal(values, first), pc.less(values, last))
+        values = pc.if_else(within, pc.add(values, pa.scalar(start - first, number)), values)
+    return values.cast(unit)
 
 
 def _datetime(array: pa.Array, mode: str) -> Converted | None:
@@ -92,8 +221,8 @@ def _time(array: pa.Array, mode: str) -> Converted | None:
 
 
 def _require(good: pa.Array, type_: str, mode: str, holds: str) -> None:
-    if not pc.all(pc.fill_null(good, True)).as_py():
-        raise SinkError(
+    if pc.any(pc.invert(good)).as_py():
+        raise UnencodableError(
             f"a {type_} value cannot be encoded with `time-precision-mode: {mode}`",
             f"that mode supports {holds}",
             "set time-precision-mode: adaptive_time_microseconds",

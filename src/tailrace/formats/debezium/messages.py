@@ -144,7 +144,7 @@ class DebeziumFormat:
         unknown = batch.absent_after if of.connector == POSTGRES else ()
         return Document(
             head=f'{value_opening}"before":',
-            before=_image(table, names, batch.before, "{", of.modes),
+            before=_image(table, names, batch.before, "{", of.modes, filled=of.connector == POSTGRES),
             middle=',"after":',
             after=_image(table, names, batch.after, "{", of.modes, unknown=unknown),
             source=self._source(batch),
@@ -193,6 +193,7 @@ def _image(
     modes: Modes,
     *,
     unknown: Sequence[str] = (),
+    filled: bool = False,
 ) -> list[Cell]:
     """The named columns of a row image as the fields of an object; none if there is no image.
 
@@ -203,6 +204,7 @@ def _image(
         opening: text before the first field.
         modes: Debezium's handling modes.
         unknown: columns whose values are unknown: a placeholder is written.
+        filled: see `layout.cell`.
     """
     if image is None:
         return []
@@ -212,8 +214,9 @@ def _image(
         column = table.columns[index_of[name]]
         label = f"{',' if cells else opening}{dumps(name)}:"
         if name in unknown:
-            placeholder = postgres.placeholder(column.type) or "null"
+            placeholder = postgres.placeholder(column.type, modes) or "null"
             cells.append(Cell(label, pa.nulls(len(image), pa.string()), documents.STRING, placeholder))
             continue
-        cells.append(cell(label, image.field(index_of[name]), column.type, modes, nullable=column.nullable))
+        array = image.field(index_of[name])
+        cells.append(cell(label, array, column, modes, table.id, filled=filled))
     return cells

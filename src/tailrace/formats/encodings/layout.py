@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tailrace.errors import SinkError
+from tailrace.formats.connect import postgres
 from tailrace.formats.connect.modes import Modes
-from tailrace.formats.connect.schemas import in_milliseconds
-from tailrace.formats.connect.value_modes import converted
+from tailrace.formats.connect.postgres import UnencodableError
+from tailrace.formats.connect.schemas import is_optional
+from tailrace.formats.connect.value_modes import converted, kind_of
 from tailrace.formats.kernels import documents
 from tailrace.kernels.memory import SLACK
-from tailrace.model.types import ColumnType, Kind
+from tailrace.model.table import Column, TableId
+from tailrace.model.types import Kind
 
 
 @dataclass(frozen=True)
@@ -42,55 +46,45 @@ def dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def cell(label: str, array: pa.Array, type_: ColumnType, modes: Modes, *, nullable: bool) -> Cell:
+def cell(
+    label: str, array: pa.Array, column: Column, modes: Modes, table: TableId, *, filled: bool = False
+) -> Cell:
     """A table's column, written as Debezium writes its type in these modes.
 
     A NULL in a NOT NULL column was a zero date: Debezium writes the epoch instead.
+
+    Args:
+        label: text before a value.
+        array: the column's values.
+        column: the column.
+        modes: the handling modes.
+        table: the table.
+        filled: whether NULL in a NOT NULL column is a value that the log of PostgreSQL omits.
+
+    Raises:
+        SinkError: a mode cannot represent a value.
     """
-    has_null = nullable or type_.zero_dates == "text"
-    absent = "null" if has_null else _ZERO_DATES.get(type_.kind, "null")
-    found = None if type_.zero_dates == "text" else converted(array, type_, modes)
-    if found is None:
-        return Cell(label, array, _writer(type_), absent, type_.fraction or 0)
-    array, kind, zero = found
-    return Cell(label, array, kind, "null" if has_null or zero is None else zero, type_.fraction or 0)
+    type_ = column.type
+    detail = type_.fraction or 0
+    try:
+        form = None if type_.zero_dates == "text" else converted(array, type_, modes)
+    except UnencodableError as error:
+        raise SinkError(
+            f"a value of column `{column.name}` of table `{table}` has no form in messages",
+            f"{error.message}: {error.detail}",
+            error.hint,
+        ) from error
+    written, kind, zero = form or (array, kind_of(type_), _ZERO_DATES.get(type_.kind))
+    if is_optional(column) or type_.zero_dates == "text":
+        absent = "null"
+    elif filled:
+        absent = postgres.filler(type_, modes)
+    else:
+        absent = zero or "null"
+    return Cell(label, written, kind, absent, detail)
 
 
 _ZERO_DATES = {Kind.DATE: "0", Kind.DATETIME: "0", Kind.INSTANT: '"1970-01-01T00:00:00Z"'}
-
-_BY_ARROW_TYPE = {
-    pa.int8(): documents.INT8,
-    pa.int16(): documents.INT16,
-    pa.int32(): documents.INT32,
-    pa.int64(): documents.INT64,
-    pa.float32(): documents.FLOAT,
-    pa.float64(): documents.DOUBLE,
-    pa.string(): documents.STRING,
-    pa.binary(): documents.BINARY,
-    pa.bool_(): documents.BOOLEAN,
-    pa.date32(): documents.INT32,
-    pa.duration("us"): documents.INT64,
-    pa.list_(pa.float32()): documents.FLOATS,
-}
-
-
-def _writer(type_: ColumnType) -> int:
-    match type_.kind:
-        case _ if type_.zero_dates == "text":
-            return documents.STRING
-        case Kind.GEOMETRY:
-            return documents.POINT if type_.native == "point" else documents.GEOMETRY
-        case Kind.DATETIME:
-            return documents.MILLIS if in_milliseconds(type_) else documents.INT64
-        case Kind.INSTANT:
-            return documents.INSTANT
-        case Kind.BITS:
-            return documents.BITS
-        case Kind.DECIMAL:
-            return documents.DECIMAL_TEXT if pa.types.is_string(type_.arrow) else documents.DECIMAL
-        case Kind.INTEGER if pa.types.is_decimal(type_.arrow):
-            return documents.LOW64
-    return _BY_ARROW_TYPE[type_.arrow]
 
 
 class TextPool:

@@ -161,7 +161,10 @@ def _encode(schema: Schema, value: Any) -> bytes:
         case "float" | "double" as kind:
             return struct.pack("<f" if kind == "float" else "<d", value)
         case "string" | "bytes":
-            data = value.encode() if isinstance(value, str) else value
+            data = value.encode() if isinstance(value, str) else bytes(value)
+            if schema.get("name") == _DECIMAL:
+                digits = _varint(len(data)) + data
+                data = bytes([records.DECIMAL_VALUE]) + digits + _decimal_closing(schema)
             return _varint(len(data)) + data
     return _varint(value)
 

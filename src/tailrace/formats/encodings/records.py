@@ -7,6 +7,7 @@ of JSON messages. So a message has the same content in all three formats.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from tailrace.errors import SinkError
 from tailrace.formats.base import SchemaText
+from tailrace.formats.connect import postgres
 from tailrace.formats.connect.builders import Schema
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.source_block import SourceBlock
@@ -117,7 +119,17 @@ class FieldValues:
         """The encoded value for a NULL in a field that is not optional; None if there is none."""
         assert self.cell is not None
         value = json.loads(self.cell.absent)
-        return None if value is None else encode(value)
+        return None if value is None else encode(from_json(self.schema, value))
+
+
+def from_json(schema: Schema, value: Any) -> Any:
+    """A value as Connect's JSON converter writes it, with bytes in place of base64."""
+    match schema["type"]:
+        case "bytes":
+            return None if value is None else base64.b64decode(value)
+        case "struct":
+            return {f["field"]: from_json(f, value.get(f["field"])) for f in schema["fields"]}
+    return value
 
 
 class BinaryFormat(Protocol):
@@ -157,16 +169,37 @@ class BinaryFormat(Protocol):
 
 
 def image_columns(
-    table: TableSchema, names: Sequence[str], schema: Schema, image: pa.StructArray | None, modes: Modes
+    table: TableSchema,
+    names: Sequence[str],
+    schema: Schema,
+    image: pa.StructArray | None,
+    modes: Modes,
+    *,
+    unknown: Sequence[str] = (),
+    filled: bool = False,
 ) -> list[FieldValues]:
-    """The named columns of a row image, whose schemas are the fields of `schema`; none without an image."""
+    """The named columns of a row image.
+
+    Args:
+        table: the table.
+        names: names of the columns.
+        schema: a schema whose fields are those of the columns.
+        image: the row image; None: there are no columns.
+        modes: Debezium's handling modes.
+        unknown: columns whose values PostgreSQL's log omits: a placeholder is written if they have one.
+        filled: see `layout.cell`.
+    """
     if image is None:
         return []
     index_of = {column.name: i for i, column in enumerate(table.columns)}
     columns = []
     for name, field_schema in zip(names, schema["fields"], strict=True):
         column = table.columns[index_of[name]]
-        values = cell("", image.field(index_of[name]), column.type, modes, nullable=column.nullable)
+        placeholder = postgres.placeholder(column.type, modes) if name in unknown else None
+        if placeholder is not None and field_schema["type"] in ("string", "bytes"):
+            columns.append(FieldValues(field_schema, None, from_json(field_schema, json.loads(placeholder))))
+            continue
+        values = cell("", image.field(index_of[name]), column, modes, table.id, filled=filled)
         columns.append(FieldValues(field_schema, values))
     return columns
 
@@ -216,13 +249,20 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def write(parts: Sequence[FieldGroup], batch: ChangeBatch, *, zigzag: bool) -> pa.Array:
+def write(
+    parts: Sequence[FieldGroup],
+    batch: ChangeBatch,
+    *,
+    zigzag: bool,
+    whole_rows: str = "SET GLOBAL binlog_row_image = FULL",
+) -> pa.Array:
     """Write one record per change.
 
     Args:
         parts: the parts of a record, in order.
         batch: the changes.
         zigzag: whether integers have zigzag encoding.
+        whole_rows: the statement that makes the log hold whole rows, for errors.
 
     Raises:
         SinkError: the records are larger than 2 GiB, or a value that must not be NULL is missing.
@@ -277,7 +317,7 @@ def write(parts: Sequence[FieldGroup], batch: ChangeBatch, *, zigzag: bool) -> p
                 output.grow(int(job[records.USED]), batch.table.id)
             case _:
                 part = parts[int(job[records.CULPRIT])]
-                raise _missing(batch, part.fields[int(job[records.CULPRIT_FIELD])].name)
+                raise _missing(batch, part.fields[int(job[records.CULPRIT_FIELD])].name, whole_rows)
     buffers = [None, pa.py_buffer(offsets), output.buffer(int(offsets[-1]))]
     return pa.Array.from_buffers(pa.binary(), rows, buffers)
 
@@ -299,9 +339,9 @@ def _describe(block: np.ndarray, f: Field, pool: TextPool, keep: list[np.ndarray
         describe(block, f.array)
 
 
-def _missing(batch: ChangeBatch, name: str) -> SinkError:
+def _missing(batch: ChangeBatch, name: str, whole_rows: str) -> SinkError:
     return SinkError(
         f"column `{name}` of table `{batch.table.id}` is NOT NULL, but a change has no value for it",
         "the schema of its messages allows no null; a log without whole row images omits columns",
-        "SET GLOBAL binlog_row_image = FULL, or write JSON (`value-format: debezium-json`)",
+        f"{whole_rows}, or write JSON (`value-format: debezium-json`)",
     )

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tailrace.formats.base import SchemaIds, SchemaText
 from tailrace.formats.connect.builders import Schema
 from tailrace.formats.connect.envelopes import Envelopes, frame
+from tailrace.formats.connect.source_block import POSTGRES
 from tailrace.formats.encodings.records import (
     BinaryFormat,
     FieldGroup,
@@ -66,10 +67,17 @@ class RegisteredEncoding:
         table, of, format_ = batch.table, self.envelopes, self.format
         before, after, source, transaction, *closing = _schema(of, table, "value")["fields"]
         names = [column.name for column in table.columns]
-        images = [
-            format_.optional_struct(image_columns(table, names, schema, image, of.modes), number, image)
-            for number, schema, image in ((1, before, batch.before), (2, after, batch.after))
-        ]
+        is_postgres = of.connector == POSTGRES
+        unknown = batch.absent_after if is_postgres else ()
+        sides = (
+            (
+                1,
+                batch.before,
+                image_columns(table, names, before, batch.before, of.modes, filled=is_postgres),
+            ),
+            (2, batch.after, image_columns(table, names, after, batch.after, of.modes, unknown=unknown)),
+        )
+        images = [format_.optional_struct(columns, number, image) for number, image, columns in sides]
         parts = [
             self._opening(table, "value", ids),
             *images,
@@ -77,7 +85,11 @@ class RegisteredEncoding:
             format_.optional_struct(transaction_columns(batch, transaction), 4, batch.order),
             FieldGroup(records.ALWAYS, fields(closing_columns(batch, closing, now_ms), format_, 5)),
         ]
-        return write([part for part in parts if part is not None], batch, zigzag=format_.zigzag)
+        written = [part for part in parts if part is not None]
+        if not is_postgres:
+            return write(written, batch, zigzag=format_.zigzag)
+        whole_rows = f"ALTER TABLE {table.id.sql} REPLICA IDENTITY FULL"
+        return write(written, batch, zigzag=format_.zigzag, whole_rows=whole_rows)
 
     def _opening(self, table: TableSchema, part: str, ids: SchemaIds) -> FieldGroup:
         opening = frame(_registered(self, table, part), ids) + self.format.opening

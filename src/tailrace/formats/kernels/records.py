@@ -31,6 +31,7 @@ import numpy as np
 
 from tailrace.formats.kernels.documents import (
     BASE64_URL,
+    BINARY,
     BITS,
     BOOLEAN,
     DATA,
@@ -156,9 +157,9 @@ def _write_decimal(to, field, digits, length, zigzag):
     if closing == 0:
         return _write_bytes(to, digits, length, zigzag)
     count = ld64(closing)
-    st8(to, 2 + length + count)
-    st8(to + 1, DECIMAL_VALUE)
-    to = _write_bytes(to + 2, digits, length, zigzag)
+    to = write_varint(to, (2 if length < 128 else 3) + length + count)
+    st8(to, DECIMAL_VALUE)
+    to = _write_bytes(to + 1, digits, length, zigzag)
     for i in range(count):
         st8(to + i, ld64(closing + 8 + 8 * i))
     return to + count
@@ -294,6 +295,8 @@ def _write_variable(to, end, kind, field, at, zigzag, scratch, tables):
         length = min(length, np.int64(32))
         reverse(scratch, source, length)
         return _write_bytes(to, scratch, length, zigzag)
+    if kind == BINARY:  # of a decimal: its digits
+        return _write_decimal(to, field, source, length, zigzag)
     return _write_bytes(to, source, length, zigzag)
 
 

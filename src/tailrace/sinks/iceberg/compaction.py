@@ -17,14 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyspark.sql import SparkSession
 
 from tailrace.errors import SinkError
 from tailrace.sinks.iceberg.columns import held_columns
-from tailrace.sinks.iceberg.files import FileTarget, fitted
+from tailrace.sinks.iceberg.files import FileTarget, described, fitted
 from tailrace.sinks.iceberg.maintenance import is_due
 from tailrace.sinks.iceberg.replace_files import replace_files
 from tailrace.spark.jvm import map_in_arrow
@@ -109,7 +108,7 @@ def _compact(session: SparkSession, table: Table, bins: Sequence[Sequence[FileSc
     frame = session.createDataFrame(work, "bin int, paths array<string>").repartition(len(work))
     compacted = []
     for number, path in map_in_arrow(frame, run, "bin bigint, path string").collect():
-        file = parquet_file_to_data_file(table.io, table.metadata, path)
+        file = described(table.io, table.metadata, path)
         expected = sum(task.file.record_count for task in bins[number])
         if file.record_count != expected:
             raise SinkError(

@@ -11,9 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame
 
-from tailrace.sinks.tables.parquet import ENCODING
+from tailrace.sinks.tables.parquet import ENCODING, bounds_of
 from tailrace.sinks.tables.rolling import RollingFiles
 from tailrace.sinks.tables.staging import Recipe
 from tailrace.spark.cells import changes_of
@@ -91,6 +94,27 @@ def read(io: FileIO, path: str, columns: Sequence[str] | None = None) -> pa.Tabl
     """Read a file, or some of its columns."""
     with io.new_input(path).open() as stream:
         return pq.read_table(stream, columns=None if columns is None else list(columns))
+
+
+def described(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
+    """A file with its statistics, for a commit.
+
+    Columns with dates or times that Python lacks (B.C., after 9999, infinite) have no bounds.
+    """
+    try:
+        return parquet_file_to_data_file(io, metadata, path)
+    except OverflowError:
+        with io.new_input(path).open() as stream:
+            footer = pq.read_metadata(stream)
+        columns = [
+            footer.row_group(g).column(c)
+            for g in range(footer.num_row_groups)
+            for c in range(footer.num_columns)
+        ]
+        beyond = {c.path_in_schema for c in columns if c.is_stats_set and bounds_of(c.statistics) is None}
+        counted = {f"write.metadata.metrics.column.{name}": "counts" for name in beyond}
+        changed = metadata.model_copy(update={"properties": {**metadata.properties, **counted}})
+        return parquet_file_to_data_file(io, changed, path)
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:

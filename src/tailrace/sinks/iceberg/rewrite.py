@@ -46,7 +46,7 @@ class Changes:
         keys: the path of the file with the changed keys.
         last_rows: for each change file its rows that are a key's last change and no delete: their numbers,
             and for each column that some change lacks the positions of the changes that have it.
-        low: the smallest value of the keys' first column.
+        low: the smallest value of the keys' first column if that is an integer.
         high: the greatest value.
     """
 
@@ -72,8 +72,9 @@ def last_changes(files: Sequence[str], key: Sequence[str], target: FileTarget) -
         last_rows[path] = last.filter(pc.not_equal(ops, OP_DELETE))
     schema = pa.schema([target.schema.field(name) for name in key])
     (path,) = FileTarget(target.io, target.directory, schema).write(found.keys.to_batches())
-    first = pc.min_max(found.keys.column(key[0]))
-    return Changes(path, last_rows, first["min"].as_py(), first["max"].as_py())
+    first = found.keys.column(key[0])
+    ends = pc.min_max(first) if pa.types.is_integer(first.type) else {"min": pa.NA, "max": pa.NA}
+    return Changes(path, last_rows, ends["min"].as_py(), ends["max"].as_py())
 
 
 def insert_files(

@@ -26,7 +26,6 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     Reference,
 )
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -40,7 +39,7 @@ from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, 
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.iceberg.columns import held_columns, require_promotions, storable, without_ids
 from tailrace.sinks.iceberg.compaction import compact
-from tailrace.sinks.iceberg.files import FileTarget, write_cells
+from tailrace.sinks.iceberg.files import FileTarget, described, write_cells
 from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.names import former_identifier, identifier, location
 from tailrace.sinks.iceberg.rewrite import ROW, insert_files, kept_files, last_changes
@@ -404,7 +403,7 @@ class _Target:
             "tailrace.end": json.dumps(self.batch.end, separators=(",", ":")),
         }
         metadata = table.metadata
-        added = [parquet_file_to_data_file(table.io, metadata, path) for path in self._added]
+        added = [described(table.io, metadata, path) for path in self._added]
         with _transient_conflicts(self.name), self.lock, table.transaction() as transaction:
             transaction.set_properties({_BATCH: str(self.batch.id)})
             update = transaction.update_snapshot(snapshot_properties=properties)

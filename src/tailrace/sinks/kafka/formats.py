@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tailrace.config.sinks import KafkaSettings, KeyEncoding, SubjectNames, ValueEncoding
+from tailrace.errors import ConfigError
 from tailrace.formats.assemble import key_value_format
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds, SchemaText
 from tailrace.formats.connect.envelopes import Envelopes, SubjectStrategy
@@ -29,13 +30,23 @@ def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, 
         targets: names the tables' targets.
         connector: Debezium's name of the source's kind.
         database: the source's database, where tables are in one (PostgreSQL).
+
+    Raises:
+        ConfigError: a setting is of another kind of source.
     """
     modes = Modes(
         settings.decimal_handling_mode,
         settings.time_precision_mode,
         settings.bigint_unsigned_handling_mode,
         settings.binary_handling_mode,
+        settings.enable_time_adjuster,
     )
+    if settings.enable_time_adjuster and connector == "postgresql":
+        raise ConfigError(
+            "`sink.enable-time-adjuster` has no meaning for PostgreSQL",
+            "Debezium's PostgreSQL connector changes no years, either",
+            "remove the setting",
+        )
     match settings.subject_names:
         case SubjectNames.TOPIC:
             subjects: SubjectStrategy = "TopicNameStrategy"

@@ -17,6 +17,7 @@ import pyarrow as pa
 from tailrace.config.sinks import RefusedRow
 from tailrace.errors import SinkError
 from tailrace.failpoints import failpoint
+from tailrace.model.moments import rows_to_python
 from tailrace.sinks.replica.dialect import (
     Dialect,
     RefusalError,
@@ -221,7 +222,7 @@ class UnitWriter:
         column = refusal.column if refusal.column in schema.arrow.names else ""
         if self.attempt.policy is RefusedRow.FAIL:
             raise refused_error(self.target, column, refusal.reason, f"table `{source}` at {position}")
-        values = changes.rows.slice(row, 1).to_pylist()[0]
+        (values,) = rows_to_python(changes.rows.slice(row, 1))
         self.refused.append(
             QuarantinedRow(
                 self.target,

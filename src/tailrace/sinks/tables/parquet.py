@@ -154,10 +154,25 @@ def _stats(footer: Any, schema: pa.Schema) -> dict[str, Any]:
         bounded = [s for s in groups if s.has_min_max]
         if not _has_bounds(field.type) or len(bounded) < len(groups):
             continue
-        low, high = _bound(min(s.min for s in bounded)), _bound(max(s.max for s in bounded))
+        bounds = [found for found in map(bounds_of, bounded) if found is not None]
+        if len(bounds) < len(groups):
+            continue
+        low, high = _bound(min(b[0] for b in bounds)), _bound(max(b[1] for b in bounds))
         if low is not None and high is not None:
             least[field.name], greatest[field.name] = low, high
     return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def bounds_of(statistics: Any) -> tuple[Any, Any] | None:
+    """The bounds of a column's values; None if Python has no date or time for one.
+
+    PostgreSQL's infinite dates, dates B.C. and after 9999 are stored, but have no bounds: readers then look
+    into the file.
+    """
+    try:
+        return statistics.min, statistics.max
+    except OverflowError:
+        return None
 
 
 def _has_bounds(type_: pa.DataType) -> bool:

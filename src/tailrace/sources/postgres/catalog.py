@@ -134,7 +134,7 @@ def tables(
     connection: Connection,
     captures: Callable[[str], bool],
     published: publication.Publication,
-    as_text: Callable[[str], bool] = lambda _: False,
+    unfit: Callable[[str], str | None] = lambda _: None,
 ) -> list[CatalogTable]:
     """The tables that are captured, ordered by name.
 
@@ -142,14 +142,14 @@ def tables(
         connection: an ordinary one.
         captures: whether the table `schema.table` is captured.
         published: the publication, or the one that would be created.
-        as_text: whether the column `schema.table.column` is captured as text.
+        unfit: `SourceOptions.unfit`.
 
     Raises:
         TransientSourceError: the connection is lost.
         SourceError: the server refuses.
     """
     try:
-        return list(_tables(connection, captures, published, as_text))
+        return list(_tables(connection, captures, published, unfit))
     except (DatabaseError, InterfaceError, OSError) as error:
         raise translate(error, "reading the catalog") from error
 
@@ -171,7 +171,7 @@ def captured(
     name = options.publication
     published = published or publication.read(connection, name)
     published = published or publication.planned(name, connection.version)
-    return tables(connection, options.captures, published, options.is_text)
+    return tables(connection, options.captures, published, options.unfit)
 
 
 @network.sensible("types")
@@ -230,7 +230,7 @@ def _tables(
     connection: Connection,
     captures: Callable[[str], bool],
     published: publication.Publication,
-    as_text: Callable[[str], bool],
+    unfit: Callable[[str], str | None],
 ) -> Iterator[CatalogTable]:
     captured_rows = _captured_rows(connection.rows(_TABLES_QUERY), captures, published.via_root)
     oids = [row[0] for row in captured_rows]
@@ -257,7 +257,7 @@ def _tables(
                 continue
             chosen.append(column)
         key, key_kind = _key(indexes[oid], {c[1]: c for c in chosen}, identity)
-        table_columns = tuple(_column(id_, c, known, as_text) for c in chosen)
+        table_columns = tuple(_column(id_, c, known, unfit) for c in chosen)
         yield CatalogTable(
             TableSchema(id_, table_columns, key),
             rows,
@@ -283,9 +283,9 @@ def _captured_rows(rows: list[list[Any]], captures: Callable[[str], bool], via_r
     return [row for row in found.values() if row[3] != "p"]
 
 
-def _column(id_: TableId, row: list[Any], types: PostgresTypes, as_text: Callable[[str], bool]) -> Column:
+def _column(id_: TableId, row: list[Any], types: PostgresTypes, unfit: Callable[[str], str | None]) -> Column:
     _, _, name, type_oid, modifier, not_null, _, collation = row
-    type_ = types.column_type(type_oid, modifier, as_text=as_text(f"{id_}.{name}"))
+    type_ = types.column_type(type_oid, modifier, unfit=unfit(f"{id_}.{name}"))
     if collation is not None:
         schema, _, collname = collation.partition(".")
         type_ = replace(type_, collation=f"{identifier(schema)}.{identifier(collname)}")

@@ -469,6 +469,9 @@ def translate(error: Exception, doing: str) -> TailraceError:
     return _server_error(error, doing)
 
 
+#: Bytes that are no character in UTF-8, or a character that has no form in the other encoding.
+
+
 def _server_error(error: DatabaseError, doing: str) -> TailraceError:
     state = sqlstate(error)
     detail = f"SQLSTATE {state}"

@@ -140,7 +140,7 @@ class PostgresSession(Session):
             learn=self._learn,
             keys=split.keys,
             schema_of=self._schema_of,
-            as_text=self._options.is_text,
+            unfit=self._options.unfit,
             wants_message=self._options.wants_message,
             after=start.lsn,
             end=end.lsn,

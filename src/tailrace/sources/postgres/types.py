@@ -36,7 +36,7 @@ Source: PostgreSQL manual, "Data Types", "pg_type", "Date/Time Output", "Client 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
@@ -157,31 +157,35 @@ class PostgresTypes:
     def __contains__(self, oid: int) -> bool:
         return oid in self._types
 
-    def column_type(self, oid: int, modifier: int = -1, *, as_text: bool = False) -> ColumnType:
+    def column_type(self, oid: int, modifier: int = -1, *, unfit: str | None = None) -> ColumnType:
         """The type of a column.
 
         Args:
             oid: of its type; an unknown type is read as text.
             modifier: the column's `atttypmod`.
-            as_text: whether to capture it as text, for values that its Arrow type could not hold; without
-                effect on types that hold every value.
+            unfit: what is done about values that its Arrow type cannot hold: `text`: the column is captured
+                as text. `null`: they are null. None: they are errors. Without effect on types that hold
+                every value.
         """
         type_ = self._types.get(oid)
         if type_ is None:
             return ColumnType(Kind.STRING, f"type {oid}")
         if type_.form == "d":
             return self.column_type(
-                type_.base, type_.modifier if type_.modifier >= 0 else modifier, as_text=as_text
+                type_.base, type_.modifier if type_.modifier >= 0 else modifier, unfit=unfit
             )
         if type_.element:
-            element = self.column_type(type_.element, modifier)
-            if as_text or not _is_element(element):
-                return ColumnType(Kind.STRING, _native(type_))
-            return ColumnType(Kind.LIST, _native(type_), element=element)
+            element = self.column_type(type_.element, modifier, unfit=None if unfit == "text" else unfit)
+            if unfit == "text" or not _is_element(element):
+                return ColumnType(Kind.STRING, _native(type_), unfit="text" if unfit == "text" else None)
+            return ColumnType(Kind.LIST, _native(type_), element=element, unfit=unfit)
         found = _base_type(type_, modifier)
-        if as_text and found.kind in _NARROW:
-            return ColumnType(Kind.STRING, found.native, fraction=found.fraction)
-        return found
+        is_narrow = found.kind in _NARROW or found.native == "numeric"
+        if unfit is None or not is_narrow:
+            return found
+        if unfit == "null":
+            return replace(found, unfit=unfit)
+        return ColumnType(Kind.STRING, found.native, fraction=found.fraction, unfit="text")
 
 
 def has_binary(type_: ColumnType) -> bool:
@@ -241,7 +245,7 @@ def _numeric(modifier: int) -> ColumnType:
     elif scale > precision:
         precision = scale
     if precision > MAX_DECIMAL_DIGITS:
-        return ColumnType(Kind.STRING, "numeric")
+        return ColumnType(Kind.STRING, "numeric", precision=precision, scale=scale)
     return ColumnType(Kind.DECIMAL, "numeric", precision=precision, scale=scale)
 
 

@@ -76,7 +76,7 @@ class LogDecoder(ChangeDecoder):
         learn: reads the database's types again; called when a relation has unknown types.
         keys: key columns of tables whose key is set; the others have the log's key.
         schema_of: a table's schema in the catalog, None if it is not there.
-        as_text: whether a column, by its full name, is captured as text.
+        unfit: `SourceOptions.unfit`.
         epoch: the stream's epoch, the first part of `seq`.
         wants_message: whether logical messages with a prefix are captured.
         after: transactions whose commit lies below this LSN are skipped.
@@ -96,7 +96,7 @@ class LogDecoder(ChangeDecoder):
         learn: Callable[[], PostgresTypes] | None = None,
         keys: Mapping[TableId, tuple[str, ...]] = {},
         schema_of: Callable[[TableId], TableSchema | None] = lambda _: None,
-        as_text: Callable[[str], bool] = lambda _: False,
+        unfit: Callable[[str], str | None] = lambda _: None,
         wants_message: Callable[[str], bool] = lambda _: False,
         epoch: int = 0,
         after: int = 0,
@@ -119,7 +119,7 @@ class LogDecoder(ChangeDecoder):
         self.truncates: list[Truncate] = []
         self._messages: list[LogicalMessage] = []
         self._captures, self._types, self._learn = captures, types, learn
-        self._keys, self._schema_of, self._as_text = keys, schema_of, as_text
+        self._keys, self._schema_of, self._unfit = keys, schema_of, unfit
         self._wants_message = wants_message
         self._after, self._log_end = after, end
         self._epoch = epoch
@@ -278,7 +278,7 @@ class LogDecoder(ChangeDecoder):
         if self._learn is not None and any(c.type not in self._types for c in relation.columns):
             self._types = self._learn()
         key = self._keys.get(relation.id, ())
-        return relation.schema(self._types, key, self._schema_of(relation.id), self._as_text)
+        return relation.schema(self._types, key, self._schema_of(relation.id), self._unfit)
 
     def _truncate(self, lsn: int, body: bytes) -> None:
         state = self._state

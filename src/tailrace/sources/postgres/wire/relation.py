@@ -82,7 +82,7 @@ class Relation:
         types: PostgresTypes,
         key: tuple[str, ...],
         known: TableSchema | None,
-        as_text: Callable[[str], bool],
+        unfit: Callable[[str], str | None],
     ) -> TableSchema:
         """The table's schema.
 
@@ -92,10 +92,10 @@ class Relation:
                 columns, else the columns of the same numbers, if the table has columns of the same types.
             known: the schema in the catalog; used if it has these columns of these types, since it has what a
                 message lacks: which columns can be NULL, and the key's order.
-            as_text: whether a column, by its full name, is captured as text.
+            unfit: `SourceOptions.unfit`.
         """
         found = tuple(
-            Column(c.name, types.column_type(c.type, c.modifier, as_text=as_text(f"{self.id}.{c.name}")))
+            Column(c.name, types.column_type(c.type, c.modifier, unfit=unfit(f"{self.id}.{c.name}")))
             for c in self.columns
         )
         names = {c.name for c in found}

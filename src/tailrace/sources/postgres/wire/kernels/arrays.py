@@ -7,7 +7,7 @@ that there is room for them all; a second one reads them as `values` reads any v
              lower bound 4, then the elements: length 4 (-1: NULL) and bytes
     text     {1,NULL,"a \"b\""}; with other bounds `[0:1]={1,2}`, with more dimensions `{{1},{2}}`
 
-A list holds one dimension that is counted from 1. Other arrays are NOT_HELD.
+A list holds one dimension that is counted from 1. Other arrays are NOT_HELD, or null if the column says so.
 
 Kernels are C-like; the rules are in `kernels.memory`.
 
@@ -22,10 +22,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tailrace.kernels.arrow import get_bit
 from tailrace.kernels.columns import KIND, P1, P2, ColumnBuffers
 from tailrace.kernels.memory import SLACK, be32, entry, inline, ld8, ld32, st8, st32, st64
 from tailrace.kernels.tables import TABLES
 from tailrace.model.types import ColumnType
+from tailrace.sources.postgres.wire.kernels import values
 from tailrace.sources.postgres.wire.kernels.moments import signed32
 from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, NOT_HELD, OK
 from tailrace.sources.postgres.wire.kernels.values import no_value, read_value
@@ -150,8 +152,8 @@ def _text_elements(p, n, at, delimiter, d, tables):
         p += 1
 
 
-@entry("int64(int64,int64,int64,int64,int64,int64)")
-def _count_all(rows, offsets, data, delimiter, lists, why):
+@entry("int64(int64,int64,int64,int64,int64,int64,int64,int64)")
+def _count_all(rows, offsets, data, delimiter, lists, validity, unfit_is_null, why):
     """Write the lists' offsets; return the last: elements in all; or minus one, with the status at `why`."""
     at = np.int64(0)
     for i in range(rows):
@@ -160,6 +162,10 @@ def _count_all(rows, offsets, data, delimiter, lists, why):
         n = ld32(offsets + 4 * i + 4) - ld32(offsets + 4 * i)
         if n > 0:
             count = _text_count(p + 1, n - 1, delimiter) if ld8(p) else _binary_count(p + 1, n - 1)
+            if count == -NOT_HELD and unfit_is_null:
+                bits = validity + (i >> 3)
+                st8(bits, ld8(bits) & ~(1 << (i & 7)))
+                count = np.int64(0)
             if count < 0:
                 st64(why, -count)
                 return np.int64(-1)
@@ -171,13 +177,13 @@ def _count_all(rows, offsets, data, delimiter, lists, why):
     return at
 
 
-@entry("int64(int64,int64,int64,int64,int64,int64,int64)")
-def _read_all(rows, offsets, data, delimiter, lists, descriptor, tables):
+@entry("int64(int64,int64,int64,int64,int64,int64,int64,int64)")
+def _read_all(rows, offsets, data, delimiter, lists, validity, descriptor, tables):
     """Read the elements of counted arrays. Returns a status."""
     for i in range(rows):
         p = data + ld32(offsets + 4 * i)
         n = ld32(offsets + 4 * i + 4) - ld32(offsets + 4 * i)
-        if n > 0:
+        if n > 0 and get_bit(validity, i) != 0:
             at = ld32(lists + 4 * i)
             if ld8(p):
                 status = _text_elements(p + 1, n - 1, at, delimiter, descriptor, tables)
@@ -203,6 +209,7 @@ class Lists:
         self._type = type_.arrow
         self._element = type_.element.arrow
         self._plan = plan
+        self._flags = values.UNFIT_IS_NULL if type_.unfit == "null" else 0
         self._delimiter = ord(";" if type_.element.native == "box" else ",")
 
     def __call__(self, raw: pa.BinaryArray) -> pa.ListArray:
@@ -219,7 +226,14 @@ class Lists:
         why = np.zeros(1, np.int64)
         memory = _with_slack(source)
         count = _count_all(
-            rows, offsets.address, memory.ctypes.data, self._delimiter, lists.ctypes.data, why.ctypes.data
+            rows,
+            offsets.address,
+            memory.ctypes.data,
+            self._delimiter,
+            lists.ctypes.data,
+            validity.address,
+            self._flags,
+            why.ctypes.data,
         )
         if count < 0:
             raise refusal(int(why[0]), self._column)
@@ -228,12 +242,14 @@ class Lists:
             elements = ColumnBuffers([self._element], max(count, 1), room)
             descriptor = elements.descriptors[0]
             descriptor[KIND], descriptor[P1], descriptor[P2] = self._plan
+            descriptor[values.FLAGS] = self._flags
             status = _read_all(
                 rows,
                 offsets.address,
                 memory.ctypes.data,
                 self._delimiter,
                 lists.ctypes.data,
+                validity.address,
                 descriptor.ctypes.data,
                 TABLES,
             )
@@ -243,8 +259,9 @@ class Lists:
                 raise refusal(status, self._column)
             room = min(4 * room, _MOST_ROOM)
             memory = _with_slack(source)  # reading changes text
-        (values,) = elements.arrays(count)
-        return pa.Array.from_buffers(self._type, rows, [validity, pa.py_buffer(lists)], children=[values])
+        return pa.Array.from_buffers(
+            self._type, rows, [validity, pa.py_buffer(lists)], children=elements.arrays(count)
+        )
 
 
 def _with_slack(data: np.ndarray) -> np.ndarray:

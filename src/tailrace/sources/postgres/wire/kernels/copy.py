@@ -31,8 +31,8 @@ from tailrace.sources.postgres.types import has_binary
 from tailrace.sources.postgres.wire.kernels.moments import signed32
 from tailrace.sources.postgres.wire.kernels.numeric import be16
 from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, OK
-from tailrace.sources.postgres.wire.kernels.values import no_value, read_value
-from tailrace.sources.postgres.wire.plan import AS_TEXT, Plan
+from tailrace.sources.postgres.wire.kernels.values import AS_TEXT, FLAGS, no_value, read_value
+from tailrace.sources.postgres.wire.plan import Plan
 from tailrace.sources.postgres.wire.problems import refusal
 
 #: Why the kernel stopped: it needs more bytes, the batch is full, the data ended, a message other than data
@@ -75,7 +75,7 @@ def _row(p, end, columns, count, row, state, tables):
             continue
         status = np.int64(MALFORMED)
         if n >= 0 and n <= end - p:
-            status = read_value(p, n, ld64(d + 8 * AS_TEXT) != 0, row, d, tables)
+            status = read_value(p, n, ld64(d + 8 * FLAGS) & AS_TEXT != 0, row, d, tables)
         if status != OK:
             st64(state + 8 * _COLUMN, i)
             st64(state + 8 * _OUTCOME, status)

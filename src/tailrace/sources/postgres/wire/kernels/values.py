@@ -87,6 +87,11 @@ from tailrace.sources.postgres.wire.kernels.outcome import (
 ) = range(26)
 K_VARIABLE = K_TEXT
 
+#: Word of a column's descriptor that `columns` leaves to decoders, and its bits: COPY gives the column as
+#: text; a value that its Arrow type does not hold is null.
+FLAGS = 7
+AS_TEXT, UNFIT_IS_NULL = 1, 2
+
 _DAY_US = 86_400_000_000
 
 
@@ -385,6 +390,8 @@ def read_value(p, n, text, row, d, tables):
             status = _read_text(p, n, row, k, f, d, tables)
         else:
             status = _read_binary(p, n, row, k, f, d, tables)
+        if status == NOT_HELD and ld64(d + 8 * FLAGS) & UNFIT_IS_NULL:
+            return np.int64(OK)
         if status != OK:
             return status
     set_bit(ld64(d + 24), row)
