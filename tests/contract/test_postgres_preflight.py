@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 
-from tailrace.errors import ConfigError, PreflightError, SourceError
+from tailrace.errors import ConfigError, PreflightError
 from tailrace.sources import registry
 from tailrace.sources.postgres.checks.preflight import check, require
 from tailrace.sources.preflight import Severity
@@ -112,27 +110,3 @@ def test_options_of_other_databases_are_refused(postgres, postgres_database):
         options_of(postgres, postgres_database, logParallelism=2)
     with pytest.raises(ConfigError, match="`url` names no database"):
         options_for(postgres, "", "public.*")
-
-
-def test_a_database_without_an_encoding_is_reported_and_its_bad_text_is_named(postgres):
-    name = f"ascii_{uuid.uuid4().hex[:8]}"
-    postgres.execute(
-        f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
-    )
-    try:
-        postgres.execute(
-            "CREATE TABLE t (id int PRIMARY KEY, v text)",
-            r"INSERT INTO t VALUES (1, E'\xE4')",
-            database=name,
-        )
-        options = options_of(postgres, name)
-        finding = found(options, Severity.WARNING)["server_encoding"]
-        assert "SQL_ASCII" in finding.found
-        with Engine(options) as engine:
-            batch = engine.next()
-            assert batch is not None
-            with pytest.raises(SourceError, match="not valid UTF-8") as failure:
-                engine.read(*batch)
-        assert "SQL_ASCII" in str(failure.value)
-    finally:
-        postgres.drop_database(name)
