@@ -113,3 +113,79 @@ def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path,
         cursor.execute(f"SELECT id, v, pad FROM {table} ORDER BY id")
         held = sorted((r["id"], r["v"], r["pad"]) for r in delta_rows(spark, run.targets / table))
         assert held == list(cursor.fetchall())
+
+
+class Command:
+    """A command of ours as a process of its own; killed with the block."""
+
+    def __init__(self, run: PipelineProcess, *arguments: str) -> None:
+        self._log = run.directory / f"{arguments[0]}-{len(arguments)}.txt"
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tailrace", arguments[0], str(run.file), *arguments[1:]],
+                env=run.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def printed(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def wait_for(self, text: str) -> None:
+        wait_until(lambda: text in self.printed(), 120, self.printed)
+
+
+def kill_executors(directory: Path) -> None:
+    """Kill every executor whose worker's directory is below `directory`."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            is_executor = b"CoarseGrainedExecutorBackend" in command
+            if is_executor and (entry / "cwd").readlink().is_relative_to(directory):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def test_busy_cluster_is_said_and_verify_needs_none_of_it(mysql, database, tmp_path):
+    """One pipeline holds the only core: another application would wait without a word."""
+    subject = SUBJECTS[0]
+    table = f"{database}.{subject.name}"
+    fill(mysql, table, subject, 500)
+    with Cluster(tmp_path, workers=1) as cluster:
+        run = PipelineProcess(
+            tmp_path,
+            mysql,
+            table,
+            pipeline={
+                "master": cluster.master,
+                "trigger": "continuous",
+                "spark": {"spark.executor.memory": "512m"},
+            },
+        )
+        with Command(run, "run") as holder:
+            holder.wait_for("starting Spark")
+            holder.wait_for(" · batch ")
+            assert "writing batch 0" in holder.printed() or "starting the stream" in holder.printed()
+
+            with Command(run, "verify") as verify:
+                assert verify.process.wait(120) == 0, verify.printed()
+            with Command(run, "verify", "--cluster") as waiting:
+                waiting.wait_for("waiting for executors")
+                waiting.process.send_signal(signal.SIGINT)
+                assert waiting.process.wait(30) == 130
+                printed = waiting.printed().splitlines()
+                assert "spark.cores.max" in printed[0]
+                assert printed[1:] == ["interrupted before the comparison was complete; nothing was changed"]
+
+            kill_executors(tmp_path)
+            holder.wait_for("lost 1 executor")
+            holder.process.send_signal(signal.SIGTERM)
+            assert holder.process.wait(120) == 0, holder.printed()

@@ -35,6 +35,7 @@ from tailrace.config.model import Pipeline, TriggerMode
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import SourceError, TailraceError, TransientSourceError
 from tailrace.failpoints import failpoint
+from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.spark.checkpoint import Checkpoint
@@ -88,6 +89,12 @@ class Watcher(Protocol):
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """The stream failed with a transient error and restarts after a pause."""
 
+    def on_step(self, step: str) -> None:
+        """A step begins; of interest until the first report on a batch."""
+
+    def on_notice(self, text: str) -> None:
+        """Something that the user should know has happened."""
+
 
 class _StopRequestedError(Exception):
     """Raised instead of beginning a batch after a stop request."""
@@ -123,6 +130,7 @@ class BatchGate:
             if self._closed.is_set():
                 raise _StopRequestedError
             self._idle.clear()
+        self._watcher.on_step(f"writing batch {batch_id}")
         try:
             if self.written is None:  # the stream's own session: see `_private_files`
                 frame.sparkSession.conf.unset(_UMASK)
@@ -218,10 +226,12 @@ class Supervisor:
                 ) from error
 
     def _follow(self, gate: BatchGate) -> None:
-        query = self._start(gate)
+        self.watcher.on_step("starting the stream")
+        query, cluster = self._start(gate)
         seen = ""
         while query.isActive and not self.stop.wait(_POLL_S):
             seen = self._report(query, seen)
+            cluster.look()
         if self.stop.is_set():
             _stop(query, gate)
         self._report(query, seen)
@@ -231,7 +241,7 @@ class Supervisor:
         if failure is not None:
             raise _as_ours(failure, query, gate.failure) from failure
 
-    def _start(self, gate: BatchGate) -> StreamingQuery:
+    def _start(self, gate: BatchGate) -> tuple[StreamingQuery, ClusterWatch]:
         settings = self.pipeline.settings
         try:
             cells = self.read()
@@ -245,7 +255,7 @@ class Supervisor:
                 case TriggerMode.CONTINUOUS:
                     pass
             with _private_files(cells.sparkSession):
-                return writer.start()
+                return writer.start(), ClusterWatch(cells.sparkSession, self.watcher.on_notice)
         except (PySparkException, Py4JJavaError) as error:
             raise _as_ours(error, None, None) from error
 

@@ -116,10 +116,10 @@ def spark_session(
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     cores = parallelism or os.cpu_count() or 2
     conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
-    master = master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]"
+    master = master or os.environ.get("SPARK_MASTER") or local_master(parallelism)
     java_options = archive_options()
     environment = {} if source is None else {PRELOAD: source}
-    if _LOCAL.fullmatch(master):
+    if is_local_master(master):
         conf |= _local_conf()
         # The UI, if it is on, listens on this address; it has no setting for it.
         environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", _LOOPBACK)
@@ -140,6 +140,16 @@ def spark_session(
         if not launch.is_running():
             launch.launch(conf, environment, log_file)
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+
+
+def local_master(parallelism: int | None = None) -> str:
+    """The master of a local Spark whose tasks are attempted up to four times; default: all cores."""
+    return f"local[{parallelism or os.cpu_count() or 2},4]"
+
+
+def is_local_master(master: str) -> bool:
+    """Whether `master` is a Spark that runs in one JVM."""
+    return _LOCAL.fullmatch(master) is not None
 
 
 def _local_conf() -> dict[str, str]:
