@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import threading
 from functools import partial
@@ -211,6 +212,8 @@ def test_table_made_later_does_not_join_a_stream_of_one_table(mysql, database, s
             f"INSERT INTO {database}.t VALUES (2, 2)",
         )
         query.processAllAvailable()
+        progress = json.loads(query.lastProgress.json)
+        assert progress["sources"][0]["latestOffset"]["lag"] == {"ms": 0, "bytes": 0, "files": 0}
     finally:
         query.stop()
     assert sorted(r.id for r in spark.read.parquet(str(target)).collect()) == [1, 2]

@@ -17,7 +17,6 @@ import errno
 import json
 import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +39,7 @@ from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.jvm import failure_classes
-from tailrace.spark.task_errors import parse_error
+from tailrace.spark.task_errors import missing_package, parse_error
 
 #: Classes of causes in the JVM: a process or connection was lost.
 _TRANSIENT = frozenset(
@@ -63,11 +62,6 @@ _COMMIT_S = 10.0
 
 #: A line with an exception's class and message.
 _CAUSE = re.compile(r"(Caused by: )?(\w+\.)*\w*(Error|Exception): ")
-#: Spark's messages if the Python that it starts lacks our package: the driver's, an executor's.
-_NO_TAILRACE = re.compile(
-    r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: tailrace"
-    r"|port number from tailrace\.spark\.daemon's stdout"
-)
 #: The system's messages for a full disk.
 _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
@@ -308,14 +302,9 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
     ours = parse_error(text)
     if ours is not None:
         return ours
-    if _NO_TAILRACE.search(text):
-        return errors.ConfigError(
-            "the Python of Spark's workers does not find tailrace",
-            f"PYSPARK_PYTHON is `{os.environ.get('PYSPARK_PYTHON', 'python3')}`; the driver's Python is "
-            f"`{sys.executable}`",
-            "install tailrace for it, or set PYSPARK_PYTHON; on a cluster, `spark.archives` and "
-            "`spark.pyspark.python` bring an environment along",
-        )
+    missing = missing_package(text)
+    if missing is not None:
+        return missing
     classes = () if query is None else failure_classes(query)
     if any(name in _TRANSIENT for name in classes):
         return TransientSourceError("a process of the stream was lost", ", ".join(classes))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -136,7 +136,7 @@ def spark_session(
         conf |= {**_DELTA_CONF, "spark.jars": ",".join(str(jar) for jar in prefetch_jars())}
     conf |= _resolved(extra_conf or {})
     conf |= {"spark.app.name": name, "spark.master": master}
-    with _sigint_kept(), _failure_explained(log_file):
+    with _sigint_kept(), _failure_explained(master, log_file):
         if not launch.is_running():
             launch.launch(conf, environment, log_file)
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
@@ -188,10 +188,12 @@ def _heap_mb() -> int:
 
 
 @contextmanager
-def _failure_explained(log_file: Path | None) -> Iterator[None]:
-    """Find the reason of a JVM that does not start: PySpark reports none."""
+def _failure_explained(master: str, log_file: Path | None) -> Iterator[None]:
+    """Find the reason of a JVM, or a Spark in it, that does not start: PySpark reports none."""
     try:
         yield
+    except Py4JJavaError as error:
+        raise _not_started(master, log_file) from error
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -201,6 +203,23 @@ def _failure_explained(log_file: Path | None) -> Iterator[None]:
             f"its output is in {log_file or 'the terminal'}",
             "a Java option in the pipeline's `spark` settings or in the environment may be wrong",
         ) from None
+
+
+def _not_started(master: str, log_file: Path | None) -> ConfigError:
+    """Spark's JVM runs, and Spark in it does not start."""
+    where = log_file or "the terminal"
+    if is_local_master(master):
+        return ConfigError(
+            "Spark did not start",
+            f"its log is in {where}",
+            "one of the pipeline's `spark` settings may be wrong",
+        )
+    return ConfigError(
+        f"Spark did not start on the cluster `{master}`",
+        f"its log is in {where}",
+        "check that a master runs at this address, that this machine reaches it, and that both have the same"
+        " version of Spark; without `master`, a pipeline runs on a local Spark",
+    )
 
 
 def stop_session(session: SparkSession, patience_s: float = 60) -> None:

@@ -68,9 +68,13 @@ def verify(
     pipeline = load_pipeline(pipeline_file)
     pipeline.require_extras()
     # Importing Spark's modules takes a second: report a wrong file first.
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
     from tailrace.pipeline.run import default_log_file  # noqa: PLC0415
     from tailrace.pipeline.signals import end_on_signals  # noqa: PLC0415
     from tailrace.spark.session import local_master, spark_session, stop_session  # noqa: PLC0415
+    from tailrace.spark.task_errors import missing_package, parse_error  # noqa: PLC0415
     from tailrace.verify.report import print_report  # noqa: PLC0415
     from tailrace.verify.run import verify as compare  # noqa: PLC0415
 
@@ -95,6 +99,11 @@ def verify(
                     parallelism=parallelism,
                     on_rows=counter.add,
                 )
+        except (PySparkException, Py4JJavaError) as error:
+            ours = parse_error(str(error)) or missing_package(str(error))
+            if ours is None:
+                raise
+            raise ours from error
         finally:
             stop_session(spark)
     print_report(report, Console(highlight=False), show_values=show_values)
