@@ -4,11 +4,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tailrace.java import java
 from tailrace.spark.archive import archive_options
-from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,14 +34,3 @@ def test_jvm_takes_the_archive_of_classes_that_setup_has_made(spark: "SparkSessi
     said = ["-Xshare:on", "-XX:+UseParallelGC", "-cp", path, "-version"]
     found = subprocess.run([java(), *options, *said], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
-
-
-def test_log_has_no_warning_of_large_tasks(
-    spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    context = spark.sparkContext
-    assert context.parallelize([b"x" * 3_000_000], 1).map(len).collect() == [3_000_000]
-    context._jvm.org.slf4j.LoggerFactory.getLogger("org.apache.spark.scheduler.TaskSetManager").warn("a mark")  # type: ignore[union-attr]
-    (log,) = {Path(str(p)) for p in tmp_path_factory.getbasetemp().glob("spark*/log")}
-    wait_until(lambda: "a mark" in log.read_text(errors="replace"), 30, "the log")
-    assert "very large size" not in log.read_text(errors="replace")
