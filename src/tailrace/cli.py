@@ -33,7 +33,7 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 #: The command line or the pipeline file is wrong. Click uses the same for usage errors.
 EXIT_CONFIG = 2
-#: The server is not set up for capture.
+#: The server is not set up for capture, or `check` found another precondition that is not met.
 EXIT_PREFLIGHT = 3
 #: The source is out of reach, or its log no longer holds what the stream needs.
 EXIT_SOURCE_LOST = 4
@@ -107,13 +107,23 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
 @cli.command()
 @_pipeline_argument
 def check(pipeline_file: Path) -> None:
-    """Check every precondition of the server: found, needed, the SQL that fixes it."""
+    """Check every precondition: what was found, what is needed, and the statement that fixes it.
+
+    First the source. If that is in order: the routes, the sinks (can they be reached and written?), the
+    transforms (does Spark accept them?) and on a cluster the workers.
+    """
     from tailrace.sources import preflight, registry  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file)
     pipeline.require_extras()
     findings = registry.check(pipeline.source)
     click.echo(preflight.render(findings))
+    if not preflight.errors(findings):
+        from tailrace.pipeline.checks import check as check_rest  # noqa: PLC0415
+
+        for finding in check_rest(pipeline):
+            findings.append(finding)
+            click.echo(preflight.render([finding]))
     if preflight.errors(findings):
         raise SystemExit(EXIT_PREFLIGHT)
 

@@ -8,11 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pyspark
 import pytest
 
+import tailrace
 from tests.support.pipelines import PipelineProcess, delta_rows
 from tests.support.wait import wait_until
 from tests.support.workload import SUBJECTS, Writers, fill
@@ -24,10 +26,17 @@ REGISTERED = "Successfully registered with master"
 
 
 class Cluster:
-    """Master and workers as processes of their own; ended with the block."""
+    """Master and workers as processes of their own; ended with the block.
 
-    def __init__(self, directory: Path, workers: int) -> None:
+    Args:
+        directory: for logs and the workers' files.
+        workers: number of workers, of one core each.
+        without: environment variables that they do not get.
+    """
+
+    def __init__(self, directory: Path, workers: int, *, without: tuple[str, ...] = ()) -> None:
         self._directory = directory
+        self._without = ("PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE", *without)
         self._workers = workers
         self._processes: list[subprocess.Popen[bytes]] = []
         self.master = ""
@@ -56,9 +65,7 @@ class Cluster:
 
     def _start(self, name: str, *arguments: str) -> Path:
         log = self._directory / f"{name}.log"
-        env = {
-            k: v for k, v in os.environ.items() if k not in ("PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE")
-        }
+        env = {k: v for k, v in os.environ.items() if k not in self._without}
         with log.open("wb") as output:
             self._processes.append(
                 subprocess.Popen(
@@ -113,3 +120,151 @@ def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path,
         cursor.execute(f"SELECT id, v, pad FROM {table} ORDER BY id")
         held = sorted((r["id"], r["v"], r["pad"]) for r in delta_rows(spark, run.targets / table))
         assert held == list(cursor.fetchall())
+
+
+class Command:
+    """A command of ours as a process of its own; killed with the block."""
+
+    def __init__(
+        self, run: PipelineProcess, *arguments: str, cwd: Path | None = None, **environment: str
+    ) -> None:
+        self._log = run.directory / f"{'-'.join(arguments)}-{len(environment)}.txt"
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tailrace", arguments[0], str(run.file), *arguments[1:]],
+                env={**run.environment, **environment},
+                cwd=cwd,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def printed(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def wait_for(self, text: str) -> None:
+        wait_until(lambda: text in self.printed(), 120, self.printed)
+
+
+def kill_executors(directory: Path) -> None:
+    """Kill every executor whose worker's directory is below `directory`."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            is_executor = b"CoarseGrainedExecutorBackend" in command
+            if is_executor and (entry / "cwd").readlink().is_relative_to(directory):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_busy_cluster_is_said_and_verify_needs_none_of_it(mysql, database, tmp_path):
+    """One pipeline holds the only core: another application would wait without a word."""
+    subject = SUBJECTS[0]
+    table = f"{database}.{subject.name}"
+    fill(mysql, table, subject, 500)
+    with Cluster(tmp_path, workers=1) as cluster:
+        run = PipelineProcess(
+            tmp_path,
+            mysql,
+            table,
+            pipeline={
+                "master": cluster.master,
+                "trigger": "continuous",
+                "spark": {"spark.executor.memory": "512m"},
+            },
+        )
+        with Command(run, "run") as holder:
+            holder.wait_for("starting Spark")
+            holder.wait_for(" · batch ")
+            assert "writing batch 0" in holder.printed() or "starting the stream" in holder.printed()
+
+            with Command(run, "verify") as verify:
+                assert verify.process.wait(120) == 0, verify.printed()
+            with Command(run, "verify", "--cluster") as waiting:
+                waiting.wait_for("waiting for executors")
+                waiting.process.send_signal(signal.SIGINT)
+                assert waiting.process.wait(30) == 130
+                printed = waiting.printed().splitlines()
+                assert "spark.cores.max" in printed[0]
+                assert printed[1:] == ["interrupted before the comparison was complete; nothing was changed"]
+
+            kill_executors(tmp_path)
+            holder.wait_for("lost 1 executor")
+            holder.process.send_signal(signal.SIGTERM)
+            assert holder.process.wait(120) == 0, holder.printed()
+
+
+def bare_python() -> str:
+    """A Python of this version without tailrace."""
+    python = str(Path(sys.base_prefix) / "bin" / "python3")
+    found = subprocess.run([python, "-c", "import tailrace"], env={}, capture_output=True, check=False)
+    if found.returncode == 0:
+        pytest.skip("this Python itself has tailrace")
+    return python
+
+
+def pack_environment(directory: Path) -> Path:
+    """An environment with tailrace as an archive; unpacked in `directory` too, for the driver."""
+    home = directory / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    (packages,) = home.glob("lib/python*/site-packages")
+    paths = [str(Path(tailrace.__file__).parents[1]), *(p for p in sys.path if p.endswith("site-packages"))]
+    (packages / "tailrace-of-the-tests.pth").write_text("\n".join(paths))
+    archive = directory / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(home, ".")
+    return archive
+
+
+@pytest.mark.slow
+def test_workers_without_tailrace_are_named_and_an_archive_brings_it(mysql, database, tmp_path):
+    subject = SUBJECTS[0]
+    table = f"{database}.{subject.name}"
+    fill(mysql, table, subject, 100)
+    archive = pack_environment(tmp_path)
+    with Cluster(tmp_path, workers=1, without=("PYTHONPATH",)) as cluster:
+        run = PipelineProcess(
+            tmp_path,
+            mysql,
+            table,
+            pipeline={
+                "master": cluster.master,
+                "spark": {"spark.executor.memory": "512m", "spark.archives": f"{archive}#environment"},
+            },
+        )
+        # the driver finds tailrace in its working directory
+        source = Path(tailrace.__file__).parents[1]
+        bare = {"PYSPARK_PYTHON": bare_python(), "PYTHONPATH": ""}
+        with Command(run, "check", cwd=source, **bare) as check:
+            assert check.process.wait(240) == 3, check.printed()
+            assert "found no tailrace in" in check.printed()
+        with Command(run, "run", cwd=source, **bare) as failing:
+            assert failing.process.wait(240) == 2, failing.printed()
+            assert "the Python of Spark's workers does not find tailrace" in failing.printed()
+            assert "spark.archives" in failing.printed()
+
+        brought = {"PYSPARK_PYTHON": "./environment/bin/python"}
+        with Command(run, "check", cwd=tmp_path, **brought) as check:
+            assert check.process.wait(240) == 0, check.printed()
+            assert "reaches the source" in check.printed()
+        with Command(run, "run", cwd=tmp_path, **brought) as working:
+            assert working.process.wait(240) == 0, working.printed()
+
+
+@pytest.mark.slow
+def test_master_that_does_not_answer_is_named(mysql, database, tmp_path):
+    subject = SUBJECTS[0]
+    fill(mysql, f"{database}.{subject.name}", subject, 1)
+    master = "spark://127.0.0.1:1"
+    run = PipelineProcess(tmp_path, mysql, f"{database}.*", pipeline={"master": master})
+    assert run.run() == 2
+    assert f"Spark did not start on the cluster `{master}`" in run.output()
+    assert "Traceback" not in run.output()

@@ -29,6 +29,10 @@ class _Quiet:
 
     def on_restart(self, error: Any, attempt: int, pause_s: float) -> None: ...
 
+    def on_step(self, step: str) -> None: ...
+
+    def on_notice(self, text: str) -> None: ...
+
 
 @pytest.fixture
 def user(mariadb: MariaDbServer, mariadb_database: str) -> Iterator[str]:

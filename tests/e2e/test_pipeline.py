@@ -39,6 +39,10 @@ class Watching:
     def on_restart(self, error: Any, attempt: int, pause_s: float) -> None:
         self.restarts.append(type(error).__name__)
 
+    def on_step(self, step: str) -> None: ...
+
+    def on_notice(self, text: str) -> None: ...
+
 
 class Run:
     def __init__(self, spark: SparkSession, path: Path) -> None:

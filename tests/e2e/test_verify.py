@@ -43,6 +43,10 @@ class _Quiet:
 
     def on_restart(self, error: Any, attempt: int, pause_s: float) -> None: ...
 
+    def on_step(self, step: str) -> None: ...
+
+    def on_notice(self, text: str) -> None: ...
+
 
 class Copy:
     """A table with every type, another one, and a pipeline that has copied both."""

@@ -156,6 +156,10 @@ class _Quiet:
     def on_restart(self, error: Any, attempt: int, pause_s: float) -> None:
         raise AssertionError(error)
 
+    def on_step(self, step: str) -> None: ...
+
+    def on_notice(self, text: str) -> None: ...
+
 
 def test_named_privileges_take_a_pipeline_from_snapshot_to_verify(pair: Pair, spark, tmp_path) -> None:
     pair.execute(pair.source, *TABLES)

@@ -105,6 +105,11 @@ class PipelineProcess:
             ended.set()
             killer.join()
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables of its process."""
+        return self._env
+
     def reports(self) -> int:
         """How many reports on batches the runs have printed."""
         text = self._log.read_text(errors="replace") if self._log.exists() else ""

@@ -46,7 +46,9 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
         TailraceError: the stream cannot continue.
     """
     make_directories(pipeline)
+    watcher.on_step("checking the source")
     tables = _captured(pipeline)
+    watcher.on_step("starting Spark")
     settings = pipeline.settings
     session = spark_session(
         settings.name,

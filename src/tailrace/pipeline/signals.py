@@ -1,9 +1,15 @@
-"""Ctrl-C and SIGTERM: the first stops after the running batch, the second ends the process at once."""
+"""Ctrl-C and SIGTERM.
+
+A pipeline: the first stops after the running batch, the second ends the process at once. A command that only
+reads: ends at once, because an exception would pass through waiting threads and calls of the JVM, each of
+which would print its trace.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,9 +32,34 @@ def stop_on_signals(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
         stop.set()
         on_stop()
 
+    with _handled_by(handle):
+        yield stop
+
+
+@contextmanager
+def end_on_signals(text: str) -> Iterator[None]:
+    """End the process at SIGINT or SIGTERM, with one line.
+
+    Enter it in the main thread, before Spark's session.
+
+    Args:
+        text: the line.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+        os._exit(128 + number)
+
+    with _handled_by(handle):
+        yield
+
+
+@contextmanager
+def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

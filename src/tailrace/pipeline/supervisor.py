@@ -17,7 +17,6 @@ import errno
 import json
 import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,12 +34,13 @@ from tailrace.config.model import Pipeline, TriggerMode
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import SourceError, TailraceError, TransientSourceError
 from tailrace.failpoints import failpoint
+from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.jvm import failure_classes
 from tailrace.spark.requests import requests_path
-from tailrace.spark.task_errors import parse_error
+from tailrace.spark.task_errors import missing_package, parse_error
 
 #: Classes of causes in the JVM: a process or connection was lost.
 _TRANSIENT = frozenset(
@@ -63,11 +63,6 @@ _COMMIT_S = 10.0
 
 #: A line with an exception's class and message.
 _CAUSE = re.compile(r"(Caused by: )?(\w+\.)*\w*(Error|Exception): ")
-#: Spark's messages if the Python that it starts lacks our package: the driver's, an executor's.
-_NO_TAILRACE = re.compile(
-    r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: tailrace"
-    r"|port number from tailrace\.spark\.daemon's stdout"
-)
 #: The system's messages for a full disk.
 _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
@@ -89,6 +84,12 @@ class Watcher(Protocol):
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """The stream failed with a transient error and restarts after a pause."""
+
+    def on_step(self, step: str) -> None:
+        """A step begins; of interest until the first report on a batch."""
+
+    def on_notice(self, text: str) -> None:
+        """Something that the user should know has happened."""
 
 
 class _StopRequestedError(Exception):
@@ -125,6 +126,7 @@ class BatchGate:
             if self._closed.is_set():
                 raise _StopRequestedError
             self._idle.clear()
+        self._watcher.on_step(f"writing batch {batch_id}")
         try:
             if self.written is None:  # the stream's own session: see `_private_files`
                 frame.sparkSession.conf.unset(_UMASK)
@@ -220,10 +222,12 @@ class Supervisor:
                 ) from error
 
     def _follow(self, gate: BatchGate) -> None:
-        query = self._start(gate)
+        self.watcher.on_step("starting the stream")
+        query, cluster = self._start(gate)
         seen = ""
         while query.isActive and not self.stop.wait(_POLL_S):
             seen = self._report(query, seen)
+            cluster.look()
         if self.stop.is_set():
             _stop(query, gate)
         self._report(query, seen)
@@ -233,7 +237,7 @@ class Supervisor:
         if failure is not None:
             raise _as_ours(failure, query, gate.failure) from failure
 
-    def _start(self, gate: BatchGate) -> StreamingQuery:
+    def _start(self, gate: BatchGate) -> tuple[StreamingQuery, ClusterWatch]:
         settings = self.pipeline.settings
         try:
             cells = self.read()
@@ -247,7 +251,7 @@ class Supervisor:
                 case TriggerMode.CONTINUOUS:
                     pass
             with _private_files(cells.sparkSession):
-                return writer.start()
+                return writer.start(), ClusterWatch(cells.sparkSession, self.watcher.on_notice)
         except (PySparkException, Py4JJavaError) as error:
             raise _as_ours(error, None, None) from error
 
@@ -300,14 +304,9 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
     ours = parse_error(text)
     if ours is not None:
         return ours
-    if _NO_TAILRACE.search(text):
-        return errors.ConfigError(
-            "the Python of Spark's workers does not find tailrace",
-            f"PYSPARK_PYTHON is `{os.environ.get('PYSPARK_PYTHON', 'python3')}`; the driver's Python is "
-            f"`{sys.executable}`",
-            "install tailrace for it, or set PYSPARK_PYTHON; on a cluster, `spark.archives` and "
-            "`spark.pyspark.python` bring an environment along",
-        )
+    missing = missing_package(text)
+    if missing is not None:
+        return missing
     classes = () if query is None else failure_classes(query)
     if any(name in _TRANSIENT for name in classes):
         return TransientSourceError("a process of the stream was lost", ", ".join(classes))

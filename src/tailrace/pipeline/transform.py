@@ -15,7 +15,7 @@ from functools import reduce
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -81,6 +81,25 @@ class Transformer:
         if plain:
             done.append(cells.where(f.col("table").isin(plain)))
         return reduce(DataFrame.unionAll, done) if done else cells
+
+    def check(self, session: SparkSession, table: TableSchema) -> TableSchema | None:
+        """Analyse the transform of `table`, without rows.
+
+        Args:
+            session: any session.
+            table: the table.
+
+        Returns:
+            The schema of the result; None if the table is not transformed.
+
+        Raises:
+            ConfigError: as `__call__`.
+        """
+        rule, shard = self._transforms.rule(table.id), self._router.shard_column(table.id)
+        if rule is None and shard is None:
+            return None
+        images = session.createDataFrame([], spark_schema(image_schema(table)))
+        return _projected(images, table, rule or TransformRule(str(table.id)), shard)[1].table
 
 
 def _transformed(

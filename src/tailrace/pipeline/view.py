@@ -42,6 +42,7 @@ class ProgressView:
         self._view = StreamView(registry.position_type(dialect))
         self._lock = threading.Lock()
         self._last_line = ""
+        self._step = "connecting"
         self._ended = threading.Event()
         self._stopping = False
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
@@ -82,6 +83,14 @@ class ProgressView:
         self._console.print(
             Text(f"stream lost ({message}); start {attempt} again in {pause_s:.0f} s", "yellow")
         )
+
+    def on_step(self, step: str) -> None:
+        """See `Watcher`."""
+        self._step = step
+
+    def on_notice(self, text: str) -> None:
+        """See `Watcher`."""
+        self._console.print(Text(printable(text), "yellow"))
 
     def stopping(self) -> None:
         """Show that a stop was requested."""
@@ -133,7 +142,7 @@ class ProgressView:
     def _summary(self, now_s: float) -> str:
         view = self._view
         if view.batch is None and not view.tables and view.complete_ts_ms is None:
-            return "connecting"
+            return self._step
         parts = []
         if view.tables:
             done = sum(t.done for t in view.tables.values())

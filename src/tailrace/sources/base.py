@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -178,7 +178,13 @@ class Source(ABC):
 
     The methods with a default body fit a database whose log carries every table and outlives its readers, and
     whose rows the log can rewind to any position.
+
+    Attributes:
+        holds_snapshots: whether rows without a stream can be read as of a position only while this object is
+            open: it holds a snapshot, and no log is kept to rewind by.
     """
+
+    holds_snapshots: ClassVar[bool] = False
 
     @abstractmethod
     def require(self) -> None:

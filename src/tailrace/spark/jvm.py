@@ -78,3 +78,11 @@ def failure_classes(query: StreamingQuery) -> tuple[str, ...]:
         names.append(str(cause.getClass().getName()))
         cause = cause.getCause()
     return tuple(names)
+
+
+def executors(session: SparkSession) -> frozenset[str]:
+    """Host and port of every executor, without the driver; PySpark's status tracker knows only jobs."""
+    jvm: Any = session._jvm
+    driver = str(jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort())
+    infos = session._jsparkSession.sparkContext().statusTracker().getExecutorInfos()
+    return frozenset(f"{info.host()}:{info.port()}" for info in infos) - {driver}

@@ -57,6 +57,22 @@ _LOG4J = {
     "appender.file.policies.size.size": "20MB",
     "appender.file.strategy.type": "DefaultRolloverStrategy",
     "appender.file.strategy.max": "3",
+    # events of the log travel in their task: large tasks are meant
+    **{
+        f"logger.{name}.{key}": value
+        for name, text in {
+            "TaskSetManager": "task of very large size",
+            "DAGScheduler": "large task binary",
+        }.items()
+        for key, value in {
+            "name": f"org.apache.spark.scheduler.{name}",
+            "level": "warn",
+            "filter.large.type": "RegexFilter",
+            "filter.large.regex": f".*{text}.*",
+            "filter.large.onMatch": "DENY",
+            "filter.large.onMismatch": "NEUTRAL",
+        }.items()
+    },
 }
 
 

@@ -1,12 +1,21 @@
-"""A task's input partition: one split."""
+"""A task's input partition, one split, and how the task reads it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from tailrace.model.split import Split
+from tailrace.config.options import SourceOptions
+from tailrace.failpoints import failpoint
+from tailrace.model.split import SnapshotSplit, Split
+from tailrace.reader.hash_partition import in_share
+from tailrace.reader.log import read_log
+from tailrace.reader.snapshot import read_snapshot, read_until_rewritten
+from tailrace.sources import registry
+from tailrace.spark.row_layouts import RowLayout
 
 
 @dataclass
@@ -14,3 +23,23 @@ class SplitPartition(InputPartition):
     """A split as Spark's input partition."""
 
     split: Split
+
+
+def read_split(split: Split, options: SourceOptions, layout: RowLayout) -> Iterator[pa.RecordBatch]:
+    """The rows of one split."""
+    session = registry.session(options)
+    try:
+        if isinstance(split, SnapshotSplit):
+            exact = options.exactly_once
+            follows = options.starting_position == "initial"
+            refreshes = follows and options.on_rewrite == "refresh"
+            read = read_until_rewritten if refreshes else read_snapshot
+            point, changes = "snapshot.batch", read(session.located(split), session, exact=exact)
+        else:
+            changes = in_share(read_log(session.located(split), session), split.share)
+            point = "log.batch"
+        for rows in layout.rows(changes):
+            yield rows
+            failpoint(point)
+    finally:
+        session.close()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -118,10 +118,10 @@ def spark_session(
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     cores = parallelism or os.cpu_count() or 2
     conf = {**_CONF, "spark.sql.shuffle.partitions": str(cores)}
-    master = master or os.environ.get("SPARK_MASTER") or f"local[{cores},4]"
+    master = master or os.environ.get("SPARK_MASTER") or local_master(parallelism)
     java_options = archive_options()
     environment = {} if source is None else {PRELOAD: source}
-    if _LOCAL.fullmatch(master):
+    if is_local_master(master):
         conf |= _local_conf()
         # The UI, if it is on, listens on this address; it has no setting for it.
         environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", _LOOPBACK)
@@ -138,10 +138,20 @@ def spark_session(
         conf |= {**_DELTA_CONF, "spark.jars": ",".join(str(jar) for jar in prefetch_jars())}
     conf |= _resolved(extra_conf or {})
     conf |= {"spark.app.name": name, "spark.master": master}
-    with _sigint_kept(), _failure_explained(log_file):
+    with _sigint_kept(), _failure_explained(master, log_file):
         if not launch.is_running():
             launch.launch(conf, environment, log_file)
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+
+
+def local_master(parallelism: int | None = None) -> str:
+    """The master of a local Spark whose tasks are attempted up to four times; default: all cores."""
+    return f"local[{parallelism or os.cpu_count() or 2},4]"
+
+
+def is_local_master(master: str) -> bool:
+    """Whether `master` is a Spark that runs in one JVM."""
+    return _LOCAL.fullmatch(master) is not None
 
 
 def _local_conf() -> dict[str, str]:
@@ -180,10 +190,12 @@ def _heap_mb() -> int:
 
 
 @contextmanager
-def _failure_explained(log_file: Path | None) -> Iterator[None]:
-    """Find the reason of a JVM that does not start: PySpark reports none."""
+def _failure_explained(master: str, log_file: Path | None) -> Iterator[None]:
+    """Find the reason of a JVM, or a Spark in it, that does not start: PySpark reports none."""
     try:
         yield
+    except Py4JJavaError as error:
+        raise _not_started(master, log_file) from error
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -193,6 +205,23 @@ def _failure_explained(log_file: Path | None) -> Iterator[None]:
             f"its output is in {log_file or 'the terminal'}",
             "a Java option in the pipeline's `spark` settings or in the environment may be wrong",
         ) from None
+
+
+def _not_started(master: str, log_file: Path | None) -> ConfigError:
+    """Spark's JVM runs, and Spark in it does not start."""
+    where = log_file or "the terminal"
+    if is_local_master(master):
+        return ConfigError(
+            "Spark did not start",
+            f"its log is in {where}",
+            "one of the pipeline's `spark` settings may be wrong",
+        )
+    return ConfigError(
+        f"Spark did not start on the cluster `{master}`",
+        f"its log is in {where}",
+        "check that a master runs at this address, that this machine reaches it, and that both have the same"
+        " version of Spark; without `master`, a pipeline runs on a local Spark",
+    )
 
 
 def stop_session(session: SparkSession, patience_s: float = 60) -> None:

@@ -9,6 +9,8 @@ JSON text. Measured behaviour of the API: docs/design/0005-cells-and-the-spark-s
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -31,41 +32,70 @@ from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError
 from tailrace.failpoints import failpoint
-from tailrace.model.split import SnapshotSplit
-from tailrace.reader.hash_partition import in_share
-from tailrace.reader.log import read_log
-from tailrace.reader.snapshot import read_snapshot, read_until_rewritten
 from tailrace.sources import registry
-from tailrace.spark.partition import SplitPartition
+from tailrace.sources.base import Lag
+from tailrace.spark.batch import TailraceReader
+from tailrace.spark.partition import SplitPartition, read_split
+from tailrace.spark.requested_schema import as_requested, schema_of
 from tailrace.spark.requests import RequestDirectory
 from tailrace.spark.row_layouts import RowLayout, row_layout
+from tailrace.spark.same_stream import require_same, with_shape
+from tailrace.spark.user_errors import in_short
+
+#: Begins the names of a table's options when CREATE TABLE asks for its columns.
+_STORED = "option."
 
 
 class TailraceDataSource(DataSource):
-    """Change data capture as a streaming source. Options: `tailrace.config.options`."""
+    """Change data capture as a source of streams and of batch reads. Options: `tailrace.config.options`."""
 
     @classmethod
     def name(cls) -> str:
         """The name in `format(...)`."""
         return "tailrace"
 
+    @in_short
     def schema(self) -> StructType:
         """The schema of the rows in the selected shape."""
-        return from_arrow_schema(self._layout().schema, prefer_timestamp_ntz=True)
+        return schema_of(self._stream()[1])
 
-    def streamReader(self, schema: StructType) -> TailraceStreamReader:  # noqa: ARG002, N802
+    @in_short
+    def reader(self, schema: StructType) -> TailraceReader:
+        """The reader of the tables as they are now."""
+        options, layout = self._stream()
+        if options.starting_position not in ("initial", "snapshot"):
+            raise ConfigError(
+                f"option `startingPosition` cannot be `{options.starting_position}` for `spark.read`",
+                "it reads the tables as they are now",
+                "leave it out, or read the log with `spark.readStream`",
+            )
+        return TailraceReader(options, as_requested(layout, schema))
+
+    @in_short
+    def streamReader(self, schema: StructType) -> TailraceStreamReader:  # noqa: N802
         """The reader of the stream."""
-        return TailraceStreamReader(self._options(), self._layout())
+        options, layout = self._stream()
+        return TailraceStreamReader(options, as_requested(layout, schema))
 
     def _options(self) -> SourceOptions:
+        if any(name.startswith(_STORED) for name in self.options):
+            raise ConfigError(
+                "a table cannot be created with `USING tailrace`",
+                "Spark 4.2 does not pass the table's options to the source when the table is read",
+                "CREATE TEMPORARY VIEW ... USING tailrace OPTIONS (...) shows the rows as they are now; "
+                '`spark.readStream.format("tailrace")` reads their changes',
+            )
         return parse_options(dict(self.options))
 
-    def _layout(self) -> RowLayout:
+    def _stream(self) -> tuple[SourceOptions, RowLayout]:
+        """The options, of precisely one table if the shape is that of one, and the layout."""
         options = self._options()
         if options.shape not in ("row", "envelope"):
-            return row_layout(options, None)
+            return options, row_layout(options, None)
         with closing(registry.source(options)) as source:
             tables = source.tables()
+            if not tables:
+                source.require()  # names the pattern without a table, and what else is wrong
         if len(tables) != 1:
             names = ", ".join(f"`{t.schema.id}`" for t in tables[:10]) or "none"
             raise ConfigError(
@@ -73,7 +103,8 @@ class TailraceDataSource(DataSource):
                 f"`tables` matches {len(tables)}: {names}",
                 "name one table, or use shape `debezium` for many",
             )
-        return row_layout(options, tables[0].schema)
+        schema = tables[0].schema
+        return replace(options, tables=(re.escape(str(schema.id)),)), row_layout(options, schema)
 
 
 class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -88,6 +119,10 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._layout = layout
         self._enumerator: Enumerator | None = None
+        #: The end of the newest batch.
+        self._end: StreamOffset | None = None
+        #: Whether the checkpoint is known to belong to this stream.
+        self._is_ours = False
 
     def __getstate__(self) -> dict[str, Any]:
         # A secret may refer to a file or variable of the driver's machine: tasks elsewhere get its value.
@@ -106,32 +141,55 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_rows_per_trigger)
         return ReadMaxBytes(self._options.max_bytes_per_trigger)
 
+    @in_short
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read no transaction that commits from now on."""
         self._open().hold()
 
+    @in_short
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch; `start` itself if there is nothing to read."""
+        self._require_same(start)
         before = StreamOffset.from_json(start)
-        end = self._open().latest(before, self._limits(limit))
+        end = self._end = self._open().latest(before, self._limits(limit))
         if end is before:
             return start
         failpoint("offset.planned")
-        return end.to_json()
+        return with_shape(end, self._options)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The offset of a stream without lag, which Spark's progress reports next to the end offset."""
-        head = self._open().head()
-        return None if head.is_new else head.to_json()
+        """The offset of a stream without lag, which Spark's progress reports next to the end offset.
 
+        With it goes the lag, because Spark takes no metrics from a Python source:
+        {"ms": 40, "bytes": 512, "files": 0}; bytes is null across log files, ms if it is unknown.
+        """
+        head = self._open().head()
+        if head.is_new:
+            return None
+        value = with_shape(head, self._options)
+        if self._end is not None and self._end.log is not None and head.log is not None:
+            type_ = registry.position_type(self._options.dialect)
+            end = type_.from_json(self._end.log)
+            lag = end.lag_to(type_.from_json(head.log))
+            age_ms = max(time.time_ns() // 1_000_000 - end.ts_ms, 0) if end.ts_ms else None
+            value["lag"] = {
+                "ms": 0 if lag == Lag(0, 0) else age_ms,
+                "bytes": None if lag.size is None else max(lag.size, 0),
+                "files": max(lag.files, 0),
+            }
+        return value
+
+    @in_short
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of a batch, planned from the two offsets alone."""
         if start == end:
             return []
+        self._require_same(end)
         splits = self._open().splits(StreamOffset.from_json(start), StreamOffset.from_json(end))
         failpoint("batch.planned")
         return [SplitPartition(split) for split in splits]
 
+    @in_short
     def commit(self, end: dict[str, Any]) -> None:
         """The sink has everything up to `end`. Spark calls this one batch late, after `latestOffset`."""
         if self._enumerator is not None:
@@ -144,28 +202,19 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- tasks ----
 
+    @in_short
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
         assert isinstance(partition, SplitPartition)
-        split = partition.split
-        session = registry.session(self._options)
-        try:
-            if isinstance(split, SnapshotSplit):
-                exact = self._options.exactly_once
-                follows = self._options.starting_position == "initial"
-                refreshes = follows and self._options.on_rewrite == "refresh"
-                read = read_until_rewritten if refreshes else read_snapshot
-                point, changes = "snapshot.batch", read(session.located(split), session, exact=exact)
-            else:
-                changes = in_share(read_log(session.located(split), session), split.share)
-                point = "log.batch"
-            for rows in self._layout.rows(changes):
-                yield rows
-                failpoint(point)
-        finally:
-            session.close()
+        yield from read_split(partition.split, self._options, self._layout)
 
     # ---- private ----
+
+    def _require_same(self, stored: dict[str, Any]) -> None:
+        """Refuse another stream's checkpoint; all later offsets are this stream's own."""
+        if not self._is_ours:
+            require_same(stored, self._options)
+            self._is_ours = True
 
     def _open(self) -> Enumerator:
         """The enumerator, created on first use."""

@@ -8,12 +8,34 @@ that text cannot forge the line, because the last one counts.
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 
 from tailrace import errors
-from tailrace.errors import NOTE, TailraceError
+from tailrace.errors import NOTE, ConfigError, TailraceError
 
 _NOTE = re.compile(rf"^{NOTE}(?=\[)", re.MULTILINE)
+#: Spark's messages if a Python that it starts lacks our package: the driver's, an executor's.
+_NO_TAILRACE = re.compile(
+    r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: tailrace"
+    r"|port number from tailrace\.spark\.daemon's stdout"
+    r"|ModuleNotFoundError: No module named '(tailrace|pyspark_tailrace)\b"
+)
+
+
+def missing_package(text: str) -> ConfigError | None:
+    """An error if `text`, a message of Spark, shows that a Python of Spark does not find tailrace."""
+    if not _NO_TAILRACE.search(text):
+        return None
+    return ConfigError(
+        "the Python of Spark's workers does not find tailrace",
+        f"PYSPARK_PYTHON is `{os.environ.get('PYSPARK_PYTHON', 'python3')}`; the driver's Python is "
+        f"`{sys.executable}`",
+        "set PYSPARK_PYTHON to a Python with tailrace; on a cluster it must be there on every worker: install"
+        " the package tailrace, use an image that has it, or send an environment with `spark.archives`"
+        " (docs/guides/clusters.md, Bring Tailrace to the workers)",
+    )
 
 
 def parse_error(text: str) -> TailraceError | None:

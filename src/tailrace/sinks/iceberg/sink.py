@@ -101,7 +101,7 @@ class IcebergSink:
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
-        catalog = self._catalog = self._catalog or _catalog(self._settings, self._root)
+        catalog = self._catalog = self._catalog or open_catalog(self._settings, self._root)
 
         def commit(held: StagedBatch[_StagedFiles]) -> list[Written]:
             def write(name: str, parts: list[TableBatch]) -> None:
@@ -140,7 +140,7 @@ class IcebergSink:
             self._catalog.close()
 
 
-def _catalog(settings: IcebergSettings, root: str) -> Catalog:
+def open_catalog(settings: IcebergSettings, root: str) -> Catalog:
     """The configured catalog, or by default one in a SQLite file next to the tables."""
     given = resolve_all(settings.catalog, "sink.catalog")
     if given:

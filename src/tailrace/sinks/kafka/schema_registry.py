@@ -97,6 +97,22 @@ class SchemaRegistry:
             found[schema.reference] = self._ids[schema.reference]
         return found
 
+    def connect(self) -> None:
+        """Check that the registry answers and accepts the client.
+
+        Raises:
+            SinkError: it rejects the client.
+            TransientSinkError: it does not answer, or is unavailable.
+            ConfigError: a secret or certificate cannot be read.
+        """
+        status, answer = self._request("/config", None)
+        if status in (401, 403):
+            raise SinkError(
+                "the schema registry rejects the client",
+                f"HTTP {status}: {_message(answer)}",
+                "check `schema-registry-user` and `schema-registry-password`, or `schema-registry-token`",
+            )
+
     def _id(self, schema: SchemaText) -> int:
         subject = urllib.parse.quote(schema.subject, safe="")
         path = f"/subjects/{subject}/versions" if self.access.register else f"/subjects/{subject}"

@@ -54,6 +54,8 @@ STATUS_AGE_S = 1.0
 class PostgresSource(Source):
     """See `tailrace.sources.base.Source`. Safe to use from several threads; serves one at a time."""
 
+    holds_snapshots = True
+
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._lock = threading.Lock()
