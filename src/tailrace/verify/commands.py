@@ -55,6 +55,7 @@ def verify(pipeline_file: Path, pattern: str | None, limit: int, show_values: bo
     log_file = default_log_file(pipeline)
     spark = spark_session(
         f"{pipeline.settings.name} verify",
+        source=pipeline.source.dialect,
         delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
         master=pipeline.settings.master,
         parallelism=pipeline.settings.parallelism,

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from tailrace.errors import SinkError
 from tailrace.formats.connect.builders import Schema, primitive, semantic, struct
-from tailrace.formats.kernels import documents
+from tailrace.formats.kernels import value_kinds
 from tailrace.model.types import ColumnType, Kind
 
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -93,12 +93,12 @@ def form_of(array: pa.Array, type_: ColumnType, decimal: str) -> Form | None:
     """
     match type_.kind:
         case Kind.DATETIME if type_.native == "timestamp" and _has_infinity(array):
-            return _finite(array, in_ms=(type_.fraction or 0) <= 3), documents.INT64, None
+            return _finite(array, in_ms=(type_.fraction or 0) <= 3), value_kinds.INT64, None
         case Kind.INSTANT if type_.native == "timestamptz" and _is_odd(array):
-            return _instants(array, type_.fraction or 0), documents.STRING, None
+            return _instants(array, type_.fraction or 0), value_kinds.STRING, None
         case Kind.LIST:
             assert type_.element is not None
-            return _array(array, type_.element, decimal), documents.RAW, None
+            return _array(array, type_.element, decimal), value_kinds.RAW, None
         case Kind.STRING:
             return _text_form(array, type_.native, decimal)
     return None
@@ -107,18 +107,18 @@ def form_of(array: pa.Array, type_: ColumnType, decimal: str) -> Form | None:
 def _text_form(array: pa.Array, native: str, decimal: str) -> Form | None:
     match native:
         case "interval":
-            return _micros(array), documents.INT64, None
+            return _micros(array), value_kinds.INT64, None
         case "timetz":
-            return _mapped(array, _utc_time), documents.STRING, None
+            return _mapped(array, _utc_time), value_kinds.STRING, None
         case "bit" | "varbit":
             made = [None if v is None else _bits(v) for v in array.to_pylist()]
-            return pa.array(made, pa.binary()), documents.BINARY, None
+            return pa.array(made, pa.binary()), value_kinds.BINARY, None
         case "hstore":
-            return _mapped(array, _hstore), documents.STRING, None
+            return _mapped(array, _hstore), value_kinds.STRING, None
         case "numeric" if decimal == "precise":
-            return _mapped(array, _variable_scale), documents.RAW, None
+            return _mapped(array, _variable_scale), value_kinds.RAW, None
         case "numeric" if decimal == "double":
-            return array.cast(pa.float64()), documents.DOUBLE, None
+            return array.cast(pa.float64()), value_kinds.DOUBLE, None
     return None
 
 
@@ -285,7 +285,7 @@ def _element(value: Any, type_: ColumnType, decimal: str) -> str:
             form = _text_form(pa.array([value]), type_.native, decimal)
             if form is not None:
                 (shown,) = form[0].to_pylist()
-                if form[1] == documents.BINARY:
+                if form[1] == value_kinds.BINARY:
                     return json.dumps(base64.b64encode(shown).decode())
-                return str(shown) if form[1] == documents.RAW else json.dumps(shown, ensure_ascii=False)
+                return str(shown) if form[1] == value_kinds.RAW else json.dumps(shown, ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False)

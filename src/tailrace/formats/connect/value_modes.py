@@ -17,7 +17,7 @@ from tailrace.errors import SinkError
 from tailrace.formats.connect import postgres
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.plaintext import plain_decimal
-from tailrace.formats.kernels import documents
+from tailrace.formats.kernels import value_kinds
 from tailrace.model.types import ColumnType, Kind
 
 _DAY_US = 86_400_000_000
@@ -46,17 +46,17 @@ def form_of(array: pa.Array, type_: ColumnType, modes: Modes) -> Form | None:
         return found
     match type_.kind:
         case Kind.DECIMAL if modes.decimal == "double":
-            return _doubles(array), documents.DOUBLE, None
+            return _doubles(array), value_kinds.DOUBLE, None
         case Kind.DECIMAL if modes.decimal == "string":
-            return plain_decimal(array, type_.scale or 0), documents.STRING, None
+            return plain_decimal(array, type_.scale or 0), value_kinds.STRING, None
         case Kind.INTEGER if modes.bigint_unsigned == "precise" and pa.types.is_decimal(array.type):
-            return array, documents.DECIMAL, None
+            return array, value_kinds.DECIMAL, None
         case Kind.BYTES if modes.binary == "hex":
-            return _hex(array), documents.STRING, None
+            return _hex(array), value_kinds.STRING, None
         case Kind.BYTES if modes.binary == "base64-url-safe":
-            return array, documents.BASE64_URL, None
+            return array, value_kinds.BASE64_URL, None
         case Kind.DATE if modes.time == "isostring":
-            return _zulu(array.cast(pa.string())), documents.STRING, '"1970-01-01Z"'
+            return _zulu(array.cast(pa.string())), value_kinds.STRING, '"1970-01-01Z"'
         case Kind.DATETIME:
             return _datetime(array, modes.time)
         case Kind.TIME:
@@ -67,31 +67,31 @@ def form_of(array: pa.Array, type_: ColumnType, modes: Modes) -> Form | None:
 def _datetime(array: pa.Array, mode: str) -> Form | None:
     match mode:
         case "microseconds":
-            return array, documents.INT64, "0"
+            return array, value_kinds.INT64, "0"
         case "connect":
-            return array, documents.MILLIS, "0"
+            return array, value_kinds.MILLIS, "0"
         case "nanoseconds":
             us = array.cast(pa.int64())
             _require(pc.less_equal(pc.abs(us), _NANOS_US), "DATETIME", mode, "years from 1678 to 2261")
-            return us, documents.NANOS, "0"
+            return us, value_kinds.NANOS, "0"
         case "isostring":
             text = pc.strftime(array, format="%Y-%m-%dT%H:%M:%S")
-            return _zulu(_without_zeros(text)), documents.STRING, '"1970-01-01T00:00:00Z"'
+            return _zulu(_without_zeros(text)), value_kinds.STRING, '"1970-01-01T00:00:00Z"'
     return None
 
 
 def _time(array: pa.Array, mode: str) -> Form | None:
     if mode == "nanoseconds":
-        return array.cast(pa.int64()), documents.NANOS, None
+        return array.cast(pa.int64()), value_kinds.NANOS, None
     if mode not in ("connect", "isostring"):
         return None
     us = array.cast(pa.int64())
     within = pc.and_(pc.greater_equal(us, 0), pc.less(us, _DAY_US))
     _require(within, "TIME", mode, "times of one day")
     if mode == "connect":
-        return us, documents.MILLIS, None
+        return us, value_kinds.MILLIS, None
     text = us.cast(pa.time64("us")).cast(pa.string())
-    return _zulu(_without_zeros(text)), documents.STRING, None
+    return _zulu(_without_zeros(text)), value_kinds.STRING, None
 
 
 def _require(good: pa.Array, type_: str, mode: str, holds: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.schemas import in_milliseconds
 from tailrace.formats.connect.value_modes import form_of
-from tailrace.formats.kernels import documents
+from tailrace.formats.kernels import documents, value_kinds
 from tailrace.kernels.memory import SLACK
 from tailrace.model.types import ColumnType, Kind
 
@@ -59,37 +59,37 @@ def cell(label: str, array: pa.Array, type_: ColumnType, modes: Modes, *, nullab
 _ZERO_DATES = {Kind.DATE: "0", Kind.DATETIME: "0", Kind.INSTANT: '"1970-01-01T00:00:00Z"'}
 
 _BY_ARROW_TYPE = {
-    pa.int8(): documents.INT8,
-    pa.int16(): documents.INT16,
-    pa.int32(): documents.INT32,
-    pa.int64(): documents.INT64,
-    pa.float32(): documents.FLOAT,
-    pa.float64(): documents.DOUBLE,
-    pa.string(): documents.STRING,
-    pa.binary(): documents.BINARY,
-    pa.bool_(): documents.BOOLEAN,
-    pa.date32(): documents.INT32,
-    pa.duration("us"): documents.INT64,
-    pa.list_(pa.float32()): documents.FLOATS,
+    pa.int8(): value_kinds.INT8,
+    pa.int16(): value_kinds.INT16,
+    pa.int32(): value_kinds.INT32,
+    pa.int64(): value_kinds.INT64,
+    pa.float32(): value_kinds.FLOAT,
+    pa.float64(): value_kinds.DOUBLE,
+    pa.string(): value_kinds.STRING,
+    pa.binary(): value_kinds.BINARY,
+    pa.bool_(): value_kinds.BOOLEAN,
+    pa.date32(): value_kinds.INT32,
+    pa.duration("us"): value_kinds.INT64,
+    pa.list_(pa.float32()): value_kinds.FLOATS,
 }
 
 
 def _writer(type_: ColumnType) -> int:
     match type_.kind:
         case _ if type_.zero_dates == "text":
-            return documents.STRING
+            return value_kinds.STRING
         case Kind.GEOMETRY:
-            return documents.POINT if type_.native == "point" else documents.GEOMETRY
+            return value_kinds.POINT if type_.native == "point" else value_kinds.GEOMETRY
         case Kind.DATETIME:
-            return documents.MILLIS if in_milliseconds(type_) else documents.INT64
+            return value_kinds.MILLIS if in_milliseconds(type_) else value_kinds.INT64
         case Kind.INSTANT:
-            return documents.INSTANT
+            return value_kinds.INSTANT
         case Kind.BITS:
-            return documents.BITS
+            return value_kinds.BITS
         case Kind.DECIMAL:
-            return documents.DECIMAL_TEXT if pa.types.is_string(type_.arrow) else documents.DECIMAL
+            return value_kinds.DECIMAL_TEXT if pa.types.is_string(type_.arrow) else value_kinds.DECIMAL
         case Kind.INTEGER if pa.types.is_decimal(type_.arrow):
-            return documents.LOW64
+            return value_kinds.LOW64
     return _BY_ARROW_TYPE[type_.arrow]
 
 

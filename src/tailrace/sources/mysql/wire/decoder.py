@@ -215,9 +215,9 @@ class EventDecoder(ChangeDecoder):
                 yield from self._payload(event, payload, pos)
             elif event.type == ev.PARTIAL_UPDATE_ROWS:
                 yield from self._partial(event, payload, pos)
-            elif mariadb.WRITE_ROWS_COMPRESSED_V1 <= event.type <= mariadb.DELETE_ROWS_COMPRESSED:
+            elif ev.WRITE_ROWS_COMPRESSED_V1 <= event.type <= ev.DELETE_ROWS_COMPRESSED:
                 numbers = yield from self._packed_rows(at, event, payload, pos)
-            elif event.type in (ev.QUERY, mariadb.QUERY_COMPRESSED):
+            elif event.type in (ev.QUERY, ev.QUERY_COMPRESSED):
                 yield from self._statement(event, payload, pos)
             elif event.type == ev.XA_PREPARE:
                 yield from self._prepared(event, payload, pos)
@@ -474,7 +474,7 @@ class EventDecoder(ChangeDecoder):
 def _gtid_size(block: EventBlock) -> int:
     """Bytes of a block's first event if it is a GTID: rows are numbered from its end."""
     head = block.buffer[block.start : block.start + ev.HEADER].tobytes()
-    gtids = (ev.GTID, ev.ANONYMOUS_GTID, ev.GTID_TAGGED, mariadb.GTID)
+    gtids = (ev.GTID, ev.ANONYMOUS_GTID, ev.GTID_TAGGED, ev.MARIADB_GTID)
     return int.from_bytes(head[9:13], "little") if head[4] in gtids else 0
 
 

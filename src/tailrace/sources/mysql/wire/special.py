@@ -74,7 +74,7 @@ def check(event: SpecialEvent, dirty: bool) -> bool:
     """
     where = f"at {event.where}"
     match event.type:
-        case ev.QUERY | mariadb.QUERY_COMPRESSED:
+        case ev.QUERY | ev.QUERY_COMPRESSED:
             return _check_statement(text_of(event), dirty, where)
         case ev.EXECUTE_LOAD_QUERY:
             _check_statement(b"LOAD", dirty, where)
@@ -96,7 +96,7 @@ def check(event: SpecialEvent, dirty: bool) -> bool:
 def text_of(event: SpecialEvent) -> bytes:
     """The text of a QUERY event, whose lengths `scan_events` has checked, or of a packed one."""
     body = event.body
-    if event.type == mariadb.QUERY_COMPRESSED:
+    if event.type == ev.QUERY_COMPRESSED:
         body = mariadb.plain_query(body, f"at {event.where}")
     return body[13 + int.from_bytes(body[11:13], "little") + body[8] + 1 :]
 

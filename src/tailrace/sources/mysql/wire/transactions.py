@@ -64,6 +64,7 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     XA_END,
     index,
 )
+from tailrace.sources.mysql.wire.kernels.events import QUERY_COMPRESSED
 from tailrace.sources.mysql.wire.kernels.rowcount import count_event, plan_of
 from tailrace.sources.mysql.wire.payload import prepared_in
 from tailrace.sources.mysql.wire.statements import (
@@ -293,7 +294,7 @@ class TransactionIndex:
 
     def _judge(self, event: bytes, file: str, pos: int, size: int) -> DdlStatement | XaMark | None:
         """Apply the statement to the transaction."""
-        if event[4] == mariadb.QUERY_COMPRESSED:
+        if event[4] == QUERY_COMPRESSED:
             event = event[:19] + mariadb.plain_query(event[19:], f"`{file}:{pos}`")
         variables = int.from_bytes(event[30:32], "little")
         length = event[27]

@@ -14,9 +14,6 @@ from tailrace.sources.postgres.types import BINARY_TEXTS, has_binary
 from tailrace.sources.postgres.wire.kernels import values
 from tailrace.sources.postgres.wire.kernels.arrays import Lists
 
-#: Word of a column's descriptor that `columns` leaves to decoders: whether COPY gives it as text.
-AS_TEXT = 7
-
 _INTEGERS = {16: values.K_INT2, 32: values.K_INT4, 64: values.K_INT8}
 _MACS = {"macaddr": 6, "macaddr8": 8}
 _TEXTS = {
@@ -68,7 +65,7 @@ class Plan:
         for i, column in enumerate(schema.columns):
             d = self.descriptors[i]
             d[KIND], d[P1], d[P2] = how(column.type)
-            d[AS_TEXT] = not has_binary(column.type)
+            d[values.AS_TEXT] = not has_binary(column.type)
             if column.type.kind is Kind.LIST:
                 assert column.type.element is not None
                 name = f"{schema.id}.{column.name}"
@@ -78,7 +75,7 @@ class Plan:
 
     def describe(self, descriptors: np.ndarray) -> None:
         """Complete the descriptors of new buffers."""
-        for word in (KIND, P1, P2, AS_TEXT):
+        for word in (KIND, P1, P2, values.AS_TEXT):
             descriptors[: len(self.descriptors), word] = self.descriptors[:, word]
 
     def finished(self, arrays: Sequence[pa.Array]) -> list[pa.Array]:

@@ -31,8 +31,8 @@ from tailrace.sources.postgres.types import has_binary
 from tailrace.sources.postgres.wire.kernels.moments import signed32
 from tailrace.sources.postgres.wire.kernels.numeric import be16
 from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, OK
-from tailrace.sources.postgres.wire.kernels.values import no_value, read_value
-from tailrace.sources.postgres.wire.plan import AS_TEXT, Plan
+from tailrace.sources.postgres.wire.kernels.values import AS_TEXT, no_value, read_value
+from tailrace.sources.postgres.wire.plan import Plan
 from tailrace.sources.postgres.wire.problems import refusal
 
 #: Why the kernel stopped: it needs more bytes, the batch is full, the data ended, a message other than data

@@ -55,6 +55,8 @@ from tailrace.sources.postgres.wire.kernels.outcome import (
     OK,
 )
 
+#: Word of a column's descriptor that `kernels.columns` leaves to decoders: whether COPY gives it as text.
+AS_TEXT = 7
 #: How a value is read. From K_VARIABLE on the output has offsets and data. P1 and P2 of K_DECIMAL are
 #: precision and scale, P1 of K_MAC its bytes.
 (
