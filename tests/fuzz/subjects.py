@@ -49,8 +49,7 @@ _CODEC = pa.Codec("zstd")
 @cache
 def logs() -> list[bytes]:
     """The recorded logs."""
-    found = [*_TESTS.glob("unit/sources/mysql/wire/rows/*.binlog"), *_TESTS.glob("golden/*/*.binlog")]
-    found += (_TESTS / "fuzz" / "logs").glob("*.binlog")
+    found = [*_TESTS.glob("golden/mysql/*.binlog"), *_TESTS.glob("fuzz/logs/*.binlog")]
     return [path.read_bytes() for path in sorted(found)]
 
 
