@@ -48,8 +48,8 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     TS_US,
     WANTED,
 )
+from tailrace.sources.mysql.wire.rare.xa import OpenTransactions, XaMark
 from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex, Transactions
-from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark
 
 #: Raw bytes of captured transactions that are held.
 HELD_BYTES = 8 << 20

@@ -66,15 +66,15 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
 )
 from tailrace.sources.mysql.wire.kernels.events import QUERY_COMPRESSED
 from tailrace.sources.mysql.wire.kernels.rowcount import count_event, plan_of
-from tailrace.sources.mysql.wire.payload import prepared_in
-from tailrace.sources.mysql.wire.statements import (
+from tailrace.sources.mysql.wire.rare.payload import prepared_in
+from tailrace.sources.mysql.wire.rare.statements import (
     Statement,
     classify,
     drops_database,
     first_words,
     tables_named,
 )
-from tailrace.sources.mysql.wire.xa import XaMark, XaStep, end_of, prepare_of
+from tailrace.sources.mysql.wire.rare.xa import XaMark, XaStep, end_of, prepare_of
 
 #: Most known tables; then all are dropped: every ALTER and every start of the server uses new ids.
 _MOST_TABLES = 1 << 16

@@ -10,7 +10,7 @@ from tailrace.errors import DecodeError, PositionLostError, SchemaMismatchError,
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.wire.decoder import EventDecoder
-from tailrace.sources.mysql.wire.payload import unpack
+from tailrace.sources.mysql.wire.rare.payload import unpack
 from tests.golden.mysql.recording import (
     EXPECTED,
     FIRST,

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.model.table import TableId
-from tailrace.sources.mysql.wire.statements import Statement, classify, drops_database, tables_named
+from tailrace.sources.mysql.wire.rare.statements import Statement, classify, drops_database, tables_named
 
 
 @pytest.mark.parametrize(
