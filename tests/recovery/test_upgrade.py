@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,12 +139,12 @@ class Target:
     Args:
         request: the test's.
         shop: its source.
-        directory: the test's.
+        path: of a lake sink.
     """
 
-    def __init__(self, request: pytest.FixtureRequest, shop: Shop, directory: Path) -> None:
+    def __init__(self, request: pytest.FixtureRequest, shop: Shop, path: Path) -> None:
         self.shop = shop
-        self.path = directory / "target"
+        self.path = path
         self.prefix = f"u{uuid.uuid4().hex[:8]}"
         self._request = request
 
@@ -252,11 +252,11 @@ class Pipeline:
 
     Args:
         shop: the source.
-        sink: the settings of its sink.
+        sinks: the settings of its sinks.
         directory: for the file and the checkpoint.
     """
 
-    def __init__(self, shop: Shop, sink: Mapping[str, Any], directory: Path) -> None:
+    def __init__(self, shop: Shop, sinks: list[Mapping[str, Any]], directory: Path) -> None:
         self._file = directory / "pipeline.yaml"
         self._token = directory / "killed"
         self._password = shop.server.password
@@ -270,7 +270,7 @@ class Pipeline:
         }
         document = {
             "source": {**source, "snapshot-chunk-rows": 6},
-            "sink": dict(sink),
+            "sink": [dict(sink) for sink in sinks] if len(sinks) > 1 else dict(sinks[0]),
             "route": [route],
             "pipeline": settings,
         }
@@ -306,31 +306,59 @@ class Pipeline:
         assert process.returncode == (-signal.SIGKILL if kill else 0), output
 
 
-def _case(source: str, sink: str) -> Any:
+class Upgrade:
+    """A pipeline of an earlier release, and what its sinks have written.
+
+    Args:
+        request: the test's.
+        shop: the source.
+        sinks: names of `SINKS`.
+        directory: the test's.
+    """
+
+    def __init__(
+        self, request: pytest.FixtureRequest, shop: Shop, sinks: Sequence[str], directory: Path
+    ) -> None:
+        self._shop = shop
+        self._targets = {name: Target(request, shop, directory / name) for name in sinks}
+        settings = [SINKS[name].settings(target) for name, target in self._targets.items()]
+        self._pipeline = Pipeline(shop, settings, directory)
+        self.run = self._pipeline.run
+
+    def check(self) -> None:
+        """Fail if a target differs from the source, or holds a change twice."""
+        for table in _TABLES:
+            found = {name: SINKS[name].state(target, table) for name, target in self._targets.items()}
+            assert found == dict.fromkeys(self._targets, self._shop.state(table)), table
+
+
+def _case(source: str, *sinks: str) -> Any:
     # The quickest one shows in every run that the way from the earlier release is open.
-    marks = [] if (source, sink) == ("mysql", "delta upsert") else [pytest.mark.slow]
-    return pytest.param(source, sink, marks=marks, id=f"{source}-{sink}".replace(" ", "-"))
+    marks = [] if (source, *sinks) == ("mysql", "delta upsert") else [pytest.mark.slow]
+    what = sinks[0].replace(" ", "-") if len(sinks) == 1 else "all"
+    return pytest.param(source, sinks, marks=marks, id=f"{source}-{what}")
 
 
 @pytest.mark.parametrize(
-    ("shop", "sink"),
-    [_case(source, sink) for sink in SINKS for source in ("mysql", "postgres")],
+    ("shop", "sinks"),
+    [
+        _case(source, *sinks)
+        for sinks in (*((name,) for name in SINKS), tuple(SINKS))
+        for source in ("mysql", "postgres")
+    ],
     indirect=["shop"],
 )
 def test_pipeline_of_an_earlier_release_continues_with_this_one(
-    request: pytest.FixtureRequest, release: Path, shop: Shop, sink: str, tmp_path: Path
+    request: pytest.FixtureRequest, release: Path, shop: Shop, sinks: Sequence[str], tmp_path: Path
 ) -> None:
-    target = Target(request, shop, tmp_path)
-    pipeline = Pipeline(shop, SINKS[sink].settings(target), tmp_path)
+    pipeline = Upgrade(request, shop, sinks, tmp_path)
     shop.fill()
     pipeline.run(release)
     shop.change("old", 1)
     pipeline.run(release, kill=True)
     shop.change("new", 2)
     pipeline.run()
-    assert {table: SINKS[sink].state(target, table) for table in _TABLES} == {
-        table: shop.state(table) for table in _TABLES
-    }
+    pipeline.check()
 
 
 @pytest.mark.slow
@@ -338,13 +366,9 @@ def test_pipeline_of_an_earlier_release_continues_with_this_one(
 def test_snapshot_that_an_earlier_release_began_is_finished_by_this_one(
     request: pytest.FixtureRequest, release: Path, shop: Shop, tmp_path: Path
 ) -> None:
-    sink = SINKS["delta changelog"]
-    target = Target(request, shop, tmp_path)
-    pipeline = Pipeline(shop, sink.settings(target), tmp_path)
+    pipeline = Upgrade(request, shop, ["delta changelog"], tmp_path)
     shop.fill()
     pipeline.run(release, kill=True)
     shop.change("new", 2)
     pipeline.run()
-    assert {table: sink.state(target, table) for table in _TABLES} == {
-        table: shop.state(table) for table in _TABLES
-    }
+    pipeline.check()
