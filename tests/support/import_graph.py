@@ -27,6 +27,14 @@ for module in graph.modules:
     print(module, *graph.find_modules_directly_imported_by(module))
 """
 _WIDTH, _ROW, _BOX, _HEIGHT, _TOP = 640, 62, 84, 34, 64
+_STYLE = (
+    "<style>rect{fill:#e6f2f1;stroke:#00796b}text{font:12px sans-serif;text-anchor:middle}"
+    ".title{font-weight:bold;font-size:16px}path{fill:none;marker-end:url(#tip)}"
+    ".down{stroke:#9aa5a4}.up{stroke:#c62828;stroke-width:2.5}</style>"
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="6" markerHeight="6"'
+    ' orient="auto"><path d="M0 0L8 4L0 8z" style="fill:#777;marker-end:none"/></marker></defs>'
+    '<rect width="100%" height="100%" style="fill:#fff;stroke:none"/>'
+)
 
 
 @cache
@@ -145,17 +153,13 @@ def main() -> None:
         for i, (title, sources) in enumerate(zip(("before", "after"), sys.argv[1:], strict=True))
     ]
     height = max(bottom for _, bottom in pictures)
-    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _WIDTH} {height}">')
-    print(
-        "<style>rect{fill:#e6f2f1;stroke:#00796b}text{font:12px sans-serif;text-anchor:middle}"
-        ".title{font-weight:bold;font-size:16px}path{fill:none;marker-end:url(#tip)}"
-        ".down{stroke:#9aa5a4}.up{stroke:#c62828;stroke-width:2.5}</style>"
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="6" markerHeight="6"'
-        ' orient="auto"><path d="M0 0L8 4L0 8z" style="fill:#777;marker-end:none"/></marker></defs>'
-        '<rect width="100%" height="100%" style="fill:#fff;stroke:none"/>'
-    )
-    print("\n".join(line for lines, _ in pictures for line in lines))
-    print("</svg>")
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _WIDTH} {height}">',
+        _STYLE,
+        *(line for drawn, _ in pictures for line in drawn),
+        "</svg>",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
