@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-_PASSES = 3
+_PASSES = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 
