@@ -22,7 +22,7 @@ from tailrace.sources.mysql.wire.rare.xa import OpenTransactions, XaMark, XaStep
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 
 #: It holds, among others: XA START, an insert into p.t, XA PREPARE; XA COMMIT, each with a GTID of its own.
-LOG = (Path(__file__).parents[4] / "golden" / "mysql" / "transactions-9.7.binlog").read_bytes()
+LOG = (Path(__file__).parents[5] / "golden" / "mysql" / "transactions-9.7.binlog").read_bytes()
 FILE = "binlog.000001"
 PREPARE, COMMIT = (1610, 2003), (2003, 2167)
 
