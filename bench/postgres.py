@@ -68,7 +68,7 @@ _MARK = b"the end of the log"
 class Bench:
     """One server and what is measured on it."""
 
-    def __init__(self, server: PostgresServer, spark: SparkSession, repetitions: int) -> None:
+    def __init__(self, server: PostgresServer, spark: SparkSession | None, repetitions: int) -> None:
         self._server = server
         self._spark = spark
         self._repetitions = repetitions
@@ -119,6 +119,18 @@ class Bench:
             options = {**first, "shape": shape}
             ours = max(ours, self._stream(section, shape, events, options, drained=drained, least=EVENTS))
         self._peer(section, events, ours, table="events", snapshot="no_data", of=first)
+
+    def recorded_log(self, events: int) -> bytes:
+        """What the server sends of a log of row events, in the protocol's frames."""
+        self.fill(1)
+        first = self._options("events", "cells", startingPosition="earliest")
+        self._make_slot(first)
+        self._execute(
+            _LOG.format(transactions=events // 3000), f"INSERT INTO marks VALUES ('{_MARK.decode()}')"
+        )
+        kept = bytearray()
+        self._replicate(first, kept)
+        return bytes(kept)
 
     # ---- one figure each -----------------------------------------------------------------------------
 
@@ -240,7 +252,7 @@ class Bench:
             thread.join()
         return sum(sizes)
 
-    def _replicate(self, options: Mapping[str, str]) -> int:
+    def _replicate(self, options: Mapping[str, str], kept: bytearray | None = None) -> int:
         parsed = parse_options(options)
         with closing(self._connect(replication=True)) as connection:
             there = slot.read(connection, parsed.slot)
@@ -251,7 +263,7 @@ class Bench:
                 f"START_REPLICATION SLOT \"{name}\" LOGICAL {lsn_text(there.confirmed)} (proto_version '1',"
                 f" publication_names '{parsed.publication}', binary 'true')"
             )
-            return _received(connection.socket, lambda tail: _MARK in tail)
+            return _received(connection.socket, lambda tail: _MARK in tail, kept)
 
     # ---- the server ----------------------------------------------------------------------------------
 
@@ -298,12 +310,14 @@ class Bench:
         self._server.execute(*statements, database=DATABASE)
 
 
-def _received(socket: Any, ends: Callable[[bytes], bool]) -> int:
-    """Receive until what came ends so, and throw it away; how many bytes."""
+def _received(socket: Any, ends: Callable[[bytes], bool], kept: bytearray | None = None) -> int:
+    """Receive until what came ends so; how many bytes. They are appended to `kept`, or thrown away."""
     room = bytearray(_RECEIVE_BYTES)
     view, size = memoryview(room), 0
     while count := socket.recv_into(view):
         size += count
+        if kept is not None:
+            kept += view[:count]
         if ends(bytes(view[max(0, count - 256) : count])):
             break
     return size

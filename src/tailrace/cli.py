@@ -133,8 +133,8 @@ def check(pipeline_file: Path) -> None:
 @click.option(
     "--unmarked",
     is_flag=True,
-    help="Also remove a replication slot without a stream's mark: one that an earlier version created, or "
-    "next to a publication that somebody else created.",
+    help="Also remove a replication slot that no stream has marked as its own, for example one that an "
+    "earlier version created.",
 )
 def drop(pipeline_file: Path, unmarked: bool) -> None:
     """Remove what the pipeline has created on the server (PostgreSQL: replication slot, publication).

@@ -12,11 +12,11 @@ from tailrace.model.table import TableId
 from tailrace.sources import registry
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import DumpStream, read_log
-from tailrace.sources.mysql.binlog.starting import position_by_gtids, starting_position
 from tailrace.sources.mysql.checks.preflight import check, require
 from tailrace.sources.mysql.connection import connect, server_facts
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.start.starting import position_by_gtids, starting_position
 from tailrace.sources.mysql.wire.kernels.boundaries import ROWS
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.preflight import Severity, render

@@ -12,10 +12,10 @@ import pytest
 from tailrace.errors import ConfigError, PositionLostError, ServerChangedError, StateError
 from tailrace.sources.mysql.binlog.dump import DumpStream, read_log
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
-from tailrace.sources.mysql.binlog.starting import log_end_position, position_by_gtids, starting_position
 from tailrace.sources.mysql.connection import connect, raw_socket
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.start.starting import log_end_position, position_by_gtids, starting_position
 from tailrace.sources.mysql.xa import prepared
 from tests.support.binlog import all_ranges, file_bytes, first_event, options_of, read_bytes
 from tests.support.wait import wait_until

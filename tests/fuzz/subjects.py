@@ -18,10 +18,8 @@ from tailrace.errors import SourceError
 from tailrace.kernels import columns, imagebuffers
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import Column, TableId, TableSchema
-from tailrace.sources.mysql.native import column_type
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
-from tailrace.sources.mysql.wire.jsondiff import apply_diffs
 from tailrace.sources.mysql.wire.kernels import events as ev
 from tailrace.sources.mysql.wire.kernels.packets import (
     MORE,
@@ -32,8 +30,10 @@ from tailrace.sources.mysql.wire.kernels.packets import (
     whole_events,
 )
 from tailrace.sources.mysql.wire.kernels.resultset import RowDecoder
-from tailrace.sources.mysql.wire.payload import unpack
-from tailrace.sources.mysql.wire.tablemap import parse_table_map
+from tailrace.sources.mysql.wire.rare.jsondiff import apply_diffs
+from tailrace.sources.mysql.wire.rare.payload import unpack
+from tailrace.sources.mysql.wire.schema.native import column_type
+from tailrace.sources.mysql.wire.schema.tablemap import parse_table_map
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tests.fuzz import guarded
 from tests.fuzz.mutate import FIRST, broken, broken_log, events
@@ -49,8 +49,7 @@ _CODEC = pa.Codec("zstd")
 @cache
 def logs() -> list[bytes]:
     """The recorded logs."""
-    found = [*_TESTS.glob("unit/sources/mysql/wire/rows/*.binlog"), *_TESTS.glob("golden/*/*.binlog")]
-    found += (_TESTS / "fuzz" / "logs").glob("*.binlog")
+    found = [*_TESTS.glob("golden/mysql/*.binlog"), *_TESTS.glob("fuzz/logs/*.binlog")]
     return [path.read_bytes() for path in sorted(found)]
 
 

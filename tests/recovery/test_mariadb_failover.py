@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.sources.mysql.binlog.starting import starting_position
+from tailrace.sources.mysql.start.starting import starting_position
 from tests.support.engine import options_for
 
 

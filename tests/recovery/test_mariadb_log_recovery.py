@@ -8,10 +8,10 @@ from contextlib import closing
 import pytest
 
 from tailrace.errors import TransientSourceError
-from tailrace.sources.mysql.binlog.starting import log_end_position
 from tailrace.sources.mysql.binlog.visibility import Barrier, barrier_kind, wait_visible
 from tailrace.sources.mysql.connection import connect
 from tailrace.sources.mysql.position import MySqlPosition
+from tailrace.sources.mysql.start.starting import log_end_position
 from tailrace_dev.servers import start_mariadb
 from tests.recovery.test_failover import SUBJECT, TABLE, Replica
 from tests.support.engine import Engine, options_for

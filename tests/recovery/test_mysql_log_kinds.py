@@ -17,7 +17,7 @@ from tailrace.errors import PositionLostError, SourceError
 from tailrace.model.change import OP_CREATE, OP_DELETE
 from tailrace.sources.mysql.binlog.dump import read_log
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
-from tailrace.sources.mysql.binlog.starting import log_end_position
+from tailrace.sources.mysql.start.starting import log_end_position
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace_dev.servers import MySqlServer, start_mysql
 from tailrace_dev.servers import mysql as mysql_devserver

@@ -9,9 +9,9 @@ import pytest
 from tailrace.errors import PositionLostError, PreflightError, SourceError, TransientSourceError
 from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
-from tailrace.sources.mysql.binlog.starting import log_end_position, starting_position
 from tailrace.sources.mysql.binlog.visibility import Barrier, barrier_kind, high_watermark, wait_visible
 from tailrace.sources.mysql.connection import connect
+from tailrace.sources.mysql.start.starting import log_end_position, starting_position
 from tailrace_dev.servers import start_mysql
 from tests.support.binlog import file_bytes, first_event, options_of, read_bytes
 from tests.support.wait import wait_until

@@ -13,8 +13,8 @@ import pytest
 from tailrace.enumerator import enumerator
 from tailrace.errors import SourceError, TransientSourceError
 from tailrace.sources import registry
-from tailrace.sources.postgres import locks
-from tailrace.sources.postgres.replication import starting, waiting
+from tailrace.sources.postgres import locks, starting
+from tailrace.sources.postgres.replication import waiting
 from tests.recovery.test_postgres_schema import read_all, stream
 from tests.support.engine import rows_of
 from tests.support.postgres import options_for

@@ -18,7 +18,7 @@ from tailrace.reader.log import read_log
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sources import registry
 from tailrace.sources.mysql import source as mysql_source
-from tailrace.sources.mysql.binlog.starting import position_in_file, starting_position
+from tailrace.sources.mysql.start.starting import position_in_file, starting_position
 from tailrace.sources.mysql.xa import prepared as prepared_module
 from tailrace.sources.mysql.xa.xa_visibility import EndingTransactions
 from tailrace_dev.servers import start_mariadb, start_mysql

@@ -9,10 +9,10 @@ import pytest
 
 from tailrace.errors import DecodeError
 from tailrace.sources.mysql.connection import connect
-from tailrace.sources.mysql.native import CHARSETS
 from tailrace.sources.mysql.snapshot.keys import within
 from tailrace.sources.mysql.snapshot.select import select_pages
-from tailrace.sources.mysql.wire import charsets, codepages
+from tailrace.sources.mysql.wire.schema import charsets, codepages
+from tailrace.sources.mysql.wire.schema.native import CHARSETS
 from tailrace_dev.servers import MySqlServer
 from tests.support.logged import both_ways, captured, changes_during, options_for, selected
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tailrace.model.change import OP_CREATE, OP_DELETE, ChangeBatch
 from tailrace.model.table import TableSchema
 from tailrace.model.types import Kind
-from tailrace.sources.mysql.wire import charsets, codepages
+from tailrace.sources.mysql.wire.schema import charsets, codepages
 from tailrace_dev.servers import MySqlServer
 from tests.support.logged import captured, changes_during, selected
 from tests.support.printed import as_comparable, as_printed

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.model.change import OP_UPDATE
-from tailrace.sources.mysql.wire.jsondiff import apply_diffs
+from tailrace.sources.mysql.wire.rare.jsondiff import apply_diffs
 from tailrace_dev.servers import MySqlServer
 from tests.support.binlog import file_bytes
 from tests.support.logged import changes_between, changes_during, end_of_log

@@ -14,8 +14,8 @@ from tailrace.model.split import LogSplit
 from tailrace.model.table import TableId
 from tailrace.reader.rewind import Rewind
 from tailrace.sinks.tables.rows import last_rows, log_rows
-from tailrace.sources.mysql.binlog.starting import log_end_position
 from tailrace.sources.mysql.session import MySqlSession
+from tailrace.sources.mysql.start.starting import log_end_position
 from tailrace_dev.servers import MariaDbServer, MySqlServer
 from tests.support.binlog import options_of
 from tests.support.databases import global_variable

@@ -31,9 +31,9 @@ from tailrace.sources import registry
 from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.catalog import tables
 from tailrace.sources.mysql.connection import connect
-from tailrace.sources.mysql.native import column_type
 from tailrace.sources.mysql.snapshot.keys import within
 from tailrace.sources.mysql.snapshot.statement import Selection
+from tailrace.sources.mysql.wire.schema.native import column_type
 from tests.fuzz.subjects import events, logs
 from tests.support import fake_mysql as fake
 from tests.support.fake_mysql import MySqlLine, answering, fake_mysql

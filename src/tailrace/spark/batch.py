@@ -75,11 +75,11 @@ class TailraceReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
         if isinstance(partition, SplitPartition):
-            yield from read_split(partition.split, self._options, self._layout)
+            yield from read_split(partition.split, self._options, self._layout, follows=False)
             return
         with closing(registry.source(self._options)) as source:
             for split in _splits(source, self._options):
-                yield from read_split(split, self._options, self._layout)
+                yield from read_split(split, self._options, self._layout, follows=False)
 
 
 def _splits(source: Source, options: SourceOptions) -> Iterator[SnapshotSplit]:

@@ -25,14 +25,22 @@ class SplitPartition(InputPartition):
     split: Split
 
 
-def read_split(split: Split, options: SourceOptions, layout: RowLayout) -> Iterator[pa.RecordBatch]:
-    """The rows of one split."""
+def read_split(
+    split: Split, options: SourceOptions, layout: RowLayout, *, follows: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one split.
+
+    Args:
+        split: the split.
+        options: the options of the stream, or of the batch query.
+        layout: converts changes to rows.
+        follows: whether the reader follows the log, too, and reads a table again that was rewritten.
+    """
     session = registry.session(options)
     try:
         if isinstance(split, SnapshotSplit):
             exact = options.exactly_once
-            follows = options.starting_position == "initial"
-            refreshes = follows and options.on_rewrite == "refresh"
+            refreshes = follows and options.starting_position == "initial" and options.on_rewrite == "refresh"
             read = read_until_rewritten if refreshes else read_snapshot
             point, changes = "snapshot.batch", read(session.located(split), session, exact=exact)
         else:

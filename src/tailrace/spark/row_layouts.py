@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
 from tailrace.formats.connect.modes import Modes
+from tailrace.formats.envelope_rows import envelope_schema, to_envelopes
 from tailrace.formats.row import row_schema, to_rows
 from tailrace.model.cell import CELL_SCHEMA, cell_row
 from tailrace.model.change import ChangeBatch
@@ -97,14 +98,10 @@ class EnvelopeLayout:
     @property
     def schema(self) -> pa.Schema:
         """See RowLayout."""
-        from tailrace.formats.envelope_rows import envelope_schema  # noqa: PLC0415 - see the module
-
         return envelope_schema(self.table)
 
     def rows(self, changes: Iterator[ChangeBatch]) -> Iterator[pa.RecordBatch]:
         """See RowLayout."""
-        from tailrace.formats.envelope_rows import to_envelopes  # noqa: PLC0415 - see the module
-
         for batch in changes:
             fitted = fit_batch(batch, self.table)
             yield to_envelopes(fitted, name=self.name, now_ms=_now_ms(), connector=self.connector)

@@ -206,7 +206,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
         assert isinstance(partition, SplitPartition)
-        yield from read_split(partition.split, self._options, self._layout)
+        yield from read_split(partition.split, self._options, self._layout, follows=True)
 
     # ---- private ----
 

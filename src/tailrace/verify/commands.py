@@ -71,6 +71,7 @@ def verify(
     with end_on_signals("interrupted before the comparison was complete; nothing was changed"):
         spark = spark_session(
             f"{settings.name} verify",
+            source=pipeline.source.dialect,
             delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
             master=settings.master if cluster else local_master(settings.parallelism),
             parallelism=settings.parallelism,

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from tailrace.errors import SinkError
 from tailrace.formats.connect.builders import Schema, primitive, semantic, struct
 from tailrace.formats.connect.modes import Modes
-from tailrace.formats.kernels import documents
+from tailrace.formats.kernels import value_kinds
 from tailrace.model.types import ColumnType, Kind
 
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -139,11 +139,11 @@ def converted(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | N
     """
     match type_.kind:
         case Kind.DATE if type_.native == "date" and modes.time == "isostring" and _is_odd_day(array):
-            return _iso_days(array), documents.STRING, None
+            return _iso_days(array), value_kinds.STRING, None
         case Kind.DATETIME if type_.native == "timestamp" and _is_odd(array):
             return _moments(array, type_, modes.time)
         case Kind.INSTANT if type_.native == "timestamptz" and _is_odd(array):
-            return instants(array, type_.fraction or 0), documents.STRING, None
+            return instants(array, type_.fraction or 0), value_kinds.STRING, None
         case Kind.STRING if type_.unfit != "text":
             return _text_form(array, type_, modes)
     return None
@@ -152,23 +152,23 @@ def converted(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | N
 def _text_form(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | None:
     match _name(type_):
         case "interval":
-            return _micros(array), documents.INT64, None
+            return _micros(array), value_kinds.INT64, None
         case "timetz":
-            return _mapped(array, _utc_time), documents.STRING, None
+            return _mapped(array, _utc_time), value_kinds.STRING, None
         case "varbit" if type_.length == 1:
             made = [None if v is None or v == "" else v == "1" for v in array.to_pylist()]
-            return pa.array(made, pa.bool_()), documents.BOOLEAN, None
+            return pa.array(made, pa.bool_()), value_kinds.BOOLEAN, None
         case "bit" | "varbit":
             made = [None if v is None else _bits(v) for v in array.to_pylist()]
-            return pa.array(made, pa.binary()), documents.BINARY, None
+            return pa.array(made, pa.binary()), value_kinds.BINARY, None
         case "hstore":
-            return _mapped(array, _hstore), documents.STRING, None
+            return _mapped(array, _hstore), value_kinds.STRING, None
         case "numeric":
             return _numeric(array, type_, modes.decimal)
         case "point":
-            return _points(array), documents.POINT, None
+            return _points(array), value_kinds.POINT, None
         case "halfvec":
-            return _vectors(array), documents.FLOATS, None
+            return _vectors(array), value_kinds.FLOATS, None
     return None
 
 
@@ -253,7 +253,7 @@ def _is_odd_day(array: pa.Array) -> bool:
 def _moments(array: pa.Array, type_: ColumnType, mode: str) -> Converted:
     """Timestamps of which some are infinite, or outside the years 1..9999."""
     if mode == "isostring":
-        return _mapped(array.cast(pa.int64()), _iso_moment), documents.STRING, None
+        return _mapped(array.cast(pa.int64()), _iso_moment), value_kinds.STRING, None
     us = np.asarray(array.cast(pa.int64()).fill_null(0).to_numpy())
     infinite = {value: us == value for value in _INFINITIES}
     if mode == "nanoseconds":
@@ -272,7 +272,7 @@ def _moments(array: pa.Array, type_: ColumnType, mode: str) -> Converted:
     for value, rows in infinite.items():
         out = np.where(rows, ends[value], out)
     made = pa.array(out, pa.int64())
-    return (pc.if_else(array.is_valid(), made, None) if array.null_count else made), documents.INT64, None
+    return (pc.if_else(array.is_valid(), made, None) if array.null_count else made), value_kinds.INT64, None
 
 
 def _within_era(us: int) -> tuple[str, Any]:
@@ -393,16 +393,16 @@ def _numeric(array: pa.StringArray, type_: ColumnType, mode: str) -> Converted |
         shown = array
         for word, special in _SPECIAL.items():
             shown = pc.if_else(pc.equal(shown, word), special, shown)
-        return shown, documents.STRING, None
+        return shown, value_kinds.STRING, None
     if mode == "double":
         made = [None if v is None else float(v) for v in array.to_pylist()]
-        return pa.array(made, pa.float64()), documents.DOUBLE, None
+        return pa.array(made, pa.float64()), value_kinds.DOUBLE, None
     numbers = [_number(v, type_) for v in array.to_pylist()]
     if type_.precision is not None:
         unscaled = [None if n is None else unscaled_bytes(n, type_.scale or 0) for n in numbers]
-        return pa.array(unscaled, pa.binary()), documents.BINARY, None
+        return pa.array(unscaled, pa.binary()), value_kinds.BINARY, None
     shown = [None if n is None else _variable_scale(n) for n in numbers]
-    return pa.array(shown, pa.string()), documents.RAW, None
+    return pa.array(shown, pa.string()), value_kinds.RAW, None
 
 
 def _number(text: str | None, type_: ColumnType) -> Decimal | None:

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.formats.connect.builders import Schema, primitive, struct
-from tailrace.formats.kernels import documents
+from tailrace.formats.kernels import value_kinds
 from tailrace.model.change import OP_LETTERS, OP_READ, OP_REREAD, ChangeBatch
 from tailrace.model.table import TableId
 
@@ -62,7 +62,7 @@ class SourceField:
         optional: whether it may be null.
         column: what it shows: a column of `model.change.ORIGIN`, or `snapshot`, `sequence` or `xid`; None: a
             constant, or null.
-        kind: how the column's values are written, a constant of `formats.kernels.documents`.
+        kind: how the column's values are written, a constant of `formats.kernels.value_kinds`.
         absent: JSON text for a null in the column.
     """
 
@@ -70,7 +70,7 @@ class SourceField:
     type: str
     optional: bool = False
     column: str | None = None
-    kind: int = documents.STRING
+    kind: int = value_kinds.STRING
     absent: str = "null"
 
     @property
@@ -87,32 +87,32 @@ def _common(sequence: str | None) -> tuple[SourceField, ...]:
         SourceField("version", "string"),
         SourceField("connector", "string"),
         SourceField("name", "string"),
-        SourceField("ts_ms", "int64", False, "ts_us", documents.MILLIS, "0"),
+        SourceField("ts_ms", "int64", False, "ts_us", value_kinds.MILLIS, "0"),
         SourceField("snapshot", "string", True, "snapshot"),
         SourceField("db", "string"),
         SourceField("sequence", "string", True, sequence),
-        SourceField("ts_us", "int64", True, "ts_us", documents.INT64, "0"),
-        SourceField("ts_ns", "int64", True, "ts_us", documents.NANOS, "0"),
+        SourceField("ts_us", "int64", True, "ts_us", value_kinds.INT64, "0"),
+        SourceField("ts_ns", "int64", True, "ts_us", value_kinds.NANOS, "0"),
     )
 
 
 MYSQL_FIELDS = (
     *_common(None),
     SourceField("table", "string", True),
-    SourceField("server_id", "int64", False, "server_id", documents.INT64, "0"),
+    SourceField("server_id", "int64", False, "server_id", value_kinds.INT64, "0"),
     SourceField("gtid", "string", True, "txn"),
     SourceField("file", "string", False, "file", absent='""'),
-    SourceField("pos", "int64", False, "pos", documents.INT64, "0"),
-    SourceField("row", "int32", False, "row", documents.INT32, "0"),
-    SourceField("thread", "int64", True, "thread", documents.INT64),
+    SourceField("pos", "int64", False, "pos", value_kinds.INT64, "0"),
+    SourceField("row", "int32", False, "row", value_kinds.INT32, "0"),
+    SourceField("thread", "int64", True, "thread", value_kinds.INT64),
     SourceField("query", "string", True),
 )
 POSTGRES_FIELDS = (
     *_common("sequence"),
     SourceField("schema", "string"),
     SourceField("table", "string"),
-    SourceField("txId", "int64", True, "xid", documents.INT64),
-    SourceField("lsn", "int64", True, "pos", documents.INT64),
+    SourceField("txId", "int64", True, "xid", value_kinds.INT64),
+    SourceField("lsn", "int64", True, "pos", value_kinds.INT64),
     SourceField("xmin", "int64", True),
     SourceField("origin", "string", True),
     SourceField("origin_lsn", "int64", True),
@@ -214,6 +214,6 @@ def _scalar(field: SourceField, origin: Mapping[str, Any], *, snapshot: bool) ->
     value = origin[field.column]
     if value is None:
         return json.loads(field.absent)
-    if field.kind == documents.MILLIS:
+    if field.kind == value_kinds.MILLIS:
         return value // 1000
-    return value * 1000 if field.kind == documents.NANOS else value
+    return value * 1000 if field.kind == value_kinds.NANOS else value

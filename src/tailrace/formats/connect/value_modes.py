@@ -21,7 +21,7 @@ from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.plaintext import plain_decimal
 from tailrace.formats.connect.postgres import Converted, UnencodableError, unscaled_bytes
 from tailrace.formats.connect.schemas import in_milliseconds
-from tailrace.formats.kernels import documents
+from tailrace.formats.kernels import value_kinds
 from tailrace.kernels import floats
 from tailrace.model.types import ColumnType, Kind
 
@@ -44,7 +44,7 @@ def converted(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | N
     """
     if type_.kind is Kind.LIST:
         assert type_.element is not None
-        return _lists(array, type_.element, modes), documents.RAW, None
+        return _lists(array, type_.element, modes), value_kinds.RAW, None
     found = postgres.converted(array, type_, modes)
     if found is not None:
         return found
@@ -57,17 +57,17 @@ def converted(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | N
 def _plain_form(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted | None:
     match type_.kind:
         case Kind.DECIMAL if modes.decimal == "double":
-            return _doubles(array), documents.DOUBLE, None
+            return _doubles(array), value_kinds.DOUBLE, None
         case Kind.DECIMAL if modes.decimal == "string":
-            return plain_decimal(array, type_.scale or 0), documents.STRING, None
+            return plain_decimal(array, type_.scale or 0), value_kinds.STRING, None
         case Kind.INTEGER if modes.bigint_unsigned == "precise" and pa.types.is_decimal(array.type):
-            return array, documents.DECIMAL, None
+            return array, value_kinds.DECIMAL, None
         case Kind.BYTES if modes.binary == "hex":
-            return _hex(array), documents.STRING, None
+            return _hex(array), value_kinds.STRING, None
         case Kind.BYTES if modes.binary == "base64-url-safe":
-            return array, documents.BASE64_URL, None
+            return array, value_kinds.BASE64_URL, None
         case Kind.DATE if modes.time == "isostring":
-            return _zulu(array.cast(pa.string())), documents.STRING, '"1970-01-01Z"'
+            return _zulu(array.cast(pa.string())), value_kinds.STRING, '"1970-01-01Z"'
         case Kind.DATETIME:
             return _datetime(array, modes.time)
         case Kind.TIME:
@@ -76,18 +76,18 @@ def _plain_form(array: pa.Array, type_: ColumnType, modes: Modes) -> Converted |
 
 
 _BY_ARROW_TYPE = {
-    pa.int8(): documents.INT8,
-    pa.int16(): documents.INT16,
-    pa.int32(): documents.INT32,
-    pa.int64(): documents.INT64,
-    pa.float32(): documents.FLOAT,
-    pa.float64(): documents.DOUBLE,
-    pa.string(): documents.STRING,
-    pa.binary(): documents.BINARY,
-    pa.bool_(): documents.BOOLEAN,
-    pa.date32(): documents.INT32,
-    pa.duration("us"): documents.INT64,
-    pa.list_(pa.float32()): documents.FLOATS,
+    pa.int8(): value_kinds.INT8,
+    pa.int16(): value_kinds.INT16,
+    pa.int32(): value_kinds.INT32,
+    pa.int64(): value_kinds.INT64,
+    pa.float32(): value_kinds.FLOAT,
+    pa.float64(): value_kinds.DOUBLE,
+    pa.string(): value_kinds.STRING,
+    pa.binary(): value_kinds.BINARY,
+    pa.bool_(): value_kinds.BOOLEAN,
+    pa.date32(): value_kinds.INT32,
+    pa.duration("us"): value_kinds.INT64,
+    pa.list_(pa.float32()): value_kinds.FLOATS,
 }
 
 
@@ -95,19 +95,19 @@ def kind_of(type_: ColumnType) -> int:
     """How the kernels write values of a type to which no mode applies."""
     match type_.kind:
         case _ if type_.zero_dates == "text":
-            return documents.STRING
+            return value_kinds.STRING
         case Kind.GEOMETRY:
-            return documents.POINT if type_.native == "point" else documents.GEOMETRY
+            return value_kinds.POINT if type_.native == "point" else value_kinds.GEOMETRY
         case Kind.DATETIME:
-            return documents.MILLIS if in_milliseconds(type_) else documents.INT64
+            return value_kinds.MILLIS if in_milliseconds(type_) else value_kinds.INT64
         case Kind.INSTANT:
-            return documents.INSTANT
+            return value_kinds.INSTANT
         case Kind.BITS:
-            return documents.BITS
+            return value_kinds.BITS
         case Kind.DECIMAL:
-            return documents.DECIMAL_TEXT if pa.types.is_string(type_.arrow) else documents.DECIMAL
+            return value_kinds.DECIMAL_TEXT if pa.types.is_string(type_.arrow) else value_kinds.DECIMAL
         case Kind.INTEGER if pa.types.is_decimal(type_.arrow):
-            return documents.LOW64
+            return value_kinds.LOW64
     return _BY_ARROW_TYPE[type_.arrow]
 
 
@@ -126,25 +126,25 @@ def _json(values: pa.Array, type_: ColumnType, modes: Modes) -> pa.StringArray:
     form = converted(values, type_, modes)
     values, kind, _ = form or (values, kind_of(type_), None)
     match kind:
-        case documents.RAW:
+        case value_kinds.RAW:
             return values
-        case documents.FLOAT | documents.DOUBLE:
+        case value_kinds.FLOAT | value_kinds.DOUBLE:
             return floats.texts(values)
-        case documents.MILLIS | documents.NANOS:
+        case value_kinds.MILLIS | value_kinds.NANOS:
             us = values.cast(pa.int64())
-            whole = pc.multiply(us, 1000) if kind == documents.NANOS else _floor_divide(us, 1000)
+            whole = pc.multiply(us, 1000) if kind == value_kinds.NANOS else _floor_divide(us, 1000)
             return whole.cast(pa.string())
-        case documents.DECIMAL:
+        case value_kinds.DECIMAL:
             scale = type_.scale or 0
             made = [None if v is None else unscaled_bytes(v, scale) for v in values.to_pylist()]
             return _quoted_base64(made, "bytes")
-        case documents.BINARY | documents.BASE64_URL:
+        case value_kinds.BINARY | value_kinds.BASE64_URL:
             return _quoted_base64(values.to_pylist(), modes.binary)
-        case documents.INSTANT:
+        case value_kinds.INSTANT:
             return _quoted(postgres.instants(values, type_.fraction or 0))
-        case documents.STRING:
+        case value_kinds.STRING:
             return _quoted(values)
-        case documents.POINT:
+        case value_kinds.POINT:
             return _points(values)
     if pa.types.is_boolean(values.type):
         return values.cast(pa.string())
@@ -193,31 +193,31 @@ def _adjusted(array: pa.Array) -> pa.Array:
 def _datetime(array: pa.Array, mode: str) -> Converted | None:
     match mode:
         case "microseconds":
-            return array, documents.INT64, "0"
+            return array, value_kinds.INT64, "0"
         case "connect":
-            return array, documents.MILLIS, "0"
+            return array, value_kinds.MILLIS, "0"
         case "nanoseconds":
             us = array.cast(pa.int64())
             _require(pc.less_equal(pc.abs(us), _NANOS_US), "DATETIME", mode, "years from 1678 to 2261")
-            return us, documents.NANOS, "0"
+            return us, value_kinds.NANOS, "0"
         case "isostring":
             text = pc.strftime(array, format="%Y-%m-%dT%H:%M:%S")
-            return _zulu(_without_zeros(text)), documents.STRING, '"1970-01-01T00:00:00Z"'
+            return _zulu(_without_zeros(text)), value_kinds.STRING, '"1970-01-01T00:00:00Z"'
     return None
 
 
 def _time(array: pa.Array, mode: str) -> Converted | None:
     if mode == "nanoseconds":
-        return array.cast(pa.int64()), documents.NANOS, None
+        return array.cast(pa.int64()), value_kinds.NANOS, None
     if mode not in ("connect", "isostring"):
         return None
     us = array.cast(pa.int64())
     within = pc.and_(pc.greater_equal(us, 0), pc.less(us, _DAY_US))
     _require(within, "TIME", mode, "times of one day")
     if mode == "connect":
-        return us, documents.MILLIS, None
+        return us, value_kinds.MILLIS, None
     text = us.cast(pa.time64("us")).cast(pa.string())
-    return _zulu(_without_zeros(text)), documents.STRING, None
+    return _zulu(_without_zeros(text)), value_kinds.STRING, None
 
 
 def _require(good: pa.Array, type_: str, mode: str, holds: str) -> None:

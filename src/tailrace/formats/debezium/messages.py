@@ -45,7 +45,7 @@ from tailrace.formats.debezium import logical
 from tailrace.formats.debezium.headers import HEADERS, headers_of
 from tailrace.formats.encodings.json_documents import Document, operations, write
 from tailrace.formats.encodings.layout import Cell, cell, dumps
-from tailrace.formats.kernels import documents
+from tailrace.formats.kernels import value_kinds
 from tailrace.formats.row import op_letters
 from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.messages import MESSAGES
@@ -173,15 +173,15 @@ def _closing(batch: ChangeBatch, end: str) -> list[Cell]:
     """The values after those of `source`: its `end`, the transaction, the operation."""
     letters = op_letters(batch)
     if batch.order is None:
-        return [Cell(f'{end},"transaction":null,"op":', letters, documents.STRING)]
+        return [Cell(f'{end},"transaction":null,"op":', letters, value_kinds.STRING)]
     total, own = (batch.order.field(i).cast(pa.string()) for i in range(2))
     # an id consists of characters that JSON does not escape
     txn = batch.origin.column("txn").dictionary_decode()
     pieces = ['{"id":"', txn, '","total_order":', total, ',"data_collection_order":', own, "}", ""]
     block = pc.binary_join_element_wise(*pieces)
     return [
-        Cell(f'{end},"transaction":', block, documents.RAW),
-        Cell(',"op":', letters, documents.STRING),
+        Cell(f'{end},"transaction":', block, value_kinds.RAW),
+        Cell(',"op":', letters, value_kinds.STRING),
     ]
 
 
@@ -215,7 +215,7 @@ def _image(
         label = f"{',' if cells else opening}{dumps(name)}:"
         if name in unknown:
             placeholder = postgres.placeholder(column.type, modes) or "null"
-            cells.append(Cell(label, pa.nulls(len(image), pa.string()), documents.STRING, placeholder))
+            cells.append(Cell(label, pa.nulls(len(image), pa.string()), value_kinds.STRING, placeholder))
             continue
         array = image.field(index_of[name])
         cells.append(cell(label, array, column, modes, table.id, filled=filled))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tailrace.errors import SinkError
 from tailrace.formats.encodings.layout import Cell, TextPool, blocks, validity_of
-from tailrace.formats.kernels import documents
+from tailrace.formats.kernels import documents, value_kinds
 from tailrace.formats.kernels.unscaled import SCRATCH
 from tailrace.kernels.memory import SLACK
 from tailrace.kernels.tables import TABLES
@@ -123,7 +123,7 @@ def write(document: Document, batch: ChangeBatch) -> tuple[pa.Array, pa.Array]:
 def _expected(described: Sequence[np.ndarray], parts: Sequence[Sequence[Cell]], rows: int) -> int:
     """Estimated number of bytes for these parts of `rows` rows."""
     labels = sum(int(words[:, documents.LABEL_LENGTH].sum()) + 24 * len(words) for words in described)
-    data = sum(int(c.array.nbytes) for part in parts for c in part if c.kind >= documents.STRING)
+    data = sum(int(c.array.nbytes) for part in parts for c in part if c.kind >= value_kinds.STRING)
     return int(rows * labels + data + data // 2)
 
 

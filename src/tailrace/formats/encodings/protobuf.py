@@ -31,7 +31,7 @@ from tailrace.formats.connect.builders import Schema
 from tailrace.formats.encodings.layout import dumps
 from tailrace.formats.encodings.records import Field, FieldGroup, FieldValues, fields, varint
 from tailrace.formats.encodings.registry_encoding import RegisteredEncoding
-from tailrace.formats.kernels import documents, records
+from tailrace.formats.kernels import records, value_kinds
 
 _TYPES = {
     "int8": "int32",
@@ -76,7 +76,7 @@ class _Protobuf:
             closing = _decimal_closing(schema)
             tags = (len(closing), *closing)
         present = _tag(number, _wire(schema))
-        detail = cell.detail if cell.kind == documents.INSTANT else 0
+        detail = cell.detail if cell.kind == value_kinds.INSTANT else 0
         return Field(schema["field"], present, cell.array, column.kind, absent, detail, tags)
 
     def struct(self, columns: Sequence[FieldValues], number: int) -> FieldGroup:

@@ -24,7 +24,7 @@ from tailrace.formats.connect.modes import Modes
 from tailrace.formats.connect.source_block import SourceBlock
 from tailrace.formats.encodings.json_documents import Output, operations
 from tailrace.formats.encodings.layout import Cell, TextPool, cell, describe, validity_of
-from tailrace.formats.kernels import documents, records
+from tailrace.formats.kernels import documents, records, value_kinds
 from tailrace.formats.kernels.unscaled import SCRATCH
 from tailrace.formats.row import op_letters
 from tailrace.kernels.memory import SLACK
@@ -33,7 +33,7 @@ from tailrace.model.change import OP_DELETE, ChangeBatch
 from tailrace.model.table import TableSchema
 
 #: The kinds of `documents` that the record kernel writes.
-_KINDS = frozenset(range(documents.BASE64_URL + 1))
+_KINDS = frozenset(range(value_kinds.BASE64_URL + 1))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class FieldValues:
             SinkError: only JSON can represent the type.
         """
         assert self.cell is not None
-        if self.cell.kind == documents.BINARY and self.schema["type"] == "string":
+        if self.cell.kind == value_kinds.BINARY and self.schema["type"] == "string":
             return records.BASE64
         if self.cell.kind not in _KINDS:
             raise SinkError(
@@ -219,15 +219,15 @@ def transaction_columns(batch: ChangeBatch, schema: Schema) -> list[FieldValues]
     """The fields of `transaction`; none if the changes' order in it is unknown."""
     if batch.order is None:
         return []
-    ids = Cell("", batch.origin.column("txn").dictionary_decode(), documents.STRING)
-    orders = [Cell("", batch.order.field(i), documents.INT64) for i in range(2)]
+    ids = Cell("", batch.origin.column("txn").dictionary_decode(), value_kinds.STRING)
+    orders = [Cell("", batch.order.field(i), value_kinds.INT64) for i in range(2)]
     return [FieldValues(f, cell) for f, cell in zip(schema["fields"], [ids, *orders], strict=True)]
 
 
 def closing_columns(batch: ChangeBatch, fields: Sequence[Schema], now_ms: int) -> list[FieldValues]:
     """The envelope's fields after `transaction`."""
     times = {"ts_ms": now_ms, "ts_us": now_ms * 1000, "ts_ns": now_ms * 1_000_000}
-    letters = Cell("", op_letters(batch), documents.STRING)
+    letters = Cell("", op_letters(batch), value_kinds.STRING)
     return [
         FieldValues(f, letters) if f["field"] == "op" else FieldValues(f, None, times.get(f["field"]))
         for f in fields
@@ -285,7 +285,7 @@ def write(
         for block, f in zip(blocks, part.fields, strict=False):
             _describe(block, f, pool, keep)
             data = f.array.nbytes if f.array is not None else 0
-            expected += rows * (len(f.present) + 12) + (data if f.kind >= documents.STRING else 0)
+            expected += rows * (len(f.present) + 12) + (data if f.kind >= value_kinds.STRING else 0)
         keep.append(blocks)
         words[records.WHEN] = part.when
         words[records.FIELDS], words[records.COUNT] = blocks.ctypes.data, len(part.fields)

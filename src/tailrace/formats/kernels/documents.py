@@ -5,7 +5,7 @@ C-like; the rules are in `kernels.memory`.
 One compiled kernel serves every table, because the layout of a document is data. A column is a block of WORDS
 int64:
 
-    KIND      how its value is written, one of the constants below
+    KIND      how its value is written: a constant of `value_kinds`
     VALIDITY  address of its validity bitmap, 0: no nulls
     VALUES    address of its fixed-width values, int32 offsets or bitmap
     DATA      address of its data if it has offsets; FLOATS: address of its numbers
@@ -30,6 +30,24 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.formats.kernels.unscaled import write_decimal128, write_decimal_text, write_reversed
+from tailrace.formats.kernels.value_kinds import (
+    BASE64_URL,
+    BINARY,
+    DECIMAL,
+    DECIMAL_TEXT,
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    GEOMETRY,
+    INSTANT,
+    INT64,
+    LOW64,
+    MILLIS,
+    NANOS,
+    POINT,
+    RAW,
+    STRING,
+)
 from tailrace.kernels.arrow import get_bit, is_null, load_integer
 from tailrace.kernels.floats import write_double, write_float
 from tailrace.kernels.memory import entry, inline, ld8, ld32, ld64, lds32, set_bit, st8, st32, st64
@@ -45,30 +63,6 @@ from tailrace.kernels.text import (
     write_raw,
     write_string,
 )
-
-(
-    INT8,  # the first four: as in `kernels.arrow`
-    INT16,
-    INT32,
-    INT64,
-    LOW64,  # the low half of a decimal128
-    FLOAT,
-    DOUBLE,
-    BOOLEAN,
-    DECIMAL,
-    MILLIS,  # int64 microseconds as milliseconds
-    NANOS,  # int64 microseconds as nanoseconds
-    INSTANT,
-    STRING,  # from here on: with offsets
-    BINARY,
-    BITS,  # binary, the last byte first
-    DECIMAL_TEXT,
-    GEOMETRY,  # binary: SRID, then WKB
-    POINT,  # likewise, of one point
-    FLOATS,  # list of float32
-    BASE64_URL,  # binary
-    RAW,  # text that is JSON already
-) = range(21)
 
 KIND, VALIDITY, VALUES, DATA, OFFSET, LABEL, LABEL_LENGTH, ABSENT, ABSENT_LENGTH, DETAIL = range(10)
 WORDS = 10

@@ -10,7 +10,7 @@ may omit fields.
 
 A field is a block of FIELD_WORDS int64, as in `kernels.documents` except for the bytes before a value:
 
-    KIND       how its value is written: a constant of `documents`, or one of those below
+    KIND       how its value is written: a constant of `value_kinds`, or one of those below
     VALIDITY, VALUES, DATA, OFFSET   its array
     PRESENT    address and length of the bytes before a value
     ABSENT     address and length of the bytes for NULL; length -1: it must not be NULL
@@ -30,23 +30,10 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.formats.kernels.documents import (
-    BASE64_URL,
-    BINARY,
-    BITS,
-    BOOLEAN,
     DATA,
-    DECIMAL,
-    DECIMAL_TEXT,
     DETAIL,
-    DOUBLE,
-    FLOAT,
-    FLOATS,
-    GEOMETRY,
-    INSTANT,
     KIND,
     OFFSET,
-    POINT,
-    STRING,
     VALIDITY,
     VALUES,
     integer,
@@ -54,6 +41,21 @@ from tailrace.formats.kernels.documents import (
     is_integer,
 )
 from tailrace.formats.kernels.unscaled import decimal_limbs, reverse, shortest_bytes
+from tailrace.formats.kernels.value_kinds import (
+    BASE64_URL,
+    BINARY,
+    BITS,
+    BOOLEAN,
+    DECIMAL,
+    DECIMAL_TEXT,
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    GEOMETRY,
+    INSTANT,
+    POINT,
+    STRING,
+)
 from tailrace.kernels.arrow import get_bit, is_null
 from tailrace.kernels.memory import copy, entry, inline, ld8, ld32, ld64, lds32, st8, st32, st64
 from tailrace.kernels.text import (

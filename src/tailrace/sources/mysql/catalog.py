@@ -27,8 +27,8 @@ from tailrace.model.types import Kind
 from tailrace.sources import network
 from tailrace.sources.base import KeyPlace
 from tailrace.sources.mysql.connection import is_mariadb, translate
-from tailrace.sources.mysql.native import column_type
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
+from tailrace.sources.mysql.wire.schema.native import column_type
 
 KeyKind = Literal["primary", "unique", "none"]
 

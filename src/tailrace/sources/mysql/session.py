@@ -18,7 +18,6 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Page, S, Session
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import read_log, read_prepared
-from tailrace.sources.mysql.binlog.failover import ServerPositions
 from tailrace.sources.mysql.binlog.held import unpack_blocks
 from tailrace.sources.mysql.binlog.visibility import high_watermark, wait_visible
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, server_changed
@@ -26,9 +25,10 @@ from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys as key_sql
 from tailrace.sources.mysql.snapshot.select import select_pages
+from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.wire.decoder import EventDecoder
-from tailrace.sources.mysql.wire.rewrites import rewrites_rows
-from tailrace.sources.mysql.wire.statements import dropped_database
+from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
+from tailrace.sources.mysql.wire.rare.statements import dropped_database
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 
 T = TypeVar("T")

@@ -13,16 +13,16 @@ from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, LogRange, Page, Source
 from tailrace.sources.mysql import catalog
-from tailrace.sources.mysql.binlog.failover import ServerPositions
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
 from tailrace.sources.mysql.binlog.held import pack_blocks
-from tailrace.sources.mysql.binlog.starting import log_end_position, starting_position
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
-from tailrace.sources.mysql.wire.xa import XaMark
+from tailrace.sources.mysql.start.failover import ServerPositions
+from tailrace.sources.mysql.start.starting import log_end_position, starting_position
+from tailrace.sources.mysql.wire.rare.xa import XaMark
 from tailrace.sources.mysql.xa.xa_visibility import EndingTransactions
 
 T = TypeVar("T")

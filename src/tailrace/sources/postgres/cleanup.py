@@ -8,7 +8,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection
 from tailrace.sources.postgres.replication import mark, publication, slot
-from tailrace.sources.postgres.replication.starting import system_identifier
+from tailrace.sources.postgres.starting import system_identifier
 
 #: A slot in use is not removed; a process that has just ended releases it within this time.
 _PATIENCE_MS = 5_000

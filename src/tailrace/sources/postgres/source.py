@@ -24,16 +24,16 @@ from tailrace.sources.postgres.position import PostgresPosition
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
 from tailrace.sources.postgres.replication.release import Release
-from tailrace.sources.postgres.replication.starting import (
+from tailrace.sources.postgres.replication.timeline import another_server
+from tailrace.sources.postgres.snapshot import keys
+from tailrace.sources.postgres.snapshot.blocks import by_blocks, is_read_as_it_is
+from tailrace.sources.postgres.snapshot.snapshots import Snapshot, Snapshots
+from tailrace.sources.postgres.starting import (
     drop_lost_slot,
     log_end_position,
     starting_position,
     system_identifier,
 )
-from tailrace.sources.postgres.replication.timeline import another_server
-from tailrace.sources.postgres.snapshot import keys
-from tailrace.sources.postgres.snapshot.blocks import by_blocks, is_read_as_it_is
-from tailrace.sources.postgres.snapshot.snapshots import Snapshot, Snapshots
 from tailrace.sources.postgres.types import has_binary
 
 T = TypeVar("T")

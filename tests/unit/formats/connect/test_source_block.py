@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from tailrace.formats.connect.source_block import SourceBlock, source_schema
-from tailrace.formats.kernels import documents
+from tailrace.formats.kernels import value_kinds
 from tests.unit.formats.changes import ORDERS, batch, change
 
-SCALE = {documents.MILLIS: lambda us: us // 1000, documents.NANOS: lambda us: us * 1000}
+SCALE = {value_kinds.MILLIS: lambda us: us // 1000, value_kinds.NANOS: lambda us: us * 1000}
 #: 16 digits of PostgreSQL's commit position follow the first four.
 SEQ = "0001000000000a0b0c0d000000000000"
 

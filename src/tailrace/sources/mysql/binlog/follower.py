@@ -51,10 +51,10 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     TS_US,
     WANTED,
 )
-from tailrace.sources.mysql.wire.rewrites import rewrites_rows
-from tailrace.sources.mysql.wire.statements import dropped_database, table_created
+from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
+from tailrace.sources.mysql.wire.rare.statements import dropped_database, table_created
+from tailrace.sources.mysql.wire.rare.xa import OpenTransactions, XaMark
 from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex, Transactions
-from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark
 
 _log = logging.getLogger(__name__)
 

@@ -32,7 +32,6 @@ from tailrace.model.table import TableSchema
 from tailrace.sources.bounds import LOGIN_PACKET, LONGEST_ROW, Deadline
 from tailrace.sources.mysql.connection import break_off, raw_socket, reconnect, translate
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
-from tailrace.sources.mysql.wire.definition import column_definition, length_encoded, require_unchanged
 from tailrace.sources.mysql.wire.kernels.resultset import (
     END,
     ERROR,
@@ -40,6 +39,11 @@ from tailrace.sources.mysql.wire.kernels.resultset import (
     LONGEST_PACKET,
     SPLIT_ROW,
     RowDecoder,
+)
+from tailrace.sources.mysql.wire.schema.definition import (
+    column_definition,
+    length_encoded,
+    require_unchanged,
 )
 
 #: Bytes requested from the socket at once: the size of a second-level cache.

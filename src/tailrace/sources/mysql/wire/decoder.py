@@ -32,7 +32,6 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.absent import mark_absent
-from tailrace.sources.mysql.wire.asides import Asides, SetAside
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.kernels import events as ev
 from tailrace.sources.mysql.wire.kernels import rows as rw
@@ -40,15 +39,16 @@ from tailrace.sources.mysql.wire.kernels.json import json_room
 from tailrace.sources.mysql.wire.kernels.lookup import TABLES
 from tailrace.sources.mysql.wire.kernels.origin import MAX_GTID, SEQ_PREFIX, write_gtids, write_origin
 from tailrace.sources.mysql.wire.kernels.resultset import ZERO_DATE_HINT
-from tailrace.sources.mysql.wire.knownmaps import UNKNOWN, KnownMaps
-from tailrace.sources.mysql.wire.mariadbtypes import is_ambiguous, is_sequence, with_types
-from tailrace.sources.mysql.wire.partialrows import UPDATE_ROWS, PartialUpdates
-from tailrace.sources.mysql.wire.payload import unpack
 from tailrace.sources.mysql.wire.plan import RowPlan
-from tailrace.sources.mysql.wire.special import SpecialEvent, check, gtid_tagged, text_of
-from tailrace.sources.mysql.wire.tablemap import TableMap, parse_table_map, table_of
-from tailrace.sources.mysql.wire.unnamed import is_unnamed, require_types, with_names
-from tailrace.sources.mysql.wire.xa import XaStep, end_of, prepare_of
+from tailrace.sources.mysql.wire.rare.asides import Asides, SetAside
+from tailrace.sources.mysql.wire.rare.partialrows import UPDATE_ROWS, PartialUpdates
+from tailrace.sources.mysql.wire.rare.payload import unpack
+from tailrace.sources.mysql.wire.rare.special import SpecialEvent, check, gtid_tagged, text_of
+from tailrace.sources.mysql.wire.rare.xa import XaStep, end_of, prepare_of
+from tailrace.sources.mysql.wire.schema.knownmaps import UNKNOWN, KnownMaps
+from tailrace.sources.mysql.wire.schema.mariadbtypes import is_ambiguous, is_sequence, with_types
+from tailrace.sources.mysql.wire.schema.tablemap import TableMap, parse_table_map, table_of
+from tailrace.sources.mysql.wire.schema.unnamed import is_unnamed, require_types, with_names
 from tailrace.sources.wire.changes import MAX_EVENTS, ChangeDecoder
 from tailrace.sources.wire.kernels import rowbatch as rb
 from tailrace.sources.wire.rowcolumns import RowColumns
@@ -219,9 +219,9 @@ class EventDecoder(ChangeDecoder):
                 yield from self._payload(event, payload, pos)
             elif event.type == ev.PARTIAL_UPDATE_ROWS:
                 yield from self._partial(event, payload, pos)
-            elif mariadb.WRITE_ROWS_COMPRESSED_V1 <= event.type <= mariadb.DELETE_ROWS_COMPRESSED:
+            elif ev.WRITE_ROWS_COMPRESSED_V1 <= event.type <= ev.DELETE_ROWS_COMPRESSED:
                 numbers = yield from self._packed_rows(at, event, payload, pos)
-            elif event.type in (ev.QUERY, mariadb.QUERY_COMPRESSED):
+            elif event.type in (ev.QUERY, ev.QUERY_COMPRESSED):
                 yield from self._statement(event, payload, pos)
             elif event.type == ev.XA_PREPARE:
                 yield from self._prepared(event, payload, pos)
@@ -479,7 +479,7 @@ class EventDecoder(ChangeDecoder):
 def _gtid_size(block: EventBlock) -> int:
     """Bytes of a block's first event if it is a GTID: rows are numbered from its end."""
     head = block.buffer[block.start : block.start + ev.HEADER].tobytes()
-    gtids = (ev.GTID, ev.ANONYMOUS_GTID, ev.GTID_TAGGED, mariadb.GTID)
+    gtids = (ev.GTID, ev.ANONYMOUS_GTID, ev.GTID_TAGGED, ev.MARIADB_GTID)
     return int.from_bytes(head[9:13], "little") if head[4] in gtids else 0
 
 

@@ -23,10 +23,6 @@ from collections.abc import Iterator
 
 from tailrace.errors import DecodeError
 
-#: Event types by their names in the server.
-ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID, GTID_LIST, START_ENCRYPTION, QUERY_COMPRESSED = range(160, 166)
-WRITE_ROWS_COMPRESSED_V1, DELETE_ROWS_COMPRESSED_V1 = 166, 168
-WRITE_ROWS_COMPRESSED, DELETE_ROWS_COMPRESSED = 169, 171
 #: The plain row event of each packed one.
 _PLAIN = {166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}
 _UPDATES = (24, 31)

@@ -12,14 +12,14 @@ from tailrace.kernels.columns import DATA, KIND, P1, P2, WORDS
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import MAX_DECIMAL_DIGITS, ColumnType, Kind
-from tailrace.sources.mysql.native import CHARSETS, GEOMETRIES, column_type
-from tailrace.sources.mysql.wire import charsets, codepages, tablemap
 from tailrace.sources.mysql.wire.kernels import rows
 from tailrace.sources.mysql.wire.kernels.decimal import MAX_PRECISION, MAX_SCALE
 from tailrace.sources.mysql.wire.kernels.rows import EXTRA
 from tailrace.sources.mysql.wire.kernels.temporal import DATE_TEXT, DATETIME_TEXT, TIMESTAMP_TEXT
-from tailrace.sources.mysql.wire.mariadbtypes import BYTES, Finish, finish_of
-from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap
+from tailrace.sources.mysql.wire.schema import charsets, codepages, tablemap
+from tailrace.sources.mysql.wire.schema.mariadbtypes import BYTES, Finish, finish_of
+from tailrace.sources.mysql.wire.schema.native import CHARSETS, GEOMETRIES, column_type
+from tailrace.sources.mysql.wire.schema.tablemap import MappedColumn, TableMap
 
 _NATIVE = {
     tablemap.TINY: "tinyint",

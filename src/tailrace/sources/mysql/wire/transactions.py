@@ -66,9 +66,10 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     XA_END,
     index,
 )
+from tailrace.sources.mysql.wire.kernels.events import QUERY_COMPRESSED
 from tailrace.sources.mysql.wire.kernels.rowcount import count_event, plan_of
-from tailrace.sources.mysql.wire.payload import prepared_in
-from tailrace.sources.mysql.wire.statements import (
+from tailrace.sources.mysql.wire.rare.payload import prepared_in
+from tailrace.sources.mysql.wire.rare.statements import (
     Statement,
     classify,
     dropped_database,
@@ -77,7 +78,7 @@ from tailrace.sources.mysql.wire.statements import (
     statement_of,
     tables_named,
 )
-from tailrace.sources.mysql.wire.xa import XaMark, XaStep, end_of, prepare_of
+from tailrace.sources.mysql.wire.rare.xa import XaMark, XaStep, end_of, prepare_of
 
 #: Most known tables; then all are dropped: every ALTER and every start of the server uses new ids.
 _MOST_TABLES = 1 << 16
@@ -306,7 +307,7 @@ class TransactionIndex:
 
     def _judge(self, event: bytes, file: str, pos: int, size: int) -> DdlStatement | XaMark | None:
         """Apply the statement to the transaction."""
-        if event[4] == mariadb.QUERY_COMPRESSED:
+        if event[4] == QUERY_COMPRESSED:
             event = event[:19] + mariadb.plain_query(event[19:], f"`{file}:{pos}`")
         loads = event[4] == _EXECUTE_LOAD_QUERY
         database, text = statement_of(event[19:], loads=loads)

@@ -33,8 +33,8 @@ from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.connection import connect, is_mariadb, one, retrying, translate
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
+from tailrace.sources.mysql.wire.rare.xa import XaMark, XaStep, xid_of
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
-from tailrace.sources.mysql.wire.xa import XaMark, XaStep, xid_of
 
 #: How long to wait until transactions that the log does not hold have ended, seconds.
 _WAIT_S = 10.0

@@ -27,7 +27,7 @@ from tailrace.errors import TransientSourceError
 from tailrace.sources.mysql.binlog.visibility import poll
 from tailrace.sources.mysql.connection import ReconnectingConnection
 from tailrace.sources.mysql.position import MySqlPosition
-from tailrace.sources.mysql.wire.xa import XaMark, XaStep
+from tailrace.sources.mysql.wire.rare.xa import XaMark, XaStep
 from tailrace.sources.mysql.xa.prepared import SHOWN_XIDS, last_marks, listed_xids
 
 #: How long transactions may be in the log before the engine has committed them, seconds.

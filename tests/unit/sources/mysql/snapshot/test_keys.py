@@ -10,10 +10,10 @@ import pytest
 from tailrace.errors import SchemaMismatchError, SourceError
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources.mysql.catalog import parse_labels
-from tailrace.sources.mysql.native import column_type
 from tailrace.sources.mysql.snapshot.keys import key_values, last_key, order_by, range_condition
 from tailrace.sources.mysql.snapshot.literal import arrow_scalar, identifier, json_values, key_literal
 from tailrace.sources.mysql.snapshot.select import select_statement
+from tailrace.sources.mysql.wire.schema.native import column_type
 
 
 def column(name: str, native: str, **declared: Any) -> Column:

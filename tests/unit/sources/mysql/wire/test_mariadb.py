@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tailrace.errors import DecodeError, SourceError
 from tailrace.sources.mysql.gtid import GtidSet, domain_source
-from tailrace.sources.mysql.wire import charsets, mariadb, mariadbtypes, tablemap
-from tailrace.sources.mysql.wire.tablemap import MappedColumn
+from tailrace.sources.mysql.wire import mariadb
+from tailrace.sources.mysql.wire.schema import charsets, mariadbtypes, tablemap
+from tailrace.sources.mysql.wire.schema.tablemap import MappedColumn
 
 
 def pack_event(data: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.sources.mysql.wire.rewrites import rewrites_rows
+from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
 
 HARMLESS = [
     "CREATE TABLE t (id INT)",

@@ -12,7 +12,6 @@ Source: mysql libs/mysql/binlog/event/binlog_event.h, control_events.h.
 import numpy as np
 
 from tailrace.kernels.memory import copy, entry, inline, ld8, ld16, ld32, ld64, same, st64
-from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.kernels.crc32 import crc32
 
 HEADER = 19
@@ -24,6 +23,9 @@ WRITE_ROWS_V1, DELETE_ROWS_V1, INCIDENT, HEARTBEAT, IGNORABLE, ROWS_QUERY = 23, 
 WRITE_ROWS, DELETE_ROWS, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS = 30, 32, 33, 34, 35
 TRANSACTION_CONTEXT, VIEW_CHANGE, XA_PREPARE, PARTIAL_UPDATE_ROWS = 36, 37, 38, 39
 TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 40, 41, 42
+#: The same of events that only MariaDB writes.
+ANNOTATE_ROWS, BINLOG_CHECKPOINT, MARIADB_GTID, GTID_LIST, START_ENCRYPTION = range(160, 165)
+QUERY_COMPRESSED, WRITE_ROWS_COMPRESSED_V1, DELETE_ROWS_COMPRESSED = 165, 166, 171
 
 #: Actions for a type. ASK: stop at it; PACKED: stop at it if its table is captured; NOTED: rows that only
 #: count as a change.
@@ -32,26 +34,26 @@ ACTIONS = np.zeros(256, np.uint8)
 for _type in (
     *(STOP, ROTATE, INTVAR, APPEND_BLOCK, DELETE_FILE, RAND, USER_VAR, FORMAT_DESCRIPTION, BEGIN_LOAD_QUERY),
     *(HEARTBEAT, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE, HEARTBEAT_V2),
-    *(mariadb.ANNOTATE_ROWS, mariadb.BINLOG_CHECKPOINT, mariadb.GTID_LIST, mariadb.START_ENCRYPTION),
+    *(ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID_LIST, START_ENCRYPTION),
 ):
     ACTIONS[_type] = _SKIP
 ACTIONS[[GTID, ANONYMOUS_GTID]] = _GTID
 ACTIONS[QUERY] = _QUERY
 ACTIONS[XID] = _COMMIT
 ACTIONS[TABLE_MAP] = _MAP
-ACTIONS[mariadb.GTID] = _DOMAIN_GTID
-ACTIONS[mariadb.WRITE_ROWS_COMPRESSED_V1 : mariadb.DELETE_ROWS_COMPRESSED + 1] = _PACKED
+ACTIONS[MARIADB_GTID] = _DOMAIN_GTID
+ACTIONS[WRITE_ROWS_COMPRESSED_V1 : DELETE_ROWS_COMPRESSED + 1] = _PACKED
 ACTIONS[[*range(WRITE_ROWS_V1, DELETE_ROWS_V1 + 1), *range(WRITE_ROWS, DELETE_ROWS + 1)]] = _ROWS
 
 #: The actions while an XA transaction is captured: an event that cannot be within one stops the scan.
 CAPTURING = ACTIONS.copy()
-CAPTURING[[GTID, ANONYMOUS_GTID, XID, mariadb.GTID]] = _ASK
+CAPTURING[[GTID, ANONYMOUS_GTID, XID, MARIADB_GTID]] = _ASK
 CAPTURING[ACTIONS == _ROWS] = _NOTED
 CAPTURING[ACTIONS == _PACKED] = _NOTED
 CAPTURING[PARTIAL_UPDATE_ROWS] = _NOTED
 #: The actions for a transaction's events that count as part of the one that is open.
 RECALLED = ACTIONS.copy()
-RECALLED[[GTID, ANONYMOUS_GTID, GTID_TAGGED, mariadb.GTID, XA_PREPARE]] = _SKIP
+RECALLED[[GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID, XA_PREPARE]] = _SKIP
 
 #: Why a scan ended: at the end of its input; at an event that Python handles; at a new table map; no room for
 #: more events or transactions; or an error. PREPARES: behind a GTID of MariaDB whose transaction will only be

@@ -5,23 +5,16 @@ import numpy as np
 from tailrace.kernels.memory import be32, copy, inline, ld8, ld16, ld32, st8, st16, st32
 from tailrace.kernels.tables import BASE64
 from tailrace.kernels.utf8 import is_ascii
-from tailrace.sources.mysql.wire.codepages import (
-    BAD,
-    BY_MORE,
-    BY_TWO,
-    FIRST_SUPPLEMENTARY,
-    FOUR,
-    HEADER,
-    MULTI,
-    PLACES,
-    SINGLE,
-    THREE,
-    TWICE,
-    TWO,
-    UCS2,
-    UTF16LE,
-    UTF32,
-)
+
+#: Forms of a character set's table, which `codepages` describes and builds.
+SINGLE, MULTI, UCS2, UTF16, UTF16LE, UTF32 = range(6)
+#: Entries of a MULTI table other than a code point: two question marks, where the server reads two bytes as
+#: two unknown characters; no such sequence; continue with two, three or four bytes.
+TWICE, BAD, TWO, THREE, FOUR = range(0x200000, 0x200005)
+#: Bytes from the table's start to its arrays.
+HEADER, BY_TWO, BY_MORE = 8, 8 + 4 * 256, 8 + 4 * (256 + 65536)
+#: Four bytes of gb18030, as indices: those of the table, and the first one of U+10000.
+PLACES, FIRST_SUPPLEMENTARY = 39_420, 189_000
 
 #: Results of `write_charset` below zero.
 NO_ROOM, BAD_TEXT = -1, -2

@@ -15,9 +15,13 @@ from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType
-from tailrace.sources.mysql.native import column_type
-from tailrace.sources.mysql.wire.definition import ColumnDefinition, column_definition, require_unchanged
 from tailrace.sources.mysql.wire.kernels.resultset import END, ERROR, FULL, MORE, SPLIT_ROW, RowDecoder
+from tailrace.sources.mysql.wire.schema.definition import (
+    ColumnDefinition,
+    column_definition,
+    require_unchanged,
+)
+from tailrace.sources.mysql.wire.schema.native import column_type
 
 EOF_PACKET = b"\xfe\x00\x00\x02\x00"
 

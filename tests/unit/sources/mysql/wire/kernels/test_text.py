@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.kernels.memory import SLACK, entry
-from tailrace.sources.mysql.wire import codepages
 from tailrace.sources.mysql.wire.kernels.text import BAD_TEXT, NO_ROOM, write_charset
+from tailrace.sources.mysql.wire.schema import codepages
 
 CHARSETS = sorted(codepages.TABLED)
 #: Bytes that lead or follow in many character sets, among any others.

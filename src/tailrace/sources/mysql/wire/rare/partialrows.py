@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.errors import DecodeError, SchemaMismatchError
-from tailrace.sources.mysql.wire.jsondiff import apply_diffs, packed
 from tailrace.sources.mysql.wire.kernels import events as ev
 from tailrace.sources.mysql.wire.kernels.rowcount import columns_of, plan_of
-from tailrace.sources.mysql.wire.tablemap import JSON
+from tailrace.sources.mysql.wire.rare.jsondiff import apply_diffs, packed
+from tailrace.sources.mysql.wire.schema.tablemap import JSON
 
 #: Type of the event that `whole` makes.
 UPDATE_ROWS = 31

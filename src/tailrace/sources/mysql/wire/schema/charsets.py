@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.sources.mysql.wire import codepages
+from tailrace.sources.mysql.wire.schema import codepages
 
 #: Collation numbers of each character set: single numbers and ranges, as `information_schema.COLLATIONS` of
 #: MySQL 9.7 lists them, and from 576 on those of MariaDB 11.8.

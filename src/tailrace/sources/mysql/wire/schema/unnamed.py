@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.table import TableSchema
-from tailrace.sources.mysql.wire.tablemap import TableMap
+from tailrace.sources.mysql.wire.schema.tablemap import TableMap
 
 _HINT = "SET PERSIST binlog_row_metadata = FULL, then start a new stream with a snapshot"
 

@@ -24,7 +24,6 @@ from dataclasses import replace
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ServerChangedError, StateError, TailraceError
 from tailrace.sources.mysql.binlog.history import require_history
-from tailrace.sources.mysql.binlog.starting import position_by_gtids
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import (
     connect,
@@ -37,6 +36,7 @@ from tailrace.sources.mysql.connection import (
 from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
+from tailrace.sources.mysql.start.starting import position_by_gtids
 from tailrace.sources.mysql.xa.prepared import prepared_again
 
 #: Located positions that are remembered: the ends of a batch, and of the one before.

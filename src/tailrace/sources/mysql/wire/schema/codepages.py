@@ -25,16 +25,24 @@ from functools import cache
 import numpy as np
 
 from tailrace.kernels.memory import SLACK
-
-#: Forms of a table.
-SINGLE, MULTI, UCS2, UTF16, UTF16LE, UTF32 = range(6)
-#: Entries of a MULTI table other than a code point: two question marks, where the server reads two bytes as
-#: two unknown characters; no such sequence; continue with two, three or four bytes.
-TWICE, BAD, TWO, THREE, FOUR = range(0x200000, 0x200005)
-#: Bytes from the table's start to its arrays.
-HEADER, BY_TWO, BY_MORE = 8, 8 + 4 * 256, 8 + 4 * (256 + 65536)
-#: Four bytes of gb18030, as indices: those of the table, and the first one of U+10000.
-PLACES, FIRST_SUPPLEMENTARY = 39_420, 189_000
+from tailrace.sources.mysql.wire.kernels.text import (
+    BAD,
+    BY_MORE,
+    BY_TWO,
+    FIRST_SUPPLEMENTARY,
+    FOUR,
+    HEADER,
+    MULTI,
+    PLACES,
+    SINGLE,
+    THREE,
+    TWICE,
+    TWO,
+    UCS2,
+    UTF16,
+    UTF16LE,
+    UTF32,
+)
 
 _WIDE = {"ucs2": UCS2, "utf16": UTF16, "utf16le": UTF16LE, "utf32": UTF32}
 _WIDE_CODECS = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}

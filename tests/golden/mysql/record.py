@@ -1,6 +1,6 @@
 """Records `recorded.binlog` and `recorded.json` anew from a real server.
 
-    python -m tests.unit.sources.mysql.wire.rows.record
+    python -m tests.golden.mysql.record
 
 The log holds every kind of event and column type; the JSON what the server's own SELECT and the statements
 say should come out of it.

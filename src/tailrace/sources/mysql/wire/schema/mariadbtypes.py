@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from tailrace.errors import DecodeError
 from tailrace.model.table import TableSchema
-from tailrace.sources.mysql.wire import charsets, tablemap
 from tailrace.sources.mysql.wire.mariadb import plain_value
-from tailrace.sources.mysql.wire.tablemap import MappedColumn, TableMap, parse_table_map
+from tailrace.sources.mysql.wire.schema import charsets, tablemap
+from tailrace.sources.mysql.wire.schema.tablemap import MappedColumn, TableMap, parse_table_map
 
 #: The bytes of a type's values, and its type in a table map that the catalog has completed.
 _BINARY_TYPES = {"uuid": (16, tablemap.UUID), "inet6": (16, tablemap.INET6), "inet4": (4, tablemap.INET4)}

@@ -56,7 +56,7 @@ def test_finding_is_reported_with_the_command_that_repeats_it(
 ) -> None:
     assert callable(case)
     monkeypatch.setattr(fuzz, "HANG_S", 2)
-    name = f"tests.unit.sources.mysql.wire.rows.test_fuzz:{case.__name__}"
+    name = f"tests.fuzz.test_fuzz:{case.__name__}"
     assert fuzz.main(["--subject", name, "--seconds", "1", "--seed", "7"]) == 1
     out = capfd.readouterr().out
     assert told in out

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from tailrace.errors import DecodeError, PositionLostError
 from tailrace.kernels.memory import SLACK
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
-from tailrace.sources.mysql.wire import asides as asides_module
 from tailrace.sources.mysql.wire.block import EventBlock
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.kernels import boundaries
+from tailrace.sources.mysql.wire.rare import asides as asides_module
+from tailrace.sources.mysql.wire.rare.xa import OpenTransactions, XaMark, XaStep, end_of, prepare_of, xid_of
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
-from tailrace.sources.mysql.wire.xa import OpenTransactions, XaMark, XaStep, end_of, prepare_of, xid_of
 
 #: It holds, among others: XA START, an insert into p.t, XA PREPARE; XA COMMIT, each with a GTID of its own.
-LOG = (Path(__file__).parents[4] / "golden" / "mysql" / "transactions-9.7.binlog").read_bytes()
+LOG = (Path(__file__).parents[5] / "golden" / "mysql" / "transactions-9.7.binlog").read_bytes()
 FILE = "binlog.000001"
 PREPARE, COMMIT = (1610, 2003), (2003, 2167)
 

@@ -13,7 +13,7 @@ from tailrace.errors import DecodeError, PositionLostError, SourceError
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.wire import mariadb
 from tailrace.sources.mysql.wire.kernels import events as ev
-from tailrace.sources.mysql.wire.statements import (
+from tailrace.sources.mysql.wire.rare.statements import (
     Statement,
     classify,
     first_words,
@@ -88,7 +88,7 @@ def check(
     """
     where = f"at {event.where}"
     match event.type:
-        case ev.QUERY | mariadb.QUERY_COMPRESSED:
+        case ev.QUERY | ev.QUERY_COMPRESSED:
             database, text = statement_of(plain_body(event))
             if classify(text) is Statement.ROWS or selects_rows(text):
                 refuse_statement(text, database, event.where, wanted, holds_captured)
@@ -114,7 +114,7 @@ def check(
 
 def plain_body(event: SpecialEvent) -> bytes:
     """The body of a QUERY event, or of a packed one."""
-    if event.type == mariadb.QUERY_COMPRESSED:
+    if event.type == ev.QUERY_COMPRESSED:
         return mariadb.plain_query(event.body, f"at {event.where}")
     return event.body
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tailrace.sources.mysql.wire.statements import MARK, WORD, Token, tokens
+from tailrace.sources.mysql.wire.rare.statements import MARK, WORD, Token, tokens
 
 #: First words of table options and operations that change no row.
 _HARMLESS = frozenset(

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tailrace.errors import DecodeError
 from tailrace.kernels.memory import SLACK
-from tailrace.sources.mysql.wire.xa import prepare_of
+from tailrace.sources.mysql.wire.rare.xa import prepare_of
 
 #: Most bytes a payload may unpack to: twice an offset within it must fit the row part of `seq`.
 _MAX_PAYLOAD = 1 << 30

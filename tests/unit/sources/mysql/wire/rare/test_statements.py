@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.model.table import TableId
-from tailrace.sources.mysql.wire.statements import (
+from tailrace.sources.mysql.wire.rare.statements import (
     Statement,
     classify,
     dropped_database,

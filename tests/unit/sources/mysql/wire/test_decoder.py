@@ -10,10 +10,8 @@ from tailrace.errors import DecodeError, PositionLostError, SchemaMismatchError,
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.wire.decoder import EventDecoder
-from tailrace.sources.mysql.wire.payload import unpack
-from tests.support.logged import final_rows
-from tests.support.printed import as_comparable, as_printed
-from tests.unit.sources.mysql.wire.rows.recording import (
+from tailrace.sources.mysql.wire.rare.payload import unpack
+from tests.golden.mysql.recording import (
     EXPECTED,
     FIRST,
     LOG,
@@ -28,6 +26,8 @@ from tests.unit.sources.mysql.wire.rows.recording import (
     lines,
     patched,
 )
+from tests.support.logged import final_rows
+from tests.support.printed import as_comparable, as_printed
 
 
 def test_the_recorded_log_gives_the_rows_the_server_had_in_the_end() -> None:

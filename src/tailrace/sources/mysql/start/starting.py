@@ -38,6 +38,7 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     START,
     TS_US,
 )
+from tailrace.sources.mysql.wire.kernels.events import GTID_LIST
 from tailrace.sources.mysql.wire.kernels.packets import HEADER
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 from tailrace.sources.mysql.xa.prepared import prepared_at
@@ -316,7 +317,7 @@ def _previous_gtids(block: EventBlock, start: int, end: int) -> GtidSet:
     base = block.start - block.pos
     trailer = 4 if block.checksum else 0
     body = block.buffer[base + start + HEADER : base + end - trailer].tobytes()
-    if block.buffer[base + start + 4] == mariadb.GTID_LIST:
+    if block.buffer[base + start + 4] == GTID_LIST:
         last = mariadb.gtid_list(body)
         return GtidSet((domain_source(domain, server), 1, number + 1) for domain, server, number in last)
     return GtidSet.decode(body)

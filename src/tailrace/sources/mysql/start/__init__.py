@@ -1,0 +1,1 @@
+"""Where a stream starts, and where it continues on another server."""

@@ -1,0 +1,1 @@
+"""Events that are rare enough for Python: statements, XA, payloads, partial updates."""
