@@ -333,7 +333,7 @@ def _require_identity(table: catalog.CatalogTable) -> None:
     """Reject a table whose updates and deletes would fail for all its writers once it is published."""
     if "n" in table.identity or not (table.schema.key or table.has_whole_images):
         raise SourceError(
-            f'table "{table.schema.id}" cannot be published: its updates and deletes would then fail',
+            f"table `{table.schema.id}` cannot be published: its updates and deletes would then fail",
             "it has no primary key, or REPLICA IDENTITY NOTHING",
             f"ALTER TABLE {table.schema.id.sql} REPLICA IDENTITY FULL; -- or give it a primary key",
         )

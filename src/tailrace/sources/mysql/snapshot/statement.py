@@ -177,7 +177,7 @@ class Selection(Iterator[pa.StructArray]):
         self._table = table
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
         self._decoder = RowDecoder(table)
-        self._doing = f'reading table "{table.id}"'
+        self._doing = f"reading table `{table.id}`"
         self._statement: bytes | None = None
         self.ended = False
         self._sock = raw_socket(connection)

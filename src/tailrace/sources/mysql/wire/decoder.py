@@ -343,7 +343,7 @@ class EventDecoder(ChangeDecoder):
         try:
             whole = self._partials[slot].whole(bytes(ev.HEADER) + event.body)
         except (DecodeError, SchemaMismatchError) as error:
-            message = f'{error.message} in table "{schema.id}"'
+            message = f"{error.message} in table `{schema.id}`"
             raise type(error)(message, f"at {event.where}: {error.detail}", error.hint) from error
         if state[ev.SC_EVENTS] == MAX_EVENTS or self._unpacked_bytes + len(whole) > _MAX_UNPACKED:
             yield from self._flush()
@@ -461,14 +461,14 @@ class EventDecoder(ChangeDecoder):
         where = f"{self._file}:{event[rb.EV_POS]}, row {event[rb.EV_ROW] + cursor[rw.CU_ROW]} of the event"
         column = int(cursor[rb.CU_COLUMN])
         if column >= 0:
-            where += f', column "{schema.columns[column % len(schema.columns)].name}"'
+            where += f", column `{schema.columns[column % len(schema.columns)].name}`"
         what = {
             rw.BAD_TEXT: "text that is not valid in its character set",
             rb.NO_ROOM: "a value of more than 2 GiB",
             rw.ZERO_DATE: "a zero or partial date",
         }.get(status, "malformed row event")
         hint = ZERO_DATE_HINT if status == rw.ZERO_DATE else None
-        raise DecodeError(f'{what} in table "{schema.id}"', f"at {where}", hint)
+        raise DecodeError(f"{what} in table `{schema.id}`", f"at {where}", hint)
 
 
 def _gtid_size(block: EventBlock) -> int:

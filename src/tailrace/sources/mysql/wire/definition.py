@@ -98,13 +98,13 @@ def require_shape(table: TableSchema, found: Sequence[ColumnDefinition]) -> None
     """
     if [c.name for c in table.columns] != [d.name for d in found]:
         raise SchemaMismatchError(
-            f'table "{table.id}" has other columns than expected',
+            f"table `{table.id}` has other columns than expected",
             f"found {[d.name for d in found]}, expected {[c.name for c in table.columns]}",
         )
     for column, definition in zip(table.columns, found, strict=True):
         if not _fits(column, definition):
             raise SchemaMismatchError(
-                f'column "{table.id}.{column.name}" is no longer of the type {column.type.native}',
+                f"column `{table.id}.{column.name}` is no longer of the type {column.type.native}",
                 f"the server sends type number {definition.type}, flags {definition.flags:#x}, "
                 f"{definition.decimals} decimals; expected {column.type}",
             )

@@ -92,7 +92,7 @@ def finish_of(mapped: MappedColumn, column: str) -> Finish | None:
             return lambda values: _each(values, _inet6)
         case tablemap.BLOB_COMPRESSED | tablemap.VARCHAR_COMPRESSED:
             charset = charsets.charset_of(mapped.collation or _BINARY_COLLATION)
-            return lambda values: _unpacked(values, charset, f'in column "{column}"')
+            return lambda values: _unpacked(values, charset, f"in column `{column}`")
     return None
 
 

@@ -100,7 +100,7 @@ class PartialUpdates:
             if column not in partial:
                 out += event[start - width : stop]
                 continue
-            named = f'column "{self._names[column]}"'
+            named = f"column `{self._names[column]}`"
             if column not in old:
                 raise SchemaMismatchError(
                     "the log holds an update of part of a JSON value without the previous value",

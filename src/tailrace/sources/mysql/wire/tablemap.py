@@ -167,7 +167,7 @@ def parse_table_map(body: bytes) -> TableMap:
     table = _table_id(reader)
     count = reader.packed()
     if count > _MAX_COLUMNS:
-        raise DecodeError(f'malformed table map event of table "{table}"', f"{count} columns")
+        raise DecodeError(f"malformed table map event of table `{table}`", f"{count} columns")
     types = reader.take(count)
     metadata = _Reader(reader.take(reader.packed()))
     resolved = [_resolve(t, metadata.take(_METADATA_BYTES.get(t, 0))) for t in types]
@@ -212,7 +212,7 @@ def parse_table_map(body: bytes) -> TableMap:
             )
         )
     if any(i >= count for i in optional.key):
-        raise DecodeError(f'malformed table map event of table "{table}"', "a key column that does not exist")
+        raise DecodeError(f"malformed table map event of table `{table}`", "a key column that does not exist")
     return TableMap(table, tuple(columns), optional.key)
 
 

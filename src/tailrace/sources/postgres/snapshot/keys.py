@@ -38,7 +38,7 @@ def key_columns(table: TableSchema) -> list[Column]:
         SourceError: the table has no key.
     """
     if not table.key:
-        raise SourceError(f'table "{table.id}" has no key, so it cannot be read in ranges')
+        raise SourceError(f"table `{table.id}` has no key, so it cannot be read in ranges")
     return [table.column(name) for name in table.key]
 
 
@@ -58,7 +58,7 @@ def _literals(table: TableSchema, key: Key) -> str:
     columns = key_columns(table)
     if len(key) != len(columns):
         raise SourceError(
-            f'a bound of table "{table.id}" has {len(key)} values, its key has {len(columns)} columns'
+            f"a bound of table `{table.id}` has {len(key)} values, its key has {len(columns)} columns"
         )
     return ", ".join(string(str(value)) for value in key)
 
@@ -147,7 +147,7 @@ def _printed(table: TableSchema, column: Column, values: pa.Array) -> tuple[str,
             return "text[]", ["\\x" + v.hex() for v in values.to_pylist()]
         case Kind.LIST | Kind.VECTOR | Kind.GEOMETRY:
             raise SchemaMismatchError(
-                f'table "{table.id}" has the key column "{column.name}", which key ranges do not support yet',
+                f"table `{table.id}` has the key column `{column.name}`, which key ranges do not support yet",
                 f"it is of type {column.type.native}",
                 "leave the table out of the captured tables, or give it another primary key",
             )

@@ -247,7 +247,7 @@ class LogDecoder(ChangeDecoder):
                 if held is None:
                     raise DecodeError(
                         "the log commits a prepared transaction whose changes were sent earlier",
-                        f"its name is {name.decode(errors='replace')!r}",
+                        f"its name is `{name.decode(errors='replace')}`",
                         "create the replication slot without two_phase, then start a new stream",
                     )
                 yield from self._replay(held[0], xid, lsn, ts)
@@ -391,7 +391,7 @@ class LogDecoder(ChangeDecoder):
         lacking = [name for name in batch.table.key if name in before or name in after]
         if lacking:
             raise SchemaMismatchError(
-                f'the log does not hold the key of changed rows of table "{batch.table.id}"',
+                f"the log does not hold the key of changed rows of table `{batch.table.id}`",
                 f"without the column {lacking[0]}: it is not in the table's replica identity",
                 f"ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL, or USING INDEX of its key; "
                 "then take a new snapshot",
@@ -405,7 +405,7 @@ class LogDecoder(ChangeDecoder):
         where = f"at {lsn_text(int(event[rb.EV_POS]))}, change {event[rb.EV_ROW]} of its transaction"
         column = int(cursor[rb.CU_COLUMN])
         if status == tp.BAD_CHANGE or column < 0:
-            raise DecodeError(f'a change of table "{schema.id}" is malformed', where)
+            raise DecodeError(f"a change of table `{schema.id}` is malformed", where)
         name = schema.columns[column % len(schema.columns)].name
         raise refusal(int(cursor[tp.CU_OUTCOME]), f"{schema.id}.{name}", where)
 
