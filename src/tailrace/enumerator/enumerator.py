@@ -259,6 +259,7 @@ class Enumerator:
                 f"changes of {', '.join(f'`{name}`' for name in lost)} are missing from the log",
                 "the stream already followed it: it was dropped and created again, or removed from the log",
                 "start a new stream with a new checkpoint",
+                code="TR-4106",
             )
 
     @staticmethod
@@ -357,6 +358,7 @@ class Enumerator:
                 "no table is captured",
                 f"no table matches {', '.join(f'`{p}`' for p in self._options.tables)}",
                 "each pattern must match a whole `database.table`; a dot matches any character",
+                code="TR-1401",
             )
         _require_apart(t.schema.id for t in found)
         if self._options.has_messages and any(t.schema.id == MESSAGES.id for t in found):
@@ -364,6 +366,7 @@ class Enumerator:
                 f"table {MESSAGES.id.quoted} has the name of the stream of logical messages",
                 "the stream captures both",
                 "leave the table out of `tables`, or the messages out (`message.prefix.include.list`)",
+                code="TR-1402",
             )
         self._schemas = {str(t.schema.id): t.schema for t in found}
         self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
@@ -381,4 +384,5 @@ def _require_apart(tables: Iterable[TableId]) -> None:
                 f"tables {other.quoted} and {table.quoted} cannot be captured by one pipeline",
                 f"the names of both are `{table}`, by which offsets, routes and targets know them",
                 "rename one of them, or capture only one of the databases (schemas) that hold them",
+                code="TR-1403",
             )

@@ -74,6 +74,7 @@ class Rewind:
                 "binlog_row_image was not FULL when the change was logged",
                 "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then start a new stream; "
                 "or use delivery at-least-once",
+                code="TR-4405",
             )
         changes = split_key_updates(batch)
         keys = fit_keys(keys_of(changes), self._keys[0].type, self._table)

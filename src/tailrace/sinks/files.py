@@ -130,6 +130,7 @@ def _own(target: str, path: str, stream: StreamId) -> None:
                 f"target `{target}` at {path} is not this stream's",
                 "the directory holds files that Tailrace did not write",
                 "use another sink path",
+                code="TR-6101",
             )
         new = {"v": 1, "stream": stream.query, "pipeline": stream.pipeline, "target": target}
         directory.write(_OWNER, json.dumps(new))
@@ -140,6 +141,7 @@ def _own(target: str, path: str, stream: StreamId) -> None:
             f"target `{target}` at {path} is not this stream's",
             f"it belongs to stream {owner['stream']}, this one is {stream.query}",
             "use another sink path, or continue with that stream's checkpoint",
+            code="TR-6101",
         )
     if owner.get("target", target) != target:
         raise one_place(target, owner["target"], path)

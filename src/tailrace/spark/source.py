@@ -71,6 +71,7 @@ class TailraceDataSource(DataSource):
                 f"shape `{options.shape}` needs exactly one table",
                 f"`tables` matches {len(tables)}: {names}",
                 "name one table, or use shape `debezium` for many",
+                code="TR-1404",
             )
         return row_layout(options, tables[0].schema)
 

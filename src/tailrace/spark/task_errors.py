@@ -7,11 +7,9 @@ that text cannot forge the line, because the last one counts.
 
 from __future__ import annotations
 
-import json
 import re
 
-from tailrace import errors
-from tailrace.errors import NOTE, TailraceError
+from tailrace.errors import NOTE, TailraceError, from_json
 
 _NOTE = re.compile(rf"^{NOTE}(?=\[)", re.MULTILINE)
 
@@ -28,10 +26,7 @@ def parse_error(text: str) -> TailraceError | None:
     for note in reversed(list(_NOTE.finditer(text))):
         try:
             # Spark may append its own words to the line.
-            name, message, detail, hint = json.JSONDecoder().raw_decode(text, note.end())[0]
+            return from_json(text, note.end())
         except ValueError:
             continue
-        kind = getattr(errors, str(name), None)
-        if isinstance(kind, type) and issubclass(kind, TailraceError):
-            return kind(message, detail, hint)
     return None

@@ -92,7 +92,11 @@ def verify(
         targets = targets_of(pipeline.sinks, pipeline.source, routing.router, spark, batch)
         by_target, skipped = _tables(routing, source, end, pattern)
         if not by_target:
-            raise StateError("there is nothing to compare", "; ".join(f"`{n}`: {why}" for n, why in skipped))
+            raise StateError(
+                "there is nothing to compare",
+                "; ".join(f"`{n}`: {why}" for n, why in skipped),
+                code="TR-8101",
+            )
         stopping = threading.Event()
         assert end.log is not None
         position = source.position(end.log)
@@ -204,6 +208,7 @@ def _last_committed(path: str) -> tuple[int, StreamOffset]:
             "no batch is committed yet, so there is nothing to compare",
             f"found no commit in the checkpoint {path}",
             "run the pipeline until its first batch is committed: tailrace run PIPELINE.YAML",
+            code="TR-8101",
         )
     return number, StreamOffset.from_json(end)
 
@@ -243,7 +248,9 @@ def _tables(
     chosen = {targets[name] for name in known if pattern is None or re.fullmatch(pattern, name, re.DOTALL)}
     if not chosen:
         raise ConfigError(
-            "no table of the pipeline matches", f"it has {', '.join(f'`{n}`' for n in known) or 'none'}"
+            "no table of the pipeline matches",
+            f"it has {', '.join(f'`{n}`' for n in known) or 'none'}",
+            code="TR-8102",
         )
     by_target: dict[str, list[SourceTable]] = {}
     skipped: list[tuple[str, str]] = []

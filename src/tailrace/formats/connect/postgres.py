@@ -233,6 +233,7 @@ def _variable_scale(text: str) -> str:
             "NaN and Infinity cannot be encoded with `decimal-handling-mode: precise`",
             "Debezium cannot encode them, either",
             "set decimal-handling-mode: string or double",
+            code="TR-7604",
         )
     sign, digits, exponent = value.as_tuple()
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)

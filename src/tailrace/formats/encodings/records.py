@@ -110,6 +110,7 @@ class FieldValues:
                 f"column `{self.schema['field']}` has a type that can only be written in JSON",
                 "it cannot be encoded in Avro or Protobuf yet",
                 "drop the column with a transform, or set `value-format: debezium-json`",
+                code="TR-7604",
             )
         return self.cell.kind
 
@@ -304,4 +305,5 @@ def _missing(batch: ChangeBatch, name: str) -> SinkError:
         f"column `{name}` of table `{batch.table.id}` is NOT NULL, but a change has no value for it",
         "the schema of its messages allows no null; a log without whole row images omits columns",
         "SET GLOBAL binlog_row_image = FULL, or write JSON (`value-format: debezium-json`)",
+        code="TR-4405",
     )

@@ -82,6 +82,7 @@ class Batches:
                 f"`{NAME}` at {root} is not this stream's",
                 f"found stream {state.properties.get('tailrace.stream')}, needed {stream.query}",
                 "one path holds one stream's tables: use another sink path, or that stream's checkpoint",
+                code="TR-6101",
             )
         else:
             self._read_last()

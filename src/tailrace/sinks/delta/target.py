@@ -224,6 +224,7 @@ class DeltaTarget:
                 f"target `{self.name}` at {self.table.path} is not this stream's",
                 f"found {found}, needed one of stream {self.stream.query} in mode `{self.form.mode}`",
                 "use another sink path, continue with that stream's checkpoint, or delete the table",
+                code="TR-6101",
             )
         if held.get(TARGET, self.name) != self.name:
             raise one_place(self.name, held[TARGET], self.table.path)
@@ -236,6 +237,7 @@ class DeltaTarget:
                 f"target `{self.name}` at {self.table.path} is gone",
                 "the stream has written to it, but there is no Delta table now",
                 "restore the table, or begin a new stream with a new checkpoint",
+                code="TR-6102",
             )
         return state
 
@@ -246,6 +248,7 @@ class DeltaTarget:
                 f"table `{part.table}` has no key",
                 f"mode {self.form.mode} needs one to find the row of a change",
                 "add a primary key, or use `mode: changelog`",
+                code="TR-5001",
             )
         require_free(schema, self._own, f"mode {self.form.mode}")
         columns = stored_schema(schema)

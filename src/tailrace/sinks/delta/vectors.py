@@ -86,6 +86,7 @@ def read_vector(descriptor: Mapping[str, Any], root: str) -> BitMap64:
             f"found {len(data)} bytes that begin with {data[:4].hex()} or do not match their checksum, "
             f"needed {size} bytes in the portable format of Delta's protocol",
             "if the file is intact: REORG TABLE ... APPLY (PURGE) rewrites the table without vectors",
+            code="TR-7102",
         )
     return BitMap64.deserialize(data[4:])
 

@@ -132,6 +132,7 @@ def _is_versioned(id_: TableId) -> SchemaMismatchError:
         f"table `{id_}` has system versioning, which is not supported yet",
         "its log mixes old row versions with the rows",
         "leave the table out of the captured tables, or ALTER TABLE ... DROP SYSTEM VERSIONING",
+        code="TR-5007",
     )
 
 
@@ -263,4 +264,5 @@ def _require_ordered(id_: TableId, column: Column) -> None:
             "which key ranges are not supported yet",
             f"key columns may be of the kinds {', '.join(sorted(_ORDERED_KINDS))}",
             "leave the table out of the captured tables, or give it another primary key",
+            code="TR-5008",
         )

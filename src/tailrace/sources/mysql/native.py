@@ -111,6 +111,7 @@ def column_type(
             f"{name} has the type `{native}`, which is not supported yet",
             f"supported: {', '.join(_KINDS)}",
             "leave the table out of the captured tables, or change the column's type",
+            code="TR-5005",
         )
     character = kind in _CHARACTER
     if character and charset is not None and charset not in CHARSETS:
@@ -119,6 +120,7 @@ def column_type(
             f"type {native}; supported character sets: {', '.join(CHARSETS)}",
             "leave the table out of the captured tables, or convert it: "
             "ALTER TABLE ... CONVERT TO CHARACTER SET utf8mb4",
+            code="TR-5006",
         )
     if kind is Kind.BITS and bits == 1:
         kind, bits = Kind.BOOLEAN, None

@@ -185,6 +185,7 @@ class _Reading:
                 f"the key of `{altered.id}` was changed while its snapshot was read",
                 f"rows are read by the key ({', '.join(altered.key)}), which is gone",
                 "start a new stream, or reset the table's snapshot with `tailrace offsets set`",
+                code="TR-5003",
             ) from error
         self._table, self._pages = altered, None
 

@@ -134,6 +134,7 @@ class PostgresSource(Source):
                     "no snapshot could be exported within an hour",
                     "a snapshot waits for all transactions that write",
                     "end the oldest ones: SELECT pid, xact_start FROM pg_stat_activity ORDER BY xact_start",
+                    code="TR-2209",
                 )
             current = self._snapshots.use(made)
         kept = {} if self._kept is None else {"slot": self._kept.name}
@@ -336,6 +337,7 @@ def _require_identity(table: catalog.CatalogTable) -> None:
             f"table `{table.schema.id}` cannot be published: its updates and deletes would then fail",
             "it has no primary key, or REPLICA IDENTITY NOTHING",
             f"ALTER TABLE {table.schema.id.sql} REPLICA IDENTITY FULL; -- or give it a primary key",
+            code="TR-2210",
         )
 
 

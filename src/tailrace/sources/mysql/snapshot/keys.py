@@ -60,6 +60,7 @@ def key_columns(table: TableSchema) -> list[Column]:
         raise SourceError(
             f"table `{table.id}` has no key, so it cannot be read in ranges",
             hint=f"ALTER TABLE {printable(table_name(table.id))} ADD PRIMARY KEY (...)",
+            code="TR-5001",
         )
     return [table.column(name) for name in table.key]
 
@@ -93,7 +94,8 @@ def order_by(table: TableSchema, direction: str = "ASC") -> str:
 def _literals(table: TableSchema, columns: Sequence[Column], key: Key) -> list[str]:
     if len(key) != len(columns):
         raise SourceError(
-            f"a bound of table `{table.id}` has {len(key)} values, its key has {len(columns)} columns"
+            f"a bound of table `{table.id}` has {len(key)} values, its key has {len(columns)} columns",
+            code="TR-6002",
         )
     return [key_literal(c, v) for c, v in zip(columns, key, strict=True)]
 

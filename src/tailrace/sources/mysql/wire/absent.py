@@ -41,6 +41,7 @@ def mark_absent(batch: ChangeBatch, in_before: int, in_after: int) -> ChangeBatc
             f"the log does not hold the key of changed rows of table `{batch.table.id}`",
             f"without the column {lacking[0]}: binlog_row_image was not FULL when the change was logged",
             "SET PERSIST binlog_row_image = FULL, then take a new snapshot of what was logged before",
+            code="TR-4405",
         )
     return replace(batch, after=completed, absent_before=before, absent_after=after)
 

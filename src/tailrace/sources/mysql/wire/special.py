@@ -83,12 +83,14 @@ def check(event: SpecialEvent, dirty: bool) -> bool:
                 "the server lost events before it could log them",
                 f"INCIDENT event {where}",
                 "take a new snapshot",
+                code="TR-4108",
             )
         case _ if not event.flags & _IGNORABLE_FLAG:
             raise DecodeError(
                 f"the log holds an event of unknown type {event.type}",
                 f"{where}; it may hold changes",
                 "turn off the server feature that writes it, or upgrade Tailrace",
+                code="TR-4403",
             )
     return False
 
@@ -110,12 +112,14 @@ def _check_statement(text: bytes, dirty: bool, where: str) -> bool:
             f"the log holds a change as a statement ({word})",
             f"{where}: the session's binlog_format was not ROW",
             "SET PERSIST binlog_format = ROW, let sessions reconnect, then take a new snapshot",
+            code="TR-4401",
         )
     if word == "ROLLBACK" and dirty:
         raise SourceError(
             "the log holds changes of captured tables that were rolled back",
             f"{where}: the transaction mixes tables of transactional and other engines",
             "use InnoDB for all tables that are changed together with captured ones",
+            code="TR-4402",
         )
     return word in ("COMMIT", "ROLLBACK") and len(words) == 1
 
@@ -135,7 +139,9 @@ def gtid_tagged(event: SpecialEvent) -> np.ndarray:
     reader = _Varints(event.body, f"at {event.where}")
     version, _, _ = reader.take(), reader.take(), reader.take()
     if version != 1:
-        raise DecodeError(f"a tagged GTID of version {version}", f"at {event.where}; known is version 1")
+        raise DecodeError(
+            f"a tagged GTID of version {version}", f"at {event.where}; known is version 1", code="TR-4403"
+        )
     uuid, number, tag, ts_us = b"", 0, b"", event.ts_s * 1000000
     while reader.at < len(event.body):
         field = reader.take()
@@ -151,7 +157,7 @@ def gtid_tagged(event: SpecialEvent) -> np.ndarray:
         else:
             reader.take()
     if len(uuid) != 16 or not _TAG.fullmatch(tag) or ts_us >> 62 or number >> 62:
-        raise DecodeError("a tagged GTID is malformed", f"at {event.where}")
+        raise DecodeError("a tagged GTID is malformed", f"at {event.where}", code="TR-5201")
     record = np.zeros(ev.TX_WORDS, np.int64)
     record[: ev.TX_UUID] = ts_us, event.server_id, -1, 1, number, len(tag)
     record[ev.TX_UUID :] = np.frombuffer((uuid + tag).ljust(8 * (ev.TX_WORDS - ev.TX_UUID), b"\0"), np.int64)
@@ -173,6 +179,6 @@ class _Varints:
 
     def text(self, n: int) -> bytes:
         if n > len(self.data) - self.at:
-            raise DecodeError("a tagged GTID is malformed", self.where)
+            raise DecodeError("a tagged GTID is malformed", self.where, code="TR-5201")
         self.at += n
         return self.data[self.at - n : self.at]

@@ -51,4 +51,5 @@ def _mismatch(map_: TableMap, found: str) -> SchemaMismatchError:
         f"the log does not name the columns of table `{map_.id}`, and its schema in the catalog differs",
         f"binlog_row_metadata was MINIMAL when the change was logged; {found}",
         _HINT,
+        code="TR-4407",
     )

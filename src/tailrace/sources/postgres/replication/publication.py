@@ -158,4 +158,5 @@ def _execute(connection: Connection, statement: str) -> None:
             f"user `{connection.value('SELECT current_user::text')}` owns neither the publication nor all of "
             "the tables",
             f"as the owner of the tables: {statement};",
+            code="TR-2216",
         ) from error

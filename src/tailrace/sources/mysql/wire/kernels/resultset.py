@@ -351,6 +351,7 @@ class RowDecoder:
             raise DecodeError(
                 f"a row of a SELECT from table `{self._table.id}` cannot be decoded",
                 "its packet has fewer or more bytes than its columns' types need",
+                code="TR-5202",
             )
         if reason in _PROBLEMS:
             column = self._table.columns[why >> _REASON_BITS].name
@@ -358,6 +359,7 @@ class RowDecoder:
                 f"{_PROBLEMS[reason]} in column `{self._table.id}.{column}`",
                 "in a row of a SELECT",
                 ZERO_DATE_HINT if reason == ZERO_DATE else None,
+                code="TR-5010" if reason == ZERO_DATE else "TR-5203",
             )
 
 

@@ -202,6 +202,7 @@ class CopyReader:
                 raise DecodeError(
                     f"a row that COPY gave of table `{self._plan.schema.id}` is longer than it may be",
                     f"more than {LONGEST_ROW} bytes",
+                    code="TR-5204",
                 )
             if size - held < self._receive:
                 memory = np.zeros(2 * size + self._receive + SLACK, np.uint8)
@@ -282,4 +283,5 @@ class CopyReader:
         return DecodeError(
             f"a COPY of table `{self._plan.schema.id}` cannot be decoded",
             "a message is malformed, or a row has another number of columns than the table",
+            code="TR-5202",
         )
