@@ -683,7 +683,7 @@ CATALOGUE = {
         "the server asked for a file of this machine",
         (SourceError,),
         "A LOAD DATA LOCAL request came where none was offered. The file was not sent. The server is "
-        "hostile, or somebody is between.",
+        "hostile, or there is a man in the middle.",
         "Find out what answers at this address. Set `tlsMode` to `verify-identity`, with `tlsCa`.",
     ),
     "TR-3011": Condition(
@@ -770,7 +770,7 @@ CATALOGUE = {
     "TR-3106": Condition(
         "the server did not prove that it knows the password",
         (SourceError,),
-        "It ended SCRAM without its own signature: the server is hostile, or somebody is between.",
+        "It ended SCRAM without its own signature: the server is hostile, or there is a man in the middle.",
         "Find out what answers at this address. Set `tlsMode` to `verify-identity`, with `tlsCa`.",
     ),
     "TR-3107": Condition(
@@ -1368,7 +1368,7 @@ CATALOGUE = {
         "the batch was begun by another number of writers",
         (TransientSinkError,),
         "`parallelism` changed, or the cluster has other executors, since the last start.",
-        "Nothing: the batch is written again as it was begun.",
+        "Nothing if it passes: after the restart the sink reads the markers again.",
     ),
     # ---- 75 Schema registry --------------------------------------------------------------------------------
     "TR-7501": Condition(

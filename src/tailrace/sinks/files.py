@@ -127,7 +127,7 @@ def _own(target: str, path: str, stream: StreamId) -> None:
     if text is None:
         if directory.names():
             raise StateError(
-                f"target `{target}` at {path} is not this stream's",
+                f"target `{target}` at `{path}` is not this stream's",
                 "the directory holds files that Tailrace did not write",
                 "use another sink path",
                 code="TR-6101",
@@ -138,7 +138,7 @@ def _own(target: str, path: str, stream: StreamId) -> None:
     owner = json.loads(text)
     if owner["stream"] != stream.query:
         raise StateError(
-            f"target `{target}` at {path} is not this stream's",
+            f"target `{target}` at `{path}` is not this stream's",
             f"it belongs to stream {owner['stream']}, this one is {stream.query}",
             "use another sink path, or continue with that stream's checkpoint",
             code="TR-6101",

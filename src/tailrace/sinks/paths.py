@@ -67,7 +67,7 @@ def one_place(target: str, other: str, path: str) -> StateError:
     """The error for two targets of a stream at one path."""
     return StateError(
         f"targets `{target}` and `{other}` are at one path",
-        f"{path} is `{other}`: the file system or the catalog treats both names as equal",
+        f"`{path}` is `{other}`: the file system or the catalog treats both names as equal",
         f"route the table of `{target}` to another name, or leave it out of `tables`",
         code="TR-6103",
     )

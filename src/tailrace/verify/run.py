@@ -206,7 +206,7 @@ def _last_committed(path: str) -> tuple[int, StreamOffset]:
     if end is None:
         raise StateError(
             "no batch is committed yet, so there is nothing to compare",
-            f"found no commit in the checkpoint {path}",
+            f"found no commit in the checkpoint `{path}`",
             "run the pipeline until its first batch is committed: tailrace run PIPELINE.YAML",
             code="TR-8101",
         )

@@ -34,8 +34,10 @@ def test_refusal_names_every_error_and_every_remedy() -> None:
         require([_FINE, _WRONG, _RISKY, _NO_REMEDY], "server `x`")
     assert str(pickle.loads(pickle.dumps(caught.value))).splitlines() == [
         "server `x` cannot be captured: 2 preconditions are not met [TR-2001]",
-        "Detail: binlog_format: found MIXED, needed ROW [TR-2102]; "
-        "server: found MySQL 5.7, needed MySQL 8.0 [TR-2002]",
+        (
+            "Detail: binlog_format: found MIXED, needed ROW [TR-2102]; "
+            "server: found MySQL 5.7, needed MySQL 8.0 [TR-2002]"
+        ),
         "Hint: to fix it:",
         "  SET PERSIST binlog_format = ROW;",
     ]

@@ -221,7 +221,7 @@ class DeltaTarget:
             if "tailrace.stream" in held:
                 found = f"a table of stream {held['tailrace.stream']} in mode `{held.get('tailrace.mode')}`"
             raise StateError(
-                f"target `{self.name}` at {self.table.path} is not this stream's",
+                f"target `{self.name}` at `{self.table.path}` is not this stream's",
                 f"found {found}, needed one of stream {self.stream.query} in mode `{self.form.mode}`",
                 "use another sink path, continue with that stream's checkpoint, or delete the table",
                 code="TR-6101",
@@ -234,7 +234,7 @@ class DeltaTarget:
         state = self.table.state()
         if state is None:
             raise StateError(
-                f"target `{self.name}` at {self.table.path} is gone",
+                f"target `{self.name}` at `{self.table.path}` is gone",
                 "the stream has written to it, but there is no Delta table now",
                 "restore the table, or begin a new stream with a new checkpoint",
                 code="TR-6102",

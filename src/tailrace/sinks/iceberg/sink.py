@@ -156,7 +156,7 @@ def _catalog(settings: IcebergSettings, root: str) -> Catalog:
             ) from None
     if not is_local(root):
         raise SinkError(
-            f"an Iceberg sink at {root} needs a catalog",
+            f"an Iceberg sink at `{root}` needs a catalog",
             "without one the catalog is a SQLite file, and that needs a local path",
             "catalog: {type: rest, uri: ...} in the sink's section",
             code="TR-7202",

@@ -90,12 +90,12 @@ class History:
         where = f"`{options.host}:{options.port}`"
         if self.in_recovery:
             raise TransientSourceError(
-                f"the standby at {where} has not received the log up to the stream's position {position}",
+                f"the standby at {where} has not received the log up to the stream's position `{position}`",
                 f"it ends at {lsn_text(self.end)}",
                 code="TR-4109",
             )
         raise PositionLostError(
-            f"the server at {where} lacks changes that the stream has already read, up to {position}",
+            f"the server at {where} lacks changes that the stream has already read, up to `{position}`",
             f"that position is on timeline {_described(position.timeline)}; {self._found_instead(position)}",
             "restore the old primary, or accept losing the changes after that position: "
             "tailrace drop, then start a new stream with a new checkpoint. With PostgreSQL 17 and later, "
