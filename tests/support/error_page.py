@@ -33,8 +33,8 @@ An error has four parts: a message (what failed), a detail (what was found, what
 (what to do, with the statement to run) and a code, which stands at the end of the message:
 
 ```
-error: `source.hostname` is missing [TR-1006]
-Detail: give `hostname` or `url`
+error: `source.url` is missing [TR-1006]
+Detail: give `url` or `hostname` (and `port`)
 ```
 
 The code names the condition and stays the same when texts change; Python code finds it in
