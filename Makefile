@@ -111,6 +111,10 @@ $(DOCS_VENV)/.installed: requirements-docs.lock
 docs: $(DOCS_VENV)/.installed ## Build the documentation into site/ and check every link
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet $(ARGS)
 
+.PHONY: error-page
+error-page: setup ## Write docs/reference/errors.md from the catalogue of errors
+	$(BIN)/python -m tests.support.error_page
+
 .PHONY: clean
 clean: ## Delete .venv and every cache in this directory
 	rm -rf $(VENV) $(DOCS_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage \

@@ -49,7 +49,9 @@ def cache_dir(*parts: str) -> Path:
 
 def unwritable(path: Path, error: OSError) -> ConfigError:
     """The error for a file or directory `path` of the cache that cannot be written; names TAILRACE_CACHE."""
-    return ConfigError(f"cache directory `{path}` cannot be written", error.strerror or str(error), _REMEDY)
+    return ConfigError(
+        f"cache directory `{path}` cannot be written", error.strerror or str(error), _REMEDY, code="TR-1201"
+    )
 
 
 def temporary_dir() -> Path:
@@ -65,6 +67,7 @@ def temporary_dir() -> Path:
             "there is no directory for temporary files",
             error.strerror,
             "set TMPDIR to one, and TAILRACE_CACHE to a directory for files kept between starts",
+            code="TR-1201",
         ) from None
 
 
@@ -125,4 +128,5 @@ def _make(root: Path) -> None:
             f"cache directory `{root}` is not safe",
             f"it is not a directory that user {os.getuid()} alone can write to; programs are loaded from it",
             _REMEDY,
+            code="TR-1202",
         )

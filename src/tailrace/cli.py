@@ -226,14 +226,19 @@ def _offset(text: str) -> dict[str, object]:
         try:
             text = Path(text[1:]).read_text(encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"offset file `{text[1:]}` cannot be read", error.strerror) from None
+            raise ConfigError(
+                f"offset file `{text[1:]}` cannot be read", error.strerror, code="TR-1301"
+            ) from None
     try:
         return StreamOffset.from_json(json.loads(text)).to_json()
     except json.JSONDecodeError as error:
-        raise ConfigError("the offset is not JSON", str(error)) from None
+        raise ConfigError("the offset is not JSON", str(error), code="TR-1301") from None
     except (KeyError, TypeError, AttributeError):
         raise ConfigError(
-            "the offset is not a valid stream offset", None, "`tailrace offsets show` prints one"
+            "the offset is not a valid stream offset",
+            None,
+            "`tailrace offsets show` prints one",
+            code="TR-1301",
         ) from None
 
 
@@ -271,6 +276,7 @@ def _log_to(path: Path) -> None:
             f"log file `{path}` cannot be written",
             error.strerror,
             "name another one with `--log-file`; by default, it is next to the checkpoint",
+            code="TR-1201",
         ) from None
     handler = _PrivateFileHandler(path, delay=True)
     handler.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

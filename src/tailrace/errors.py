@@ -1,6 +1,6 @@
 """Every error Tailrace raises on purpose.
 
-    TailraceError(message, detail, hint)
+    TailraceError(message, detail, hint, code="TR-2104")
     ├── ConfigError            a setting is wrong: names its path and what is allowed
     ├── PreflightError         the server is not set up for capture: carries the findings
     ├── SourceError
@@ -18,13 +18,16 @@
 
 `message` is lower case, without a full stop, and names the object. `detail` says what was found. `hint` says
 what to do, with the statement to run, on several lines where it needs them. None of them ever holds a row's
-values or a secret. Their text shows control characters of names and server messages escaped. All errors can
-be pickled. In a Python process of Spark, an error carries itself as a note, in JSON: Spark reports only the
-text of a traceback to the driver, where `spark.task_errors` reads the note.
+values or a secret. Their text shows control characters of names and server messages escaped. `code` names the
+condition and stays the same when texts change; `error_catalogue` has the cause and the fix of each.
+
+All errors can be pickled. In a Python process of Spark, an error carries itself as a note, in JSON: Spark
+reports only the text of a traceback to the driver, where `spark.task_errors` reads the note.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Iterable
@@ -37,6 +40,11 @@ NOTE = "tailrace-error: "
 _LONGEST = 20_000
 
 
+def coded(text: str, code: str | None) -> str:
+    """`text` as people see it, followed by the code."""
+    return f"{text} [{code}]" if code else text
+
+
 class TailraceError(Exception):
     """Base class of all errors of Tailrace.
 
@@ -44,18 +52,26 @@ class TailraceError(Exception):
         message: what went wrong, lower case, no full stop.
         detail: what was found and what is needed, or None.
         hint: how to fix it, with the SQL or setting, or None.
+        code: of the condition, one of `error_catalogue.CATALOGUE`.
     """
 
     #: Whether the same call may succeed later without intervention.
     retryable = False
 
-    def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, detail: str | None = None, hint: str | None = None, *, code: str | None = None
+    ) -> None:
         super().__init__(message, detail, hint)
         self.message = message
         self.detail = detail
         self.hint = hint
+        self.code = code
         if "pyspark.worker_util" in sys.modules:  # a Python process of Spark: only tracebacks leave it
             self.add_note(NOTE + self.to_json())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is pickled as its class and `args`, and __init__ needs the code for the note.
+        return functools.partial(type(self), code=self.code), self.args, self.__dict__
 
     def to_json(self) -> str:
         """Class, message, detail, hint and what else it has on one line of ASCII, for `spark.task_errors`."""
@@ -69,7 +85,7 @@ class TailraceError(Exception):
         return []
 
     def __str__(self) -> str:
-        lines = [printable(shortened(self.message, _LONGEST))]
+        lines = [printable(coded(shortened(self.message, _LONGEST), self.code))]
         if self.detail:
             lines.append(f"Detail: {printable(shortened(self.detail, _LONGEST))}")
         if self.hint:
@@ -158,3 +174,21 @@ class TransientSinkError(SinkError):
     """Writing failed for a transient reason."""
 
     retryable = True
+
+
+def from_json(text: str, at: int = 0) -> TailraceError:
+    """The error that `to_json` wrote.
+
+    Args:
+        text: contains it; more may follow.
+        at: its offset in `text`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    name, message, detail, hint, *code = json.JSONDecoder().raw_decode(text, at)[0]
+    kind = globals().get(str(name))
+    if not (isinstance(kind, type) and issubclass(kind, TailraceError)):
+        raise ValueError(f"no class of errors: {name}")
+    # Versions before codes wrote four parts.
+    return kind(message, detail, hint, code=code[0] if code else None)

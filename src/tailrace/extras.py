@@ -39,11 +39,15 @@ def require(extra: str | None, user: str) -> None:
         except ImportError as error:
             if isinstance(error, ModuleNotFoundError) and error.name == package:
                 raise ConfigError(
-                    f"{user} needs the extra `{extra}`", f"package `{package}` is not installed", install
+                    f"{user} needs the extra `{extra}`",
+                    f"package `{package}` is not installed",
+                    install,
+                    code="TR-1203",
                 ) from None
             missing = isinstance(error, ModuleNotFoundError)
             raise ConfigError(
                 f"{user} needs package `{package}`, which cannot be imported",
                 f"{type(error).__name__}: {error}",
                 install if missing else f"install it again: pip install --force-reinstall {package}",
+                code="TR-1203",
             ) from error

@@ -71,7 +71,9 @@ def failpoint(name: str) -> None:
     point, _, rest = armed.partition("=")
     victim, _, token = rest.partition("@")
     if point not in POINTS or not (victim in ("self", "jvm", "raise") or victim.isdecimal()) or not token:
-        raise ConfigError(f"{VARIABLE} is wrong", f"found `{armed}`, needed NAME=self|jvm|PID|raise@FILE")
+        raise ConfigError(
+            f"{VARIABLE} is wrong", f"found `{armed}`, needed NAME=self|jvm|PID|raise@FILE", code="TR-1211"
+        )
     if point != name:
         return
     try:
@@ -109,7 +111,7 @@ def _java_below() -> int:
                 pid = int(entry.name)
                 if _parent(pid) == os.getpid() and _is_java(pid):
                     return pid
-    raise ConfigError(f"{VARIABLE}: no Java process above or below this one")
+    raise ConfigError(f"{VARIABLE}: no Java process above or below this one", code="TR-1211")
 
 
 def _parent(pid: int) -> int:

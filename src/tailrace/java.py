@@ -44,7 +44,7 @@ def require_java() -> str:
     if shutil.which(program) is None:
         home = os.environ.get("JAVA_HOME")
         found = f"JAVA_HOME is `{home}`, where there is no `bin/java`" if home else "`java` is not on PATH"
-        raise ConfigError("no Java found, and Spark needs one", found, _REMEDY)
+        raise ConfigError("no Java found, and Spark needs one", found, _REMEDY, code="TR-1204")
     answer = _ask(program)
     version = _version(answer.stderr)
     if version is None:
@@ -53,10 +53,14 @@ def require_java() -> str:
             f"Java `{program}` does not run",
             lines[0] if lines else f"`{program} -version` ended with {answer.returncode}",
             _REMEDY,
+            code="TR-1204",
         )
     if version[0] < OLDEST:
         raise ConfigError(
-            f"Java {version[0]} is too old for Spark 4.2", f"`{program}` is Java {version[0]}", _REMEDY
+            f"Java {version[0]} is too old for Spark 4.2",
+            f"`{program}` is Java {version[0]}",
+            _REMEDY,
+            code="TR-1204",
         )
     return program
 

@@ -39,4 +39,5 @@ def verify(collection: str, files: Sequence[Path]) -> None:
             f"the files of {collection} are not those that Tailrace was built with",
             f"SHA-256 differs, or file missing or not listed: {', '.join(differing)}",
             "check what the repository or its mirror serves, then try again: the files are downloaded again",
+            code="TR-1209",
         )

@@ -185,8 +185,8 @@ def test_every_table_that_cannot_be_captured_is_named(mysql: MySqlServer, databa
         f"CREATE TABLE {d}.old (id INT PRIMARY KEY) ENGINE = MyISAM",
     )
     findings = check(_options(mysql, rf"{database}\..*"))
-    assert 'key column "s" of type enum' in _finding(findings, f"table {database}.size").found
-    assert 'key column "x" of type double' in _finding(findings, f"table {database}.share").found
+    assert "key column `s` of type enum" in _finding(findings, f"table {database}.size").found
+    assert "key column `x` of type double" in _finding(findings, f"table {database}.share").found
     for name in ("keyless", "nullkey"):
         finding = _finding(findings, f"table {database}.{name}")
         assert (finding.found, finding.severity) == ("no key", Severity.ERROR)

@@ -195,7 +195,7 @@ def test_key_is_the_primary_or_a_whole_unique_index(
 
 
 def test_keys_that_cannot_be_cut_into_ranges_are_named(made: Callable[..., CatalogTable]) -> None:
-    with pytest.raises(SchemaMismatchError, match=r'key column "d" of type double'):
+    with pytest.raises(SchemaMismatchError, match=r"key column `d` of type double"):
         made("d DOUBLE PRIMARY KEY", name="u")
 
 

@@ -120,13 +120,12 @@ def test_passing_failure_of_the_source_starts_the_stream_again(run: Run) -> None
 
 
 def test_definite_failure_of_the_source_is_raised_as_it_was(run: Run) -> None:
-    error = PositionLostError(
-        "`binlog.000001` is gone", "the oldest is `binlog.000009`", "start anew:\n  do it"
-    )
+    parts = "`binlog.000001` is gone", "the oldest is `binlog.000009`", "start anew:\n  do it"
+    error = PositionLostError(*parts, code="TR-4101")
     put_failure(run.source, error)
     with pytest.raises(PositionLostError) as caught:
         run(run.pipeline("parquet"))
-    assert (caught.value.message, caught.value.detail, caught.value.hint) == error.args
+    assert (caught.value.args, caught.value.code) == (error.args, "TR-4101")
     assert run.watching.restarts == []
 
 

@@ -101,6 +101,7 @@ def test_refused_row_ends_the_stream_by_its_position_and_without_its_values(
         write(target, with_bad_row(spark))
     error = refused.value
     assert "refused by target `shop.t`: a CHECK constraint" in error.message
+    assert error.code == "TR-7006"
     assert error.detail == "the row is of table `shop.t` at binlog.000001:12300"
     assert "77" not in str(error)
     assert ids(target) == [1, 2]

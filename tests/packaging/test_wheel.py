@@ -175,7 +175,7 @@ def test_sink_whose_extra_is_missing_names_it_before_anything_is_started(
         done = bare.run(bare.tailrace, command, file, env={"TEST_PASSWORD": "", "HOME": str(tmp_path)})
         assert done.returncode == EXIT_CONFIG, done.stdout
         assert done.stdout == (
-            f"error: sink `{sink['type']}` needs the extra `{extra}`\n"
+            f"error: sink `{sink['type']}` needs the extra `{extra}` [TR-1203]\n"
             f"Detail: package `{package}` is not installed\n"
             f"Hint: pip install 'tailrace[{extra}]'\n"
         )
@@ -187,7 +187,7 @@ def test_source_whose_extra_is_missing_names_it(bare: Environment, tmp_path: Pat
     file = _write(tmp_path, source, {"type": "console"})
     done = bare.run(bare.tailrace, command, file, env={"TEST_PASSWORD": "", "HOME": str(tmp_path)})
     assert done.returncode == EXIT_CONFIG, done.stdout
-    assert "error: source `postgresql` needs the extra `postgres`\n" in done.stdout
+    assert "error: source `postgresql` needs the extra `postgres` [TR-1203]\n" in done.stdout
     assert "Hint: pip install 'tailrace[postgres]'\n" in done.stdout
 
 

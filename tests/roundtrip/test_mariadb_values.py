@@ -215,7 +215,7 @@ def test_what_cannot_be_read_is_refused_by_name(
         settings, message = ["SET SESSION binlog_format = STATEMENT"], "a statement instead of rows"
     else:
         settings = ["SET GLOBAL mysql56_temporal_format = OFF", f"ALTER TABLE {table} ADD w datetime"]
-        message = '" has the type "datetime from before MySQL 5.6"'
+        message = "` has the type `datetime from before MySQL 5.6`"
     try:
         with pytest.raises(SourceError, match=message):
             changes_during(

@@ -183,8 +183,8 @@ def test_table_maps_without_names_are_read_by_the_catalog(
     ("alter", "reason"),
     [
         ("ADD c int", "11 columns, in the catalog 12"),
-        ("MODIFY u int", 'column "u"'),
-        ("MODIFY v varchar(21) character set latin1", 'column "v"'),
+        ("MODIFY u int", "column `u`"),
+        ("MODIFY v varchar(21) character set latin1", "column `v`"),
         ("DROP u, ADD w bigint", 'column "'),
     ],
 )

@@ -420,7 +420,7 @@ def test_a_value_of_any_type_comes_back_by_copy_and_by_the_log(database: Databas
         assert rows == [row[1] for row in _printed(database, schema)]
     if not has_binary(column):
         database.insert([f"{_TEXTS[type_][0]}::{type_}"])
-        with pytest.raises(BinaryFormError, match=r'column "public\.v\.v" came in binary form'):
+        with pytest.raises(BinaryFormError, match=r"column `public\.v\.v` came in binary form"):
             database.logged(types, binary=True, take=False)
         database.logged(types, binary=False, take=True)
 

@@ -66,7 +66,7 @@ def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError) as raised:
         require("kafka", "sink `kafka`")
     assert str(raised.value) == (
-        "sink `kafka` needs the extra `kafka`\n"
+        "sink `kafka` needs the extra `kafka` [TR-1203]\n"
         "Detail: package `nowhere` is not installed\n"
         "Hint: pip install 'tailrace[kafka]'"
     )

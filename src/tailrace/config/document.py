@@ -47,7 +47,9 @@ def read_document(text: str) -> Any:
         ConfigError: it is not YAML, a mapping has a key twice, or it is too large. Names the position.
     """
     if len(text) > MOST_CHARACTERS:
-        raise ConfigError("the pipeline file is too large", f"needed: at most {MOST_CHARACTERS} characters")
+        raise ConfigError(
+            "the pipeline file is too large", f"needed: at most {MOST_CHARACTERS} characters", code="TR-1003"
+        )
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -59,9 +61,12 @@ def read_document(text: str) -> Any:
             f"the pipeline file is not YAML{'' if mark is None else f' at {_place(mark)}'}",
             problem if _FIXED.fullmatch(problem) else None,
             _QUOTE,
+            code="TR-1002",
         ) from None
     except yaml.YAMLError:
-        raise ConfigError("the pipeline file is not YAML", "it holds control characters") from None
+        raise ConfigError(
+            "the pipeline file is not YAML", "it holds control characters", code="TR-1002"
+        ) from None
     except RecursionError:
         raise _too_much("it is nested too deeply") from None
     finally:
@@ -95,6 +100,7 @@ class _Reader:
                 f"the value at {_place(node.start_mark)} of the pipeline file cannot be read",
                 "it has a tag, or is a number or date that does not exist",
                 _QUOTE,
+                code="TR-1002",
             ) from None
 
     def _mapping(self, node: yaml.MappingNode, depth: int) -> Section:
@@ -106,12 +112,13 @@ class _Reader:
                 merged += self._merged(value, place, depth)
                 continue
             if not isinstance(key, yaml.ScalarNode):
-                raise ConfigError(f"the key at {place} of the pipeline file is not text")
+                raise ConfigError(f"the key at {place} of the pipeline file is not text", code="TR-1004")
             if key.value in made:
                 raise ConfigError(
                     f"the key at {place} of the pipeline file is given twice",
                     f"the first is at {made.places[key.value]}",
                     "leave one of them out",
+                    code="TR-1005",
                 )
             made[key.value] = self.value(value, depth + 1)
             made.places[key.value] = place
@@ -123,7 +130,9 @@ class _Reader:
     def _merged(self, node: yaml.Node, place: str, depth: int) -> Iterator[Section]:
         for value in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(value, yaml.MappingNode):
-                raise ConfigError(f"`<<` at {place} of the pipeline file merges what is not a mapping")
+                raise ConfigError(
+                    f"`<<` at {place} of the pipeline file merges what is not a mapping", code="TR-1004"
+                )
             made = self.value(value, depth + 1)
             assert isinstance(made, Section)
             yield made
@@ -134,4 +143,4 @@ def _place(mark: yaml.Mark) -> str:
 
 
 def _too_much(found: str) -> ConfigError:
-    return ConfigError("the pipeline file is too large", found)
+    return ConfigError("the pipeline file is too large", found, code="TR-1003")

@@ -50,9 +50,9 @@ def load_pipeline(path: Path) -> Pipeline:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
     except OSError as error:
-        raise ConfigError(f"pipeline file `{path}` cannot be read", error.strerror) from None
+        raise ConfigError(f"pipeline file `{path}` cannot be read", error.strerror, code="TR-1001") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"pipeline file `{path}` is not UTF-8 text") from None
+        raise ConfigError(f"pipeline file `{path}` is not UTF-8 text", code="TR-1001") from None
     return parse_pipeline(text, default_name=path.stem)
 
 
@@ -70,7 +70,9 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
     _check_keys(given, "", _SECTIONS)
     for section in ("source", "sink"):
         if section not in given:
-            raise ConfigError(f"section `{section}` is missing", f"a pipeline has: {', '.join(_SECTIONS)}")
+            raise ConfigError(
+                f"section `{section}` is missing", f"a pipeline has: {', '.join(_SECTIONS)}", code="TR-1006"
+            )
     options, source = _source(_mapping(given["source"], "source"))
     sinks = _sinks(given["sink"])
     settings = _dataclass(PipelineSettings, given.get("pipeline") or {}, "pipeline")
@@ -92,6 +94,7 @@ def _filled(
                 "`pipeline.checkpoint` is missing",
                 f"a {sinks[0].type} sink has no path to keep it below",
                 "name a directory: pipeline: {checkpoint: ...}",
+                code="TR-1006",
             )
         checkpoint = path.rstrip("/") + "/_tailrace/checkpoint"
     return dataclasses.replace(settings, name=settings.name or default_name, checkpoint=checkpoint)
@@ -117,6 +120,7 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
                 "`source.hostname` is wrong",
                 "found a value that is not shown, allowed: a host name or address",
                 "the port is `port`; user and password are `username` and `password`",
+                code="TR-1010",
             )
         port = "" if aliases["port"] is None else f":{_typed(int, aliases['port'], 'source.port')}"
         database = (
@@ -124,25 +128,31 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
         )
         options["url"] = f"{dialect}://{host}{port}{database}"
     elif name := next((n for n in ("port", "database") if aliases[n] is not None), None):
-        raise ConfigError(f"`source.{name}` needs `source.hostname`", f"a `url` holds its {name}")
+        raise ConfigError(
+            f"`source.{name}` needs `source.hostname`", f"a `url` holds its {name}", code="TR-1005"
+        )
     for name, instead in (("url", "`hostname` (and `port`)"), ("user", "`username`"), ("tables", None)):
         if name not in options:
             or_else = f" or {instead}" if instead else ""
-            raise ConfigError(f"`source.{name}` is missing", f"give `{name}`{or_else}")
+            raise ConfigError(f"`source.{name}` is missing", f"give `{name}`{or_else}", code="TR-1006")
     if "password" in options:
         _secret(options["password"], "source.password")
     options["shape"] = "cells"
     parsed = parse_options(options, where="source option")
     if aliases["type"] is not None and aliases["type"] != parsed.dialect:
         raise ConfigError(
-            "`source.type` and `source.url` disagree", f"found type {shown(str(aliases['type']))}"
+            "`source.type` and `source.url` disagree",
+            f"found type {shown(str(aliases['type']))}",
+            code="TR-1005",
         )
     return options, parsed
 
 
 def _exclusive(options: Mapping[str, str], name: str, alias: str) -> None:
     if name in options:
-        raise ConfigError(f"`source.{name}` and `source.{alias}` are the same", "give one of them")
+        raise ConfigError(
+            f"`source.{name}` and `source.{alias}` are the same", "give one of them", code="TR-1005"
+        )
 
 
 def _scalar(value: Any, path: str) -> str:
@@ -159,29 +169,32 @@ def _sinks(given: Any) -> tuple[SinkSettings, ...]:
     if not isinstance(given, list):
         return (_sink(_mapping(given, "sink"), "sink"),)
     if not given:
-        raise ConfigError("`sink` is an empty list", "a pipeline has at least one sink")
+        raise ConfigError("`sink` is an empty list", "a pipeline has at least one sink", code="TR-1006")
     sinks = tuple(_sink(_mapping(one, f"sink[{i}]"), f"sink[{i}]") for i, one in enumerate(given))
     paths = [path.rstrip("/") for path in (getattr(sink, "path", None) for sink in sinks) if path is not None]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
-        raise ConfigError(f"two sinks have the path `{twice}`", "needed: a path of its own for each sink")
+        raise ConfigError(
+            f"two sinks have the path `{twice}`", "needed: a path of its own for each sink", code="TR-1015"
+        )
     return sinks
 
 
 def _sink(given: Mapping[str, Any], path: str) -> SinkSettings:
     if "type" not in given:
-        raise ConfigError(f"`{path}.type` is missing", f"allowed: {', '.join(SINKS)}")
+        raise ConfigError(f"`{path}.type` is missing", f"allowed: {', '.join(SINKS)}", code="TR-1006")
     kind = _typed(str, given["type"], f"{path}.type")
     if kind not in SINKS:
         raise ConfigError(
             f"unknown value {shown(kind)} at `{path}.type`",
             f"allowed: {', '.join(SINKS)}",
             _meant(kind, SINKS),
+            code="TR-1008",
         )
     try:
         return _dataclass(SINKS[kind], given, path, also=("type",))
     except ConfigError as error:
-        raise ConfigError(_at(error.message, path), error.detail, error.hint) from None
+        raise ConfigError(_at(error.message, path), error.detail, error.hint, code=error.code) from None
 
 
 def _at(message: str, path: str) -> str:
@@ -203,7 +216,7 @@ def _rules(cls: type[_R], given: Any, section: str) -> tuple[_R, ...]:
             re.compile(rule.source_table)
         except re.error as error:
             raise ConfigError(
-                f"`{section}[{i}].source-table` is not a regular expression", str(error)
+                f"`{section}[{i}].source-table` is not a regular expression", str(error), code="TR-1010"
             ) from None
         rules.append(rule)
     return tuple(rules)
@@ -215,17 +228,21 @@ def _check_transform(rule: TransformRule, path: str) -> None:
             f"`{path}.mask-salt` is missing",
             "without a salt, `mask-hash` can be undone by hashing guesses",
             "mask-salt: ${env:NAME}",
+            code="TR-1006",
         )
     for name, length in rule.truncate.items():
         if not length.isdecimal():
             raise ConfigError(
-                f"`{path}.truncate.{name}` must be a number of characters", f"found {shown(length)}"
+                f"`{path}.truncate.{name}` must be a number of characters",
+                f"found {shown(length)}",
+                code="TR-1010",
             )
     unknown = [op for op in rule.skipped_operations if op not in OP_LETTERS]
     if unknown:
         raise ConfigError(
             f"unknown value {shown(unknown[0])} at `{path}.skipped-operations`",
             f"allowed: {', '.join(OP_LETTERS)}",
+            code="TR-1008",
         )
 
 
@@ -240,7 +257,9 @@ def _dataclass(cls: type[_T], given: Any, path: str, also: Iterable[str] = ()) -
     for key, spec in names.items():
         no_default = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
         if key not in values and no_default:
-            raise ConfigError(f"`{path}.{key}` is missing", f"`{path}` has: {', '.join(names)}")
+            raise ConfigError(
+                f"`{path}.{key}` is missing", f"`{path}` has: {', '.join(names)}", code="TR-1006"
+            )
     typed = {
         names[k].name: _typed(hints[names[k].name], v, f"{path}.{k}") for k, v in values.items() if k in names
     }
@@ -269,6 +288,7 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
                 f"unknown value {found} at `{path}`",
                 f"allowed: {', '.join(allowed)}",
                 _meant(str(value), allowed),
+                code="TR-1008",
             )
         return hint(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
@@ -287,6 +307,7 @@ def _texts(given: Mapping[str, Any], path: str) -> dict[str, str]:
                 f"the key in `{path}`{place} is wrong",
                 "it has no value" if value is None else "it holds a space or a `=`",
                 "write each setting as `name: value`",
+                code="TR-1010",
             )
         texts[key] = _scalar(value, f"{path}.{key}")
         _secret(texts[key], f"{path}.{key}")
@@ -297,7 +318,7 @@ def _secret(text: str, path: str) -> Secret:
     try:
         return Secret(text)
     except ValueError as error:
-        raise ConfigError(f"`{path}` is wrong", str(error)) from None
+        raise ConfigError(f"`{path}` is wrong", str(error), code="TR-1010") from None
 
 
 def _mapping(value: Any, path: str) -> dict[Any, Any]:
@@ -324,10 +345,13 @@ def _check_keys(given: Mapping[Any, Any], path: str, known: Iterable[str]) -> di
                 found + place,
                 f"allowed: {', '.join(sorted(allowed))}",
                 f"did you mean `{near[0]}`?" if near else None,
+                code="TR-1007",
             )
         if name in values:
             raise ConfigError(
-                f"`{path}.{name}` is given twice{place}", "once in kebab-case and once in camelCase"
+                f"`{path}.{name}` is given twice{place}",
+                "once in kebab-case and once in camelCase",
+                code="TR-1005",
             )
         values[name] = value
     return values
@@ -339,7 +363,7 @@ def _meant(name: str, known: Iterable[str]) -> str | None:
 
 
 def _wrong_type(expected: str, value: Any, path: str) -> ConfigError:
-    return ConfigError(f"expected `{expected}`, got `{_name(value)}` at `{path}`")
+    return ConfigError(f"expected `{expected}`, got `{_name(value)}` at `{path}`", code="TR-1009")
 
 
 def _name(value: Any) -> str:

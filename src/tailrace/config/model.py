@@ -118,13 +118,14 @@ class PipelineSettings:
     def __post_init__(self) -> None:
         for name, value in (("interval-ms", self.interval_ms), ("parallelism", self.parallelism)):
             if value is not None and value <= 0:
-                raise ConfigError(f"`pipeline.{name}` must be > 0", f"found {value}")
+                raise ConfigError(f"`pipeline.{name}` must be > 0", f"found {value}", code="TR-1010")
         refuse_credentials(self.checkpoint, "pipeline.checkpoint")
         if self.trigger is not TriggerMode.INTERVAL and self.interval_ms != PipelineSettings.interval_ms:
             raise ConfigError(
                 "`pipeline.interval-ms` has no effect",
                 f"found `trigger: {self.trigger}`",
                 "set `trigger: interval` or leave it out",
+                code="TR-1011",
             )
 
 

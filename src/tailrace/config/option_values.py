@@ -118,7 +118,7 @@ def table_patterns(text: str) -> tuple[str, ...]:
     patterns = regexes(text)
     for pattern in patterns:
         if "." not in pattern:
-            raise ValueError(f"{pattern!r} names no database")
+            raise ValueError(f"`{pattern}` names no database")
     return patterns
 
 
@@ -167,4 +167,4 @@ def _check_regex(pattern: str) -> None:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        raise ValueError(f"`{pattern}` is not a regular expression: {error}") from None

@@ -569,6 +569,7 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
                 f"{where} `{known.name}` is missing",
                 f"allowed: {known.allowed}",
                 f'set it, e.g. .option("{known.name}", "...")',
+                code="TR-1006",
             )
     dialect, host, port, database = values["url"]
     tls = {name: values[o.name] for name, o in _TLS_OPTIONS.items() if o.name in values}
@@ -591,6 +592,7 @@ def _parsed(known: Option, text: str, where: str) -> Any:
         raise ConfigError(
             f"{where} `{known.name}` is wrong",
             f"found {found}{f' ({problem})' if is_shown else ''}, allowed: {known.allowed}",
+            code="TR-1010",
         ) from None
 
 
@@ -600,6 +602,7 @@ def _unknown(name: str, where: str) -> ConfigError:
         f"unknown {where}" + (f" `{name}`" if re.fullmatch(r"[\w.-]{1,60}", name) else ""),
         f"known are: {', '.join(sorted(o.name for o in OPTIONS))}",
         f"did you mean `{_BY_NAME[near[0]].name}`?" if near else None,
+        code="TR-1007",
     )
 
 
@@ -611,6 +614,7 @@ def _check_shape(shape: str, given: Collection[str], where: str) -> None:
                 f"{where} `{name}` has no effect on shape `{shape}`",
                 "it says how `debezium` messages look",
                 "leave it out, or set shape to debezium",
+                code="TR-1011",
             )
     prefixes = [name for name in _MESSAGE_PREFIXES if name in given]
     if prefixes and shape in ("row", "envelope"):
@@ -618,10 +622,13 @@ def _check_shape(shape: str, given: Collection[str], where: str) -> None:
             f"{where} `{prefixes[0]}` has no effect on shape `{shape}`",
             "rows of that shape are those of one table",
             "leave it out, or set shape to debezium",
+            code="TR-1011",
         )
     if len(prefixes) > 1:
         raise ConfigError(
-            f"{where}s `{prefixes[0]}` and `{prefixes[1]}` exclude each other", hint="give one of them"
+            f"{where}s `{prefixes[0]}` and `{prefixes[1]}` exclude each other",
+            hint="give one of them",
+            code="TR-1005",
         )
 
 
@@ -633,6 +640,7 @@ def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -
             f"{where} `url` names no database",
             "a session belongs to one database",
             "postgresql://HOST[:PORT]/DATABASE",
+            code="TR-1012",
         )
     for name in sorted(given):
         only_for = _BY_NAME[name.lower()].only_for
@@ -641,10 +649,13 @@ def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -
                 f"{where} `{name}` has no effect on {dialect}",
                 f"it is one of {' and '.join(only_for)}",
                 "leave it out",
+                code="TR-1011",
             )
     kind = options.starting_position.partition(":")[0].lower()
     needed = _STARTS_ONLY_FOR.get(kind)
     if needed is not None and (needed == "postgresql") != (dialect == "postgresql"):
         raise ConfigError(
-            f"{where} `startingPosition` is wrong", f"found `{kind}:...`, which {dialect} does not have"
+            f"{where} `startingPosition` is wrong",
+            f"found `{kind}:...`, which {dialect} does not have",
+            code="TR-1010",
         )

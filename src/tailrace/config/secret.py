@@ -62,9 +62,13 @@ class Secret:
         try:
             found.encode()
         except UnicodeEncodeError:  # bytes of an environment variable that are not UTF-8
-            raise ConfigError(f"{what} is not text", "needed: UTF-8 without the character NUL") from None
+            raise ConfigError(
+                f"{what} is not text", "needed: UTF-8 without the character NUL", code="TR-1103"
+            ) from None
         if "\0" in found:
-            raise ConfigError(f"{what} is not text", "needed: UTF-8 without the character NUL")
+            raise ConfigError(
+                f"{what} is not text", "needed: UTF-8 without the character NUL", code="TR-1103"
+            )
         return found
 
     def resolved(self) -> Secret:
@@ -96,7 +100,7 @@ def resolve_all(settings: Mapping[str, str], path: str) -> dict[str, str]:
         try:
             resolved[name] = Secret(text).resolve(f"`{path}.{name}`")
         except ValueError as error:
-            raise ConfigError(f"`{path}.{name}` is wrong", str(error)) from None
+            raise ConfigError(f"`{path}.{name}` is wrong", str(error), code="TR-1010") from None
     return resolved
 
 
@@ -133,6 +137,7 @@ def refuse_credentials(url: str | None, path: str) -> None:
             "an address is printed in messages and logs",
             "databases and registries have settings of their own for user and password, object stores have "
             '`pipeline.spark`: {spark.hadoop.fs.s3a.secret.key: "${env:NAME}"}',
+            code="TR-1013",
         )
 
 
@@ -158,15 +163,22 @@ def _looked_up(kind: str, name: str, what: str) -> str:
                 f"environment variable `{name}` is not set",
                 f"{what} refers to it by ${{env:{name}}}",
                 f"export {name}=...",
+                code="TR-1101",
             )
         return os.environ[name]
     try:
         with Path(name).open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
-            raise ConfigError(f"file `{name}` is too large", f"{what} refers to it, needed: at most 1 MiB")
+            raise ConfigError(
+                f"file `{name}` is too large", f"{what} refers to it, needed: at most 1 MiB", code="TR-1102"
+            )
         return content.decode().rstrip("\r\n")
     except OSError as error:
-        raise ConfigError(f"file `{name}` cannot be read", f"{what} refers to it: {error.strerror}") from None
+        raise ConfigError(
+            f"file `{name}` cannot be read", f"{what} refers to it: {error.strerror}", code="TR-1102"
+        ) from None
     except ValueError:  # a NUL in the path, or UnicodeDecodeError, whose text would show the content
-        raise ConfigError(f"file `{name}` cannot be read", f"{what} refers to it: not UTF-8 text") from None
+        raise ConfigError(
+            f"file `{name}` cannot be read", f"{what} refers to it: not UTF-8 text", code="TR-1102"
+        ) from None

@@ -89,6 +89,7 @@ class DeltaSettings:
                 "`sink.merge-interval` must be >= 0, in a mode that merges",
                 f"found {interval}",
                 "0 merges each batch; mode changelog merges nothing: leave it out there",
+                code="TR-1010",
             )
 
 
@@ -130,6 +131,7 @@ class IcebergSettings:
                 "Iceberg sinks do not support mode scd2 at `sink.mode`",
                 "allowed: upsert, changelog",
                 "use `type: delta`",
+                code="TR-1008",
             )
 
 
@@ -211,7 +213,9 @@ class ReplicaSettings:
         self.address  # noqa: B018 - checked
         if self.tls_mode not in TLS_MODES:
             raise ConfigError(
-                "`sink.tls-mode` is wrong", f"found {shown(self.tls_mode)}, allowed: {', '.join(TLS_MODES)}"
+                "`sink.tls-mode` is wrong",
+                f"found {shown(self.tls_mode)}, allowed: {', '.join(TLS_MODES)}",
+                code="TR-1008",
             )
         refuse_credentials(self.url, "sink.url")
         _check_positive(self, "parallelism")
@@ -223,9 +227,13 @@ class ReplicaSettings:
         try:
             address = parse_url(self.url)
         except ValueError as error:
-            raise ConfigError("`sink.url` is wrong", f"needed {allowed}", str(error) or None) from None
+            raise ConfigError(
+                "`sink.url` is wrong", f"needed {allowed}", str(error) or None, code="TR-1010"
+            ) from None
         if address[0] not in self.schemes:
-            raise ConfigError("`sink.url` is wrong", f"found `{address[0]}://...`, needed {allowed}")
+            raise ConfigError(
+                "`sink.url` is wrong", f"found `{address[0]}://...`, needed {allowed}", code="TR-1010"
+            )
         return address
 
     @property
@@ -400,11 +408,14 @@ class KafkaSettings:
                     "use `schema-registry-user` and `schema-registry-password`"
                     if name == "schema_registry_url"
                     else "use `properties`: {sasl.username: ..., sasl.password: ...}",
+                    code="TR-1013",
                 )
         needs = {self.value_format.value, self.key_encoding.value} & {"avro", "protobuf"}
         if needs and self.schema_registry_url is None:
             raise ConfigError(
-                "`sink.schema-registry-url` is missing", f"{' and '.join(sorted(needs))} need a registry"
+                "`sink.schema-registry-url` is missing",
+                f"{' and '.join(sorted(needs))} need a registry",
+                code="TR-1006",
             )
         for mode, allowed in MODES.items():
             name = mode.replace(".", "_")
@@ -412,6 +423,7 @@ class KafkaSettings:
                 raise ConfigError(
                     f"unknown value {shown(getattr(self, name))} at `sink.{name.replace('_', '-')}`",
                     f"allowed: {', '.join(allowed)}",
+                    code="TR-1008",
                 )
         _check_positive(self, "parallelism")
 
@@ -441,7 +453,9 @@ def _check_positive(settings: object, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
         if value is not None and value <= 0:
-            raise ConfigError(f"`sink.{name.replace('_', '-')}` must be > 0", f"found {value}")
+            raise ConfigError(
+                f"`sink.{name.replace('_', '-')}` must be > 0", f"found {value}", code="TR-1010"
+            )
 
 
 SinkSettings = (

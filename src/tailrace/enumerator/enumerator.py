@@ -605,6 +605,7 @@ class Enumerator:
                 "no table is captured",
                 f"no table matches {', '.join(f'`{p}`' for p in self._options.tables)}",
                 "each pattern must match a whole `database.table`; a dot matches any character",
+                code="TR-1401",
             )
         _require_apart(t.schema.id for t in found)
         if self._options.has_messages and any(t.schema.id == MESSAGES.id for t in found):
@@ -612,6 +613,7 @@ class Enumerator:
                 f"table {MESSAGES.id.quoted} has the name of the stream of logical messages",
                 "the stream captures both",
                 "leave the table out of `tables`, or the messages out (`message.prefix.include.list`)",
+                code="TR-1402",
             )
         self._captured = {str(t.schema.id): t for t in found}
         self._schemas = {str(t.schema.id): t.schema for t in found}
@@ -661,4 +663,5 @@ def _require_apart(tables: Iterable[TableId]) -> None:
                 f"tables {other.quoted} and {table.quoted} cannot be captured by one pipeline",
                 f"the names of both are `{table}`, by which offsets, routes and targets know them",
                 "rename one of them, or capture only one of the databases (schemas) that hold them",
+                code="TR-1403",
             )

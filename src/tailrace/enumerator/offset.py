@@ -209,6 +209,7 @@ class StreamOffset:
                 "the checkpoint's offset cannot be read",
                 f"found version {version!r}, this Tailrace supports versions {_OLD_VERSION} to {VERSION}",
                 "use the version of Tailrace that wrote it, or a newer one",
+                code="TR-6001",
             )
         if "log" not in value:
             return cls()

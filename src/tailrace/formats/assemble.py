@@ -87,6 +87,7 @@ class KeyValueFormat:
                 "logical messages can only be written in JSON",
                 "their envelope differs from that of rows",
                 "set key-format: json and value-format: debezium-json, or omit `message.prefix.*`",
+                code="TR-7601",
             )
         both = (self.key.key_schema(table), self.value.value_schema(table))
         return tuple(schema for schema in both if schema is not None)

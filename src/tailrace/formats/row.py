@@ -62,6 +62,7 @@ def row_schema(table: TableSchema) -> pa.Schema:
                 f"column `{column.name}` of table `{table.id}` has a name that is reserved in shape `row`",
                 f"shape `row` adds {', '.join(f'`{f.name}`' for f in ROW_FIELDS)}",
                 "use shape `envelope` or `debezium`, or rename the column",
+                code="TR-7005",
             )
     return pa.schema([*table.arrow, *ROW_FIELDS])
 

@@ -32,7 +32,9 @@ def hash_rows(columns: Iterable[pa.Array], rows: int) -> np.ndarray:
 def _add_column(states: np.ndarray, column: pa.Array) -> None:
     type_, at, n = column.type, states.ctypes.data, len(column)
     if pa.types.is_null(type_):
-        raise SchemaMismatchError("a column without a type cannot be hashed", f"found {type_}")
+        raise SchemaMismatchError(
+            "a column without a type cannot be hashed", f"found {type_}", code="TR-5005"
+        )
     buffers = column.buffers()
     validity = _address(buffers[0])
     if pa.types.is_list(type_):
@@ -45,10 +47,10 @@ def _add_column(states: np.ndarray, column: pa.Array) -> None:
     elif pa.types.is_primitive(type_) or pa.types.is_decimal128(type_):
         width = type_.bit_width // 8
         if width not in _WIDTHS:
-            raise SchemaMismatchError(f"a column of {type_} cannot be hashed")
+            raise SchemaMismatchError(f"a column of {type_} cannot be hashed", code="TR-5005")
         hash_fixed(at, n, validity, _address(buffers[1]), column.offset, width)
     else:
-        raise SchemaMismatchError(f"a column of {type_} cannot be hashed")
+        raise SchemaMismatchError(f"a column of {type_} cannot be hashed", code="TR-5005")
 
 
 def _as_bytes(column: pa.ListArray) -> pa.Array:

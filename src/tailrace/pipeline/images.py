@@ -212,6 +212,7 @@ class Repack:
                 f"`{computed[0]}` is computed, and the log holds rows without "
                 + ", ".join(f"`{name}`" for name in sorted(before | after)),
                 "let the source log whole rows: binlog_row_image = FULL, or REPLICA IDENTITY FULL",
+                code="TR-4405",
             )
         names = [
             tuple(name for name, source in self.sources.items() if source in side) for side in (before, after)

@@ -94,7 +94,9 @@ def make_directories(pipeline: Pipeline) -> None:
         if is_local(pipeline.checkpoint):
             make_tree_private(checkpoint)
     except OSError as error:
-        raise ConfigError(f"directory `{error.filename}` cannot be created", error.strerror) from None
+        raise ConfigError(
+            f"directory `{error.filename}` cannot be created", error.strerror, code="TR-1201"
+        ) from None
 
 
 def _captured(pipeline: Pipeline) -> list[TableId]:

@@ -218,7 +218,10 @@ class Supervisor:
             # A SIGTERM to the whole process group ends the JVM too: the next start repeats the batch.
             if not self.stop.is_set():
                 raise SourceError(
-                    "Spark's JVM has ended", None, "see the log file, or the system's, for the reason"
+                    "Spark's JVM has ended",
+                    None,
+                    "see the log file, or the system's, for the reason",
+                    code="TR-8001",
                 ) from error
 
     def _follow(self, gate: BatchGate) -> None:
@@ -309,15 +312,17 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
         return missing
     classes = () if query is None else failure_classes(query)
     if any(name in _TRANSIENT for name in classes):
-        return TransientSourceError("a process of the stream was lost", ", ".join(classes))
+        return TransientSourceError("a process of the stream was lost", ", ".join(classes), code="TR-8002")
     cause = _cause(failure if raised is None else raised)
     if any(text in cause for text in _NO_ROOM):
         return errors.TransientSinkError(
-            "a disk is full", cause, "free some space: what was not written is written again"
+            "a disk is full", cause, "free some space: what was not written is written again", code="TR-7007"
         )
     if raised is not None:
-        return errors.SinkError("writing a batch failed", cause, "the traceback is in the log file")
-    return SourceError("the stream failed", cause, "the traceback is in the log file")
+        return errors.SinkError(
+            "writing a batch failed", cause, "the traceback is in the log file", code="TR-7008"
+        )
+    return SourceError("the stream failed", cause, "the traceback is in the log file", code="TR-8003")
 
 
 def _cause(error: Exception) -> str:

@@ -180,6 +180,7 @@ def _projected(
             f"the transform of `{schema.id}` cannot be used in a stream that may repeat a batch",
             "it aggregates rows, or is not deterministic (as `rand()` and `uuid()`)",
             "compute it from the row's own columns",
+            code="TR-1502",
         )
     count = len(frame.columns) - len(system) - 1
     fields = list(to_arrow_schema(frame.schema, timezone="UTC"))[:count]
@@ -200,6 +201,7 @@ def _masked(
             raise ConfigError(
                 f"a transform masks or truncates `{name}`, which is no column of its result",
                 f"columns: {', '.join(by_name)}",
+                code="TR-1503",
             )
     changed = {}
     for name, length in rule.truncate.items():
@@ -224,6 +226,7 @@ def _key(
             raise ConfigError(
                 f"the transform of `{schema.id}` has a key column `{missing[0]}` that is not in its result",
                 f"columns: {', '.join(sources)}",
+                code="TR-1504",
             )
         key = rule.primary_keys
     else:
@@ -268,5 +271,6 @@ def _type(schema: TableSchema, field: pa.Field) -> ColumnType:
             f"the transform of `{schema.id}` makes a column `{field.name}` of type {type_}",
             "targets can hold numbers, text, bytes and times",
             f"convert it to text: to_json({identifier(field.name)}) AS {identifier(field.name)}",
+            code="TR-1505",
         )
     return plain[type_]

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, coded
 from tailrace.pipeline.progress import StreamView, TableView
 from tailrace.printable import printable
 from tailrace.sinks.base import Written
@@ -79,7 +79,7 @@ class ProgressView:
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """See `Watcher`."""
-        message = printable(error.message)
+        message = printable(coded(error.message, error.code))
         self._console.print(
             Text(f"stream lost ({message}); start {attempt} again in {pause_s:.0f} s", "yellow")
         )

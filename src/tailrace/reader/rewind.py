@@ -80,6 +80,7 @@ class Rewind:
                 "binlog_row_image was not FULL when the change was logged",
                 "SET PERSIST binlog_row_image = FULL, let sessions reconnect, then start a new stream; "
                 "or use delivery at-least-once",
+                code="TR-4405",
             )
         if batch.table.key != self._table.key and (error := key_changed(key_of(self._table), batch.table)):
             raise error

@@ -50,6 +50,7 @@ class RewindRows:
                 f"cannot reconstruct snapshot rows of `{self._table.id}`: the log has partial row images",
                 f"the table has no key, and the log omits the columns {', '.join(absent)}",
                 f"ALTER TABLE {self._table.id.sql} REPLICA IDENTITY FULL; then start a new stream",
+                code="TR-4405",
             )
         for images, image in ((self._before, batch.before), (self._after, batch.after)):
             if image is not None:
@@ -88,6 +89,7 @@ class RewindRows:
                 f"cannot reconstruct snapshot rows of `{self._table.id}`",
                 f"it has no key, and {sum(self._added.values())} rows that the log has were not found in it",
                 "give it a primary key, then start a new stream",
+                code="TR-4406",
             )
 
     def _count_added(self) -> dict[int, int]:

@@ -79,6 +79,7 @@ def _cast(column: pa.Array, target: pa.Field, table: TableSchema) -> pa.Array:
             f"column `{target.name}` of `{table.id}` has changed its type",
             f"found {column.type}, the stream reads it as {target.type}",
             "start a new stream with the new type, or a pipeline, which alters its target tables",
+            code="TR-5004",
         ) from None
 
 

@@ -67,6 +67,7 @@ class Claims:
                 f"the target of {table.quoted} is {self._reserved[location]}",
                 f"both are called `{location}`",
                 _hint(table),
+                code="TR-1506",
             )
         holder = self._holders.setdefault(location, table)
         if holder != table and not self.router.are_brought_together(holder, table):
@@ -81,7 +82,10 @@ class Claims:
 
 def _one_target(one: TableId, other: TableId, why: str) -> ConfigError:
     return ConfigError(
-        f"tables {one.quoted} and {other.quoted} would be mixed in one target", why, _hint(other)
+        f"tables {one.quoted} and {other.quoted} would be mixed in one target",
+        why,
+        _hint(other),
+        code="TR-1506",
     )
 
 

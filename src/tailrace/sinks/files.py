@@ -208,9 +208,10 @@ def _own(target: str, path: str, stream: StreamId) -> None:
     if text is None:
         if directory.names():
             raise StateError(
-                f"target `{target}` at {path} is not this stream's",
+                f"target `{target}` at `{path}` is not this stream's",
                 "the directory holds files that Tailrace did not write",
                 "use another sink path",
+                code="TR-6101",
             )
         new = {"v": 1, "stream": stream.query, "pipeline": stream.pipeline, "target": target}
         directory.write(_OWNER, json.dumps(new))
@@ -218,9 +219,10 @@ def _own(target: str, path: str, stream: StreamId) -> None:
     owner = json.loads(text)
     if owner["stream"] != stream.query:
         raise StateError(
-            f"target `{target}` at {path} is not this stream's",
+            f"target `{target}` at `{path}` is not this stream's",
             f"it belongs to stream {owner['stream']}, this one is {stream.query}",
             "use another sink path, or continue with that stream's checkpoint",
+            code="TR-6101",
         )
     if owner.get("target", target) != target:
         raise same_path_error(target, owner["target"], path)

@@ -23,7 +23,10 @@ def target_path(router: Router, table: TableId) -> str:
     path = router.path(table)
     if not path:
         raise ConfigError(
-            f"the target of {table.quoted} has no name", None, "change its route's `sink-table`"
+            f"the target of {table.quoted} has no name",
+            None,
+            "change its route's `sink-table`",
+            code="TR-1507",
         )
     long = too_long(path)
     if long is not None:
@@ -31,6 +34,7 @@ def target_path(router: Router, table: TableId) -> str:
             f"the target of {table.quoted} has too long a name for a file",
             f"`{long}` has {len(long.encode())} bytes, file systems take {MOST_BYTES}",
             "route the table to a shorter name, or leave it out of `tables`",
+            code="TR-1507",
         )
     return path
 
@@ -55,7 +59,7 @@ def below(root: str, path: str) -> str:
         SinkError: the path leads out of it.
     """
     if not stays_inside(path):
-        raise SinkError(f"target path `{path}` leads out of the sink's directory")
+        raise SinkError(f"target path `{path}` leads out of the sink's directory", code="TR-1508")
     return f"{root.rstrip('/')}/{path}"
 
 
@@ -63,6 +67,7 @@ def same_path_error(target: str, other: str, path: str) -> StateError:
     """The error for two targets of a stream at one path."""
     return StateError(
         f"targets `{target}` and `{other}` are at one path",
-        f"{path} is `{other}`: the file system or the catalog treats both names as equal",
+        f"`{path}` is `{other}`: the file system or the catalog treats both names as equal",
         f"route the table of `{target}` to another name, or leave it out of `tables`",
+        code="TR-6103",
     )

@@ -38,6 +38,7 @@ class Router:
                     raise ConfigError(
                         f"`route[{i}].sink-table` names group ${number}",
                         f"`{rule.source_table}` has {pattern.groups} groups",
+                        code="TR-1510",
                     )
 
     def __eq__(self, other: object) -> bool:

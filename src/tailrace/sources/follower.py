@@ -42,7 +42,7 @@ class LogFollower(ABC):
 
     def _require_open(self) -> None:
         if self._closed:
-            raise StateError("the log is no longer followed", "the follower was closed")
+            raise StateError("the log is no longer followed", "the follower was closed", code="TR-8004")
 
     def _run(self) -> None:
         try:
@@ -53,7 +53,9 @@ class LogFollower(ABC):
             if self._failure is None and not self._closed:
                 self._fail(
                     StateError(
-                        "the log reader thread crashed", "this is a bug; the traceback is in the log file"
+                        "the log reader thread crashed",
+                        "this is a bug; the traceback is in the log file",
+                        code="TR-8004",
                     )
                 )
 

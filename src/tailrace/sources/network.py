@@ -69,6 +69,7 @@ def tls_context(tls: TlsOptions, *, strict_x509: bool = True) -> ssl.SSLContext 
             "the TLS files cannot be read",
             f"tlsCa `{tls.ca}`, tlsCert `{tls.cert}`, tlsKey `{tls.key}`: {error.strerror or error}",
             "name PEM files that every executor can read",
+            code="TR-1102",
         ) from error
     return context
 
@@ -146,6 +147,7 @@ def begin_tls(sock: socket.socket, context: ssl.SSLContext, host: str, doing: st
             f"{doing} failed: no TLS connection is possible",
             error.reason or str(error),
             "enable a TLS version that both server and client support, or set tlsMode to disabled",
+            code="TR-3007",
         ) from error
 
 
@@ -176,18 +178,21 @@ def socket_failure(error: OSError, doing: str) -> SourceError:
             f"{doing} failed: the server's certificate is not trusted",
             error.verify_message,
             "set tlsCa to the authority that signed it, or tlsMode to what the server can prove",
+            code="TR-3008",
         )
     if isinstance(error, TimeoutError):
         return TransientSourceError(
             f"{doing} failed: no answer in time",
             str(error),
             "check that a database of this kind listens at this host and port and is not overloaded",
+            code="TR-3002",
         )
     unknown = isinstance(error, socket.gaierror)
     return TransientSourceError(
         f"{doing} failed: {'the host is unknown' if unknown else 'no connection'}",
         str(error.strerror or error),
         "check that the server runs and that its host and port can be reached from here",
+        code="TR-3003",
     )
 
 
@@ -209,6 +214,7 @@ def sensible(asked: str) -> Iterator[None]:
             f"{type(error).__name__} while parsing it",
             "check what answers at this host and port; from a server of this kind it is a bug of Tailrace: "
             "the traceback is in the log file",
+            code="TR-3016",
         ) from error
 
 

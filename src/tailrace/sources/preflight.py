@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import PreflightError, TailraceError
+from tailrace.errors import PreflightError, TailraceError, coded
 from tailrace.printable import printable, printable_lines
 from tailrace.sources import network
 
@@ -41,6 +41,7 @@ class Finding:
         needed: what capture needs, and for a warning the risk without it.
         remedy: the statement (or the setting in a file) that fixes it; "" where nothing is to be fixed.
         severity: its consequence.
+        code: of a finding other than OK, one of `error_catalogue.CATALOGUE`.
     """
 
     check: str
@@ -48,6 +49,7 @@ class Finding:
     needed: str
     remedy: str = ""
     severity: Severity = Severity.OK
+    code: str | None = None
 
 
 class CheckedConnection(AbstractContextManager[Any], Protocol):
@@ -149,7 +151,7 @@ class Preflight(ABC, Generic[C]):
         if self._options.tls.mode == "disabled" or _is_local(self._options.host):
             return Finding(check, found, "")
         needed = "TLS, or rows cross the network in clear text"
-        return Finding(check, found, needed, remedy, Severity.WARNING)
+        return Finding(check, found, needed, remedy, Severity.WARNING, code="TR-2003")
 
 
 def _unreachable(options: SourceOptions, error: TailraceError) -> Finding:
@@ -160,6 +162,7 @@ def _unreachable(options: SourceOptions, error: TailraceError) -> Finding:
         "a server that accepts this user's connections",
         error.hint or "",
         Severity.ERROR,
+        code=error.code,
     )
 
 
@@ -190,10 +193,11 @@ def require(findings: Sequence[Finding], server: str) -> None:
     remedies = [finding.remedy for finding in failed if finding.remedy]
     raise PreflightError(
         f"{server} cannot be captured: {count} not met",
-        "; ".join(f"{f.check}: found {f.found}, needed {f.needed}" for f in failed),
+        "; ".join(f"{f.check}: found {f.found}, needed {coded(f.needed, f.code)}" for f in failed),
         "\n".join(["to fix it:", *(textwrap.indent(remedy, "  ") for remedy in remedies)])
         if remedies
         else None,
+        code="TR-2001",
     )
 
 
@@ -208,7 +212,8 @@ def _rendered(finding: Finding) -> str:
     mark = _MARKS[finding.severity]
     if finding.severity is Severity.OK:
         return printable(f"{mark}  {finding.check}: {finding.found}")
-    lines = [printable(f"{mark}  {finding.check}: found {finding.found}, needed {finding.needed}")]
+    needed = coded(finding.needed, finding.code)
+    lines = [printable(f"{mark}  {finding.check}: found {finding.found}, needed {needed}")]
     if finding.remedy:
         lines.append(textwrap.indent(printable_lines(finding.remedy), "        "))
     return "\n".join(lines)

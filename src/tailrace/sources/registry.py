@@ -60,6 +60,8 @@ def drop(options: SourceOptions, *, unmarked: bool = False) -> list[str]:
 
 def _module(dialect: str, name: str) -> Any:
     if dialect not in _PACKAGES:
-        raise ConfigError(f"no source for `{dialect}`", f"known are: {', '.join(sorted(_PACKAGES))}")
+        raise ConfigError(
+            f"no source for `{dialect}`", f"known are: {', '.join(sorted(_PACKAGES))}", code="TR-1008"
+        )
     require(of_source(dialect), f"source `{dialect}`")
     return import_module(f"{_PACKAGES[dialect]}.{name}")

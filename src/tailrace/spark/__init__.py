@@ -11,4 +11,5 @@ if not pyspark.__version__.startswith("4.2."):
         f"PySpark {pyspark.__version__} is installed, and Tailrace runs on 4.2",
         f"it was imported from {pyspark.__path__[0]}",
         "pip install 'pyspark>=4.2,<4.3', and remove other installations from PYTHONPATH",
+        code="TR-1205",
     )

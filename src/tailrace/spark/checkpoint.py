@@ -161,12 +161,15 @@ class Checkpoint:
         """
         last = self.last()
         if last is None:
-            raise StateError(f"checkpoint {self.path} holds no offset", None, "run the pipeline once")
+            raise StateError(
+                f"checkpoint `{self.path}` holds no offset", None, "run the pipeline once", code="TR-6004"
+            )
         if not last.committed:
             raise StateError(
-                f"batch {last.id} of checkpoint {self.path} is planned but not committed",
+                f"batch {last.id} of checkpoint `{self.path}` is planned but not committed",
                 "its end must not change before the sink has it",
                 "start the pipeline, stop it, and try again",
+                code="TR-6005",
             )
         name = f"offsets/{last.id}"
         text = self._root.read(name)
@@ -188,6 +191,8 @@ class Checkpoint:
 def _end(text: str, path: str) -> dict[str, Any]:
     lines = text.splitlines()
     if not lines or lines[0] != "v1" or len(lines) < 3:
-        raise StateError(f"checkpoint {path} is not of a Tailrace stream", "its offset log differs")
+        raise StateError(
+            f"checkpoint `{path}` is not of a Tailrace stream", "its offset log differs", code="TR-6003"
+        )
     end: dict[str, Any] = json.loads(lines[2])
     return end

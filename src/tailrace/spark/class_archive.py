@@ -51,6 +51,7 @@ def make_archive() -> None:
                 "cannot write the JVM's archive of Spark's classes",
                 errors[-1] if errors else f"its process exited with code {run.returncode}",
                 "everything works without it, but each start takes some seconds longer",
+                code="TR-1207",
             )
         made.rename(path)
     for other in path.parent.glob("*.jsa"):  # of a Spark or a JVM that is no longer used

@@ -84,6 +84,7 @@ def _download(home: Path, packages: Sequence[str], without: Sequence[str]) -> No
         f"jars could not be downloaded: {', '.join(packages)}",
         f"Spark's resolver failed, its output is in {log}",
         "give it a way to Maven Central or a mirror (spark.jars.ivySettings in spark-defaults.conf)",
+        code="TR-1208",
     )
 
 

@@ -204,6 +204,7 @@ def _failure_explained(master: str, log_file: Path | None) -> Iterator[None]:
             "Spark's JVM did not start",
             f"its output is in {log_file or 'the terminal'}",
             "a Java option in the pipeline's `spark` settings or in the environment may be wrong",
+            code="TR-1206",
         ) from None
 
 

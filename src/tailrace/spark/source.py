@@ -102,6 +102,7 @@ class TailraceDataSource(DataSource):
                 f"shape `{options.shape}` needs exactly one table",
                 f"`tables` matches {len(tables)}: {names}",
                 "name one table, or use shape `debezium` for many",
+                code="TR-1404",
             )
         schema = tables[0].schema
         return replace(options, tables=(re.escape(str(schema.id)),)), row_layout(options, schema)

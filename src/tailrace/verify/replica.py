@@ -142,4 +142,5 @@ class ReplicaTargets:
             f"it has batch {entry.done}, batch {entry.begun} has begun; the checkpoint has {self.batch}",
             "a replica cannot show an earlier state: stop the pipeline between two batches (Ctrl-C), or let a"
             " `trigger: available-now` run end, then verify again",
+            code="TR-8104",
         )

@@ -98,7 +98,11 @@ def verify(
         targets = targets_of(pipeline.sinks, pipeline.source, routing.router, spark, batch)
         by_target, skipped = tables_by_target(routing, source, end, pattern)
         if not by_target:
-            raise StateError("there is nothing to compare", "; ".join(f"`{n}`: {why}" for n, why in skipped))
+            raise StateError(
+                "there is nothing to compare",
+                "; ".join(f"`{n}`: {why}" for n, why in skipped),
+                code="TR-8101",
+            )
         stopping = threading.Event()
         assert end.log is not None
         position = source.position(end.log)

@@ -142,6 +142,7 @@ def as_stored(rows: pa.StructArray, columns: pa.Schema, table: TableSchema) -> p
                     f"column `{field.name}` of `{table.id}` cannot be compared",
                     f"the source's values do not fit the target's type {field.type}",
                     "verify again after the pipeline has processed the column's change",
+                    code="TR-8105",
                 ) from None
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -177,9 +177,10 @@ def _version_after(spark: SparkSession, path: str, batch: int) -> int:
         if version is not None:
             return version
     raise StateError(
-        f"the Delta table at {path} no longer has the version that batch {batch} left",
+        f"the Delta table at `{path}` no longer has the version that batch {batch} left",
         "its history does not reach back that far",
         "run the pipeline until its next batch is committed, then verify again",
+        code="TR-8106",
     )
 
 

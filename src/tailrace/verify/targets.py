@@ -78,6 +78,7 @@ def targets_of(
         f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
         "verify supports Delta tables, and replicas in a database of the source's kind",
         "use `sink: {type: delta}`",
+        code="TR-8103",
     )
 
 

@@ -91,6 +91,7 @@ class DemoDirectory:
                     f"directory `{self.root}` is not empty",
                     "it contains files that no demo wrote",
                     "choose another one: tailrace demo --dir PATH",
+                    code="TR-9001",
                 )
             shutil.rmtree(self.root)
         self.root.mkdir(parents=True, exist_ok=True)

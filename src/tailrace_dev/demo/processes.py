@@ -58,6 +58,7 @@ class Process:
                 f"{title} ended with exit code {self.exit_code}",
                 "its output ends with:\n" + "\n".join(lines[-12:]),
                 f"see {self.output}",
+                code="TR-9002",
             )
 
     def stop(self, number: signal.Signals) -> bool:

@@ -291,6 +291,7 @@ class Demo:
                 raise TailraceError(
                     f"a step of the demo took more than {STEP_TIMEOUT_S:.0f} s ({step.text})",
                     hint=f"see the logs in {self.home.root}",
+                    code="TR-9002",
                 )
             step.update(f"{step.text} {self._progress()}")
             time.sleep(0.05)

@@ -47,6 +47,7 @@ def unprivileged() -> Account | None:
             "no user to run the server as",
             f"servers do not run as root, and this machine has no user `{_NAME}`",
             "start it as another user",
+            code="TR-9003",
         ) from None
     return found.pw_uid, found.pw_gid
 
@@ -139,6 +140,7 @@ def _programs() -> Path:
             f"directory `{_PROGRAMS}` cannot be created",
             f"{error.strerror}; root's servers run as `{_NAME}`, who reads their programs from it",
             "start the server as another user",
+            code="TR-9003",
         ) from None
     found = _PROGRAMS.lstat()
     if found.st_uid != 0 or found.st_mode & 0o022 or not stat.S_ISDIR(found.st_mode):
@@ -146,6 +148,7 @@ def _programs() -> Path:
             f"directory `{_PROGRAMS}` is not safe",
             "programs are run from it, and users other than root can write to it",
             f"remove {_PROGRAMS}",
+            code="TR-9003",
         )
     return _PROGRAMS
 

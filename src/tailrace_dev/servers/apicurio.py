@@ -79,6 +79,7 @@ def _program(version: str | None) -> Program:
             f"Apicurio Registry {version} is not available",
             f"the only version is {_VERSION}",
             "omit --version",
+            code="TR-9004",
         )
     home = _home()
     command, name = _java()
@@ -149,6 +150,7 @@ def archive(directory: Path) -> Path:
             failure,
             "Ivy found no such archive",
             "give this machine access to Maven Central, or use a registry that runs elsewhere",
+            code="TR-9005",
         )
     return target
 
@@ -172,6 +174,7 @@ def _java() -> tuple[list[str], str]:
         f"Apicurio Registry {_VERSION} needs Java {_JAVA_VERSION}",
         "; ".join(seen),
         f"install one and put it on PATH or under {_JVMS}, or use a registry that runs elsewhere",
+        code="TR-9004",
     )
 
 

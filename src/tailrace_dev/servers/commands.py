@@ -72,7 +72,9 @@ def stop(name: str | None, everything: bool) -> None:
     states = [s for s in registry.states() if (s.owner is None if everything else s.name == name)]
     if name is not None and not states:
         known = ", ".join(s.name for s in registry.states()) or "none"
-        raise TailraceError(f"there is no server `{name}`", f"known are: {known}", "tailrace dev list")
+        raise TailraceError(
+            f"there is no server `{name}`", f"known are: {known}", "tailrace dev list", code="TR-9006"
+        )
     for state in states:
         server = _CLASSES[state.product](state)
         server.stop()

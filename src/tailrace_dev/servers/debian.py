@@ -50,7 +50,9 @@ class PackageRoot:
         """The beginning of a command line that runs `program`, a path below the root: `usr/sbin/mysqld`."""
         loader = next(iter(sorted(self.path.glob("**/ld-linux*.so.[0-9]"))), None)
         if loader is None:
-            raise TailraceError(f"no dynamic loader under `{self.path}`", hint="delete it and try again")
+            raise TailraceError(
+                f"no dynamic loader under `{self.path}`", hint="delete it and try again", code="TR-9004"
+            )
         libraries = [str(loader.parent)]
         for directory in sorted(p for p in self.path.glob("**/lib/**/") if p.is_dir()):
             if directory.name in (loader.parent.name, "private") and str(directory) not in libraries:
@@ -153,6 +155,7 @@ class _Apt:
                 "this machine's apt configuration has no mirror of its own release",
                 f"searched sources.list and sources.list.d in {_APT}",
                 "install the server yourself so that it is on PATH",
+                code="TR-9004",
             )
         stanza = f"Types: deb\nURIs: {archive.uri}\nSuites: {suite}\nComponents: main\n"
         if archive.signed_by:

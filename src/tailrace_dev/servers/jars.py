@@ -60,4 +60,4 @@ def spark_jar(pattern: str, content: str) -> Path:
     for directory in (spec.submodule_search_locations or []) if spec else []:
         for jar in Path(directory, "jars").glob(pattern):
             return jar
-    raise TailraceError(f"no {content} found", "it comes with pyspark", "pip install pyspark")
+    raise TailraceError(f"no {content} found", "it comes with pyspark", "pip install pyspark", code="TR-9004")

@@ -76,7 +76,10 @@ class KafkaServer(DevServer):
 def _program(version: str | None) -> Program:
     if not matches(_VERSION, version):
         raise TailraceError(
-            f"Kafka {version} is not available", f"the only version is {_VERSION}", "omit --version"
+            f"Kafka {version} is not available",
+            f"the only version is {_VERSION}",
+            "omit --version",
+            code="TR-9004",
         )
     return Program([require_java(), *_JVM, "-cp", class_path()], _VERSION)
 

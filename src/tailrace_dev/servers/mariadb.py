@@ -68,6 +68,7 @@ def _initialise(program: Program, data: Path, run_as: Account | None) -> None:
                 f"MariaDB {program.version} is incomplete",
                 f"no `{name}` in {program.share}",
                 "install the package that holds `mariadb-install-db`",
+                code="TR-9004",
             )
         script.append(file.read_text(encoding="utf-8"))
     # the scripts create others for this host's names, which would have no password

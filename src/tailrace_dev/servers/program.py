@@ -69,6 +69,7 @@ def unavailable(product: str, binary: str, version: str | None, seen: list[str])
         "; ".join(seen),
         f"install one so that `{binary}` is on PATH, or use a server that runs elsewhere: set its address "
         "in the option `url`",
+        code="TR-9004",
     )
 
 
@@ -116,5 +117,6 @@ def run(
             failure,
             f"`{Path(command[0]).name}` ended with exit code {done.returncode}: {' | '.join(lines[-5:])}",
             "check that this machine has disk space and reaches its package mirror, or install the server",
+            code="TR-9005",
         )
     return done.stdout

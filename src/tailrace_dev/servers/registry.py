@@ -46,6 +46,7 @@ def claim(product: str, port: int | None) -> tuple[str, int, Path]:
                 f"server `{name}` already exists",
                 f"its directory is {cache_dir('run') / name}",
                 f"tailrace dev stop {name}",
+                code="TR-9006",
             )
         return name, chosen, cache_dir("run", name)
 
@@ -61,6 +62,7 @@ def _read(file: Path) -> ServerState | None:
             f"`{file}` was written by another version of Tailrace",
             f"found version {value.get('v')}, needed {STATE_VERSION}",
             "stop that server by hand and delete its directory",
+            code="TR-9006",
         )
     return ServerState(**value)
 

@@ -175,6 +175,7 @@ class DevServer(ABC):
                     f"{self.product} server `{self.name}` cannot be started",
                     f"`{self.state.command[0]}`: {error.strerror}",
                     "the user that runs it must be able to read that program",
+                    code="TR-9007",
                 ) from None
         _children[child.pid] = child
         self.state.pid = child.pid
@@ -245,6 +246,7 @@ class DevServer(ABC):
             f"{self.product} server `{self.name}` {what}",
             "its log ends with: " + " | ".join(text.strip().splitlines()[-5:]),
             f"see {self.log}",
+            code="TR-9007",
         )
 
 

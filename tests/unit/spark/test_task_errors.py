@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import traceback
 from types import ModuleType
@@ -47,11 +48,26 @@ def trace_of(raised: Exception, cause: Exception | None = None) -> str:
 
 @pytest.mark.usefixtures("in_worker")
 def test_error_crosses_with_its_class_and_every_part() -> None:
-    error = PositionLostError("`binlog.000001` is gone", "the oldest is `é`", "start anew:\n  SET x;")
+    parts = "`binlog.000001` is gone", "the oldest is `é`", "start anew:\n  SET x;"
+    error = PositionLostError(*parts, code="TR-4101")
     text = STREAMING.format(trace_of(error, TransientSourceError("connection lost")).rstrip())
     found = parse_error(text)
     assert type(found) is PositionLostError
-    assert found.args == error.args
+    assert (found.args, found.code) == (error.args, "TR-4101")
+
+
+@pytest.mark.usefixtures("in_worker")
+def test_error_that_a_worker_has_unpickled_crosses_with_its_code() -> None:
+    error = pickle.loads(pickle.dumps(SinkError("x", "y", code="TR-7001")))
+    found = parse_error(trace_of(error))
+    assert found is not None
+    assert (found.args, found.code) == (error.args, "TR-7001")
+
+
+def test_note_of_a_version_without_codes_is_read() -> None:
+    found = parse_error(STREAMING.format('x\ntailrace-error: ["SinkError", "x", null, "z"]'))
+    assert type(found) is SinkError
+    assert (found.args, found.code) == (("x", None, "z"), None)
 
 
 @pytest.mark.usefixtures("in_worker")

@@ -93,5 +93,6 @@ def frame(schema: SchemaText, ids: SchemaIds) -> bytes:
         raise SinkError(
             f"the schema of subject `{schema.subject}` was not registered",
             "its id is needed to write messages",
+            code="TR-7602",
         )
     return b"\0" + id_.to_bytes(4, "big")

@@ -36,6 +36,7 @@ def adjusted(schema: Schema) -> Schema:
                     f"columns `{other}` and `{before['field']}` would both be called `{after['field']}`",
                     "names in Avro and Protobuf consist of letters, digits and `_`",
                     "rename or drop one of them with a transform, or write JSON",
+                    code="TR-7603",
                 )
     return result
 

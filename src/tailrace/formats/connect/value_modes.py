@@ -226,6 +226,7 @@ def _require(good: pa.Array, type_: str, mode: str, holds: str) -> None:
             f"a {type_} value cannot be encoded with `time-precision-mode: {mode}`",
             f"that mode supports {holds}",
             "set time-precision-mode: adaptive_time_microseconds",
+            code="TR-7604",
         )
 
 

@@ -149,6 +149,7 @@ class Output:
                 f"a batch of changes of table `{table}` needs more than 2 GiB of messages",
                 "Tailrace encodes some thousand rows at a time",
                 "exclude the table's largest columns with a transform",
+                code="TR-7605",
             )
         self._capacity = min(2 * self._capacity, _MAX_OUTPUT)
         grown = np.empty(self._capacity + SLACK, np.uint8)

@@ -240,6 +240,7 @@ def _type_of(schema: Schema) -> str:
             f"`{name}` cannot be encoded in Protobuf",
             "`time-precision-mode: connect` uses it for dates and times",
             "set time-precision-mode: adaptive_time_microseconds",
+            code="TR-7604",
         )
     return _TYPES.get(schema["type"], "message")
 

@@ -112,6 +112,7 @@ class FieldValues:
                 f"column `{self.schema['field']}` has a type that can only be written in JSON",
                 "it cannot be encoded in Avro or Protobuf yet",
                 "drop the column with a transform, or set `value-format: debezium-json`",
+                code="TR-7604",
             )
         return self.cell.kind
 

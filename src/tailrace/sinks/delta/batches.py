@@ -79,9 +79,10 @@ class Batches:
             self.versions = _versions_without_batches(session, root, stream)
         elif state.properties.get("tailrace.stream") != stream.query:
             raise StateError(
-                f"`{NAME}` at {root} is not this stream's",
+                f"`{NAME}` at `{root}` is not this stream's",
                 f"found stream {state.properties.get('tailrace.stream')}, needed {stream.query}",
                 "one path holds one stream's tables: use another sink path, or that stream's checkpoint",
+                code="TR-6101",
             )
         else:
             self._read_last()

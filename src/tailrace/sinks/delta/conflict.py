@@ -52,4 +52,5 @@ def retried(name: str, work: Callable[[], Result]) -> Result:
         f"{_ATTEMPTS} commits were refused, the last by {conflict}",
         "change the pipeline's tables while it is stopped; for OPTIMIZE and VACUUM set"
         " `sink.optimize-interval` and `sink.vacuum-interval`",
+        code="TR-7101",
     ) from refused

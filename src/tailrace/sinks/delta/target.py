@@ -254,6 +254,7 @@ class DeltaTarget:
                 f"target `{self.name}` at {self.table.path} is not this stream's",
                 f"found {found}, needed one of stream {self.stream.query} in mode `{self.layout.mode}`",
                 "use another sink path, continue with that stream's checkpoint, or delete the table",
+                code="TR-6101",
             )
         if held.get(TARGET, self.name) != self.name:
             raise same_path_error(self.name, held[TARGET], self.table.path)
@@ -263,9 +264,10 @@ class DeltaTarget:
         state = self.table.state()
         if state is None:
             raise StateError(
-                f"target `{self.name}` at {self.table.path} is gone",
+                f"target `{self.name}` at `{self.table.path}` is gone",
                 "the stream has written to it, but there is no Delta table now",
                 "restore the table, or begin a new stream with a new checkpoint",
+                code="TR-6102",
             )
         return state
 
@@ -276,6 +278,7 @@ class DeltaTarget:
                 f"table `{part.table}` has no key",
                 f"mode {self.layout.mode} needs one to find the row of a change",
                 "add a primary key, or use `mode: changelog`",
+                code="TR-5001",
             )
         require_free(schema, self._own, f"mode {self.layout.mode}")
         columns = stored_schema(schema)

@@ -82,10 +82,11 @@ def read_vector(descriptor: Mapping[str, Any], root: str) -> BitMap64:
             whole = length == size and struct.unpack(">I", file.read(4))[0] == zlib.crc32(data)
     if not whole or data[:4] != struct.pack("<i", _PORTABLE):
         raise StateError(
-            f"deletion vector `{location}` of the table at {root} cannot be read",
+            f"deletion vector `{location}` of the table at `{root}` cannot be read",
             f"found {len(data)} bytes that begin with {data[:4].hex()} or do not match their checksum, "
             f"needed {size} bytes in the portable format of Delta's protocol",
             "if the file is intact: REORG TABLE ... APPLY (PURGE) rewrites the table without vectors",
+            code="TR-7102",
         )
     return BitMap64.deserialize(data[4:])
 

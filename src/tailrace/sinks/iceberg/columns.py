@@ -45,6 +45,7 @@ def require_promotions(target: str, changes: Iterable[AddColumn | WidenColumn], 
                 f"the target holds {old}, the source has changed to {change.type}, and Iceberg widens "
                 "integers, float and decimals of the same scale only",
                 "start a pipeline with a new sink path and checkpoint, or change the column back",
+                code="TR-7001",
             )
 
 

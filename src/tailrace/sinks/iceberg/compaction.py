@@ -115,6 +115,7 @@ def _compact(session: SparkSession, table: Table, bins: Sequence[Sequence[FileSc
                 f"files of `{'.'.join(table.name())}` cannot be compacted",
                 f"{len(bins[number])} files hold {file.record_count} rows, their manifests say {expected}",
                 "the data files may have been overwritten; roll back to an older snapshot",
+                code="TR-7205",
             )
         compacted.append(file)
     return compacted

@@ -151,12 +151,14 @@ def open_catalog(settings: IcebergSettings, root: str) -> Catalog:
                 "the Iceberg catalog cannot be opened",
                 f"{type(error).__name__}: {hidden(str(error), given.values())}",
                 "check `catalog` in the sink's section: pyiceberg's properties of a catalog",
+                code="TR-7201",
             ) from None
     if not is_local(root):
         raise SinkError(
-            f"an Iceberg sink at {root} needs a catalog",
+            f"an Iceberg sink at `{root}` needs a catalog",
             "without one the catalog is a SQLite file, and that needs a local path",
             "catalog: {type: rest, uri: ...} in the sink's section",
+            code="TR-7202",
         )
     directory = absolute(root)
     Directory(directory).write("_tailrace/iceberg.txt", "The catalog of the tables in this directory.\n")
@@ -288,6 +290,7 @@ class _Target:
                 f"found a table of stream {found or 'none'} in mode `{table.properties.get(_MODE)}`, "
                 f"needed one of stream {stream} in mode `{self.mode}`",
                 "use another catalog or path, continue with that stream's checkpoint, or drop the table",
+                code="TR-6101",
             )
         other = table.properties.get(_TARGET, self.name)
         if other != self.name:
@@ -319,6 +322,7 @@ class _Target:
                 f"table `{part.table}` has no key",
                 "mode upsert needs one to find the row of a change",
                 "add a primary key, or use `mode: changelog`",
+                code="TR-5001",
             )
         columns = storable(stored_schema(schema))
         self.catalog.create_namespace_if_not_exists(names[:-1])
@@ -391,6 +395,7 @@ class _Target:
                     "mode upsert rewrites data files, which would restore the deleted rows",
                     "apply them with that engine (rewrite_data_files with delete-file-threshold 1), then"
                     " start again",
+                    code="TR-7203",
                 )
             self._removed.append(tasks[path].file)
             self._added += new
@@ -422,5 +427,5 @@ def _transient_conflicts(name: str) -> Iterator[None]:
         yield
     except (CommitFailedException, CommitStateUnknownException, ValidationException) as error:
         raise TransientSinkError(
-            f"target `{name}` was not committed", f"{type(error).__name__}: {error}"
+            f"target `{name}` was not committed", f"{type(error).__name__}: {error}", code="TR-7204"
         ) from error

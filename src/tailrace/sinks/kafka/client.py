@@ -59,7 +59,9 @@ class Client:
     def __post_init__(self) -> None:
         for name in self.properties:
             if name in _RESERVED:
-                raise ConfigError(f"`sink.properties.{name}` cannot be set", "the Kafka sink sets it itself")
+                raise ConfigError(
+                    f"`sink.properties.{name}` cannot be set", "the Kafka sink sets it itself", code="TR-1014"
+                )
 
     @property
     def transaction_s(self) -> float:

@@ -132,6 +132,7 @@ class Cluster:
                         "none of the Kafka brokers' host names resolves",
                         causes[-1].str(),
                         "check `sink.bootstrap-servers`",
+                        code="TR-7401",
                     ) from error
                 if hopeless or time.monotonic() > deadline:
                     cause = (hopeless or causes)[-1]

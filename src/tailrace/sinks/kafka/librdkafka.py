@@ -128,6 +128,7 @@ def library_path(package: Path) -> Path | str:
             "librdkafka was not found",
             "confluent-kafka is installed without it",
             "pip install 'tailrace[kafka]'",
+            code="TR-1203",
         )
     return found
 

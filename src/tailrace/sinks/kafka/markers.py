@@ -173,7 +173,9 @@ def read_markers(client: Client, topic: str, start: int = 0) -> Markers:
                     raise sink_error(error.name(), error.str(), topic)
             if time.monotonic() > deadline:
                 raise TransientSinkError(
-                    f"the markers in topic `{topic}` cannot be read", f"no answer within {_TIMEOUT_S:.0f} s"
+                    f"the markers in topic `{topic}` cannot be read",
+                    f"no answer within {_TIMEOUT_S:.0f} s",
+                    code="TR-7412",
                 )
     except KafkaException as error:
         raise sink_error(error.args[0].name(), error.args[0].str(), topic) from error
@@ -188,5 +190,6 @@ def _parsed(topic: str, value: bytes) -> Marker | AnnouncedSchema:
             f"topic `{topic}` was written by another version of Tailrace",
             f"version {_VERSION} is needed",
             "continue with the version that wrote it",
+            code="TR-6105",
         )
     return AnnouncedSchema(**fields) if "shape" in fields else Marker(**fields)

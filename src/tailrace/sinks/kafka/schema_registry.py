@@ -146,6 +146,7 @@ class SchemaRegistry:
             "the schema registry does not answer",
             problem,
             "check that it runs, and that `schema-registry-url` is its address",
+            code="TR-7501",
         )
 
     def _send(self, url: str, body: bytes | None) -> tuple[int, dict[str, Any]]:
@@ -159,6 +160,7 @@ class SchemaRegistry:
                 "the schema registry redirects to another address",
                 f"HTTP {answer.status} from {url} to {answer.location}, where nothing is sent",
                 "set `schema-registry-url` to the address that answers without a redirect",
+                code="TR-7502",
             )
         return answer.status, _parsed(answer.body)
 
@@ -170,12 +172,14 @@ class SchemaRegistry:
                     "the address of the schema registry holds a user or password",
                     "an address is printed in messages and logs",
                     "set user and password by their own settings",
+                    code="TR-1013",
                 )
             if not url.startswith(("http://", "https://")):
                 raise ConfigError(
                     f"`{url}` is not the address of a schema registry",
                     "expected an address that begins with http:// or https://",
                     "set `schema-registry-url`, e.g. http://localhost:8081",
+                    code="TR-1010",
                 )
         return urls
 
@@ -197,7 +201,7 @@ class SchemaRegistry:
                     context.load_cert_chain(access.certificate_file, access.key_file)
             except OSError as error:  # ssl.SSLError is one
                 raise ConfigError(
-                    "the certificates for the schema registry cannot be read", str(error)
+                    "the certificates for the schema registry cannot be read", str(error), code="TR-1102"
                 ) from error
             self._context = context
         return self._context
@@ -221,29 +225,34 @@ class SchemaRegistry:
                     "change the table so that readers of the old schema can go on, or allow the change: "
                     f"curl -X PUT -H 'Content-Type: application/json' -d '{{\"compatibility\": \"NONE\"}}' "
                     f"{where}",
+                    code="TR-7503",
                 )
             case 401 | 403:
                 return SinkError(
                     f"the schema registry does not allow writing subject `{subject}`",
                     f"HTTP {status}: {message}",
                     "check user and password or token, and that they may write subjects",
+                    code="TR-7504",
                 )
             case 404 if not self.access.register and answer.get("error_code") in _UNKNOWN:
                 return SinkError(
                     f"the schema registry does not know the schema of subject `{subject}`",
                     "`schema-registry-register` is false, so it must have been registered before",
                     "register it, or set `schema-registry-register: true`",
+                    code="TR-7505",
                 )
             case 404:
                 return SinkError(
                     "the schema registry has no Confluent-compatible interface at this address",
                     f"HTTP 404 for subject `{subject}`: {message}",
                     "give its base path in `schema-registry-url` (Apicurio: .../apis/ccompat/v7)",
+                    code="TR-7506",
                 )
         return SinkError(
             f"the schema registry refuses the schema of subject `{subject}`",
             f"HTTP {status}: {message}",
             "see the registry's log",
+            code="TR-7507",
         )
 
 
@@ -265,4 +274,5 @@ def _untrusted(url: str, reason: ssl.SSLCertVerificationError) -> SinkError:
         f"the certificate of the schema registry `{url}` is not trusted",
         reason.verify_message,
         "set `schema-registry-ca` to the certificate of its authority",
+        code="TR-7508",
     )

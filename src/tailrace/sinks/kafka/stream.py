@@ -94,6 +94,7 @@ class KafkaStream:
                 f"topic `{self.topic}` belongs to stream {owner.stream}, this one is {self._id.query}",
                 "continue with that stream's checkpoint, or give the pipeline another name and topic prefix;"
                 f" to append a new snapshot to the existing topics, delete topic `{self.topic}`",
+                code="TR-6101",
             )
         if owner is None:
             self._require_alone(topics)
@@ -115,6 +116,7 @@ class KafkaStream:
                     f"another pipeline writes to topics with prefix `{self._prefix}`",
                     f"topic `{topic}` belongs to stream {owner.stream}, this one is {self._id.query}",
                     f"set another `topic-prefix`; if that pipeline is gone, delete topic `{topic}`",
+                    code="TR-6101",
                 )
 
     def missing(self, batch: int) -> tuple[int, list[int]]:

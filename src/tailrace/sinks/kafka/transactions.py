@@ -126,6 +126,7 @@ class WriterTransaction:
                 f"{topic.limit}; the change stands at {origin['file']}:{origin['pos']} of the log",
                 f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config "
                 "max.message.bytes=...; or set `sink.on-refused-row: quarantine`",
+                code="TR-7407",
             )
         columns = quarantined(messages.take(pa.array(rows)), topic, quarantine)
         self._kept.producer.produce(quarantine.name, columns, STALL_TIMEOUT_S)
@@ -204,5 +205,6 @@ def _take_over(share: Share, writer: int, producer: Producer) -> bool:
         raise TransientSinkError(
             "the batch was begun by another number of writers",
             f"found a marker of {marker.writers}, now there are {share.writers}",
+            code="TR-7413",
         )
     return True

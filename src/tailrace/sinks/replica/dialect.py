@@ -205,6 +205,7 @@ def require_unreserved(target: str, table: TableName, ledger_schema: str, is_sys
         f"target `{target}` cannot be written",
         found,
         "route its table to another name, or leave the table out",
+        code="TR-1509",
     )
 
 
@@ -233,6 +234,6 @@ def as_sink_error(error: TailraceError, doing: str, grants: str) -> TailraceErro
         return error
     detail = error.detail
     if error.retryable:
-        return TransientSinkError(error.message, detail, error.hint)
+        return TransientSinkError(error.message, detail, error.hint, code=error.code)
     hint = error.hint and (grants if "GRANT" in error.hint else _OPTION.sub(_as_setting, error.hint))
-    return SinkError(error.message or f"{doing} failed", detail, hint)
+    return SinkError(error.message or f"{doing} failed", detail, hint, code=error.code)

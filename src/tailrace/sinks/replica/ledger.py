@@ -249,6 +249,7 @@ class Ledger:
             raise TransientSinkError(
                 f"target `{target}` is being written by another run of the stream",
                 hint="if two processes run the pipeline, stop one of them",
+                code="TR-7010",
             )
 
     def is_marked(self, session: WriteSession, target: str, unit: str, batch: int) -> bool:

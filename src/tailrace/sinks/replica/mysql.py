@@ -99,6 +99,7 @@ class MySqlDialect:
                     f"`{part}` is too long for a name in MySQL",
                     f"{len(part)} characters, at most 64",
                     "route the table to another name",
+                    code="TR-1507",
                 )
         name = TableName(schema or self.ledger_schema, table)
         require_unreserved(target, name, self.ledger_schema, name.schema.lower() in _SYSTEM_SCHEMAS)
@@ -273,6 +274,7 @@ class MySqlDialect:
                 f"target `{schema.target}` cannot have its source's key",
                 f"the key ({', '.join(schema.key)}) takes more than {_KEY_BYTES} bytes of UTF-8 text",
                 "leave the table out of the captured ones, or shorten the key's columns",
+                code="TR-7003",
             )
         collation = "utf8mb4_nopad_bin" if self.mariadb else "utf8mb4_0900_bin"
         text = f"varchar({left // _CHARACTER}) character set utf8mb4 collate {collation}"

@@ -116,7 +116,7 @@ class LoadingConnection(BoundedConnection):
         counts = [int(n) for n in re.findall(rb": +(\d{1,20})(?!\d)", answer.get_all_data())]
         if len(counts) != 4:
             self.break_off()
-            raise DecodeError("the server's answer to LOAD DATA does not count the rows")
+            raise DecodeError("the server's answer to LOAD DATA does not count the rows", code="TR-3016")
         read, _, skipped, warned = counts
         return read - skipped, warned
 

@@ -59,6 +59,7 @@ class PostgresDialect:
             raise ConfigError(
                 "`sink.url` names no database",
                 "needed: postgresql://HOST[:PORT]/DATABASE",
+                code="TR-1012",
             )
         return cls(replace(settings, password=settings.password.resolved()), source == "postgresql")
 
@@ -166,6 +167,7 @@ class PostgresDialect:
                 f"`{name}` is too long for a name in PostgreSQL",
                 f"{len(name.encode())} bytes, at most {_NAME_BYTES}",
                 "route the table to another name, or rename the column",
+                code="TR-1507",
             )
 
 

@@ -320,6 +320,7 @@ class ReplicaSink:
                 f"the stream has written it up to batch {entry.done}, and will not write those rows again",
                 "start a new stream: with a new checkpoint, and DELETE FROM "
                 f"{ledger.targets} WHERE target = {dialect.literal(name)}",
+                code="TR-6102",
             )
         if existing:
             statements = dialect.alter(table, current, needed, existing)
@@ -356,6 +357,7 @@ class ReplicaSink:
             f"it has the columns ({', '.join(existing)}) with the key ({', '.join(key)}), needed are"
             f" ({listed}) with the key ({', '.join(needed.key)})",
             "alter it, route the source's table to another name, or drop it",
+            code="TR-6104",
         )
 
 
@@ -422,4 +424,5 @@ def _not_ours(name: str, found: str, stream: StreamId) -> StateError:
         f"found {found}, this one is {stream.query}",
         "route the table to another name, continue with that stream's checkpoint, set"
         " `existing-tables: adopt`, or drop the table",
+        code="TR-6101",
     )

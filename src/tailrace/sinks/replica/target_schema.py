@@ -89,6 +89,7 @@ class TargetSchema:
                 f"the target's key is ({', '.join(self.key)}),"
                 f" that of `{schema.id}` ({', '.join(schema.key)})",
                 "start a pipeline with a new target and checkpoint",
+                code="TR-7002",
             )
         changes = follow(self.target, self.arrow, stored_schema(schema))
         widened = {c.name.lower() for c in changes if isinstance(c, WidenColumn)}
@@ -123,6 +124,7 @@ class TargetSchema:
             f"column `{current.name}` of target `{self.target}` cannot follow its source",
             f"the target holds {type_.native}, the source has changed to {needed.native}",
             "start a pipeline with a new target and checkpoint, or change the column back",
+            code="TR-7001",
         )
 
     def to_json(self) -> str:
@@ -147,6 +149,7 @@ def first_schema(target: str, schema: TableSchema) -> TargetSchema:
             f"table `{schema.id}` has no key",
             "a replica needs one to find the row of a change",
             "add a primary key, or leave the table out of the captured ones",
+            code="TR-5001",
         )
     columns = (replace(c, nullable=c.name not in schema.key and _may_be_null(c)) for c in schema.columns)
     return TargetSchema(target, tuple(columns), schema.key)

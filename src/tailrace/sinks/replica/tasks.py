@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass, field
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tailrace import errors
-from tailrace.errors import SinkError, TailraceError, TransientSinkError
+from tailrace.errors import SinkError, TailraceError, TransientSinkError, from_json
 from tailrace.model.cell import decode_cell, to_stream
 from tailrace.model.change import ChangeBatch
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts, split_by_bucket
@@ -111,7 +110,7 @@ class UnitResult:
 
     def to_row(self) -> pa.RecordBatch:
         """This result as a row of RESULT."""
-        error = None if self.error is None else json.dumps([type(self.error).__name__, *self.error.args])
+        error = None if self.error is None else self.error.to_json()
         details = json.dumps(
             {"staged": [asdict(s) for s in self.staged], "refused": [asdict(r) for r in self.refused]}
         )
@@ -123,10 +122,7 @@ class UnitResult:
     def from_row(cls, target: str, error: str | None, details: str) -> UnitResult:
         """The inverse of `to_row`."""
         parsed = json.loads(details)
-        failure = None
-        if error is not None:
-            name, *args = json.loads(error)
-            failure = getattr(errors, name)(*args)
+        failure = None if error is None else from_json(error)
         return cls(
             target,
             failure,

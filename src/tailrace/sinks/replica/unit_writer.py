@@ -245,6 +245,7 @@ def refused_error(target: str, column: str, reason: str, where: str) -> SinkErro
         f"a row is refused by {of}target `{target}`: {reason}",
         f"the row is of {where}",
         "make the target's column or constraint wider, or set `on-refused-row: quarantine`",
+        code="TR-7006",
     )
 
 

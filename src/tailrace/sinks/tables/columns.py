@@ -50,6 +50,7 @@ def stored_schema(table: TableSchema) -> pa.Schema:
             f"columns of table `{table.id}` have names that differ in case only",
             f"found `{'`, `'.join(twins)}`",
             "rename one of them at the source, or leave the table out (`tables`)",
+            code="TR-7004",
         )
     return pa.schema([pa.field(c.name, stored_type(c.type.arrow)) for c in table.columns])
 
@@ -72,6 +73,7 @@ def require_free(table: TableSchema, own: Iterable[str], what: str) -> None:
             f"column `{taken[0]}` of table `{table.id}` has a name that {what} needs",
             f"{what} adds {', '.join(f'`{name}`' for name in sorted(needed))}",
             "rename the column at the source, or by a transform, or use another mode",
+            code="TR-7005",
         )
 
 
@@ -103,6 +105,7 @@ def follow(target: str, held: pa.Schema, needed: Iterable[pa.Field]) -> list[Add
                     f"column `{field.name}` of target `{target}` cannot follow its source",
                     f"the target holds {old.type}, the source has changed to {field.type}",
                     "start a pipeline with a new sink path and checkpoint, or change the column back",
+                    code="TR-7001",
                 )
             changes.append(WidenColumn(old.name, field.type))
     return changes

@@ -177,6 +177,7 @@ def _lacks_columns(batch: ChangeBatch, row: str) -> SinkError:
         "MySQL: SET PERSIST binlog_row_image = FULL, let sessions reconnect; PostgreSQL (unchanged TOAST"
         f" values): ALTER TABLE {batch.table.id.sql} REPLICA IDENTITY FULL; then begin a new stream; or use a"
         " change log, which names absent columns: sink: {type: delta, mode: changelog}",
+        code="TR-4405",
     )
 
 

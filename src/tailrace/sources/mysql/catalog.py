@@ -167,9 +167,10 @@ def _tables(
 
 def _is_versioned(id_: TableId) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f'table "{id_}" has system versioning, which is not supported yet',
+        f"table `{id_}` has system versioning, which is not supported yet",
         "its log mixes old row versions with the rows",
         "leave the table out of the captured tables, or ALTER TABLE ... DROP SYSTEM VERSIONING",
+        code="TR-5007",
     )
 
 
@@ -302,8 +303,9 @@ def _cost(key: tuple[str, ...], columns: dict[str, Column]) -> tuple[int, int, t
 def _require_ordered(id_: TableId, column: Column) -> None:
     if column.type.kind not in _ORDERED_KINDS:
         raise SchemaMismatchError(
-            f'table "{id_}" has the key column "{column.name}" of type {column.type.native}, over '
+            f"table `{id_}` has the key column `{column.name}` of type {column.type.native}, over "
             "which key ranges are not supported yet",
             f"key columns may be of the kinds {', '.join(sorted(_ORDERED_KINDS))}",
             "leave the table out of the captured tables, or give it another primary key",
+            code="TR-5008",
         )

@@ -170,7 +170,7 @@ def raw_socket(connection: BoundedConnection) -> socket.socket:
     """
     found: socket.socket | None = connection.socket
     if found is None:
-        raise TransientSourceError("the connection to the server is closed")
+        raise TransientSourceError("the connection to the server is closed", code="TR-3001")
     found.settimeout(None)
     return found
 
@@ -241,27 +241,32 @@ def translate(error: Exception, doing: str) -> TailraceError:
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = shortened(str(error.args[1])) if len(error.args) > 1 else ""
     if isinstance(error, pymysql.err.InterfaceError):  # PyMySQL's error for a closed connection
-        return TransientSourceError(f"{doing} failed: the connection is closed")
+        return TransientSourceError(f"{doing} failed: the connection is closed", code="TR-3001")
     detail = f"server error {number}" if number else type(error).__name__
     if number in _TEXT_IS_SAFE and text:
         detail += f": {text}"
     if number in _TRANSIENT:
-        return TransientSourceError(f"{doing} failed: {_TRANSIENT[number]}", detail)
+        reason = _TRANSIENT[number]
+        return TransientSourceError(
+            f"{doing} failed: {reason}", detail, code="TR-3001" if reason == network.LOST else "TR-3004"
+        )
     if number in _CHANGED_TABLE:
-        return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail)
+        return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail, code="TR-5002")
     if number in _DENIED:
         return SourceError(
             f"{doing} failed: the server refuses the user or the password",
             detail,
             f"check user and password; the user needs: {GRANTS}",
+            code="TR-3101",
         )
     if number in _MISSING_PRIVILEGE:
-        return SourceError(f"{doing} failed: a privilege is missing", detail, _missing(text))
+        return SourceError(f"{doing} failed: a privilege is missing", detail, _missing(text), code="TR-3102")
     if number == CR.CR_SSL_CONNECTION_ERROR:
         return SourceError(
             f"{doing} failed: the server offers no TLS",
             detail,
             "give the server a certificate, or set tlsMode to preferred or disabled",
+            code="TR-3006",
         )
     if number == _PACKET_TOO_LARGE:
         return too_long(doing, detail)
@@ -270,8 +275,9 @@ def translate(error: Exception, doing: str) -> TailraceError:
             f"{doing} failed: the server blocks this host",
             detail,
             "TRUNCATE TABLE performance_schema.host_cache",
+            code="TR-3014",
         )
-    return SourceError(f"{doing} failed", detail)
+    return SourceError(f"{doing} failed", detail, code="TR-3012")
 
 
 def too_long(doing: str, detail: str) -> SourceError:
@@ -280,6 +286,7 @@ def too_long(doing: str, detail: str) -> SourceError:
         f"{doing} failed: the statement is longer than the server accepts",
         detail,
         "SET PERSIST max_allowed_packet = 67108864; -- MariaDB: SET GLOBAL, and in my.cnf",
+        code="TR-3011",
     )
 
 
@@ -339,6 +346,7 @@ def server_changed(options: SourceOptions, expected: str, found: str) -> ServerC
         f"another server answers at `{options.host}:{options.port}`",
         f"the position belongs to the server `{expected}`, found `{found}`",
         "try again: the stream continues by GTID",
+        code="TR-4104",
     )
 
 
@@ -389,7 +397,9 @@ def one(cursor: Any) -> tuple[Any, ...]:
     """The next row of a cursor whose statement always returns one. Raises SourceError if it did not."""
     row: tuple[Any, ...] | None = cursor.fetchone()
     if row is None:
-        raise SourceError("the server returned no row for a statement that always returns one")
+        raise SourceError(
+            "the server returned no row for a statement that always returns one", code="TR-3016"
+        )
     return row
 
 
@@ -397,5 +407,5 @@ def parse_version(text: str) -> tuple[int, int, int]:
     """(major, minor, patch) of the result of VERSION(), e.g. `8.4.3`, `5.5.5-10.6.12-MariaDB-log`."""
     match = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
     if match is None:
-        raise SourceError("the server's version is not understood", f"VERSION() is `{text}`")
+        raise SourceError("the server's version is not understood", f"VERSION() is `{text}`", code="TR-3015")
     return int(match[1]), int(match[2]), int(match[3])

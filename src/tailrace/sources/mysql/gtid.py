@@ -85,6 +85,7 @@ class GtidSet:
                     f"found `{part}`, expected uuid[:tag]:first-last[:first-last...]; "
                     "of MariaDB domain-server-number",
                     "SELECT @@gtid_executed shows the server's; of MariaDB, SELECT @@gtid_binlog_pos",
+                    code="TR-4006",
                 ) from None
         return found
 
@@ -239,7 +240,7 @@ class GtidSet:
                     found.add((sid, tag), start, end)
                 at += 16 * intervals
         except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise DecodeError("the log's PREVIOUS_GTIDS event cannot be read") from error
+            raise DecodeError("the log's PREVIOUS_GTIDS event cannot be read", code="TR-5201") from error
         return found
 
 

@@ -63,6 +63,7 @@ def _require_ours(existing: slot.Slot, options: SourceOptions, is_marked: bool) 
             f"found {slot.described(existing)}, needed a logical one with plugin {slot.PLUGIN} of database "
             f"`{options.database}`",
             by_hand,
+            code="TR-4204",
         )
     if not is_marked:
         raise ConfigError(
@@ -70,4 +71,5 @@ def _require_ours(existing: slot.Slot, options: SourceOptions, is_marked: bool) 
             "it was created by hand, by an earlier version of Tailrace, or for a publication that somebody "
             "else created",
             f"tailrace drop --unmarked PIPELINE.YAML, or {by_hand}",
+            code="TR-4204",
         )

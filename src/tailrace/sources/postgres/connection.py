@@ -242,7 +242,9 @@ class Connection:
                 raise DatabaseError(error_fields(payload))
             if kind not in b"NSA":
                 self.break_off()
-                raise DecodeError("the server does not start the stream", f"a message of type {kind!r}")
+                raise DecodeError(
+                    "the server does not start the stream", f"a message of type {kind!r}", code="TR-3017"
+                )
 
     def end_copy(self, rest: bytes) -> None:
         """Read the answer to its end; the connection is then free for other use.
@@ -266,7 +268,9 @@ class Connection:
                 break
             if kind not in b"cCENSA" or left < 0:
                 self.break_off()
-                raise DecodeError("the server does not end the stream", f"a message of type {kind!r}")
+                raise DecodeError(
+                    "the server does not end the stream", f"a message of type {kind!r}", code="TR-3017"
+                )
         if failure is not None:
             raise failure
 
@@ -280,6 +284,7 @@ class Connection:
             raise DecodeError(
                 "the server sent something that is not a message",
                 f"type {head[:1]!r}, length {size + 4}, where a stream begins or ends",
+                code="TR-3017",
             )
         payload = held[5 : 5 + size]
         return head[:1], payload + self._exactly(size - len(payload))
@@ -310,7 +315,9 @@ class Connection:
         found = self.parameter("server_version")
         match = re.match(r"\d{1,4}", found)
         if match is None:
-            raise SourceError("the server's version is not understood", f"server_version is {found[:100]!a}")
+            raise SourceError(
+                "the server's version is not understood", f"server_version is {found[:100]!a}", code="TR-3015"
+            )
         return int(match[0])
 
     def parameter(self, name: str) -> str:
@@ -430,6 +437,7 @@ def _open_socket(
             f"{doing} failed: the server offers no TLS",
             None,
             "give the server a certificate (ssl = on), or set tlsMode to preferred or disabled",
+            code="TR-3006",
         )
     except BaseException:
         sock.close()
@@ -465,7 +473,7 @@ def translate(error: Exception, doing: str) -> TailraceError:
     if isinstance(error, OSError):
         return network.socket_failure(error, doing)
     if not isinstance(error, DatabaseError):
-        return TransientSourceError(f"{doing} failed: {network.LOST}", shortened(str(error)))
+        return TransientSourceError(f"{doing} failed: {network.LOST}", shortened(str(error)), code="TR-3001")
     return _server_error(error, doing)
 
 
@@ -481,12 +489,13 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
         if state.startswith(begin):
             return TransientSourceError(f"{doing} failed: {reason}", detail, _HINTS.get(state))
     if state in _CHANGED_TABLE:
-        return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail)
+        return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail, code="TR-5002")
     if state in _DENIED:
         return SourceError(
             f"{doing} failed: the server refuses the user, the password or the host",
             detail,
             "check user and password, and that pg_hba.conf admits this host",
+            code="TR-3101",
         )
     if state == _MISSING_PRIVILEGE and "row-level security" in str(error.args[0].get("M", "")):
         return SourceError(
@@ -510,7 +519,10 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
         )
     if state == _MISSING_PRIVILEGE:
         return SourceError(
-            f"{doing} failed: a privilege is missing", detail, "`tailrace check` shows the statement to run"
+            f"{doing} failed: a privilege is missing",
+            detail,
+            "`tailrace check` shows the statement to run",
+            code="TR-3102",
         )
     if state == "3D000":
         return SourceError(f"{doing} failed", detail, "name the database in url: postgresql://HOST/DATABASE")

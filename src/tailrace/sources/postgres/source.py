@@ -241,6 +241,7 @@ class PostgresSource(Source):
                     "no snapshot could be exported within an hour",
                     "a snapshot waits for all transactions that write",
                     "end the oldest ones: SELECT pid, xact_start FROM pg_stat_activity ORDER BY xact_start",
+                    code="TR-2209",
                 )
             current = self._snapshots.use(made)
         kept = {} if self._kept is None else {"slot": self._kept.name}

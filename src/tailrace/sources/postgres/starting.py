@@ -54,6 +54,7 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
             f"startingPosition `{start}` is not in the log",
             f"replication slot `{options.slot}` begins at {made}",
             f"set it to lsn:{made} or later",
+            code="TR-4002",
         )
     return replace(made, lsn=at, timeline="")
 
@@ -164,4 +165,5 @@ class _Slot:
                 "it has no mark of a stream: its reader would lose what this stream reads",
                 f"{slot.dropping(name)}; -- if nobody needs it; or set slotName to another name; or, to read "
                 "a slot that was created for this stream, set startingPosition to earliest",
+                code="TR-4202",
             )

@@ -158,10 +158,10 @@ def test_marker_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("kind", [SinkError, TransientSinkError])
 def test_failure_is_reported_with_its_kind_and_texts(kind: type[SinkError]) -> None:
-    (report,) = failed_report(kind("message", "detail", "hint")).to_pylist()
+    (report,) = failed_report(kind("message", "detail", "hint", code="TR-7407")).to_pylist()
     error = reported_error(report)
     assert type(error) is kind
-    assert error.args == ("message", "detail", "hint")
+    assert (error.args, error.code) == (("message", "detail", "hint"), "TR-7407")
 
 
 def test_report_of_a_written_share_counts_its_changes() -> None:

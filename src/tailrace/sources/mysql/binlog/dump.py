@@ -186,6 +186,7 @@ class DumpStream:
                         f"{self._doing()} failed: another replica uses the same server id",
                         None,
                         "set the option serverId to an id that no replica of this server has",
+                        code="TR-4110",
                     )
                 except (TailraceError, pymysql.err.MySQLError, OSError) as error:
                     if self._closed.is_set():
@@ -256,6 +257,7 @@ class DumpStream:
                     f"{self._doing()} failed: a privilege is missing",
                     f"server error {error.args[0]}: the user `{self._options.user}` may connect only",
                     f"GRANT REPLICATION SLAVE ON *.* TO '{self._options.user}'@'%'",
+                    code="TR-3102",
                 ) from error
             raise
         self._walked = self.pos if self.pos <= _FARTHEST else 4
@@ -300,13 +302,15 @@ class DumpStream:
                 self._refused(_whole_packet(sock, received[used:waiting].tobytes()))
             if status == EOF:
                 if self._blocking:
-                    raise TransientSourceError(f"{self._doing()} failed: the server ended the dump")
+                    raise TransientSourceError(
+                        f"{self._doing()} failed: the server ended the dump", code="TR-3001"
+                    )
                 return
             if status == MALFORMED:
                 first = received[used + 4 : min(used + 200, waiting)].tobytes()
                 if first[:1] == b"\xfb":
                     raise self._connection.asked_for_file(first)
-                raise DecodeError(f"{self._doing()} failed: not a packet of a dump")
+                raise DecodeError(f"{self._doing()} failed: not a packet of a dump", code="TR-3017")
             waiting -= used
             received[:waiting] = received[used : used + waiting].copy()
 
@@ -326,12 +330,14 @@ class DumpStream:
                     raise DecodeError(
                         f"an event of the binary log `{self.file}` claims to have {size} bytes",
                         f"at offset {self._walked + at - start}; the server writes at most 1 GiB",
+                        code="TR-5204",
                     )
                 break
             if status in (BAD_SIZE, BAD_POSITION):
                 raise DecodeError(
                     f"the binary log `{self.file}` is not what its headers say",
                     f"at offset {self._walked + at - start}",
+                    code="TR-5201",
                 )
             kind, _, end_position, flags = event_flags(events, at)
             real = (
@@ -346,6 +352,7 @@ class DumpStream:
                     raise DecodeError(
                         f"the binary log `{self.file}` is not what its headers say",
                         f"at offset {self._walked + at - start}",
+                        code="TR-5201",
                     )
                 at += size
                 if kind != ROTATE:
@@ -381,7 +388,9 @@ class DumpStream:
             name = log_name(body[8:].decode())
         except ValueError as error:
             raise DecodeError(
-                f"the binary log `{self.file}` names no file that comes after it", f"at offset {self._walked}"
+                f"the binary log `{self.file}` names no file that comes after it",
+                f"at offset {self._walked}",
+                code="TR-5201",
             ) from error
         file, pos = name, int.from_bytes(body[:8], "little")
         if file != self.file:
@@ -432,7 +441,9 @@ def _whole_packet(sock: socket.socket, begun: bytes) -> bytes:
     size = 4 + int.from_bytes(begun[:3], "little")
     deadline = Deadline(_SILENCE_S)
     if size > LOGIN_PACKET:
-        raise DecodeError("an error packet of a dump is longer than it may be", f"it has {size} bytes")
+        raise DecodeError(
+            "an error packet of a dump is longer than it may be", f"it has {size} bytes", code="TR-3017"
+        )
     while len(begun) < size:
         sock.settimeout(deadline.left())
         more = sock.recv(4096)
@@ -477,6 +488,7 @@ def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -
         f"the binary log does not reach `{end}`",
         f"reading from `{start}` ended at `{at[0]}:{at[1]}`, and no event ends at `{end}`",
         "the server lost the end of its log or is another one: start a new stream with a new checkpoint",
+        code="TR-4102",
     )
 
 
@@ -500,6 +512,7 @@ def read_prepared(options: SourceOptions, prepared: Prepared, server: str) -> It
             f"the binary log no longer holds the rows of XA transaction {prepared.xid}",
             f"it was prepared at `{start}` and committed later: {error.message}; {error.detail}",
             error.hint,
+            code="TR-4107",
         ) from error
 
 
@@ -532,5 +545,6 @@ def _upto(blocks: Iterator[EventBlock], end: MySqlPosition) -> Generator[EventBl
                 f"no event of the binary log ends at `{end}`",
                 f"an event before it ends at {block.pos + size}: the position belongs to another log",
                 "start a new stream with a new checkpoint",
+                code="TR-4102",
             )
     return False

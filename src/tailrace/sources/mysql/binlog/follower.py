@@ -208,6 +208,7 @@ class BinlogFollower(LogFollower):
                 raise StateError(
                     f"the log is followed from `{self._start}` on, not from `{start}`",
                     f"it is on server `{self._start.server}`, the requested position on `{start.server}`",
+                    code="TR-8004",
                 )
             offset = (start.file_number, start.pos)
             self._forget(offset)

@@ -73,7 +73,10 @@ def log_name(value: object) -> str:
 def no_log() -> PreflightError:
     """The error for a server without a binary log."""
     return PreflightError(
-        "the server writes no binary log", "log_bin is OFF", "start the server with log_bin = binlog"
+        "the server writes no binary log",
+        "log_bin is OFF",
+        "start the server with log_bin = binlog",
+        code="TR-2101",
     )
 
 
@@ -105,11 +108,14 @@ def position_lost(connection: BoundedConnection, file: str, pos: int, found: str
         f"to keep logs longer: SET {keep} binlog_expire_logs_seconds = 604800"
     )
     if file not in sizes:
-        return PositionLostError(f"the binary log no longer holds `{file}:{pos}`", f"{oldest}{purged}", hint)
+        return PositionLostError(
+            f"the binary log no longer holds `{file}:{pos}`", f"{oldest}{purged}", hint, code="TR-4101"
+        )
     if pos > sizes[file]:
         return PositionLostError(
             f"the binary log `{file}` ends before offset {pos}",
             f"it has {sizes[file]} bytes: the server lost the end of its log, or is another one",
             hint,
+            code="TR-4102",
         )
-    return SourceError(f"the server cannot send the binary log from `{file}:{pos}`", found)
+    return SourceError(f"the server cannot send the binary log from `{file}:{pos}`", found, code="TR-4103")

@@ -184,6 +184,7 @@ def _late(position: MySqlPosition, timeout_s: float) -> TransientSourceError:
         f"the transactions up to `{position}` are not visible yet",
         f"waited {timeout_s:g} s; they are in the binary log, but not committed",
         "look at binlog_group_commit_sync_delay and at semi-synchronous replicas that do not answer",
+        code="TR-4301",
     )
 
 
@@ -258,4 +259,5 @@ def _no_barrier(options: SourceOptions) -> PreflightError:
         "or CREATE TABLE tailrace.heartbeat (id INT PRIMARY KEY, ts TIMESTAMP(6) NOT NULL); "
         f"GRANT INSERT, UPDATE ON tailrace.heartbeat TO {user}; with heartbeatTable = tailrace.heartbeat "
         "and SET PERSIST binlog_order_commits = ON",
+        code="TR-2109",
     )

@@ -95,7 +95,9 @@ class MySqlPreflight(Preflight[BoundedConnection]):
         version = ".".join(map(str, server.version))
         product, oldest = _PRODUCTS[server.flavor]
         severity = Severity.OK if server.version >= _OLDEST[server.flavor] else Severity.ERROR
-        return Finding("server", f"{product} {version}", f"{product} {oldest} or later", "", severity)
+        return Finding(
+            "server", f"{product} {version}", f"{product} {oldest} or later", "", severity, code="TR-2002"
+        )
 
     def _set(self, name: str, value: str) -> str:
         """The statement that sets a global variable permanently."""
@@ -106,10 +108,16 @@ class MySqlPreflight(Preflight[BoundedConnection]):
     def _settings(self) -> Iterator[Finding]:
         """Global variables with one correct value."""
         yield self._setting(
-            "log_bin", "ON", "in the server's configuration file: log_bin = binlog, then restart it"
+            "log_bin",
+            "ON",
+            "in the server's configuration file: log_bin = binlog, then restart it",
+            "TR-2101",
         )
-        for name, needed in (("binlog_format", "ROW"), ("binlog_row_metadata", "FULL")):
-            yield self._setting(name, needed, self._set(name, needed))
+        for name, needed, code in (
+            ("binlog_format", "ROW", "TR-2102"),
+            ("binlog_row_metadata", "FULL", "TR-2103"),
+        ):
+            yield self._setting(name, needed, self._set(name, needed), code)
         yield self._row_image()
         yield from self._other_formats()
         yield from self._durability()
@@ -123,7 +131,8 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                 Severity.WARNING,
             )
         if self._mariadb:
-            yield self._setting("mysql56_temporal_format", "ON", self._set("mysql56_temporal_format", "ON"))
+            name = "mysql56_temporal_format"
+            yield self._setting(name, "ON", self._set(name, "ON"), "TR-2106")
             if engine := self._variables.get("binlog_storage_engine"):
                 yield Finding(
                     "binlog_storage_engine",
@@ -131,6 +140,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                     "a log in separate files (12.3 and later can keep it in a storage engine)",
                     "in the server's configuration file: remove binlog_storage_engine, then restart it",
                     Severity.ERROR,
+                    code="TR-2107",
                 )
             return
         yield self._value_options()
@@ -143,12 +153,12 @@ class MySqlPreflight(Preflight[BoundedConnection]):
             return Finding(name, found, "FULL")
         if found in _WHOLE_BEFORE:
             needed = "FULL, or the log is read far slower: an Arrow batch ends where other columns change"
-            return Finding(name, found, needed, self._set(name, "FULL"), Severity.WARNING)
+            return Finding(name, found, needed, self._set(name, "FULL"), Severity.WARNING, code="TR-2104")
         if self._options.exactly_once and self._options.starting_position in _WITH_SNAPSHOT:
             needed = "FULL: an exactly-once snapshot reconstructs rows from the images before each change"
-            return Finding(name, found, needed, self._set(name, "FULL"), Severity.ERROR)
+            return Finding(name, found, needed, self._set(name, "FULL"), Severity.ERROR, code="TR-2104")
         needed = "FULL, or columns that a change omits are unknown: upsert targets stop there"
-        return Finding(name, found, needed, self._set(name, "FULL"), Severity.WARNING)
+        return Finding(name, found, needed, self._set(name, "FULL"), Severity.WARNING, code="TR-2104")
 
     def _other_formats(self) -> Iterator[Finding]:
         """Sessions that log statements instead of rows now, and accounts whose sessions can."""
@@ -205,13 +215,15 @@ class MySqlPreflight(Preflight[BoundedConnection]):
         if not found or whole:
             return Finding(name, found or "no PARTIAL_JSON", "")
         remedy = "SET PERSIST binlog_row_value_options = '';"
-        return Finding(name, found, "no PARTIAL_JSON without whole row images", remedy, Severity.ERROR)
+        return Finding(
+            name, found, "no PARTIAL_JSON without whole row images", remedy, Severity.ERROR, code="TR-2105"
+        )
 
-    def _setting(self, name: str, needed: str, remedy: str, shown: str | None = None) -> Finding:
+    def _setting(self, name: str, needed: str, remedy: str, code: str) -> Finding:
         found = self._variables.get(name)
         if found is None or found.upper() == needed:
-            return Finding(name, shown or found or needed, needed)
-        return Finding(name, found, shown or needed, remedy, Severity.ERROR)
+            return Finding(name, found or needed, needed)
+        return Finding(name, found, needed, remedy, Severity.ERROR, code=code)
 
     def _retention(self) -> Iterator[Finding]:
         seconds = int(self._variables.get("binlog_expire_logs_seconds", 0))
@@ -227,6 +239,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                 f"at least {_DAY_S}, or a stream that is stopped for longer cannot continue",
                 self._set("binlog_expire_logs_seconds", str(7 * _DAY_S)),
                 Severity.WARNING,
+                code="TR-2108",
             )
 
     def _visibility(self) -> Finding:
@@ -251,6 +264,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                 "commits in the log's order, or a heartbeat does not show that earlier ones are visible",
                 "SET PERSIST binlog_order_commits = ON;",
                 Severity.ERROR,
+                code="TR-2109",
             )
         return Finding(
             name,
@@ -260,6 +274,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
             f"{_ENABLE_GTIDS}\n-- or\nGRANT BACKUP_ADMIN ON *.* TO {self._account};\n"
             f"GRANT SELECT ON performance_schema.log_status TO {self._account};",
             Severity.ERROR,
+            code="TR-2109",
         )
 
     def _prepared(self) -> Iterator[Finding]:
@@ -278,6 +293,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                 "XA_RECOVER_ADMIN when a stream starts: a transaction prepared then may be committed later",
                 f"{refusal.hint};",
                 Severity.WARNING,
+                code="TR-2111",
             )
 
     def _heartbeat(self, name: str, mode: str) -> Finding:
@@ -296,6 +312,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
             f"CREATE TABLE IF NOT EXISTS {table} (id INT PRIMARY KEY, ts TIMESTAMP(6) NOT NULL);\n"
             f"GRANT INSERT, UPDATE ON {table} TO {self._account};",
             Severity.ERROR,
+            code="TR-2110",
         )
 
     def _replication(self, server: Server) -> Iterator[Finding]:
@@ -317,7 +334,12 @@ class MySqlPreflight(Preflight[BoundedConnection]):
         if not denied:
             return Finding(check, "granted", "")
         return Finding(
-            check, "not granted", "granted", f"GRANT {name} ON *.* TO {self._account};", Severity.ERROR
+            check,
+            "not granted",
+            "granted",
+            f"GRANT {name} ON *.* TO {self._account};",
+            Severity.ERROR,
+            code="TR-2112",
         )
 
     def _log_filters(self, server: Server) -> Iterator[Finding]:
@@ -331,6 +353,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                     "no filter, or changes of captured tables may be missing",
                     "remove the filter from the server's configuration file, then restart it",
                     Severity.WARNING,
+                    code="TR-2113",
                 )
 
     def _replica(self, server: Server) -> Iterator[Finding]:
@@ -349,12 +372,15 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                 "ON, as this server is a replica" if is_known else "ON, if this server is a replica",
                 f"in the server's configuration file: {name} = ON, then restart it",
                 Severity.ERROR if is_known else Severity.WARNING,
+                code="TR-2114",
             )
 
     def _server_id(self) -> Iterator[Finding]:
         own = int(self._variables.get("server_id", 0))
         if own == 0:
-            yield Finding("server_id", "0", "a number > 0", self._set("server_id", "1"), Severity.ERROR)
+            yield Finding(
+                "server_id", "0", "a number > 0", self._set("server_id", "1"), Severity.ERROR, code="TR-2115"
+            )
         chosen = self._options.server_id
         if chosen is None:
             return
@@ -365,6 +391,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                 "a number that no server of this replication topology has",
                 "omit the option serverId, or set it to another number",
                 Severity.ERROR,
+                code="TR-2116",
             )
         else:
             yield Finding("option serverId", str(chosen), "")

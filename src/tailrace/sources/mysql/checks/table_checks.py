@@ -71,7 +71,14 @@ class TableChecks:
                 except SchemaMismatchError as error:
                     needed = (error.detail or "a supported type").removeprefix("supported: ")
                     refused.append(
-                        Finding(f"table {name}", error.message, needed, error.hint or "", Severity.ERROR)
+                        Finding(
+                            f"table {name}",
+                            error.message,
+                            needed,
+                            error.hint or "",
+                            Severity.ERROR,
+                            code=error.code,
+                        )
                     )
             return found, refused
 
@@ -86,6 +93,7 @@ class TableChecks:
                 f"GRANT SELECT ON {scope} TO {self._probe.account};",
                 # Tables may be created later, but options that match none at all are probably a mistake.
                 Severity.ERROR if len(self._options.tables) == 1 or not self._names else Severity.WARNING,
+                code="TR-1401",
             )
 
     def _table(self, table: catalog.CatalogTable, cascading: set[str]) -> Iterator[Finding]:
@@ -101,6 +109,7 @@ class TableChecks:
                 "the privilege SELECT",
                 f"GRANT SELECT ON {shown} TO {self._probe.account};",
                 Severity.ERROR,
+                code="TR-2004",
             )
         if table.key_kind == "none":
             is_fine = False
@@ -112,6 +121,7 @@ class TableChecks:
                 + ("" if snapshot else ": without it rows cannot be merged"),
                 f"ALTER TABLE {shown} ADD COLUMN id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY;",
                 Severity.ERROR if snapshot else Severity.WARNING,
+                code="TR-5001",
             )
         if table.engine.lower() != "innodb":
             is_fine = False
@@ -121,6 +131,7 @@ class TableChecks:
                 "InnoDB, or a snapshot may hold rows that are not in the log yet",
                 f"ALTER TABLE {shown} ENGINE = InnoDB;",
                 Severity.WARNING,
+                code="TR-2117",
             )
         if str(id_) in cascading:
             is_fine = False
@@ -132,6 +143,7 @@ class TableChecks:
                 else "MySQL 9.6 or later with innodb_native_foreign_keys = OFF, or changes are missed",
                 "",
                 Severity.WARNING,
+                code="TR-2118",
             )
         if is_fine:
             yield Finding(check, f"key {', '.join(table.schema.key)}", "")

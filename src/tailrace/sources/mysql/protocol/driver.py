@@ -77,7 +77,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
         self._room = self._columns = 0
         self._is_first = False
         if "\0" in options.user:
-            raise ConfigError("the user's name holds a NUL character")
+            raise ConfigError("the user's name holds a NUL character", code="TR-1103")
         # certificates that MySQL generates itself are not strict X.509
         self._context = network.tls_context(options.tls, strict_x509=False)
         super().__init__(
@@ -144,6 +144,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
             f"a request of LOAD DATA LOCAL for {ascii(payload[1:200])[1:]}, where none was offered: the"
             " server is hostile, or there is a man in the middle",
             "find out what answers there; tlsMode verify-identity with tlsCa excludes a man in the middle",
+            code="TR-3010",
         )
 
     @contextmanager
@@ -216,7 +217,9 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
                         CR.CR_AUTH_PLUGIN_CANNOT_LOAD, f"the method {method!a} is not supported"
                     )
             elif not packet.is_extra_auth_data() or method not in METHODS:
-                raise DecodeError(f"{self.doing} failed: the server violates the protocol of the log-in")
+                raise DecodeError(
+                    f"{self.doing} failed: the server violates the protocol of the log-in", code="TR-3108"
+                )
             packet = METHODS[method](self).authenticate(packet)
 
     def _no_server(self, found: str) -> SourceError:
@@ -225,6 +228,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
             f"{self.doing} failed: there is no MySQL or MariaDB server at this address",
             found,
             "check host and port",
+            code="TR-3005",
         )
 
     # ---- statements ----
@@ -280,6 +284,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
                 raise DecodeError(
                     "the server's packets are out of sequence",
                     f"found {number}, expected {self._next_seq_id}",
+                    code="TR-3017",
                 )
             self._next_seq_id = (number + 1) & 255
             self._take_room(size + ROW_COST + VALUE_COST * self._columns)
@@ -289,7 +294,9 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
         payload = b"".join(parts)
         if not payload:
             self._force_close()
-            raise DecodeError("the server sent an empty packet", f"number {self._next_seq_id - 1 & 255}")
+            raise DecodeError(
+                "the server sent an empty packet", f"number {self._next_seq_id - 1 & 255}", code="TR-3017"
+            )
         return payload
 
     def _take_room(self, size: int) -> None:
@@ -302,6 +309,7 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
                 "the server's answer to a query is too large",
                 f"it takes more than {self.options.max_answer_bytes} bytes of memory",
                 "if you trust the server, increase maxAnswerBytes",
+                code="TR-3009",
             )
 
     def _read_bytes(self, num_bytes: int) -> bytes:
@@ -359,10 +367,14 @@ class BoundedConnection(_Connection):  # type: ignore[misc]
             )
             if broken:  # PyMySQL's error for anything unexpected
                 self._force_close()
-                raise DecodeError(f"{self._subject(what)} violates the protocol", str(error)) from error
+                raise DecodeError(
+                    f"{self._subject(what)} violates the protocol", str(error), code="TR-3017"
+                ) from error
             raise
         except Exception as error:
             self._force_close()
             raise DecodeError(
-                f"{self._subject(what)} is malformed", f"{type(error).__name__} while reading it"
+                f"{self._subject(what)} is malformed",
+                f"{type(error).__name__} while reading it",
+                code="TR-3017",
             ) from error

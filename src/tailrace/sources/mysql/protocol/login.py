@@ -84,7 +84,7 @@ class _Method:
 
     def _challenge(self, packet: Any, size: int = CHALLENGE_BYTES) -> bytes:
         if not packet.is_auth_switch_request():
-            raise DecodeError(f"{self._peer.doing} failed: `{self.name}` has no such step")
+            raise DecodeError(f"{self._peer.doing} failed: `{self.name}` has no such step", code="TR-3108")
         found: bytes = packet.read_all()
         return require_challenge(self._peer, found, size)
 
@@ -93,6 +93,7 @@ class _Method:
             f"{self._peer.doing} failed: the server {why}, over a connection without TLS",
             f"authentication method `{self.name}`; the password was not sent",
             "; or ".join([_TLS_FIRST, *ways]),
+            code="TR-3103",
         )
 
 
@@ -107,6 +108,7 @@ def require_challenge(peer: Peer, found: bytes, size: int = CHALLENGE_BYTES) -> 
         raise DecodeError(
             f"{peer.doing} failed: the server's challenge is malformed",
             f"it has {len(found)} bytes instead of {size}; the password was not used",
+            code="TR-3108",
         )
     return challenge
 
@@ -131,6 +133,7 @@ class _Signed(_Method):
                 f"{self._peer.doing} failed: authentication by `{self.name}` needs the package PyNaCl",
                 None,
                 "pip install pynacl",
+                code="TR-3105",
             ) from None
         return self._peer.exchange(signature)
 
@@ -166,12 +169,14 @@ class _Sha256(_Method):
         if offered is None:
             packet = peer.exchange(self._ask_for_key)
             if not packet.is_extra_auth_data():
-                raise DecodeError(f"{peer.doing} failed: the server did not send its key")
+                raise DecodeError(f"{peer.doing} failed: the server did not send its key", code="TR-3108")
             offered = packet.get_all_data()[1:]
         try:
             key = serialization.load_pem_public_key(offered)
         except (ValueError, TypeError) as error:
-            raise DecodeError(f"{peer.doing} failed: the key that the server sent is malformed") from error
+            raise DecodeError(
+                f"{peer.doing} failed: the key that the server sent is malformed", code="TR-3108"
+            ) from error
         return peer.exchange(_encrypted(peer, key))
 
 
@@ -190,7 +195,7 @@ class _CachingSha2(_Sha256):
         if data[1:2] == bytes([_FAST_OK]):
             return peer.next_packet()
         if data[1:2] != bytes([_FULL]):
-            raise DecodeError(f"{peer.doing} failed: `{self.name}` has no such step")
+            raise DecodeError(f"{peer.doing} failed: `{self.name}` has no such step", code="TR-3108")
         return self._full(None)
 
 
@@ -217,12 +222,16 @@ class _Dialog(_Clear):
         prompt: bytes = packet.read_all()
         for _ in range(_MOST_PROMPTS):
             if prompt[1:] != b"Password: ":
-                raise DecodeError(f"{self._peer.doing} failed: the server requests more than a password")
+                raise DecodeError(
+                    f"{self._peer.doing} failed: the server requests more than a password", code="TR-3108"
+                )
             packet = self._peer.exchange(self._peer.password + b"\0")
             if packet.is_ok_packet() or prompt[0] & 1:
                 return packet
             prompt = packet.get_all_data()
-        raise DecodeError(f"{self._peer.doing} failed: the server requests the password too often")
+        raise DecodeError(
+            f"{self._peer.doing} failed: the server requests the password too often", code="TR-3108"
+        )
 
 
 class _Old(_Method):
@@ -233,6 +242,7 @@ class _Old(_Method):
             f"{self._peer.doing} failed: the server requests `{self.name}`",
             "its scramble reveals the password; it was not sent",
             "ALTER USER ... IDENTIFIED WITH mysql_native_password or a later method",
+            code="TR-3104",
         )
 
 
@@ -267,14 +277,18 @@ def _pinned_key(path: str) -> Any:
     try:
         return serialization.load_pem_public_key(Path(path).read_bytes())
     except OSError as error:
-        raise ConfigError(f"serverPublicKeyFile `{path}` cannot be read", error.strerror) from None
+        raise ConfigError(
+            f"serverPublicKeyFile `{path}` cannot be read", error.strerror, code="TR-1102"
+        ) from None
     except (ValueError, TypeError):
-        raise ConfigError(f"serverPublicKeyFile `{path}` is not a public key", "needed: RSA, PEM") from None
+        raise ConfigError(
+            f"serverPublicKeyFile `{path}` is not a public key", "needed: RSA, PEM", code="TR-1102"
+        ) from None
 
 
 def _encrypted(peer: Peer, key: Any) -> bytes:
     if not isinstance(key, rsa.RSAPublicKey):
-        raise DecodeError(f"{peer.doing} failed: the server's public key is not an RSA key")
+        raise DecodeError(f"{peer.doing} failed: the server's public key is not an RSA key", code="TR-3108")
     plain = peer.password + b"\0"
     # the server reverses this XOR
     mixed = bytes(b ^ peer.salt[i % CHALLENGE_BYTES] for i, b in enumerate(plain))
@@ -287,4 +301,5 @@ def _encrypted(peer: Peer, key: Any) -> bytes:
             f"{peer.doing} failed: the server's public key is too short for the password",
             f"it has {key.key_size} bits",
             _TLS_FIRST,
+            code="TR-3107",
         ) from error

@@ -58,8 +58,9 @@ def key_columns(table: TableSchema) -> list[Column]:
     """
     if not table.key:
         raise SourceError(
-            f'table "{table.id}" has no key, so it cannot be read in ranges',
+            f"table `{table.id}` has no key, so it cannot be read in ranges",
             hint=f"ALTER TABLE {printable(table_name(table.id))} ADD PRIMARY KEY (...)",
+            code="TR-5001",
         )
     return [table.column(name) for name in table.key]
 
@@ -93,7 +94,8 @@ def order_by(table: TableSchema, direction: str = "ASC") -> str:
 def _literals(table: TableSchema, columns: Sequence[Column], key: Key) -> list[str]:
     if len(key) != len(columns):
         raise SourceError(
-            f'a bound of table "{table.id}" has {len(key)} values, its key has {len(columns)} columns'
+            f"a bound of table `{table.id}` has {len(key)} values, its key has {len(columns)} columns",
+            code="TR-6002",
         )
     return [key_literal(c, v) for c, v in zip(columns, key, strict=True)]
 
@@ -143,7 +145,7 @@ def _one_key(connection: BoundedConnection, table: TableSchema, clauses: str) ->
             cursor.execute(sql)
             row = cursor.fetchone()
     except (pymysql.err.MySQLError, OSError) as error:
-        raise translate(error, f'looking for a key of table "{table.id}"') from error
+        raise translate(error, f"looking for a key of table `{table.id}`") from error
     if row is None:
         return None
     return tuple({"b": v.hex()} if isinstance(v, bytes) else v for v in row)

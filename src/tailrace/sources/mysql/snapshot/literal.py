@@ -76,7 +76,9 @@ def key_literal(column: Column, value: Any) -> str:
 
 def _quoted(text: str) -> str:
     if not set(text) <= set("0123456789-:. "):
-        raise SourceError("a key value is no date or time", hint="the stored offset may be damaged")
+        raise SourceError(
+            "a key value is no date or time", hint="the stored offset may be damaged", code="TR-6002"
+        )
     return f"'{text}'"
 
 
@@ -85,9 +87,10 @@ def charset_and_collation(column: Column) -> tuple[str, str]:
     collation = column.type.collation
     if collation is None:
         raise SchemaMismatchError(
-            f'the collation of key column "{column.name}" is not known',
+            f"the collation of key column `{column.name}` is not known",
             "the server compares keys under the column's collation",
             "take the table's schema from the catalog",
+            code="TR-5009",
         )
     return collation.partition("_")[0], collation
 
@@ -105,9 +108,10 @@ def json_values(column: Column, array: pa.Array, *, zero: bool = False) -> list[
     """
     if array.null_count and not zero:
         raise SourceError(
-            f'key column "{column.name}" holds a zero date, which cannot bound a key range',
+            f"key column `{column.name}` holds a zero date, which cannot bound a key range",
             hint="change the rows whose key is '0000-00-00' or has a zero month or day; "
             "or capture the column as text by the option zeroDates",
+            code="TR-5010",
         )
     type_ = column.type
     match type_.kind:
@@ -177,6 +181,7 @@ def arrow_scalar(column: Column, value: Any) -> pa.Scalar:
 
 def _no_key(column: Column) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f'column "{column.name}" of type {column.type.native} cannot be part of a key',
+        f"column `{column.name}` of type {column.type.native} cannot be part of a key",
         "key ranges over this kind of type are not supported",
+        code="TR-5008",
     )

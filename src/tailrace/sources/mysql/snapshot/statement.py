@@ -125,13 +125,14 @@ class PacketReader:
             self._need(4)
             header = int.from_bytes(self._buffer.data[self._start : self._start + 4], "little")
             if header >> 24 != self.number:
-                raise DecodeError("packets of a SELECT are not numbered in turn")
+                raise DecodeError("packets of a SELECT are not numbered in turn", code="TR-3017")
             length = header & LONGEST_PACKET
             total += length
             if total > most:
                 raise DecodeError(
                     "a packet of a SELECT is longer than it may be",
                     f"it has {total} bytes or more, allowed: {most}",
+                    code="TR-3017",
                 )
             self._start += 4
             self.number = (self.number + 1) & 255
@@ -181,7 +182,7 @@ class Selection(Iterator[pa.StructArray]):
         self._table = table
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
         self._decoder = RowDecoder(table)
-        self._doing = f'reading table "{table.id}"'
+        self._doing = f"reading table `{table.id}`"
         self._statement: bytes | None = None
         self.ended = False
         self._sock = raw_socket(connection)
@@ -243,7 +244,7 @@ class Selection(Iterator[pa.StructArray]):
         self._send(COMMAND.COM_STMT_PREPARE, sql.encode())
         prepared = self._answer()
         if len(prepared) < 12:
-            raise DecodeError("the answer to a prepared SELECT ends too early")
+            raise DecodeError("the answer to a prepared SELECT ends too early", code="TR-3017")
         self._statement = prepared[1:5]
         columns, parameters = struct.unpack_from("<HH", prepared, 5)
         for count in (parameters, columns):
@@ -256,7 +257,9 @@ class Selection(Iterator[pa.StructArray]):
         self._send(COMMAND.COM_STMT_EXECUTE, self._statement + no_cursor + once)
         count, _ = length_encoded(self._answer(), 0)
         if count > _MOST_COLUMNS:
-            raise DecodeError("a SELECT has more columns than a server can give", f"found {count}")
+            raise DecodeError(
+                "a SELECT has more columns than a server can give", f"found {count}", code="TR-3017"
+            )
         definitions = [column_definition(self._answer()) for _ in range(count)]
         self._answer()  # their end
         require_unchanged(self._table, definitions)
@@ -280,7 +283,9 @@ class Selection(Iterator[pa.StructArray]):
         except (struct.error, ValueError, LookupError) as error:
             self._leave()
             raise DecodeError(
-                f"{self._doing} failed: a packet is malformed", f"packet {self._reader.number - 1 & 255}"
+                f"{self._doing} failed: a packet is malformed",
+                f"packet {self._reader.number - 1 & 255}",
+                code="TR-3017",
             ) from error
         except BaseException:
             self._leave()

@@ -118,6 +118,7 @@ def _find(options: SourceOptions, position: MySqlPosition, server: str) -> MySql
             f"{changed.detail}; without GTIDs a position means nothing on another server",
             "point the stream to the server it was reading, or start a new stream; with gtid_mode = ON "
             "a stream follows a failover by itself",
+            code="TR-4105",
         )
     gtids = GtidSet.parse(position.gtids)
     deadline = time.monotonic() + options.retry_timeout_ms / 1000
@@ -130,6 +131,7 @@ def _find(options: SourceOptions, position: MySqlPosition, server: str) -> MySql
                     f"the stream cannot continue here: {error.message}",
                     "; ".join(filter(None, (changed.message, changed.detail, error.detail))),
                     error.hint,
+                    code="TR-4105",
                 ) from error
             time.sleep(_POLL_S)
             continue

@@ -135,6 +135,7 @@ def position_in_file(options: SourceOptions, file: str, pos: int) -> MySqlPositi
             f"`{file}:{pos}` is not between two transactions",
             f"the last transaction before it ends at {found.pos}",
             f'set startingPosition to "file:{file}:{found.pos}"',
+            code="TR-4001",
         )
     return found
 
@@ -166,6 +167,7 @@ def position_by_time(options: SourceOptions, at_us: int) -> MySqlPosition:
                 "the binary log does not reach back to the requested time",
                 f"the oldest file is `{first.file}`; purged GTIDs are `{first.gtids}`",
                 "set startingPosition to a later time, to earliest or to initial",
+                code="TR-4003",
             )
     for log in files[max(low - 1, 0) :]:
         found, stopped = _walk(options, log.name, lambda rows: _before(_late(rows, at_us)))
@@ -189,6 +191,7 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
             "the server has not executed all requested GTIDs",
             f"it lacks `{missing}`",
             "wait until it has caught up with its own source, or connect to the right server",
+            code="TR-4004",
         )
     for log in reversed(_files(options)):
         before = _scan(options, log.name, lambda _: 0)
@@ -204,6 +207,7 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
                 if later
                 else f"the log has `{found.gtids}` where `{gtids}` is requested",
                 "a replica keeps its source's order with replica_preserve_commit_order = ON",
+                code="TR-4005",
             )
         return found
     lost = held.subtract(gtids)
@@ -211,6 +215,7 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
         "the binary log no longer holds all transactions after the GTID set",
         f"purged are `{lost}`",
         "start a new stream with a new checkpoint (startingPosition initial)",
+        code="TR-4101",
     )
 
 
@@ -231,7 +236,7 @@ def _value(connection: BoundedConnection, statement: str) -> str:
 def _files(options: SourceOptions) -> list[LogFile]:
     files = _query(options, binary_logs)
     if not files:
-        raise PositionLostError("the server has no binary log files")
+        raise PositionLostError("the server has no binary log files", code="TR-4101")
     return files
 
 
@@ -330,7 +335,7 @@ def _created_us(options: SourceOptions, file: str) -> int:
         for block in blocks:
             header = block.buffer[block.start : block.start + 4].tobytes()
             return int.from_bytes(header, "little") * 1_000_000
-    raise PositionLostError(f"the binary log `{file}` is empty")
+    raise PositionLostError(f"the binary log `{file}` is empty", code="TR-4101")
 
 
 def _microseconds(text: str) -> int:
@@ -342,6 +347,7 @@ def _microseconds(text: str) -> int:
         raise ConfigError(
             "option `startingPosition` is wrong",
             f"found the time `{text}`, allowed: 2026-01-31T12:00:00Z or epoch milliseconds",
+            code="TR-1010",
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -38,9 +38,10 @@ def mark_absent(batch: ChangeBatch, in_before: int, in_after: int) -> ChangeBatc
     lacking = [name for name in batch.table.key if name in before or name in after]
     if lacking:
         raise SchemaMismatchError(
-            f'the log does not hold the key of changed rows of table "{batch.table.id}"',
+            f"the log does not hold the key of changed rows of table `{batch.table.id}`",
             f"without the column {lacking[0]}: binlog_row_image was not FULL when the change was logged",
             "SET PERSIST binlog_row_image = FULL, then take a new snapshot of what was logged before",
+            code="TR-4405",
         )
     return replace(batch, after=completed, absent_before=before, absent_after=after)
 

@@ -236,7 +236,9 @@ class EventDecoder(ChangeDecoder):
         state = self._state
         if self._asides.capturing:
             raise DecodeError(
-                "an XA transaction of the log has no end", f"event of type {event.type} at {event.where}"
+                "an XA transaction of the log has no end",
+                f"event of type {event.type} at {event.where}",
+                code="TR-5201",
             )
         if event.type == ev.GTID_TAGGED:
             self._txs[state[ev.SC_TXNS]] = gtid_tagged(event)
@@ -282,7 +284,11 @@ class EventDecoder(ChangeDecoder):
         state, asides = self._state, self._asides
         xid, one_phase = prepare_of(event.body, event.where)
         if not asides.capturing:
-            raise DecodeError("an XA_PREPARE event of the log comes without an XA START", f"at {event.where}")
+            raise DecodeError(
+                "an XA_PREPARE event of the log comes without an XA START",
+                f"at {event.where}",
+                code="TR-5201",
+            )
         self._actions_at = _ACTIONS_AT
         has_rows = bool(state[ev.SC_DIRTY])
         if payload < 0:
@@ -328,6 +334,7 @@ class EventDecoder(ChangeDecoder):
                 f"{found.transaction.xid} at {found.transaction.file}:{found.transaction.start}; the limit is"
                 " 2 GiB",
                 "split it into several transactions, and start a new stream",
+                code="TR-4404",
             )
         self._actions_at = actions
 
@@ -348,8 +355,10 @@ class EventDecoder(ChangeDecoder):
         try:
             whole = self._partials[slot].whole(bytes(ev.HEADER) + event.body)
         except (DecodeError, SchemaMismatchError) as error:
-            message = f'{error.message} in table "{schema.id}"'
-            raise type(error)(message, f"at {event.where}: {error.detail}", error.hint) from error
+            message = f"{error.message} in table `{schema.id}`"
+            raise type(error)(
+                message, f"at {event.where}: {error.detail}", error.hint, code=error.code
+            ) from error
         if state[ev.SC_EVENTS] == MAX_EVENTS or self._unpacked_bytes + len(whole) > _MAX_UNPACKED:
             yield from self._flush()
         kept = np.frombuffer(whole + bytes(SLACK), np.uint8)
@@ -363,7 +372,7 @@ class EventDecoder(ChangeDecoder):
     def _payload(self, event: SpecialEvent, outer: int, pos: int) -> Iterator[ChangeBatch]:
         """The events of a compressed transaction."""
         if self._in_payload or self._asides.capturing:
-            raise DecodeError("a compressed transaction within another", event.where)
+            raise DecodeError("a compressed transaction within another", event.where, code="TR-5201")
         self._in_payload = True
         for piece, start in unpack(event.body, event.where):
             if self._unpacked_bytes + len(piece) > _MAX_UNPACKED:
@@ -411,7 +420,7 @@ class EventDecoder(ChangeDecoder):
                 self._current[table] = slot
         except (DecodeError, SchemaMismatchError) as error:
             detail = f"{error.detail or 'table map event'}, at {event.where}"
-            raise type(error)(error.message, detail, error.hint) from error
+            raise type(error)(error.message, detail, error.hint, code=error.code) from error
         self._maps.add(body, slot)
 
     def _plan(self, map_: TableMap) -> RowPlan:
@@ -459,21 +468,23 @@ class EventDecoder(ChangeDecoder):
             return mark_absent(batch, in_before, in_after)
         except SchemaMismatchError as error:
             where = f"{self._file}:{batch.origin.column('pos')[0].as_py()}"
-            raise SchemaMismatchError(error.message, f"at {where}: {error.detail}", error.hint) from None
+            raise SchemaMismatchError(
+                error.message, f"at {where}: {error.detail}", error.hint, code=error.code
+            ) from None
 
     def _refuse_row(self, status: int, layout: Layout, cursor: np.ndarray, event: np.ndarray) -> NoReturn:
         schema = layout.plan.schema
         where = f"{self._file}:{event[rb.EV_POS]}, row {event[rb.EV_ROW] + cursor[rw.CU_ROW]} of the event"
         column = int(cursor[rb.CU_COLUMN])
         if column >= 0:
-            where += f', column "{schema.columns[column % len(schema.columns)].name}"'
-        what = {
-            rw.BAD_TEXT: "text that is not valid in its character set",
-            rb.NO_ROOM: "a value of more than 2 GiB",
-            rw.ZERO_DATE: "a zero or partial date",
-        }.get(status, "malformed row event")
+            where += f", column `{schema.columns[column % len(schema.columns)].name}`"
+        what, code = {
+            rw.BAD_TEXT: ("text that is not valid in its character set", "TR-5203"),
+            rb.NO_ROOM: ("a value of more than 2 GiB", "TR-5204"),
+            rw.ZERO_DATE: ("a zero or partial date", "TR-5010"),
+        }.get(status, ("malformed row event", "TR-5201"))
         hint = ZERO_DATE_HINT if status == rw.ZERO_DATE else None
-        raise DecodeError(f'{what} in table "{schema.id}"', f"at {where}", hint)
+        raise DecodeError(f"{what} in table `{schema.id}`", f"at {where}", hint, code=code)
 
 
 def _gtid_size(block: EventBlock) -> int:
@@ -489,4 +500,4 @@ def _refuse(result: int, where: str) -> NoReturn:
         ev.NO_MAP: "a row event of the log comes without a table map",
         ev.NO_TRANSACTION: "a row event of the log comes outside a transaction",
     }.get(result, "an event of the log is malformed")
-    raise DecodeError(message, f"at {where}")
+    raise DecodeError(message, f"at {where}", code="TR-5201")

@@ -44,7 +44,7 @@ def gtid_list(body: bytes) -> Iterator[tuple[int, int, int]]:
     """
     count = int.from_bytes(body[:4], "little") & _LIST_COUNT
     if len(body) < 4 + count * _LIST_ENTRY.size:
-        raise DecodeError("the log's GTID_LIST event cannot be read")
+        raise DecodeError("the log's GTID_LIST event cannot be read", code="TR-5201")
     return _LIST_ENTRY.iter_unpack(body[4 : 4 + count * _LIST_ENTRY.size])
 
 
@@ -85,7 +85,7 @@ def plain_value(packed: bytes, where: str) -> bytes:
     if not head:
         return packed[1:]
     if head >> 4 != 8:
-        raise DecodeError("a value is packed by an unknown method", f"{where}: {head >> 4}")
+        raise DecodeError("a value is packed by an unknown method", f"{where}: {head >> 4}", code="TR-4403")
     size = int.from_bytes(packed[1 : 1 + length], "big")
     return _inflated(packed[1 + length :], size, where, raw=bool(head & 8))
 
@@ -103,6 +103,7 @@ def _inflated(stream: bytes, size: int, where: str, *, raw: bool = False) -> byt
         raise DecodeError(
             "a compressed event or value of the log is too large",
             f"{where}: {size} bytes, the limit is {_LONGEST}",
+            code="TR-5204",
         )
     inflate = zlib.decompressobj(-zlib.MAX_WBITS if raw else zlib.MAX_WBITS)
     try:
@@ -124,4 +125,4 @@ def _packed_integer(data: bytes, at: int, where: str) -> tuple[int, int]:
 
 
 def _malformed(where: str) -> DecodeError:
-    return DecodeError("a compressed event or value of the log is malformed", where)
+    return DecodeError("a compressed event or value of the log is malformed", where, code="TR-5201")

@@ -209,9 +209,10 @@ class RowPlan:
 def _column(table: TableId, mapped: MappedColumn, zero_dates: Callable[[str], str | None]) -> Column:
     if mapped.name is None:
         raise SchemaMismatchError(
-            f'the log does not name the columns of table "{table}"',
+            f"the log does not name the columns of table `{table}`",
             "binlog_row_metadata was MINIMAL when the change was logged; needed: FULL",
             "SET PERSIST binlog_row_metadata = FULL, then take a new snapshot of what was logged before",
+            code="TR-4407",
         )
     name = f"{table}.{mapped.name}"
     return Column(mapped.name, _type(name, mapped, zero_dates(name)), mapped.nullable)
@@ -228,18 +229,18 @@ def _type(column: str, mapped: MappedColumn, zero_dates: str | None) -> ColumnTy
         case tablemap.NEWDECIMAL:
             precision, scale = meta
             if not 0 < precision <= MAX_PRECISION or scale > min(MAX_SCALE, precision):
-                raise DecodeError(f'column "{column}" is a DECIMAL({precision}, {scale})')
+                raise DecodeError(f"column `{column}` is a DECIMAL({precision}, {scale})", code="TR-5201")
         case tablemap.DATETIME2 | tablemap.TIMESTAMP2 | tablemap.TIME2:
             (fraction,) = meta
             if fraction > 6:
-                raise DecodeError(f'column "{column}" has {fraction} digits of a second')
+                raise DecodeError(f"column `{column}` has {fraction} digits of a second", code="TR-5201")
         case tablemap.BIT:
             bits = meta[0] + 8 * meta[1]
             if not 0 < bits <= 64:
-                raise DecodeError(f'column "{column}" has {bits} bits')
+                raise DecodeError(f"column `{column}` has {bits} bits", code="TR-5201")
         case tablemap.ENUM | tablemap.SET:
             if meta[0] not in ((1, 2) if mapped.type == tablemap.ENUM else (1, 2, 3, 4, 8)):
-                raise DecodeError(f'column "{column}" takes {meta[0]} bytes')
+                raise DecodeError(f"column `{column}` takes {meta[0]} bytes", code="TR-5201")
         case (
             tablemap.VARCHAR
             | tablemap.VAR_STRING
@@ -248,11 +249,11 @@ def _type(column: str, mapped: MappedColumn, zero_dates: str | None) -> ColumnTy
             | tablemap.BLOB_COMPRESSED
             | tablemap.VARCHAR_COMPRESSED
         ) if charset is None:
-            raise DecodeError(f'column "{column}" has no character set')
+            raise DecodeError(f"column `{column}` has no character set", code="TR-5201")
         case tablemap.VARCHAR | tablemap.VAR_STRING | tablemap.STRING:
             length = (meta[0] | meta[1] << 8) // CHARSETS.get(charset or "binary", 1)
             if native == "binary" and length > 255:
-                raise DecodeError(f'column "{column}" is a BINARY({length})')
+                raise DecodeError(f"column `{column}` is a BINARY({length})", code="TR-5201")
         case tablemap.VARCHAR_COMPRESSED:  # a byte says how it is packed
             length = ((meta[0] | meta[1] << 8) - 1) // CHARSETS.get(charset or "binary", 1)
         case tablemap.VECTOR if meta[0] == 4:
@@ -260,7 +261,7 @@ def _type(column: str, mapped: MappedColumn, zero_dates: str | None) -> ColumnTy
         case (
             tablemap.JSON | tablemap.BLOB | tablemap.GEOMETRY | tablemap.VECTOR | tablemap.BLOB_COMPRESSED
         ) if not 1 <= meta[0] <= 4:
-            raise DecodeError(f'column "{column}" has lengths of {meta[0]} bytes')
+            raise DecodeError(f"column `{column}` has lengths of {meta[0]} bytes", code="TR-5201")
     return column_type(
         native,
         unsigned=mapped.unsigned,
@@ -284,7 +285,7 @@ def _labels(column: str, mapped: MappedColumn) -> list[str]:
     try:
         return [charsets.decode(label, charset) for label in mapped.labels]
     except UnicodeDecodeError:
-        raise DecodeError(f'a label of column "{column}" is not {charset}') from None
+        raise DecodeError(f"a label of column `{column}` is not {charset}", code="TR-5201") from None
 
 
 def _native(mapped: MappedColumn) -> str:

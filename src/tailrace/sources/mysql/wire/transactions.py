@@ -249,7 +249,9 @@ class TransactionIndex:
         address = buffer.ctypes.data
         rows = int(count_event(address, address + len(plain), columns, plan))
         if rows < 0:
-            raise DecodeError("an event of the log is malformed", f"type {event[4]} at {where}")
+            raise DecodeError(
+                "an event of the log is malformed", f"type {event[4]} at {where}", code="TR-5201"
+            )
         return rows
 
     def _learn_table(self, body: bytes) -> None:
@@ -261,7 +263,7 @@ class TransactionIndex:
             if length > len(body) - 8:
                 raise IndexError
         except (IndexError, UnicodeDecodeError) as error:
-            raise DecodeError("a TABLE_MAP event of the log cannot be read") from error
+            raise DecodeError("a TABLE_MAP event of the log cannot be read", code="TR-5201") from error
         identity = np.frombuffer(body[8:] + bytes(SLACK), np.uint8).copy()
         self._kept.append(identity)
         plan = plan_of(body) if self._counting else np.zeros(2, np.int64)
@@ -356,11 +358,12 @@ class TransactionIndex:
 
 def _error(status: int, kind: int, place: str) -> SourceError:
     if status == UNKNOWN:
-        return DecodeError(f"the log has an event of the unknown type {kind}", f"at {place}")
+        return DecodeError(f"the log has an event of the unknown type {kind}", f"at {place}", code="TR-4403")
     if status == INCIDENT:
         return SourceError(
             "the server says that its log lacks events (INCIDENT)",
             f"at {place}",
             "start a new stream: changes were lost at the source",
+            code="TR-4108",
         )
-    return DecodeError("an event of the log is malformed", f"type {kind} at {place}")
+    return DecodeError("an event of the log is malformed", f"type {kind} at {place}", code="TR-5201")

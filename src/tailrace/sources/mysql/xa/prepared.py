@@ -187,6 +187,7 @@ def require_unused(connection: BoundedConnection) -> None:
         "the user may not see which XA transactions are prepared",
         "some may be open where the stream starts, and commit rows of captured tables later",
         f"GRANT XA_RECOVER_ADMIN ON *.* TO '{user}'@'{host}'",
+        code="TR-2111",
     )
 
 
@@ -257,4 +258,5 @@ def _not_found(xids: set[str], why: str) -> PositionLostError:
         "end each of them, then start the stream: "
         + "; ".join(f"XA COMMIT {xid}, or XA ROLLBACK {xid}" for xid in shown)
         + "; if one has ended since, start the stream after its end",
+        code="TR-4107",
     )

@@ -78,6 +78,7 @@ class EndingTransactions:
                 f"waited {_WAIT_S:g} s for {'; '.join(shown)}",
                 "look at semi-synchronous replicas that do not answer; if the server crashed, it lost what "
                 f"its log and its replicas have: {'; '.join(f'XA COMMIT {xid}' for xid in shown)}",
+                code="TR-4301",
             )
 
     def _ending_at(self, position: MySqlPosition) -> set[str]:

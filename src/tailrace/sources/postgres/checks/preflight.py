@@ -65,7 +65,7 @@ class PostgresPreflight(Preflight[Connection]):
     def _version(self) -> Finding:
         severity = Severity.OK if self._connection.version >= _OLDEST else Severity.ERROR
         found = f"PostgreSQL {self._settings['server_version']}"
-        return Finding("server", found, f"PostgreSQL {_OLDEST} or later", "", severity)
+        return Finding("server", found, f"PostgreSQL {_OLDEST} or later", "", severity, code="TR-2002")
 
     def _encoding(self) -> Iterator[Finding]:
         if self._settings["server_encoding"] == "SQL_ASCII":
@@ -103,7 +103,7 @@ class PostgresPreflight(Preflight[Connection]):
         if found == "logical" or not self._needs_slot:
             return Finding("wal_level", found, "logical")
         remedy = f"ALTER SYSTEM SET wal_level = 'logical'{_RESTART}"
-        return Finding("wal_level", found, "logical", remedy, Severity.ERROR)
+        return Finding("wal_level", found, "logical", remedy, Severity.ERROR, code="TR-2201")
 
     def _room(self) -> Iterator[Finding]:
         """Free replication slots and walsenders."""
@@ -128,6 +128,7 @@ class PostgresPreflight(Preflight[Connection]):
                 f"{needed} free: for the stream, a snapshot, and a task that reads a large transaction",
                 f"ALTER SYSTEM SET {name} = {most + 10}{_RESTART}",
                 Severity.ERROR if free < min(needed, 2) else Severity.WARNING,
+                code="TR-2202",
             )
 
     def _replication(self) -> Finding:
@@ -146,6 +147,7 @@ class PostgresPreflight(Preflight[Connection]):
                 "rds_replication TO "
                 f"{identifier(self._user)};",
                 Severity.ERROR,
+                code="TR-2203",
             )
         return Finding(name, "granted", "")
 
@@ -161,6 +163,7 @@ class PostgresPreflight(Preflight[Connection]):
                 f"plugin {slot.PLUGIN}, database {self._options.database}",
                 "set the option slotName to another name",
                 Severity.ERROR,
+                code="TR-4203",
             )
         elif found.is_lost:
             yield Finding(
@@ -169,6 +172,7 @@ class PostgresPreflight(Preflight[Connection]):
                 "a slot that holds the log; a stream that used it cannot continue",
                 f"SELECT pg_drop_replication_slot({string(found.name)});",
                 Severity.ERROR,
+                code="TR-4201",
             )
         else:
             used = f"read by process {found.active_pid}, " if found.active_pid else ""
@@ -188,6 +192,7 @@ class PostgresPreflight(Preflight[Connection]):
                 "at least 1024 MB, or a stream that is stopped for a while cannot continue",
                 f"ALTER SYSTEM SET {name} = '10GB'; SELECT pg_reload_conf();",
                 Severity.WARNING,
+                code="TR-2206",
             )
         idle = self._settings.get("idle_replication_slot_timeout", "0")
         if idle != "0":
@@ -197,6 +202,7 @@ class PostgresPreflight(Preflight[Connection]):
                 "0, or a stream that is stopped for longer cannot continue",
                 "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();",
                 Severity.WARNING,
+                code="TR-2206",
             )
 
     def _standbys(self) -> Iterator[Finding]:
@@ -221,6 +227,7 @@ class PostgresPreflight(Preflight[Connection]):
                 f"ALTER_REPLICATION_SLOT {identifier(self._slot.name)} (FAILOVER true); -- over a "
                 "replication connection: psql 'dbname=... replication=database'",
                 Severity.WARNING,
+                code="TR-2207",
             )
         absent = [n for n in named if n not in used]
         if absent and survives:
@@ -231,6 +238,7 @@ class PostgresPreflight(Preflight[Connection]):
                 f"ALTER SYSTEM SET {name} = {string(', '.join(n for n in named if n in used))}; "
                 "SELECT pg_reload_conf(); -- or start the standby",
                 Severity.WARNING,
+                code="TR-2208",
             )
             return
         lacking = [n for n in standbys if n not in named]
@@ -242,6 +250,7 @@ class PostgresPreflight(Preflight[Connection]):
                 "the slot of each standby that may take over, or the stream ends when one does",
                 f"ALTER SYSTEM SET {name} = {listed}; SELECT pg_reload_conf();",
                 Severity.WARNING,
+                code="TR-2208",
             )
         elif named:
             yield Finding(name, ", ".join(named), "")
@@ -266,6 +275,7 @@ class PostgresPreflight(Preflight[Connection]):
             "xact_start; "
             "SELECT gid, prepared FROM pg_prepared_xacts;",
             Severity.WARNING,
+            code="TR-2209",
         )
 
 

@@ -53,6 +53,7 @@ class TableChecks:
                 "at least one table; each pattern must match a whole `schema.table`",
                 "",
                 Severity.ERROR,
+                code="TR-1401",
             )
             return
         facts = {row[0]: row[1:] for row in self._connection.rows(_FACTS_QUERY, [t.oid for t in tables])}
@@ -71,17 +72,33 @@ class TableChecks:
             grant = f"GRANT USAGE ON SCHEMA {identifier(printable(table.schema.id.database))} TO {user}; "
             grant += f"GRANT SELECT ON {quoted} TO {user};"
             findings.append(
-                Finding(name, "SELECT is not granted", "the privilege SELECT", grant, Severity.ERROR)
+                Finding(
+                    name,
+                    "SELECT is not granted",
+                    "the privilege SELECT",
+                    grant,
+                    Severity.ERROR,
+                    code="TR-2004",
+                )
             )
         if hidden:
             remedy = f"ALTER ROLE {user} BYPASSRLS;"
             findings.append(
-                Finding(name, "row-level security hides rows", "all rows", remedy, Severity.ERROR)
+                Finding(
+                    name, "row-level security hides rows", "all rows", remedy, Severity.ERROR, code="TR-2211"
+                )
             )
         if table.unlogged:
             remedy = f"ALTER TABLE {quoted} SET LOGGED;"
             findings.append(
-                Finding(name, "UNLOGGED", "a table whose changes are logged", remedy, Severity.ERROR)
+                Finding(
+                    name,
+                    "UNLOGGED",
+                    "a table whose changes are logged",
+                    remedy,
+                    Severity.ERROR,
+                    code="TR-2212",
+                )
             )
         for column in map(table.schema.column, table.schema.key):
             if column.type.kind in WITHOUT_ORDER:
@@ -101,6 +118,7 @@ class TableChecks:
                     "(stored ones are in the log from PostgreSQL 18 on)",
                     "",
                     Severity.WARNING,
+                    code="TR-2213",
                 )
             )
         if not findings:
@@ -123,6 +141,7 @@ class TableChecks:
             "table fail",
             " ".join(f"ALTER TABLE {t.sql} REPLICA IDENTITY FULL;" for t in (table.schema.id, *lacking)),
             Severity.ERROR,
+            code="TR-2210",
         )
 
     def _publication_findings(self, tables: list[CatalogTable], owned: set[TableId]) -> Iterator[Finding]:
@@ -150,6 +169,7 @@ class TableChecks:
                 f"ALTER PUBLICATION {identifier(existing.name)} SET (publish = 'insert, update, delete, "
                 "truncate');",
                 Severity.ERROR,
+                code="TR-2214",
             )
         filtered = [t for t in captured if t in existing.filtered]
         if filtered:
@@ -160,6 +180,7 @@ class TableChecks:
                 "all rows: a snapshot reads all of them, and the log would contain changes of some only",
                 f"ALTER PUBLICATION {identifier(existing.name)} SET TABLE ...; -- without WHERE",
                 Severity.ERROR,
+                code="TR-2215",
             )
         lacking = [t for t in captured if t not in existing.tables and not existing.all_tables]
         if not lacking:
@@ -196,6 +217,7 @@ class TableChecks:
             "a publication of all captured tables",
             f"{statement}; -- as the tables' owner",
             Severity.ERROR,
+            code="TR-2216",
         )
 
     def _replays(self, tables: list[CatalogTable]) -> Iterator[Finding]:
@@ -214,6 +236,7 @@ class TableChecks:
             "upsert targets need large values that updates leave unchanged: the log omits them",
             "ALTER TABLE ... REPLICA IDENTITY FULL; -- for these tables",
             Severity.WARNING,
+            code="TR-2217",
         )
 
 

@@ -88,7 +88,7 @@ class Messages:
                 self._payload = self._require_head(head)
                 return head
             if size != self._payload:
-                raise DecodeError("the server's messages are out of sequence")
+                raise DecodeError("the server's messages are out of sequence", code="TR-3017")
             self._payload = None
             return self._take(size)
         except BaseException:
@@ -104,7 +104,9 @@ class Messages:
             if kind not in self.kinds or not 0 <= size <= LOGIN_PACKET:
                 raise no_server(self._doing, f"{found} in the log-in")
         elif kind not in self.kinds or size < 0:
-            raise DecodeError("the server sent a message that is not part of an answer", f"found {found}")
+            raise DecodeError(
+                "the server sent a message that is not part of an answer", f"found {found}", code="TR-3017"
+            )
         self.room -= size + ROW_COST + VALUE_COST * self.columns
         if self.room < 0:
             if not self.logged_in:
@@ -113,6 +115,7 @@ class Messages:
                 "the server's answer to a query is too large",
                 f"it takes more than {self._options.max_answer_bytes} bytes of memory",
                 "if you trust the server, increase maxAnswerBytes",
+                code="TR-3009",
             )
         return size
 
@@ -171,7 +174,7 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
         self.whole: Deadline | None = None
         self.messages = Messages(sock, options, doing, deadline)
         if any("\0" in name for name in (options.user, options.database)):
-            raise ConfigError("the name of the user or the database holds a NUL character")
+            raise ConfigError("the name of the user or the database holds a NUL character", code="TR-1103")
         with self._understood(f"{doing} failed: the log-in"):
             super().__init__(
                 options.user,
@@ -220,7 +223,9 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
         except (DatabaseError, InterfaceError, OSError, TailraceError):
             raise
         except Exception as error:
-            raise DecodeError(f"{what} is malformed", f"{type(error).__name__} while reading it") from error
+            raise DecodeError(
+                f"{what} is malformed", f"{type(error).__name__} while reading it", code="TR-3017"
+            ) from error
 
     def handle_ROW_DESCRIPTION(self, data: bytes, context: Any) -> None:  # noqa: N802, D102
         super().handle_ROW_DESCRIPTION(data, context)
@@ -247,7 +252,9 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
                     self._answer(password.encode() + b"\0")
                 case 5:  # MD5
                     if len(data) != 8:
-                        raise DecodeError(f"{self._doing} failed: the server's challenge is malformed")
+                        raise DecodeError(
+                            f"{self._doing} failed: the server's challenge is malformed", code="TR-3108"
+                        )
                     self._answer(_md5(password, self._options.user, data[4:]) + b"\0")
                 case 10:  # SASL, its continuation and its end
                     self._begin_scram(data, password)
@@ -262,13 +269,14 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
                         f"{self._doing} failed: the server requests an unsupported authentication method",
                         f"method {code} of the protocol",
                         "configure scram-sha-256 for this user in pg_hba.conf",
+                        code="TR-3104",
                     )
         except scramp.ScramException as error:
-            raise DecodeError(f"{self._doing} failed: SCRAM failed", str(error)) from error
+            raise DecodeError(f"{self._doing} failed: SCRAM failed", str(error), code="TR-3108") from error
 
     def _begin_scram(self, data: bytes, password: str) -> None:
         if self._scram is not None:
-            raise DecodeError(f"{self._doing} failed: the server starts SCRAM twice")
+            raise DecodeError(f"{self._doing} failed: the server starts SCRAM twice", code="TR-3108")
         mechanisms = [m.decode("ascii") for m in data[4:].split(b"\0") if m]
         binding = ("tls-server-end-point", self._tls) if isinstance(self._tls, ssl.SSLSocket) else None
         self._scram = scramp.ScramClient(mechanisms, self._options.user, password, channel_binding=binding)
@@ -282,6 +290,7 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
                 "it ended SCRAM without its own signature: it is hostile, or there is a man in the middle",
                 "find out what answers there; tlsMode verify-identity with tlsCa excludes a man in the"
                 " middle",
+                code="TR-3106",
             )
 
     def _require_encrypted(self, password: str) -> None:
@@ -293,6 +302,7 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
                 "authentication method `password`; the password was not sent",
                 "use TLS: give the server a certificate (ssl = on) and set tlsMode to required or, safer,"
                 " verify-ca; or request scram-sha-256 in pg_hba.conf; or set allowCleartextPassword to true",
+                code="TR-3103",
             )
 
     def _answer(self, data: bytes) -> None:
@@ -303,7 +313,10 @@ class BoundedCore(CoreConnection):  # type: ignore[misc]
 def no_server(doing: str, found: str) -> SourceError:
     """The error for a program that is not PostgreSQL."""
     return SourceError(
-        f"{doing} failed: there is no PostgreSQL server at this address", found, "check host and port"
+        f"{doing} failed: there is no PostgreSQL server at this address",
+        found,
+        "check host and port",
+        code="TR-3005",
     )
 
 

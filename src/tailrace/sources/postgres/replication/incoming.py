@@ -60,6 +60,7 @@ class Incoming:
                 raise DecodeError(
                     "a message of the replication stream is longer than it may be",
                     f"at offset {self._base} of the stream: it has {size} bytes, allowed: {LONGEST_ROW}",
+                    code="TR-5204",
                 )
         if len(self._buffer) - SLACK - self._end < _RECEIVE:
             grown = np.zeros(2 * len(self._buffer), np.uint8)

@@ -226,6 +226,7 @@ def _execute(connection: Connection, statement: str, tables: Sequence[TableId] =
             "this user cannot create or extend the publication",
             f"{which}; the publication's tables are added by their owner, and so is the publication",
             f"as the owner of the tables: {statement};",
+            code="TR-2216",
         ) from error
 
 

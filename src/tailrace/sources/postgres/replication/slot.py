@@ -232,6 +232,7 @@ def require_ours(slot: Slot, options: SourceOptions) -> None:
             f"found {described(slot)}, needed a logical one with plugin {PLUGIN} of database "
             f"`{options.database}`",
             "set the option slotName to another name",
+            code="TR-4203",
         )
 
 
@@ -255,6 +256,7 @@ def lost(name: str, why: str) -> PositionLostError:
         why,
         f"tailrace drop (or SELECT pg_drop_replication_slot('{name}'), if it exists), then start a new "
         "stream with a new checkpoint",
+        code="TR-4201",
     )
 
 

@@ -22,7 +22,7 @@ import time
 from pg8000.exceptions import DatabaseError
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, TailraceError, TransientSourceError
 from tailrace.sources.postgres.connection import connect, error_fields, sqlstate, translate
 from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
@@ -92,11 +92,12 @@ class ReplicationStream:
         text = str(error.args[0].get("M", ""))
         if sqlstate(error) == "55006":
             failure = translate(error, f"reading replication slot `{options.slot}`")
-            return type(failure)(
+            return TransientSourceError(
                 failure.message,
                 failure.detail,
                 "each stream needs a slot of its own (option `slotName`); what a process that died held is "
                 "free again after wal_sender_timeout",
+                code="TR-4205",
             )
         if sqlstate(error) == "42704" and "publication" in text:
             return ConfigError(
@@ -104,6 +105,7 @@ class ReplicationStream:
                 "made",
                 text,
                 "a publication that is dropped and made anew does not go on: begin a new stream",
+                code="TR-4206",
             )
         return translate(error, f"reading replication slot `{options.slot}`")
 

@@ -90,16 +90,18 @@ class History:
         where = f"`{options.host}:{options.port}`"
         if self.in_recovery:
             raise TransientSourceError(
-                f"the standby at {where} has not received the log up to the stream's position {position}",
+                f"the standby at {where} has not received the log up to the stream's position `{position}`",
                 f"it ends at {lsn_text(self.end)}",
+                code="TR-4109",
             )
         raise PositionLostError(
-            f"the server at {where} lacks changes that the stream has already read, up to {position}",
+            f"the server at {where} lacks changes that the stream has already read, up to `{position}`",
             f"that position is on timeline {_described(position.timeline)}; {self._found_instead(position)}",
             "restore the old primary, or accept losing the changes after that position: "
             "tailrace drop, then start a new stream with a new checkpoint. With PostgreSQL 17 and later, "
             "list each standby's slot in synchronized_standby_slots: then the stream reads nothing that a "
             "standby lacks",
+            code="TR-4102",
         )
 
     def goes_beyond(self, position: PostgresPosition) -> bool:
@@ -156,6 +158,7 @@ def another_server(options: SourceOptions, expected: str, found: str) -> SourceE
         f"another server answers at `{options.host}:{options.port}`",
         f"the stream's position is of the system {expected}, the server is {found}",
         "point url at that server or a standby of it, or start a new stream with a new checkpoint",
+        code="TR-4104",
     )
 
 
@@ -184,6 +187,7 @@ def _require_no_copy(connection: Connection, options: SourceOptions) -> None:
             f"the server at `{options.host}:{options.port}` is a standby that is not promoted yet",
             f"it holds replication slot `{options.slot}` for its primary",
             "promote it: SELECT pg_promote(); or point url at the primary",
+            code="TR-4109",
         )
 
 

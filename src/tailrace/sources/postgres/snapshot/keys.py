@@ -44,7 +44,7 @@ def key_columns(table: TableSchema) -> list[Column]:
         SourceError: the table has no key.
     """
     if not table.key:
-        raise SourceError(f'table "{table.id}" has no key, so it cannot be read in ranges')
+        raise SourceError(f"table `{table.id}` has no key, so it cannot be read in ranges", code="TR-5001")
     return [table.column(name) for name in table.key]
 
 
@@ -64,7 +64,8 @@ def _literals(table: TableSchema, key: Key) -> str:
     columns = key_columns(table)
     if len(key) != len(columns):
         raise SourceError(
-            f'a bound of table "{table.id}" has {len(key)} values, its key has {len(columns)} columns'
+            f"a bound of table `{table.id}` has {len(key)} values, its key has {len(columns)} columns",
+            code="TR-6002",
         )
     return ", ".join(string(str(value)) for value in key)
 
@@ -180,7 +181,7 @@ def _printed(table: TableSchema, column: Column, values: pa.Array) -> tuple[str,
             return "text[]", ["\\x" + v.hex() for v in values.to_pylist()]
         case kind if kind in WITHOUT_ORDER:
             raise SchemaMismatchError(
-                f'table "{table.id}" has the key column "{column.name}", which key ranges do not support yet',
+                f"table `{table.id}` has the key column `{column.name}`, which key ranges do not support yet",
                 f"it is of type {column.type.native}",
                 as_text_hint(table, column),
             )

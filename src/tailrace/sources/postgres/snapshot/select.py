@@ -54,6 +54,7 @@ def snapshot_gone(why: str) -> TransientSourceError:
         "the snapshot that the batch reads under is gone",
         why,
         "the batch is read again under a new snapshot",
+        code="TR-4302",
     )
 
 
@@ -80,6 +81,7 @@ def hold_still(connection: Connection, table: TableSchema) -> bool:
             f"table `{table.id}` was rewritten while its snapshot was read",
             "by TRUNCATE, VACUUM FULL or an ALTER TABLE: the snapshot no longer shows its rows",
             "the batch is read again under a new snapshot",
+            code="TR-4303",
         )
     return partitioned
 

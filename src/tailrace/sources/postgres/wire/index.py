@@ -146,7 +146,9 @@ class LogIndex:
             try:
                 ended = self._handle_message(message, offset, found)
             except (struct.error, LookupError, ValueError, OverflowError) as error:
-                raise DecodeError("a message of the log is malformed", ms.place(message)) from error
+                raise DecodeError(
+                    "a message of the log is malformed", ms.place(message), code="TR-5201"
+                ) from error
             if ended is not None:
                 done.append(ended)
             state[bd.S_AT] = offset + size
@@ -216,7 +218,9 @@ class LogIndex:
             case ms.ROLLBACK_PREPARED:
                 self._held.pop(_name(body, 37), None)
             case _:
-                raise DecodeError("the log has a message of an unknown type", ms.place(message))
+                raise DecodeError(
+                    "the log has a message of an unknown type", ms.place(message), code="TR-4403"
+                )
         return None
 
     def _message(self, body: bytes, start: int, end: int) -> np.ndarray | None:
@@ -303,4 +307,4 @@ def _refuse(status: int, message: bytes) -> NoReturn:
     what = "a message of the log is malformed"
     if status == bd.NO_RELATION:
         what = "a change of the log comes before its relation is described"
-    raise DecodeError(what, ms.place(message))
+    raise DecodeError(what, ms.place(message), code="TR-5201")

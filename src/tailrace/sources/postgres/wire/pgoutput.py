@@ -192,7 +192,9 @@ class LogDecoder(ChangeDecoder):
             at = int(state[ms.AT])
             if result == ms.AT_END:
                 if at != end:
-                    raise DecodeError("a piece of the log ends within a message", f"{end - at} bytes of it")
+                    raise DecodeError(
+                        "a piece of the log ends within a message", f"{end - at} bytes of it", code="TR-5201"
+                    )
                 return
             if result == ms.FULL:
                 yield from self._flush()
@@ -205,13 +207,17 @@ class LogDecoder(ChangeDecoder):
             try:
                 yield from self._handle_message(message, streamed)
             except (struct.error, IndexError, ValueError, OverflowError) as error:
-                raise DecodeError("a message of the log is malformed", ms.place(message)) from error
+                raise DecodeError(
+                    "a message of the log is malformed", ms.place(message), code="TR-5201"
+                ) from error
             at += size
 
     def _handle_message(self, message: bytes, streamed: bool) -> Iterator[ChangeBatch]:
         """Handle a message that the kernel leaves to Python."""
         if message[:1] != b"d":
-            raise DecodeError("the log is interrupted by another message", f"of type {message[:1]!r}")
+            raise DecodeError(
+                "the log is interrupted by another message", f"of type {message[:1]!r}", code="TR-5201"
+            )
         (lsn,) = struct.unpack_from(">Q", message, ms.FRAME + 1)
         what = message[ms.FRAME + ms.XLOG]
         body = message[ms.FRAME + ms.XLOG + 1 :]
@@ -247,8 +253,9 @@ class LogDecoder(ChangeDecoder):
                 if held is None:
                     raise DecodeError(
                         "the log commits a prepared transaction whose changes were sent earlier",
-                        f"its name is {name.decode(errors='replace')!r}",
+                        f"its name is `{name.decode(errors='replace')}`",
                         "create the replication slot without two_phase, then start a new stream",
+                        code="TR-4408",
                     )
                 yield from self._replay(held[0], xid, lsn, ts)
             case ms.ROLLBACK_PREPARED:
@@ -256,7 +263,9 @@ class LogDecoder(ChangeDecoder):
                 if held is not None:
                     self._forget(held[0])
             case _:
-                raise DecodeError("the log has a message of an unknown type", ms.place(message))
+                raise DecodeError(
+                    "the log has a message of an unknown type", ms.place(message), code="TR-4403"
+                )
 
     def _relation(self, body: bytes) -> Iterator[ChangeBatch]:
         """Learn a relation; decode all pending changes first if its table had another schema."""
@@ -322,7 +331,9 @@ class LogDecoder(ChangeDecoder):
         if stop < end:
             size = int.from_bytes(memory[stop - base + 1 : stop - base + 5].tobytes(), "big")
             if 1 + size > end - stop or size < 4:
-                raise DecodeError("a piece of the log ends within a message", f"{end - stop} bytes of it")
+                raise DecodeError(
+                    "a piece of the log ends within a message", f"{end - stop} bytes of it", code="TR-5201"
+                )
             self._holding = None
             stop += 1 + size
         return int(stop)
@@ -341,7 +352,7 @@ class LogDecoder(ChangeDecoder):
         """Decode the changes of a held transaction, which has committed."""
         state = self._state
         if state[ms.OPEN]:
-            raise DecodeError("a transaction of the log commits within another", f"xid {xid}")
+            raise DecodeError("a transaction of the log commits within another", f"xid {xid}", code="TR-5201")
         if state[ms.TXNS] == MAX_EVENTS:
             yield from self._flush()
         self._txs[state[ms.TXNS], :3] = lsn, ts + ms.EPOCH_US, xid
@@ -391,10 +402,11 @@ class LogDecoder(ChangeDecoder):
         lacking = [name for name in batch.table.key if name in before or name in after]
         if lacking:
             raise SchemaMismatchError(
-                f'the log does not hold the key of changed rows of table "{batch.table.id}"',
+                f"the log does not hold the key of changed rows of table `{batch.table.id}`",
                 f"without the column {lacking[0]}: it is not in the table's replica identity",
                 f"ALTER TABLE {batch.table.id} REPLICA IDENTITY FULL, or USING INDEX of its key; "
                 "then take a new snapshot",
+                code="TR-4405",
             )
         if not before and not after:
             return batch
@@ -405,7 +417,7 @@ class LogDecoder(ChangeDecoder):
         where = f"at {lsn_text(int(event[rb.EV_POS]))}, change {event[rb.EV_ROW]} of its transaction"
         column = int(cursor[rb.CU_COLUMN])
         if status == tp.BAD_CHANGE or column < 0:
-            raise DecodeError(f'a change of table "{schema.id}" is malformed', where)
+            raise DecodeError(f"a change of table `{schema.id}` is malformed", where, code="TR-5201")
         name = schema.columns[column % len(schema.columns)].name
         raise refusal(int(cursor[tp.CU_OUTCOME]), f"{schema.id}.{name}", where)
 
@@ -431,4 +443,4 @@ def _refuse(result: int, message: bytes) -> NoReturn:
         ms.NO_RELATION: "a change of the log comes before its relation is described",
         ms.NO_TRANSACTION: "a change of the log comes outside a transaction",
     }.get(result, "a message of the log is malformed")
-    raise DecodeError(what, ms.place(message))
+    raise DecodeError(what, ms.place(message), code="TR-5201")

@@ -21,13 +21,15 @@ def refusal(outcome: int, column: str, detail: str | None = None) -> DecodeError
         detail: the value's position, if known.
     """
     if outcome == NOT_HELD:
-        return DecodeError(f'a value of column "{column}" does not fit its Arrow type', detail, _TEXT_HINT)
+        return DecodeError(
+            f"a value of column `{column}` does not fit its Arrow type", detail, _TEXT_HINT, code="TR-5011"
+        )
     if outcome == NEEDS_TEXT:
         return BinaryFormError(
-            f'a value of column "{column}" came in binary form, but is read as text', detail
+            f"a value of column `{column}` came in binary form, but is read as text", detail, code="TR-5012"
         )
-    what = {
-        BAD_TEXT: "text that is not valid UTF-8",
-        NO_ROOM: "values of more than 2 GiB in one batch",
-    }.get(outcome, "a value that is not valid for its type")
-    return DecodeError(f'{what} in column "{column}"', detail)
+    what, code = {
+        BAD_TEXT: ("text that is not valid UTF-8", "TR-5203"),
+        NO_ROOM: ("values of more than 2 GiB in one batch", "TR-5204"),
+    }.get(outcome, ("a value that is not valid for its type", "TR-5203"))
+    return DecodeError(f"{what} in column `{column}`", detail, code=code)

@@ -70,7 +70,7 @@ class Relation:
                 raise ValueError
             return cls(oid, TableId(schema or "pg_catalog", name), identity.decode("ascii"), tuple(columns))
         except (struct.error, ValueError, IndexError) as error:  # UnicodeDecodeError is a ValueError
-            raise DecodeError("a Relation message of the log cannot be read") from error
+            raise DecodeError("a Relation message of the log cannot be read", code="TR-5201") from error
 
     @property
     def lacking(self) -> tuple[str, ...]:

@@ -119,16 +119,16 @@ def test_a_wrong_checksum_is_found_and_placed() -> None:
 
 def test_text_that_is_not_utf8_is_refused_with_its_column() -> None:
     at = LOG.index("漢".encode())
-    with pytest.raises(DecodeError, match=r'text that is not valid.*"rec\.t"') as refused:
+    with pytest.raises(DecodeError, match=r"text that is not valid.*`rec\.t`") as refused:
         decode(block(patched(at, 0xFF)), verify_checksums=False)
-    assert 'column "o"' in str(refused.value)
+    assert "column `o`" in str(refused.value)
 
 
 def test_a_broken_decimal_is_refused_with_its_column() -> None:
     at = LOG.index(bytes.fromhex("7ffffffe fffa"))  # -1.005, inverted
     with pytest.raises(DecodeError, match="malformed row event") as refused:
         decode(block(patched(at, 0, 0, 0, 0)), verify_checksums=False)
-    assert 'column "g"' in str(refused.value)
+    assert "column `g`" in str(refused.value)
 
 
 @pytest.mark.parametrize("type_", [20, 50, 172, 255])

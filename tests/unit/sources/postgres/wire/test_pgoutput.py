@@ -163,8 +163,8 @@ def test_a_key_that_the_replica_identity_lacks_is_refused_with_the_remedy() -> N
     ("message", "expected"),
     [
         (_change("I", ("N", _tuple(1, 2))), "malformed"),
-        (_change("I", ("N", _tuple("x", 2, ""))), 'column "public.toast.id"'),
-        (_change("I", ("N", _tuple(2**31, 2, ""))), 'column "public.toast.id"'),
+        (_change("I", ("N", _tuple("x", 2, ""))), "column `public.toast.id`"),
+        (_change("I", ("N", _tuple(2**31, 2, ""))), "column `public.toast.id`"),
         (_change("D", ("N", _tuple(1, 2, ""))), "malformed"),
         (_change("I", ("N", _tuple(1, 2, "a") + b"!")), "malformed"),
     ],

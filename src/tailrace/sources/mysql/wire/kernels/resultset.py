@@ -349,15 +349,17 @@ class RowDecoder:
         reason = why & ((1 << _REASON_BITS) - 1)
         if reason == BAD_ROW:
             raise DecodeError(
-                f'a row of a SELECT from table "{self._table.id}" cannot be decoded',
+                f"a row of a SELECT from table `{self._table.id}` cannot be decoded",
                 "its packet has fewer or more bytes than its columns' types need",
+                code="TR-5202",
             )
         if reason in _PROBLEMS:
             column = self._table.columns[why >> _REASON_BITS].name
             raise DecodeError(
-                f'{_PROBLEMS[reason]} in column "{self._table.id}.{column}"',
+                f"{_PROBLEMS[reason]} in column `{self._table.id}.{column}`",
                 "in a row of a SELECT",
                 ZERO_DATE_HINT if reason == ZERO_DATE else None,
+                code="TR-5010" if reason == ZERO_DATE else "TR-5203",
             )
 
 

@@ -42,7 +42,7 @@ def plan_of(body: bytes) -> np.ndarray:
             at += width
         plan[count] = types.count(_JSON)
     except (IndexError, KeyError) as error:
-        raise DecodeError("a TABLE_MAP event of the log cannot be read") from error
+        raise DecodeError("a TABLE_MAP event of the log cannot be read", code="TR-5201") from error
     return plan
 
 
@@ -58,9 +58,9 @@ def columns_of(body: bytes) -> bytes:
     try:
         count, at = _columns_at(body)
     except (IndexError, KeyError) as error:
-        raise DecodeError("a TABLE_MAP event of the log cannot be read") from error
+        raise DecodeError("a TABLE_MAP event of the log cannot be read", code="TR-5201") from error
     if count > len(body) - at:
-        raise DecodeError("a TABLE_MAP event of the log cannot be read")
+        raise DecodeError("a TABLE_MAP event of the log cannot be read", code="TR-5201")
     return body[at : at + count]
 
 

@@ -59,7 +59,7 @@ def apply_diffs(document: bytes, diffs: bytes) -> bytes:
             data, at = _piece(diffs, at)
             value = parse(data)
         elif operation != _REMOVE:
-            raise DecodeError(_MALFORMED, f"operation {operation}")
+            raise DecodeError(_MALFORMED, f"operation {operation}", code="TR-5201")
         root = _apply(root, operation, _legs(path), value)
     out = bytearray(1)
     out[0] = _write(root, out)
@@ -90,12 +90,12 @@ class _Parser:
         if width := _WIDTHS.get(kind):
             return kind, self._take(at, at + width, end)
         if kind not in (_STRING, _OPAQUE):
-            raise DecodeError(_MALFORMED, f"type {kind}")
+            raise DecodeError(_MALFORMED, f"type {kind}", code="TR-5201")
         stop = at + (kind == _OPAQUE)
         size = shift = 0
         while True:
             if stop >= end or shift > 28:
-                raise DecodeError(_MALFORMED, "a length that does not end")
+                raise DecodeError(_MALFORMED, "a length that does not end", code="TR-5201")
             byte = self._data[stop]
             size |= (byte & 127) << shift
             stop, shift = stop + 1, shift + 7
@@ -106,24 +106,24 @@ class _Parser:
     def _take(self, at: int, stop: int, end: int) -> bytes:
         self._count(stop - at)
         if stop > end:
-            raise DecodeError(_MALFORMED, "a value beyond the end of its container")
+            raise DecodeError(_MALFORMED, "a value beyond the end of its container", code="TR-5201")
         return self._data[at:stop]
 
     def _count(self, used: int) -> None:
         self._left -= used
         if self._left < 0:
-            raise DecodeError(_MALFORMED, "values that share their bytes")
+            raise DecodeError(_MALFORMED, "values that share their bytes", code="TR-5201")
 
     def _container(self, kind: int, at: int, end: int, depth: int) -> Node:
         wide = 4 if kind & 1 else 2
         if depth >= MAX_DEPTH or end - at < 2 * wide:
-            raise DecodeError(_MALFORMED, "a container that does not fit")
+            raise DecodeError(_MALFORMED, "a container that does not fit", code="TR-5201")
         count, size = self._number(at, wide), self._number(at + wide, wide)
         is_object = kind <= _LARGE_OBJECT
         values = 2 * wide + (count * (wide + 2) if is_object else 0)
         header = values + count * (1 + wide)
         if size > end - at or header > size:
-            raise DecodeError(_MALFORMED, "a container that does not fit")
+            raise DecodeError(_MALFORMED, "a container that does not fit", code="TR-5201")
         self._count(header)
         nodes = [
             self._entry(at, at + values + i * (1 + wide), wide=wide, size=size, header=header, depth=depth)
@@ -136,7 +136,7 @@ class _Parser:
             entry = at + 2 * wide + i * (wide + 2)
             offset, length = self._number(entry, wide), self._number(entry + wide, 2)
             if offset < header:
-                raise DecodeError(_MALFORMED, "a key within the header")
+                raise DecodeError(_MALFORMED, "a key within the header", code="TR-5201")
             keys.append(self._take(at + offset, at + offset + length, at + size))
         return dict(zip(keys, nodes, strict=True))
 
@@ -146,7 +146,7 @@ class _Parser:
             return kind, self._data[entry + 1 : entry + 1 + _WIDTHS[kind]]
         offset = self._number(entry + 1, wide)
         if offset < header or offset >= size:
-            raise DecodeError(_MALFORMED, "a value outside its container")
+            raise DecodeError(_MALFORMED, "a value outside its container", code="TR-5201")
         return self.value(kind, base + offset, base + size, depth + 1)
 
     def _number(self, at: int, width: int) -> int:
@@ -182,7 +182,7 @@ def _write(node: Node, out: bytearray) -> int:
 def _apply(root: Node, operation: int, legs: list[bytes | int], value: Node | None) -> Node:
     if not legs:
         if operation != _REPLACE or value is None:
-            raise DecodeError(_MALFORMED, "the whole document inserted or removed")
+            raise DecodeError(_MALFORMED, "the whole document inserted or removed", code="TR-5201")
         return value
     parent = root
     for leg in legs[:-1]:
@@ -194,7 +194,7 @@ def _apply(root: Node, operation: int, legs: list[bytes | int], value: Node | No
         if value is None:
             del parent[last]
         elif operation == _INSERT and last in parent:
-            raise DecodeError(_MALFORMED, "an inserted member that exists already")
+            raise DecodeError(_MALFORMED, "an inserted member that exists already", code="TR-5201")
         else:
             parent[last] = value
     elif isinstance(parent, list) and isinstance(last, int):
@@ -205,7 +205,7 @@ def _apply(root: Node, operation: int, legs: list[bytes | int], value: Node | No
         else:
             parent[last] = value
     else:
-        raise DecodeError(_MALFORMED, "a path that does not fit its document")
+        raise DecodeError(_MALFORMED, "a path that does not fit its document", code="TR-5201")
     return root
 
 
@@ -214,7 +214,7 @@ def _child(node: Node, leg: bytes | int) -> Node:
         return node[leg]
     if isinstance(node, list) and isinstance(leg, int) and leg < len(node):
         return node[leg]
-    raise DecodeError(_MALFORMED, "a path that does not exist in its document")
+    raise DecodeError(_MALFORMED, "a path that does not exist in its document", code="TR-5201")
 
 
 def _legs(path: bytes) -> list[bytes | int]:
@@ -236,17 +236,17 @@ def _legs(path: bytes) -> list[bytes | int]:
                 quoted = match["quoted"]
                 legs.append((match["plain"] if quoted is None else json.loads(quoted, strict=False)).encode())
     except ValueError as error:
-        raise DecodeError(_MALFORMED, "a path that is none") from error
+        raise DecodeError(_MALFORMED, "a path that is none", code="TR-5201") from error
     return legs
 
 
 def _piece(data: bytes, at: int) -> tuple[bytes, int]:
     """The bytes that a length-encoded integer at `at` counts, and the offset after them."""
     if at >= len(data):
-        raise DecodeError(_MALFORMED, "cut off")
+        raise DecodeError(_MALFORMED, "cut off", code="TR-5201")
     size, at = packed(data, at)
     if size > len(data) - at:
-        raise DecodeError(_MALFORMED, "cut off")
+        raise DecodeError(_MALFORMED, "cut off", code="TR-5201")
     return data[at : at + size], at + size
 
 
@@ -257,5 +257,5 @@ def packed(data: bytes, at: int) -> tuple[int, int]:
     if first < 251:
         return first, at + 1
     if not size or len(data) - at <= size:
-        raise DecodeError(_MALFORMED, "cut off")
+        raise DecodeError(_MALFORMED, "cut off", code="TR-5201")
     return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size

@@ -60,9 +60,9 @@ class PartialUpdates:
             before, after = event[at : at + bytes_], event[at + bytes_ : at + 2 * bytes_]
             at += 2 * bytes_
             if shown != count or at > len(event):
-                raise DecodeError(_MALFORMED, f"{shown} columns, the table has {count}")
+                raise DecodeError(_MALFORMED, f"{shown} columns, the table has {count}", code="TR-5201")
         except IndexError as error:
-            raise DecodeError(_MALFORMED, "cut off") from error
+            raise DecodeError(_MALFORMED, "cut off", code="TR-5201") from error
         out = bytearray(event[:at])
         out[4] = UPDATE_ROWS
         row = 0
@@ -73,13 +73,13 @@ class PartialUpdates:
                 out += event[started:at]
                 at = self._after(event, at, after, old, out)
             except IndexError as error:
-                raise DecodeError(_MALFORMED, f"row {row} is cut off") from error
+                raise DecodeError(_MALFORMED, f"row {row} is cut off", code="TR-5201") from error
             except (DecodeError, SchemaMismatchError) as error:
                 raise type(error)(
-                    error.message, f"row {row} of the event, {error.detail}", error.hint
+                    error.message, f"row {row} of the event, {error.detail}", error.hint, code=error.code
                 ) from error
             if at == started:
-                raise DecodeError(_MALFORMED, "rows without bytes")
+                raise DecodeError(_MALFORMED, "rows without bytes", code="TR-5201")
             row += 1
         return bytes(out)
 
@@ -100,18 +100,19 @@ class PartialUpdates:
             if column not in partial:
                 out += event[start - width : stop]
                 continue
-            named = f'column "{self._names[column]}"'
+            named = f"column `{self._names[column]}`"
             if column not in old:
                 raise SchemaMismatchError(
                     "the log holds an update of part of a JSON value without the previous value",
                     named,
                     "SET PERSIST binlog_row_value_options = '', or binlog_row_image = FULL; "
                     "then take a new snapshot of what was logged before",
+                    code="TR-4405",
                 )
             try:
                 value = apply_diffs(event[slice(*old[column][:2])], event[start:stop])
             except DecodeError as error:
-                raise DecodeError(error.message, f"{named}: {error.detail}") from error
+                raise DecodeError(error.message, f"{named}: {error.detail}", code=error.code) from error
             out += len(value).to_bytes(width, "little") + value
         return end
 

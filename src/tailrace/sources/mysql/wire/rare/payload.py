@@ -48,15 +48,15 @@ def unpack(body: bytes, where: str) -> Iterator[tuple[np.ndarray, int]]:
             rest += piece
             whole = _whole_events(rest)
             if offset + whole > _MAX_PAYLOAD:
-                raise DecodeError("a compressed transaction is too large", where)
+                raise DecodeError("a compressed transaction is too large", where, code="TR-5204")
             if whole:
                 yield np.frombuffer(bytes(rest[:whole]) + bytes(SLACK), np.uint8), offset
             offset += whole
             del rest[:whole]
     except (OSError, pa.ArrowInvalid) as error:
-        raise DecodeError("a compressed transaction cannot be unpacked", where) from error
+        raise DecodeError("a compressed transaction cannot be unpacked", where, code="TR-5201") from error
     if rest:
-        raise DecodeError("a compressed transaction ends within an event", where)
+        raise DecodeError("a compressed transaction ends within an event", where, code="TR-5201")
 
 
 def prepared_in(body: bytes, where: str) -> str | None:
@@ -68,7 +68,9 @@ def prepared_in(body: bytes, where: str) -> str | None:
     try:
         first = bytes(next(_pieces(packed, compressed, size, _BEGINNING), b""))
     except (OSError, pa.ArrowInvalid) as error:
-        raise DecodeError("a compressed transaction cannot be unpacked", f"at {where}") from error
+        raise DecodeError(
+            "a compressed transaction cannot be unpacked", f"at {where}", code="TR-5201"
+        ) from error
     event = first[: int.from_bytes(first[9:13], "little")]
     if len(event) < _HEADER + 13 or event[4] != _QUERY:
         return None
@@ -79,7 +81,9 @@ def prepared_in(body: bytes, where: str) -> str | None:
     for piece, _ in unpack(body, where):
         last = _last_event(piece[:-SLACK].tobytes())
     if last[4:5] != bytes([_XA_PREPARE]):
-        raise DecodeError("a compressed XA transaction does not end in XA PREPARE", f"at {where}")
+        raise DecodeError(
+            "a compressed XA transaction does not end in XA PREPARE", f"at {where}", code="TR-5201"
+        )
     xid, one_phase = prepare_of(last[_HEADER:], where)
     return None if one_phase else xid
 
@@ -90,10 +94,14 @@ def _opened(body: bytes, where: str) -> tuple[pa.Buffer, bool, int]:
     size, compression = fields.get(3, _MAX_PAYLOAD), fields.get(2)
     if size > _MAX_PAYLOAD:
         raise DecodeError(
-            "a compressed transaction is too large", f"{where}: {size} bytes, the limit is {_MAX_PAYLOAD}"
+            "a compressed transaction is too large",
+            f"{where}: {size} bytes, the limit is {_MAX_PAYLOAD}",
+            code="TR-5204",
         )
     if compression not in (_ZSTD, _NONE):
-        raise DecodeError("a compressed transaction has an unknown compression", f"{where}: {compression}")
+        raise DecodeError(
+            "a compressed transaction has an unknown compression", f"{where}: {compression}", code="TR-4403"
+        )
     return pa.py_buffer(body).slice(at), compression == _ZSTD, size
 
 
@@ -122,7 +130,7 @@ def _payload_fields(body: bytes, where: str) -> tuple[dict[int, int], int]:
             fields[type_] = _packed(body, at)[0]
             at += size
     except IndexError as error:
-        raise DecodeError("a compressed transaction is malformed", where) from error
+        raise DecodeError("a compressed transaction is malformed", where, code="TR-5201") from error
 
 
 def _packed(body: bytes, at: int) -> tuple[int, int]:

@@ -102,12 +102,14 @@ def check(
                 "the server lost events before it could log them",
                 f"INCIDENT event {where}",
                 "take a new snapshot",
+                code="TR-4108",
             )
         case _ if not event.flags & _IGNORABLE_FLAG:
             raise DecodeError(
                 f"the log holds an event of unknown type {event.type}",
                 f"{where}; it may hold changes",
                 "turn off the server feature that writes it, or upgrade Tailrace",
+                code="TR-4403",
             )
     return False
 
@@ -133,6 +135,7 @@ def _ends(text: str, dirty: bool, where: str) -> bool:
             "the log holds changes of captured tables that were rolled back",
             f"{where}: the transaction mixes tables of transactional and other engines",
             "use InnoDB for all tables that are changed together with captured ones",
+            code="TR-4402",
         )
     return first in ("COMMIT", "ROLLBACK") and not second
 
@@ -152,7 +155,9 @@ def gtid_tagged(event: SpecialEvent) -> np.ndarray:
     reader = _Varints(event.body, f"at {event.where}")
     version, _, _ = reader.take(), reader.take(), reader.take()
     if version != 1:
-        raise DecodeError(f"a tagged GTID of version {version}", f"at {event.where}; known is version 1")
+        raise DecodeError(
+            f"a tagged GTID of version {version}", f"at {event.where}; known is version 1", code="TR-4403"
+        )
     uuid, number, tag, ts_us = b"", 0, b"", event.ts_s * 1000000
     while reader.at < len(event.body):
         field = reader.take()
@@ -168,7 +173,7 @@ def gtid_tagged(event: SpecialEvent) -> np.ndarray:
         else:
             reader.take()
     if len(uuid) != 16 or not _TAG.fullmatch(tag) or ts_us >> 62 or number >> 62:
-        raise DecodeError("a tagged GTID is malformed", f"at {event.where}")
+        raise DecodeError("a tagged GTID is malformed", f"at {event.where}", code="TR-5201")
     record = np.zeros(ev.TX_WORDS, np.int64)
     record[: ev.TX_UUID] = ts_us, event.server_id, -1, 1, number, len(tag)
     record[ev.TX_UUID :] = np.frombuffer((uuid + tag).ljust(8 * (ev.TX_WORDS - ev.TX_UUID), b"\0"), np.int64)
@@ -190,6 +195,6 @@ class _Varints:
 
     def text(self, n: int) -> bytes:
         if n > len(self.data) - self.at:
-            raise DecodeError("a tagged GTID is malformed", self.where)
+            raise DecodeError("a tagged GTID is malformed", self.where, code="TR-5201")
         self.at += n
         return self.data[self.at - n : self.at]

@@ -101,7 +101,7 @@ def prepare_of(body: bytes, where: str) -> tuple[str, bool]:
         data = body[_HEAD.size :]
         if gtrid + bqual <= min(len(data), _LONGEST):
             return xid_of(format_id, data[:gtrid], data[gtrid : gtrid + bqual]), bool(one_phase)
-    raise DecodeError("an XA_PREPARE event of the log is malformed", f"at {where}")
+    raise DecodeError("an XA_PREPARE event of the log is malformed", f"at {where}", code="TR-5201")
 
 
 def end_of(text: str, where: str) -> tuple[XaStep, str]:
@@ -112,6 +112,8 @@ def end_of(text: str, where: str) -> tuple[XaStep, str]:
     """
     match = _STATEMENT.fullmatch(text)
     if match is None:
-        raise DecodeError("a statement that ends an XA transaction cannot be read", f"at {where}")
+        raise DecodeError(
+            "a statement that ends an XA transaction cannot be read", f"at {where}", code="TR-5201"
+        )
     step = XaStep.COMMITS if match[1].upper() == "COMMIT" else XaStep.ROLLS_BACK
     return step, xid_of(int(match[4]), bytes.fromhex(match[2]), bytes.fromhex(match[3]))

@@ -69,12 +69,12 @@ def column_definition(packet: bytes) -> ColumnDefinition:
         texts.append(packet[at : at + length])
         at += length
     if len(packet) < at + 13:
-        raise DecodeError("a column definition of a SELECT ends too early")
+        raise DecodeError("a column definition of a SELECT ends too early", code="TR-3017")
     _, charset, longest, type_, flags, decimals = _FIXED.unpack_from(packet, at)
     try:
         name = texts[4].decode()
     except UnicodeDecodeError as error:
-        raise DecodeError("a column of a SELECT has a name that is not UTF-8") from error
+        raise DecodeError("a column of a SELECT has a name that is not UTF-8", code="TR-3017") from error
     return ColumnDefinition(name, type_, charset, longest, flags, decimals)
 
 
@@ -87,7 +87,7 @@ def length_encoded(packet: bytes, at: int) -> tuple[int, int]:
             if not width:
                 return first, at + 1
             return int.from_bytes(packet[at + 1 : at + 1 + width], "little"), at + 1 + width
-    raise DecodeError("a packet of a SELECT ends too early")
+    raise DecodeError("a packet of a SELECT ends too early", code="TR-3017")
 
 
 def require_unchanged(table: TableSchema, found: Sequence[ColumnDefinition]) -> None:
@@ -98,15 +98,17 @@ def require_unchanged(table: TableSchema, found: Sequence[ColumnDefinition]) -> 
     """
     if [c.name for c in table.columns] != [d.name for d in found]:
         raise SchemaMismatchError(
-            f'table "{table.id}" has other columns than expected',
+            f"table `{table.id}` has other columns than expected",
             f"found {[d.name for d in found]}, expected {[c.name for c in table.columns]}",
+            code="TR-5002",
         )
     for column, definition in zip(table.columns, found, strict=True):
         if not _fits(column, definition):
             raise SchemaMismatchError(
-                f'column "{table.id}.{column.name}" is no longer of the type {column.type.native}',
+                f"column `{table.id}.{column.name}` is no longer of the type {column.type.native}",
                 f"the server sends type number {definition.type}, flags {definition.flags:#x}, "
                 f"{definition.decimals} decimals; expected {column.type}",
+                code="TR-5002",
             )
 
 

@@ -92,7 +92,7 @@ def finish_of(mapped: MappedColumn, column: str) -> Finish | None:
             return lambda values: _each(values, _inet6)
         case tablemap.BLOB_COMPRESSED | tablemap.VARCHAR_COMPRESSED:
             charset = charsets.charset_of(mapped.collation or _BINARY_COLLATION)
-            return lambda values: _unpacked(values, charset, f'in column "{column}"')
+            return lambda values: _unpacked(values, charset, f"in column `{column}`")
     return None
 
 
@@ -146,10 +146,12 @@ def _unpacked(values: pa.Array, charset: str, where: str) -> pa.Array:
         total += len(plain or b"")
         if total > _MOST_UNPACKED:
             raise DecodeError(
-                "compressed values of one batch are too large", f"{where}: {_MOST_UNPACKED} bytes"
+                "compressed values of one batch are too large",
+                f"{where}: {_MOST_UNPACKED} bytes",
+                code="TR-5204",
             )
         try:
             found.append(plain if plain is None or charset == "binary" else charsets.decode(plain, charset))
         except UnicodeDecodeError:
-            raise DecodeError("text that is not valid in its character set", where) from None
+            raise DecodeError("text that is not valid in its character set", where, code="TR-5203") from None
     return pa.array(found, pa.binary() if charset == "binary" else pa.string())

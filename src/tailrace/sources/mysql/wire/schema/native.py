@@ -105,20 +105,22 @@ def column_type(
     """
     native = "geomcollection" if native == "geometrycollection" else native  # MariaDB and MySQL before 8.0
     kind = _KINDS.get(native)
-    name = f'column "{column}"' if column else "a column"
+    name = f"column `{column}`" if column else "a column"
     if kind is None:
         raise SchemaMismatchError(
-            f'{name} has the type "{native}", which is not supported yet',
+            f"{name} has the type `{native}`, which is not supported yet",
             f"supported: {', '.join(_KINDS)}",
             "leave the table out of the captured tables, or change the column's type",
+            code="TR-5005",
         )
     character = kind in _CHARACTER
     if character and charset is not None and charset not in CHARSETS:
         raise SchemaMismatchError(
-            f'{name} has the character set "{charset}", which is not supported yet',
+            f"{name} has the character set `{charset}`, which is not supported yet",
             f"type {native}; supported character sets: {', '.join(CHARSETS)}",
             "leave the table out of the captured tables, or convert it: "
             "ALTER TABLE ... CONVERT TO CHARACTER SET utf8mb4",
+            code="TR-5006",
         )
     if kind is Kind.BITS and bits == 1:
         kind, bits = Kind.BOOLEAN, None

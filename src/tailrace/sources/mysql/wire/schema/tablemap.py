@@ -89,7 +89,9 @@ class _Reader:
 
     def take(self, n: int) -> bytes:
         if n > self.left:
-            raise DecodeError("malformed table map event", f"{n} bytes expected, {self.left} left")
+            raise DecodeError(
+                "malformed table map event", f"{n} bytes expected, {self.left} left", code="TR-5201"
+            )
         self.at += n
         return self.data[self.at - n : self.at]
 
@@ -103,7 +105,7 @@ class _Reader:
             return first
         size = {252: 2, 253: 3, 254: 8}.get(first)
         if size is None:
-            raise DecodeError("malformed table map event", f"length byte {first}")
+            raise DecodeError("malformed table map event", f"length byte {first}", code="TR-5201")
         return int.from_bytes(self.take(size), "little")
 
     def integers(self) -> Iterator[int]:
@@ -167,7 +169,7 @@ def parse_table_map(body: bytes) -> TableMap:
     table = _table_id(reader)
     count = reader.packed()
     if count > _MAX_COLUMNS:
-        raise DecodeError(f'malformed table map event of table "{table}"', f"{count} columns")
+        raise DecodeError(f"malformed table map event of table `{table}`", f"{count} columns", code="TR-5201")
     types = reader.take(count)
     metadata = _Reader(reader.take(reader.packed()))
     resolved = [_resolve(t, metadata.take(_METADATA_BYTES.get(t, 0))) for t in types]
@@ -212,7 +214,11 @@ def parse_table_map(body: bytes) -> TableMap:
             )
         )
     if any(i >= count for i in optional.key):
-        raise DecodeError(f'malformed table map event of table "{table}"', "a key column that does not exist")
+        raise DecodeError(
+            f"malformed table map event of table `{table}`",
+            "a key column that does not exist",
+            code="TR-5201",
+        )
     return TableMap(table, tuple(columns), optional.key)
 
 
@@ -229,7 +235,7 @@ def _text(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError as error:
-        raise DecodeError("malformed table map event", "a name that is not UTF-8") from error
+        raise DecodeError("malformed table map event", "a name that is not UTF-8", code="TR-5201") from error
 
 
 def _resolve(type_: int, meta: bytes) -> tuple[int, tuple[int, ...]]:
@@ -274,7 +280,9 @@ def _optional(reader: _Reader) -> _Optional:
 def _count(reader: _Reader) -> int:
     count = reader.packed()
     if count > reader.left:
-        raise DecodeError("malformed table map event", f"{count} labels in {reader.left} bytes")
+        raise DecodeError(
+            "malformed table map event", f"{count} labels in {reader.left} bytes", code="TR-5201"
+        )
     return count
 
 

@@ -42,13 +42,14 @@ def require_types(map_: TableMap, found: TableSchema, known: TableSchema) -> Non
     for column, other in zip(found.columns, known.columns, strict=True):
         if column.type != other.type:
             raise _mismatch(
-                map_, f'column "{other.name}" was of type {column.type.native}, or of another length or sign'
+                map_, f"column `{other.name}` was of type {column.type.native}, or of another length or sign"
             )
 
 
 def _mismatch(map_: TableMap, found: str) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f'the log does not name the columns of table "{map_.id}", and its schema in the catalog differs',
+        f"the log does not name the columns of table `{map_.id}`, and its schema in the catalog differs",
         f"binlog_row_metadata was MINIMAL when the change was logged; {found}",
         _HINT,
+        code="TR-4407",
     )

@@ -200,8 +200,9 @@ class CopyReader:
             memory = self._memory
             if held > LONGEST_ROW:
                 raise DecodeError(
-                    f'a row that COPY gave of table "{self._plan.schema.id}" is longer than it may be',
+                    f"a row that COPY gave of table `{self._plan.schema.id}` is longer than it may be",
                     f"more than {LONGEST_ROW} bytes",
+                    code="TR-5204",
                 )
             if size - held < self._receive:
                 memory = np.zeros(2 * size + self._receive + SLACK, np.uint8)
@@ -280,6 +281,7 @@ class CopyReader:
             name = f"{self._plan.schema.id}.{column}"
             return refusal(int(self._state[_OUTCOME]), name, "in a row of a COPY")
         return DecodeError(
-            f'a COPY of table "{self._plan.schema.id}" cannot be decoded',
+            f"a COPY of table `{self._plan.schema.id}` cannot be decoded",
             "a message is malformed, or a row has another number of columns than the table",
+            code="TR-5202",
         )

@@ -1,0 +1,1564 @@
+"""Every condition that an error of Tailrace reports: its code, its cause and its fix.
+
+A code is `TR-` and four digits. The first two are the subject (`SUBJECTS`), as classes of SQLSTATE are. A
+code names a condition, and every place that meets the condition reports the same one. A code is never used
+again for something else: a condition that no longer occurs leaves a gap.
+
+`make error-page` writes docs/reference/errors.md from this module. `tests/unit/test_error_catalogue.py` fails
+where an error has no code, where a code is not here, or where one here is not used. The module is long
+because it is one table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.errors import (
+    ConfigError,
+    DecodeError,
+    PositionLostError,
+    PreflightError,
+    SchemaMismatchError,
+    ServerChangedError,
+    SinkError,
+    SourceError,
+    StateError,
+    TailraceError,
+    TransientSinkError,
+    TransientSourceError,
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What an error's code stands for.
+
+    Args:
+        title: the condition in one line, lower case, no full stop.
+        errors: the classes of the errors that report it; none: only findings of preflight that are warnings.
+        cause: why it occurs.
+        fix: what to do, with the statement or setting.
+    """
+
+    title: str
+    errors: tuple[type[TailraceError], ...]
+    cause: str
+    fix: str
+
+
+#: Subjects by the first two digits of their codes.
+SUBJECTS = {
+    "10": "Pipeline file and settings",
+    "11": "Secrets and files that settings name",
+    "12": "This machine",
+    "13": "Command line",
+    "14": "Captured tables",
+    "15": "Transforms and routes",
+    "20": "Preflight",
+    "21": "Preflight: MySQL and MariaDB",
+    "22": "Preflight: PostgreSQL",
+    "30": "Connection to the source",
+    "31": "Log-in",
+    "40": "Requested position",
+    "41": "Position lost, and server changed",
+    "42": "Replication slot and publication",
+    "43": "Snapshots and visibility",
+    "44": "Content of the log",
+    "50": "Tables and columns",
+    "52": "Decoding",
+    "60": "Offset and checkpoint",
+    "61": "Targets",
+    "70": "Sinks",
+    "71": "Delta",
+    "72": "Iceberg",
+    "74": "Kafka",
+    "75": "Schema registry",
+    "76": "Messages",
+    "80": "Running",
+    "81": "Verification",
+    "90": "Development servers and demo",
+}
+
+CATALOGUE = {
+    # ---- 10 Pipeline file and settings ---------------------------------------------------------------------
+    "TR-1001": Condition(
+        "the pipeline file cannot be read",
+        (ConfigError,),
+        "The file does not exist, may not be read by this user, or is not UTF-8 text.",
+        "Check the path and the file's permissions, and save the file as UTF-8.",
+    ),
+    "TR-1002": Condition(
+        "the pipeline file is not valid YAML",
+        (ConfigError,),
+        "The YAML parser stopped at the position in the message, or the file uses a tag, a date or a "
+        "control character that a pipeline file may not hold.",
+        'Quote the value: `"..."`. Values that begin with `!`, `*`, `&` or `@` need quotes in YAML.',
+    ),
+    "TR-1003": Condition(
+        "the pipeline file is too large",
+        (ConfigError,),
+        "The file is longer, is nested more deeply, or expands by aliases to more values than "
+        "Tailrace reads.",
+        "Split the pipeline into several files, or select tables by a pattern in `source.tables` "
+        "instead of a list.",
+    ),
+    "TR-1004": Condition(
+        "a key of the pipeline file is not usable",
+        (ConfigError,),
+        "A key is not text (a number, a list), or `<<` merges something that is not a mapping.",
+        "Write keys as text, in quotes where YAML would read a number or a boolean. Let `<<` name a mapping.",
+    ),
+    "TR-1005": Condition(
+        "a setting is given twice, or two settings contradict each other",
+        (ConfigError,),
+        "The same setting stands twice, under two of its names or in both spellings, or two settings "
+        "exclude each other.",
+        "Keep one of the two that the message names.",
+    ),
+    "TR-1006": Condition(
+        "a required setting is missing",
+        (ConfigError,),
+        "The pipeline file or the stream's options lack a setting without a default.",
+        "Add the setting that the message names: in a pipeline file under its section, in Spark by "
+        '`.option("name", "value")`.',
+    ),
+    "TR-1007": Condition(
+        "a setting is unknown",
+        (ConfigError,),
+        "No setting has this name. The hint names the nearest one.",
+        "Correct the name. The reference lists all options and all settings of pipeline files.",
+    ),
+    "TR-1008": Condition(
+        "a setting has a value that is not allowed",
+        (ConfigError,),
+        "The setting accepts only the values that the message lists.",
+        "Use one of the values listed. SCD type 2 history (`mode: scd2`) needs a Delta sink.",
+    ),
+    "TR-1009": Condition(
+        "a setting has a value of the wrong type",
+        (ConfigError,),
+        "For example text where a number or a list is needed.",
+        "Write the value in the type that the message names. A list is `[a, b]`, a boolean `true` or "
+        "`false`.",
+    ),
+    "TR-1010": Condition(
+        "a setting has a wrong value",
+        (ConfigError,),
+        "The value is out of range or has the wrong form. Values that may hold a secret are not shown.",
+        "Correct the value as the message describes.",
+    ),
+    "TR-1011": Condition(
+        "a setting has no effect",
+        (ConfigError,),
+        "The setting belongs to another database, shape or trigger than the one chosen. Tailrace does "
+        "not ignore settings silently.",
+        "Remove the setting, or choose what it belongs to.",
+    ),
+    "TR-1012": Condition(
+        "an address names no database",
+        (ConfigError,),
+        "A PostgreSQL connection belongs to one database, and the address names only a server.",
+        "Write `postgresql://HOST[:PORT]/DATABASE`.",
+    ),
+    "TR-1013": Condition(
+        "an address holds a user or a password",
+        (ConfigError,),
+        "Addresses are printed in messages and logs, so they may not hold credentials.",
+        "Use the settings for them: `username` and `password`, `schema-registry-user` and "
+        "`schema-registry-password`, or `properties` of a Kafka sink.",
+    ),
+    "TR-1014": Condition(
+        "a setting of the Kafka client belongs to the sink",
+        (ConfigError,),
+        "The exactly-once guarantee depends on this property, so the sink sets it itself.",
+        "Remove the property from `sink.properties`.",
+    ),
+    "TR-1015": Condition(
+        "two sinks of a pipeline have the same path",
+        (ConfigError,),
+        "Each sink keeps its own tables and its own record of what it has written below its path.",
+        "Give each sink a `path` of its own.",
+    ),
+    # ---- 11 Secrets and files that settings name -----------------------------------------------------------
+    "TR-1101": Condition(
+        "an environment variable is not set",
+        (ConfigError,),
+        "A setting refers to it by `${env:NAME}`.",
+        "`export NAME=...` before the start, for the user that runs Tailrace.",
+    ),
+    "TR-1102": Condition(
+        "a file that a setting names cannot be used",
+        (ConfigError,),
+        "The file of `${file:PATH}`, or one with a certificate or key, does not exist, may not be "
+        "read, is too large or has the wrong format.",
+        "Check the path and the permissions. Certificates and keys are PEM files. On a cluster the "
+        "file must exist on every executor.",
+    ),
+    "TR-1103": Condition(
+        "a name or secret is not text",
+        (ConfigError,),
+        "A user, database, password or other secret holds the character NUL or is not UTF-8.",
+        "Store the value as UTF-8 text, without NUL.",
+    ),
+    # ---- 12 This machine -----------------------------------------------------------------------------------
+    "TR-1201": Condition(
+        "a file or directory cannot be written",
+        (ConfigError,),
+        "The disk is full, the path belongs to another user, or no directory for temporary files exists.",
+        "Make the path writable, or name another one: `TAILRACE_CACHE` (cache), `TMPDIR` (temporary "
+        "files), `--log-file` (log), `pipeline.checkpoint` (checkpoint).",
+    ),
+    "TR-1202": Condition(
+        "the cache directory is not safe",
+        (ConfigError,),
+        "Programs are loaded from the cache. Other users may write to it, or it belongs to another user.",
+        "`chmod 700` the directory, or set TAILRACE_CACHE to a directory that only you can write to.",
+    ),
+    "TR-1203": Condition(
+        "a package is missing",
+        (ConfigError,),
+        "The source or sink needs an extra of Tailrace whose packages are not installed or cannot be "
+        "imported.",
+        "Run the command in the hint, e.g. `pip install 'tailrace[kafka]'`.",
+    ),
+    "TR-1204": Condition(
+        "no suitable Java",
+        (ConfigError,),
+        "Spark 4.2 needs Java 17 or newer. None was found, it does not run, or it is older.",
+        "Install a JDK or JRE 17 or newer and put `java` on `PATH`, or set JAVA_HOME.",
+    ),
+    "TR-1205": Condition(
+        "another version of PySpark is installed",
+        (ConfigError,),
+        "Tailrace runs on PySpark 4.2.",
+        "`pip install 'pyspark>=4.2,<4.3'`, and remove other installations from `PYTHONPATH`.",
+    ),
+    "TR-1206": Condition(
+        "Spark's JVM did not start",
+        (ConfigError,),
+        "The JVM ended before it answered. Its output says why: often a wrong Java option or too "
+        "little memory.",
+        "Read the log file. Check `pipeline.spark` for wrong Java options.",
+    ),
+    "TR-1207": Condition(
+        "the archive of Spark's classes cannot be written",
+        (ConfigError,),
+        "The archive lets the JVM start faster. Everything works without it.",
+        "Make the cache directory writable, or accept a slower start.",
+    ),
+    "TR-1208": Condition(
+        "Spark's packages could not be downloaded",
+        (ConfigError,),
+        "The first start of a Delta or Iceberg sink downloads jars from Maven Central.",
+        "Give the machine access to Maven Central, or set `spark.jars.ivySettings` in "
+        "spark-defaults.conf to a mirror.",
+    ),
+    "TR-1209": Condition(
+        "downloaded files are not the expected ones",
+        (ConfigError,),
+        "Their SHA-256 differs from the one that this version of Tailrace was built with.",
+        "Check what the repository or mirror serves, then start again: the files are downloaded anew.",
+    ),
+    "TR-1210": Condition(
+        "Spark's workers do not find Tailrace",
+        (ConfigError,),
+        "`PYSPARK_PYTHON` names a Python in which Tailrace is not installed.",
+        "Install Tailrace there, or set PYSPARK_PYTHON. On a cluster, bring an environment along "
+        "with `spark.archives` and `spark.pyspark.python`.",
+    ),
+    "TR-1211": Condition(
+        "the failpoint variable is wrong",
+        (ConfigError,),
+        "Failpoints stop Tailrace on purpose, in tests.",
+        "Unset the variable that the message names.",
+    ),
+    # ---- 13 Command line -----------------------------------------------------------------------------------
+    "TR-1301": Condition(
+        "the given offset cannot be used",
+        (ConfigError,),
+        "The file of `offsets set ... @FILE` cannot be read, or its content is not a stream offset.",
+        "Copy the output of `tailrace offsets show PIPELINE.YAML` and change what must change.",
+    ),
+    # ---- 14 Captured tables --------------------------------------------------------------------------------
+    "TR-1401": Condition(
+        "no table is captured",
+        (ConfigError, PreflightError),
+        "No table that this user may read matches a pattern of `tables`.",
+        "Each pattern must match a whole `database.table` (PostgreSQL: `schema.table`), and a dot "
+        "matches any character. If the table exists: `GRANT SELECT ON database.table TO user`.",
+    ),
+    "TR-1402": Condition(
+        "a table has the name of the stream of logical messages",
+        (ConfigError,),
+        "Logical messages are delivered under this name, so a table of the same name cannot be told "
+        "apart from them.",
+        "Exclude the table from `tables`, or the messages by `message.prefix.include.list`.",
+    ),
+    "TR-1403": Condition(
+        "two tables have the same name",
+        (ConfigError,),
+        "Offsets, routes and targets know tables by `database.table`; the names of the two are equal "
+        "in that form.",
+        "Rename one of them, or capture only one of the databases or schemas.",
+    ),
+    "TR-1404": Condition(
+        "the shape needs exactly one table",
+        (ConfigError,),
+        "Shapes `row` and `envelope` have the columns of one table.",
+        "Name one table in `tables`, or use shape `debezium` for many.",
+    ),
+    # ---- 15 Transforms and routes --------------------------------------------------------------------------
+    "TR-1501": Condition(
+        "Spark rejects a transform",
+        (ConfigError,),
+        "The transform is not valid Spark SQL for this table's columns.",
+        "Correct the expression. The hint lists the columns.",
+    ),
+    "TR-1502": Condition(
+        "a transform cannot be repeated",
+        (ConfigError,),
+        "After a crash a batch is computed again and must give the same rows. The transform "
+        "aggregates rows or is not deterministic, as `rand()` and `uuid()`.",
+        "Compute the column from the row's own columns.",
+    ),
+    "TR-1503": Condition(
+        "a transform masks a column that does not exist",
+        (ConfigError,),
+        "`mask-hash` or `truncate` names no column of the transform's result.",
+        "Correct the name. The detail lists the columns.",
+    ),
+    "TR-1504": Condition(
+        "a transform drops a key column",
+        (ConfigError,),
+        "The key is needed to find the row that a change belongs to.",
+        "Keep the column in the transform's result.",
+    ),
+    "TR-1505": Condition(
+        "a transform makes a column of a type that targets cannot hold",
+        (ConfigError,),
+        "Targets hold numbers, text, bytes and times; the column is a struct, map or interval.",
+        "Convert it to text: `to_json(column) AS column`.",
+    ),
+    "TR-1506": Condition(
+        "two tables would be mixed in one target",
+        (ConfigError,),
+        "Two tables are routed to one target, or the target of one lies inside that of the other.",
+        "Change the `route` of one of them, so that each has a `sink-table` of its own.",
+    ),
+    "TR-1507": Condition(
+        "a target's name is empty or too long",
+        (ConfigError, SinkError),
+        "The route gives the target no name, or one that is longer than the database or file system allows.",
+        "Route the table to a shorter name: `route: [{source-table: ..., sink-table: ...}]`.",
+    ),
+    "TR-1508": Condition(
+        "a target's path leads out of the sink's directory",
+        (SinkError,),
+        "The table's name holds path components such as `..`.",
+        "Route the table to another name.",
+    ),
+    "TR-1509": Condition(
+        "a target's name is reserved",
+        (ConfigError,),
+        "The target lies in a database or schema of the server itself, or has the name of one of "
+        "Tailrace's own tables.",
+        "Route the table to another name, or exclude it.",
+    ),
+    "TR-1510": Condition(
+        "a route names a group that its pattern does not have",
+        (ConfigError,),
+        "`sink-table` refers to `$N`, and `source-table` has fewer groups.",
+        "Add the parentheses to `source-table`, or correct the number.",
+    ),
+    # ---- 20 Preflight --------------------------------------------------------------------------------------
+    "TR-2001": Condition(
+        "the server is not set up for capture",
+        (PreflightError,),
+        "At least one precondition is not met. The detail lists each one with its own code.",
+        "Run the statements in the hint. `tailrace check PIPELINE.YAML` shows all preconditions.",
+    ),
+    "TR-2002": Condition(
+        "the server is too old",
+        (PreflightError,),
+        "Capture needs features that this version does not have.",
+        "Upgrade the server: MySQL 8.0, MariaDB 10.6, PostgreSQL 14 or later.",
+    ),
+    "TR-2003": Condition(
+        "the connection is not encrypted",
+        (),
+        "Rows cross the network in clear text.",
+        "Give the server a certificate and set `tlsMode` to `required` or, safer, `verify-identity`.",
+    ),
+    "TR-2004": Condition(
+        "a captured table may not be read",
+        (PreflightError,),
+        "The user lacks the privilege SELECT. Snapshots read the table.",
+        "`GRANT SELECT ON database.table TO user`. PostgreSQL: also `GRANT USAGE ON SCHEMA schema TO user`.",
+    ),
+    # ---- 21 Preflight: MySQL and MariaDB -------------------------------------------------------------------
+    "TR-2101": Condition(
+        "the binary log is off",
+        (PreflightError,),
+        "Changes are read from the binary log.",
+        "Set `log_bin = binlog` in the server's configuration file, then restart the server.",
+    ),
+    "TR-2102": Condition(
+        "`binlog_format` is not ROW",
+        (PreflightError,),
+        "In other formats the log has statements instead of rows.",
+        "`SET PERSIST binlog_format = ROW` (MariaDB: `SET GLOBAL`, and in the configuration file), "
+        "then let sessions reconnect.",
+    ),
+    "TR-2103": Condition(
+        "`binlog_row_metadata` is not FULL",
+        (PreflightError,),
+        "Without full metadata the log does not name the columns of its rows.",
+        "`SET PERSIST binlog_row_metadata = FULL` (MariaDB: `SET GLOBAL`, and in the configuration file).",
+    ),
+    "TR-2104": Condition(
+        "`binlog_row_image` is not FULL",
+        (PreflightError,),
+        "The log omits columns of changed rows. An exactly-once snapshot and upsert targets need whole rows.",
+        "`SET PERSIST binlog_row_image = FULL` (MariaDB: `SET GLOBAL`, and in the configuration "
+        "file), then let sessions reconnect.",
+    ),
+    "TR-2105": Condition(
+        "partial JSON updates are logged without whole row images",
+        (PreflightError,),
+        "With `PARTIAL_JSON` the log has only the difference of a JSON value, which needs the "
+        "previous value.",
+        "`SET PERSIST binlog_row_value_options = ''`, or `SET PERSIST binlog_row_image = FULL`.",
+    ),
+    "TR-2106": Condition(
+        "`mysql56_temporal_format` is off",
+        (PreflightError,),
+        "New tables get an old format of times without metadata that the log could describe.",
+        "`SET GLOBAL mysql56_temporal_format = ON`, and the same in the configuration file. Rebuild "
+        "tables created without it: `ALTER TABLE ... FORCE`.",
+    ),
+    "TR-2107": Condition(
+        "the binary log is in a storage engine",
+        (PreflightError,),
+        "MariaDB 12.3 and later can keep its log inside InnoDB, which Tailrace does not read.",
+        "Remove `binlog_storage_engine` from the configuration file, then restart the server.",
+    ),
+    "TR-2108": Condition(
+        "the binary log is kept for a short time",
+        (),
+        "A stream that is stopped for longer than `binlog_expire_logs_seconds` loses its position.",
+        "`SET PERSIST binlog_expire_logs_seconds = 604800` (MariaDB: `SET GLOBAL`, and in the "
+        "configuration file).",
+    ),
+    "TR-2109": Condition(
+        "the server has no way to tell when a logged transaction becomes visible",
+        (PreflightError,),
+        "An exactly-once snapshot must know that a SELECT sees everything up to a log position.",
+        "Turn on GTIDs, or `GRANT BACKUP_ADMIN ON *.* TO user; GRANT SELECT ON "
+        "performance_schema.log_status TO user`, or set `heartbeatTable` and `binlog_order_commits = "
+        "ON`, or use `delivery: at-least-once`.",
+    ),
+    "TR-2110": Condition(
+        "the heartbeat table cannot be written",
+        (PreflightError,),
+        "`heartbeatTable` names a table that does not exist or that the user may not write to.",
+        "`CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP(6) NOT NULL); GRANT INSERT, UPDATE ON t TO user`.",
+    ),
+    "TR-2111": Condition(
+        "the user may not see prepared XA transactions",
+        (PreflightError,),
+        "A transaction prepared before the stream starts may be committed later; its rows are before "
+        "the starting position.",
+        "`GRANT XA_RECOVER_ADMIN ON *.* TO user`.",
+    ),
+    "TR-2112": Condition(
+        "a replication privilege is missing",
+        (PreflightError,),
+        "Reading the log needs REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).",
+        "`GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO user`.",
+    ),
+    "TR-2113": Condition(
+        "the server omits databases from its log",
+        (),
+        "binlog-do-db or binlog-ignore-db is set, so changes of captured tables may be missing.",
+        "Remove the filter from the configuration file, then restart the server.",
+    ),
+    "TR-2114": Condition(
+        "a replica does not log what it replicates",
+        (PreflightError,),
+        "Changes from its source are not in its own log.",
+        "Set `log_replica_updates = ON` (MariaDB: `log_slave_updates`) in the configuration file, "
+        "then restart the server.",
+    ),
+    "TR-2115": Condition(
+        "`server_id` is 0",
+        (PreflightError,),
+        "A server with id 0 does not serve its log.",
+        "`SET PERSIST server_id = 1`, or another number that is unique among the servers that "
+        "replicate from one another.",
+    ),
+    "TR-2116": Condition(
+        "the option `serverId` is the server's own id",
+        (PreflightError,),
+        "A reader of the log needs an id that no server of the topology has.",
+        "Omit `serverId`, or set it to an unused number.",
+    ),
+    "TR-2117": Condition(
+        "a table's storage engine is not transactional",
+        (),
+        "A snapshot may read rows whose changes are not in the log yet.",
+        "`ALTER TABLE t ENGINE = InnoDB`.",
+    ),
+    "TR-2118": Condition(
+        "changes by foreign keys are not logged",
+        (),
+        "InnoDB performs CASCADE and SET NULL itself, and does not write the changed child rows to the log.",
+        "Use MySQL 9.6 or later with `innodb_native_foreign_keys = OFF`, or change child rows by "
+        "statements of the application.",
+    ),
+    # ---- 22 Preflight: PostgreSQL --------------------------------------------------------------------------
+    "TR-2201": Condition(
+        "`wal_level` is not logical",
+        (PreflightError,),
+        "Logical decoding needs more information in the WAL.",
+        "`ALTER SYSTEM SET wal_level = 'logical'`, then restart the server.",
+    ),
+    "TR-2202": Condition(
+        "the server has too few free replication slots or WAL senders",
+        (PreflightError, SourceError),
+        "A stream needs one of each, and more while it takes a snapshot or a task reads a large transaction.",
+        "`ALTER SYSTEM SET max_replication_slots = 20; ALTER SYSTEM SET max_wal_senders = 20`, then "
+        "restart the server; or drop slots that nobody uses: `SELECT "
+        "pg_drop_replication_slot('name')`.",
+    ),
+    "TR-2203": Condition(
+        "the role may not replicate",
+        (PreflightError,),
+        "The role lacks the attribute REPLICATION, or `pg_hba.conf` admits no replication connection "
+        "from this host.",
+        "`ALTER ROLE user REPLICATION` (Amazon RDS: `GRANT rds_replication TO user`), and admit the "
+        "host in `pg_hba.conf`.",
+    ),
+    "TR-2206": Condition(
+        "the server limits how long WAL is kept",
+        (),
+        "`max_slot_wal_keep_size` or `idle_replication_slot_timeout` invalidates the slot of a stream "
+        "that is stopped for a while.",
+        "`ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'; ALTER SYSTEM SET "
+        "idle_replication_slot_timeout = 0; SELECT pg_reload_conf()`.",
+    ),
+    "TR-2207": Condition(
+        "the replication slot does not survive a failover",
+        (),
+        "It was created without FAILOVER, so standbys have no copy of it.",
+        "Over a replication connection: `ALTER_REPLICATION_SLOT name (FAILOVER true)`.",
+    ),
+    "TR-2208": Condition(
+        "the list of synchronized standbys does not fit the standbys",
+        (),
+        "`synchronized_standby_slots` names slots that no standby uses, and the server then sends "
+        "nothing; or lacks one that a standby uses, and the stream may be ahead of that standby.",
+        "`ALTER SYSTEM SET synchronized_standby_slots = '...'; SELECT pg_reload_conf()` with the "
+        "slots of the standbys that may take over.",
+    ),
+    "TR-2209": Condition(
+        "writing transactions hold up a snapshot",
+        (ConfigError, TransientSourceError),
+        "Creating a slot or a snapshot waits for all transactions that write and began earlier, "
+        "prepared ones included.",
+        "End the oldest ones: `SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid "
+        "IS NOT NULL ORDER BY xact_start; SELECT gid, prepared FROM pg_prepared_xacts`.",
+    ),
+    "TR-2210": Condition(
+        "a table has no replica identity",
+        (PreflightError, SourceError),
+        "Without one, updates and deletes of a published table fail for all writers.",
+        "`ALTER TABLE t REPLICA IDENTITY FULL`, or give the table a primary key. Do the same for each "
+        "partition.",
+    ),
+    "TR-2211": Condition(
+        "row-level security hides rows",
+        (PreflightError,),
+        "The user would read only some of the rows.",
+        "`ALTER ROLE user BYPASSRLS`.",
+    ),
+    "TR-2212": Condition(
+        "a table is UNLOGGED",
+        (PreflightError,),
+        "Changes of an unlogged table are not in the WAL.",
+        "`ALTER TABLE t SET LOGGED`.",
+    ),
+    "TR-2213": Condition(
+        "generated columns are omitted",
+        (),
+        "The log does not contain them; PostgreSQL 18 and later can log stored ones.",
+        "Compute the columns at the target or by a transform.",
+    ),
+    "TR-2214": Condition(
+        "the publication does not publish all kinds of changes",
+        (PreflightError,),
+        "Inserts, updates or deletes would be missing.",
+        "`ALTER PUBLICATION p SET (publish = 'insert, update, delete, truncate')`.",
+    ),
+    "TR-2215": Condition(
+        "the publication filters rows",
+        (PreflightError,),
+        "A snapshot reads all rows of the table, and the log would contain changes of some only.",
+        "`ALTER PUBLICATION p SET TABLE ...` without WHERE.",
+    ),
+    "TR-2216": Condition(
+        "the publication lacks tables, and this user may not add them",
+        (PreflightError, SourceError),
+        "Only the owner of the publication and of the tables may add them.",
+        "Run the statement in the message as that owner: `CREATE PUBLICATION p FOR TABLE ...` or "
+        "`ALTER PUBLICATION p ADD TABLE ...`.",
+    ),
+    "TR-2217": Condition(
+        "replayed snapshot batches may differ",
+        (),
+        "Without whole row images the log cannot undo changes of large unchanged values. After a "
+        "crash, append-only targets may hold a newer row twice.",
+        "`ALTER TABLE t REPLICA IDENTITY FULL` where this matters.",
+    ),
+    # ---- 30 Connection to the source -----------------------------------------------------------------------
+    "TR-3001": Condition(
+        "the connection was lost",
+        (TransientSourceError,),
+        "The server, a proxy or the network closed the connection.",
+        "Nothing if it passes: Tailrace reconnects for `retryTimeoutMs`. If it repeats, look at the "
+        "server's log and at time limits of proxies.",
+    ),
+    "TR-3002": Condition(
+        "the server did not answer in time",
+        (TransientSourceError,),
+        "Nothing listens there, a firewall drops packets, or the server is overloaded.",
+        "Check the host, the port and the server's load.",
+    ),
+    "TR-3003": Condition(
+        "the server cannot be reached",
+        (TransientSourceError,),
+        "The host name is unknown, or no connection can be made.",
+        "Check that the server runs, and that its host and port can be reached from the driver and "
+        "all executors.",
+    ),
+    "TR-3004": Condition(
+        "the server cannot serve the request now",
+        (TransientSourceError,),
+        "It is starting or shutting down, has no free connection or no disk space, or interrupted the "
+        "statement.",
+        "Nothing if it passes. Otherwise free disk space, or raise `max_connections`.",
+    ),
+    "TR-3005": Condition(
+        "there is no database server of this kind at the address",
+        (SourceError,),
+        "Something answers there, in another protocol.",
+        "Check host and port. The kind of database is the first part of `url`, or `source.type`.",
+    ),
+    "TR-3006": Condition(
+        "the server offers no TLS",
+        (SourceError,),
+        "`tlsMode` requires it.",
+        "Give the server a certificate (MySQL: `ssl_cert`, `ssl_key`; PostgreSQL: `ssl = on`), or set "
+        "`tlsMode` to `preferred` or `disabled`.",
+    ),
+    "TR-3007": Condition(
+        "no TLS connection is possible",
+        (SourceError,),
+        "Client and server have no TLS version or cipher in common.",
+        "Enable TLS 1.2 or 1.3 at the server.",
+    ),
+    "TR-3008": Condition(
+        "the server's certificate is not trusted",
+        (SourceError,),
+        "It is signed by an authority that is not in `tlsCa`, has expired, or is for another host name.",
+        "Set `tlsCa` to the authority that signed it, or set `tlsMode` to what the server can prove.",
+    ),
+    "TR-3009": Condition(
+        "the answer to a query is too large",
+        (SourceError,),
+        "The server sends more than `maxAnswerBytes` for a query of the catalog. A hostile server can "
+        "exhaust memory that way.",
+        "If you trust the server, increase `maxAnswerBytes`.",
+    ),
+    "TR-3010": Condition(
+        "the server asked for a file of this machine",
+        (SourceError,),
+        "A LOAD DATA LOCAL request came where none was offered. The file was not sent. The server is "
+        "hostile, or there is a man in the middle.",
+        "Find out what answers at this address. Set `tlsMode` to `verify-identity`, with `tlsCa`.",
+    ),
+    "TR-3011": Condition(
+        "a statement is longer than the server accepts",
+        (SourceError,),
+        "Keys of the table are longer than `max_allowed_packet` allows in a statement.",
+        "`SET PERSIST max_allowed_packet = 67108864` (MariaDB: `SET GLOBAL`, and in the configuration file).",
+    ),
+    "TR-3012": Condition(
+        "the server refuses a statement",
+        (SourceError,),
+        "The server's own error is in the detail: a number, or an SQLSTATE.",
+        "Look the error up in the server's documentation, and see the server's log.",
+    ),
+    "TR-3013": Condition(
+        "the database does not exist",
+        (SourceError,),
+        "The address names a database that the server does not have.",
+        "Name an existing one: `postgresql://HOST/DATABASE`.",
+    ),
+    "TR-3014": Condition(
+        "the server blocks this host",
+        (SourceError,),
+        "Too many connection attempts from this host failed.",
+        "`TRUNCATE TABLE performance_schema.host_cache` as an administrator (MariaDB: `FLUSH HOSTS`).",
+    ),
+    "TR-3015": Condition(
+        "the server's version is not understood",
+        (SourceError,),
+        "What answers is no MySQL, MariaDB or PostgreSQL, or a proxy that changes the version.",
+        "Connect to the server itself.",
+    ),
+    "TR-3016": Condition(
+        "the server's answer has an unexpected form",
+        (SourceError, DecodeError),
+        "What answers is not quite a server of this kind, or Tailrace has a bug.",
+        "Check what answers at this host and port. Otherwise report the bug, with the traceback in "
+        "the log file.",
+    ),
+    "TR-3017": Condition(
+        "the server violates its protocol",
+        (DecodeError,),
+        "Packets or messages are malformed or out of sequence: a proxy, a broken network device or a "
+        "hostile server.",
+        "Connect to the server without a proxy, and over TLS. If it repeats, report it with the "
+        "server's version.",
+    ),
+    # ---- 31 Log-in -----------------------------------------------------------------------------------------
+    "TR-3101": Condition(
+        "the credentials are refused",
+        (SourceError,),
+        "The server does not know the user, the password is wrong, or the user may not log in from "
+        "this host.",
+        "Check `username` and `password`. MySQL: the host part of `'user'@'host'`. PostgreSQL: "
+        "`pg_hba.conf`.",
+    ),
+    "TR-3102": Condition(
+        "a privilege is missing",
+        (SourceError,),
+        "The user may not do what the message names.",
+        "Run the GRANT in the hint. `tailrace check PIPELINE.YAML` shows what a stream needs.",
+    ),
+    "TR-3103": Condition(
+        "the password would be sent without protection",
+        (SourceError,),
+        "The server requests it in clear text, or encrypted with an unverified key, over a connection "
+        "without TLS. It was not sent.",
+        "Set `tlsMode` to `required` or, safer, `verify-identity`; or set `serverPublicKeyFile` "
+        "(MySQL) or `allowCleartextPassword`.",
+    ),
+    "TR-3104": Condition(
+        "the authentication method is not supported",
+        (SourceError,),
+        "The method is unknown to Tailrace, or reveals the password.",
+        "MySQL: `ALTER USER ... IDENTIFIED WITH caching_sha2_password`. PostgreSQL: `scram-sha-256` "
+        "in `pg_hba.conf`.",
+    ),
+    "TR-3105": Condition(
+        "the authentication method needs the package PyNaCl",
+        (SourceError,),
+        "MariaDB's `client_ed25519` signs with it.",
+        "`pip install pynacl`.",
+    ),
+    "TR-3106": Condition(
+        "the server did not prove that it knows the password",
+        (SourceError,),
+        "It ended SCRAM without its own signature: the server is hostile, or there is a man in the middle.",
+        "Find out what answers at this address. Set `tlsMode` to `verify-identity`, with `tlsCa`.",
+    ),
+    "TR-3107": Condition(
+        "the server's public key is too short for the password",
+        (SourceError,),
+        "The key cannot encrypt a password of this length.",
+        "Use TLS (`tlsMode: required`), or give the server an RSA key of 2048 bits or more.",
+    ),
+    "TR-3108": Condition(
+        "the server violates the protocol of the log-in",
+        (DecodeError,),
+        "A step of the authentication method is malformed, repeated or missing.",
+        "Find out what answers at this address: a proxy or a hostile server. Use TLS with `tlsMode: "
+        "verify-identity`.",
+    ),
+    # ---- 40 Requested position -----------------------------------------------------------------------------
+    "TR-4001": Condition(
+        "the requested position is not between two transactions",
+        (ConfigError,),
+        "`startingPosition` names an offset inside a transaction or event.",
+        "Use the offset that the hint names.",
+    ),
+    "TR-4002": Condition(
+        "the requested position is not in the log",
+        (ConfigError,),
+        "The replication slot begins after it.",
+        "Set `startingPosition` to the LSN in the hint or a later one.",
+    ),
+    "TR-4003": Condition(
+        "the log does not reach back to the requested time",
+        (PositionLostError,),
+        "The oldest log file was written later.",
+        "Set `startingPosition` to a later time, to `earliest` or to `initial`.",
+    ),
+    "TR-4004": Condition(
+        "the server has not executed all requested GTIDs",
+        (StateError,),
+        "The server is behind, or is not a member of this replication topology.",
+        "Wait until it has caught up with its source, or connect to the right server.",
+    ),
+    "TR-4005": Condition(
+        "no log position corresponds to the GTID set",
+        (StateError,),
+        "The server executed transactions in another order than the server on which the set was taken.",
+        "On replicas: `SET PERSIST replica_preserve_commit_order = ON`. Name a set of a server that "
+        "keeps the order.",
+    ),
+    "TR-4006": Condition(
+        "the text is not a set of GTIDs",
+        (SourceError,),
+        "MySQL's form is uuid[:tag]:first-last, MariaDB's domain-server-number.",
+        "Copy the set from `SELECT @@gtid_executed` (MariaDB: `SELECT @@gtid_binlog_pos`).",
+    ),
+    # ---- 41 Position lost, and server changed --------------------------------------------------------------
+    "TR-4101": Condition(
+        "the log no longer holds the stream's position",
+        (PositionLostError,),
+        "The server has purged the log file, or `RESET MASTER` deleted it, while the stream was "
+        "stopped or behind.",
+        "Start a new stream with a new checkpoint; `startingPosition: initial` reads the tables "
+        "again. To keep logs longer: `SET PERSIST binlog_expire_logs_seconds = 604800`.",
+    ),
+    "TR-4102": Condition(
+        "the log ends before the stream's position",
+        (PositionLostError,),
+        "The server lost the end of its log in a crash, was restored from a backup, or is another "
+        "server. The stream has read changes that this server does not have.",
+        "Restore the old primary, or start a new stream with a new checkpoint and new targets.",
+    ),
+    "TR-4103": Condition(
+        "the server cannot send the log",
+        (SourceError,),
+        "The server has the position, and refuses to send it with the error in the detail. The log "
+        "file may be damaged.",
+        "Check the file with `mysqlbinlog --verify-binlog-checksum`, and see the server's log.",
+    ),
+    "TR-4104": Condition(
+        "another server answers at the address",
+        (ServerChangedError, PositionLostError),
+        "A failover took place, or the address is of another server.",
+        "With GTIDs (MySQL, MariaDB) the stream finds its position by itself. PostgreSQL: point `url` "
+        "at the server of the stream or a standby of it.",
+    ),
+    "TR-4105": Condition(
+        "the stream cannot continue on the server that took over",
+        (StateError,),
+        "Its position is of another server, and cannot be looked up on this one: without GTIDs, or "
+        "because transactions are missing here.",
+        "Point `url` to the server that the stream was reading, or wait until this one has caught up. "
+        "With `gtid_mode = ON` a stream follows a failover by itself.",
+    ),
+    "TR-4106": Condition(
+        "changes of a table are missing from the log",
+        (PositionLostError,),
+        "The table was dropped and created again, or was removed from what the log contains, while "
+        "the stream followed it.",
+        "Start a new stream with a new checkpoint.",
+    ),
+    "TR-4107": Condition(
+        "the log no longer holds the rows of an XA transaction",
+        (PositionLostError,),
+        "It was prepared so long ago that the log of that time is purged, and is committed now or "
+        "still open.",
+        "`XA RECOVER CONVERT XID`, and end each one with XA COMMIT or XA ROLLBACK; then start a new stream.",
+    ),
+    "TR-4108": Condition(
+        "the server lost events before it could log them",
+        (SourceError, PositionLostError),
+        "The log has an INCIDENT event: changes were lost at the source.",
+        "Start a new stream with a new checkpoint: no log holds these changes.",
+    ),
+    "TR-4109": Condition(
+        "the server is a standby that cannot serve the stream yet",
+        (TransientSourceError,),
+        "It is not promoted, or has not received the log up to the stream's position.",
+        "Wait, or promote it: `SELECT pg_promote()`; or point `url` at the primary.",
+    ),
+    "TR-4110": Condition(
+        "another replica uses the same server id",
+        (TransientSourceError,),
+        "The server disconnects one of two replicas with the same id.",
+        "Set the option `serverId` to an id that no replica of this server has, or omit it.",
+    ),
+    # ---- 42 Replication slot and publication ---------------------------------------------------------------
+    "TR-4201": Condition(
+        "the replication slot no longer holds the stream's position",
+        (PreflightError, PositionLostError),
+        "The server has invalidated the slot, or it was dropped, created again or read by another process.",
+        "`tailrace drop PIPELINE.YAML`, then start a new stream with a new checkpoint. To keep WAL "
+        "longer: raise `max_slot_wal_keep_size`.",
+    ),
+    "TR-4202": Condition(
+        "a replication slot of this name already exists",
+        (ConfigError,),
+        "This stream did not create it. If two streams read one slot, each loses what the other reads.",
+        "Set `slotName` to another name. If nobody needs the slot: `SELECT "
+        "pg_drop_replication_slot('name')`.",
+    ),
+    "TR-4203": Condition(
+        "the replication slot is of another kind",
+        (ConfigError, PreflightError),
+        "It is physical, or belongs to another plugin or database.",
+        "Set the option `slotName` to another name.",
+    ),
+    "TR-4204": Condition(
+        "a replication slot was not removed",
+        (ConfigError,),
+        "It is not of this pipeline, or has no mark of a stream.",
+        "If it is certain that nobody needs it: `tailrace drop --unmarked PIPELINE.YAML`, or `SELECT "
+        "pg_drop_replication_slot('name')`.",
+    ),
+    "TR-4205": Condition(
+        "another process reads the replication slot",
+        (TransientSourceError,),
+        "A second run of the pipeline is active, or the server has not noticed yet that an earlier "
+        "one ended.",
+        "Stop the other process, or give each stream a `slotName` of its own. A dead one is noticed "
+        "after `wal_sender_timeout`.",
+    ),
+    "TR-4206": Condition(
+        "the publication did not exist when the changes were made",
+        (ConfigError,),
+        "It was dropped and created again; the log before its creation cannot be decoded with it.",
+        "Start a new stream with a new checkpoint.",
+    ),
+    # ---- 43 Snapshots and visibility -----------------------------------------------------------------------
+    "TR-4301": Condition(
+        "logged transactions are not visible in time",
+        (TransientSourceError,),
+        "They are in the log, and a SELECT does not see them yet: the server waits for a group commit "
+        "or for semi-synchronous replicas.",
+        "Look at `binlog_group_commit_sync_delay` and at semi-synchronous replicas that do not answer.",
+    ),
+    "TR-4302": Condition(
+        "the snapshot that a batch reads is gone",
+        (TransientSourceError,),
+        "The server or the process that kept it was restarted.",
+        "Nothing: the batch is read again, with a new snapshot.",
+    ),
+    "TR-4303": Condition(
+        "a table was rewritten while its snapshot was read",
+        (TransientSourceError,),
+        "TRUNCATE, VACUUM FULL or ALTER TABLE replaced the table's files, and the snapshot no longer "
+        "shows its rows.",
+        "Nothing: the batch is read again, with a new snapshot. Avoid rewriting tables during a snapshot.",
+    ),
+    # ---- 44 Content of the log -----------------------------------------------------------------------------
+    "TR-4401": Condition(
+        "the log has a statement instead of rows",
+        (SourceError,),
+        "A session wrote with `binlog_format` STATEMENT or MIXED.",
+        "`SET PERSIST binlog_format = ROW`, let sessions reconnect, and let no session change it. "
+        "Then start a new stream.",
+    ),
+    "TR-4402": Condition(
+        "the log has changes that were rolled back",
+        (SourceError,),
+        "A transaction mixed transactional and other storage engines, and was rolled back.",
+        "Use InnoDB for all tables that are changed together with captured ones.",
+    ),
+    "TR-4403": Condition(
+        "the log has an event that Tailrace does not know",
+        (DecodeError,),
+        "A newer version or a special feature of the server wrote it; it may hold changes.",
+        "Turn off the feature, or upgrade Tailrace.",
+    ),
+    "TR-4404": Condition(
+        "an XA transaction is too large",
+        (SourceError,),
+        "It has more than 2 GiB of changes.",
+        "Split it into several transactions, and start a new stream.",
+    ),
+    "TR-4405": Condition(
+        "the log does not hold whole rows",
+        (SchemaMismatchError, SinkError),
+        "`binlog_row_image` was not FULL, or the table had no REPLICA IDENTITY FULL, when the change "
+        "was logged. Columns that the target needs are missing.",
+        "MySQL: `SET PERSIST binlog_row_image = FULL`, and let sessions reconnect. PostgreSQL: `ALTER "
+        "TABLE t REPLICA IDENTITY FULL`. Then start a new stream. Or use JSON messages or `mode: "
+        "changelog`, which need no whole rows.",
+    ),
+    "TR-4406": Condition(
+        "rows of a table without a key cannot be reconstructed",
+        (SchemaMismatchError,),
+        "Changes in the log refer to rows that the snapshot does not have.",
+        "Give the table a primary key, then start a new stream.",
+    ),
+    "TR-4407": Condition(
+        "the log does not name its columns",
+        (SchemaMismatchError,),
+        "`binlog_row_metadata` was MINIMAL when the change was logged, and the table has changed since.",
+        "`SET PERSIST binlog_row_metadata = FULL`, then start a new stream.",
+    ),
+    "TR-4408": Condition(
+        "the log commits a prepared transaction without its changes",
+        (DecodeError,),
+        "The replication slot was created with `two_phase`, and its changes were sent at PREPARE.",
+        "Create the slot without `two_phase` (`tailrace drop`, and let the stream create it), then "
+        "start a new stream.",
+    ),
+    # ---- 50 Tables and columns -----------------------------------------------------------------------------
+    "TR-5001": Condition(
+        "a table has no key",
+        (PreflightError, SourceError, SinkError),
+        "A key is needed to read the table in ranges, and to find the row of a change in the target.",
+        "`ALTER TABLE t ADD PRIMARY KEY (...)`; or exclude the table; or use `mode: changelog`, which "
+        "needs no key at the target.",
+    ),
+    "TR-5002": Condition(
+        "the table's definition changed while it was read",
+        (SchemaMismatchError,),
+        "A DDL statement altered, renamed or dropped the table at the same moment.",
+        "Start the stream again: it reads the new definition. If a column's type changed, see TR-5004.",
+    ),
+    "TR-5003": Condition(
+        "a table's key changed while its snapshot was read",
+        (SchemaMismatchError,),
+        "Rows are read in ranges of the old key.",
+        "Start a new stream, or reset the table's snapshot with `tailrace offsets set`.",
+    ),
+    "TR-5004": Condition(
+        "a column has changed its type",
+        (SchemaMismatchError,),
+        "A running stream without a pipeline reads the column in the type it had at the start.",
+        "Start the stream again with a new checkpoint, or use a pipeline, which alters its targets.",
+    ),
+    "TR-5005": Condition(
+        "a column's type is not supported",
+        (SchemaMismatchError,),
+        "Tailrace cannot represent its values.",
+        "Exclude the table from `tables`, or change the column's type.",
+    ),
+    "TR-5006": Condition(
+        "a column's character set is not supported",
+        (SchemaMismatchError,),
+        "Tailrace cannot convert its text.",
+        "`ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4`, or exclude the table.",
+    ),
+    "TR-5007": Condition(
+        "a table has system versioning",
+        (SchemaMismatchError,),
+        "The log of such a table mixes old versions of rows with current ones.",
+        "Exclude the table, or `ALTER TABLE t DROP SYSTEM VERSIONING`.",
+    ),
+    "TR-5008": Condition(
+        "a key column has a type over which ranges cannot be read",
+        (SchemaMismatchError,),
+        "The order of its values is not known to Tailrace or not stable (ENUM, floats, some types of "
+        "extensions).",
+        "Exclude the table, or give it another primary key.",
+    ),
+    "TR-5009": Condition(
+        "the collation of a key column is not known",
+        (SchemaMismatchError,),
+        "The server compares keys by the column's collation, which a schema without the catalog does "
+        "not hold.",
+        "Take the table's schema from the server's catalog. If you do not use Tailrace as a library, "
+        "report a bug.",
+    ),
+    "TR-5010": Condition(
+        "a date is zero or partial",
+        (SourceError, DecodeError),
+        "MySQL permits `0000-00-00` and months or days of 0, for which no date type has a value.",
+        "Correct the values, or set the option `zeroDates` to `text` or `null`.",
+    ),
+    "TR-5011": Condition(
+        "a value does not fit its column's Arrow type",
+        (DecodeError,),
+        "PostgreSQL permits more than the type can hold: infinite times, years beyond 9999, numerics "
+        "beyond 38 digits.",
+        "Name the column in the option `textColumns`: all of its values are captured as text.",
+    ),
+    "TR-5012": Condition(
+        "a value came in binary form, but is read as text",
+        (DecodeError,),
+        "An internal signal: Tailrace requests the log again as text.",
+        "Nothing. If it ends a stream, report a bug.",
+    ),
+    # ---- 52 Decoding ---------------------------------------------------------------------------------------
+    "TR-5201": Condition(
+        "the log is malformed",
+        (DecodeError,),
+        "Bytes of the log contradict their own headers or the table's definition: a damaged file, a "
+        "defective proxy, or a bug of Tailrace.",
+        "MySQL: check the file with `mysqlbinlog --verify-binlog-checksum`. If it is intact, report a "
+        "bug with the server's version and the table's definition.",
+    ),
+    "TR-5202": Condition(
+        "rows of a snapshot cannot be decoded",
+        (DecodeError,),
+        "A row has other columns or lengths than the table's definition says.",
+        "Start the stream again. If it repeats, report a bug with the table's definition.",
+    ),
+    "TR-5203": Condition(
+        "a value cannot be decoded",
+        (DecodeError,),
+        "The bytes are not valid in the column's type or character set. Servers accept such bytes in "
+        "some settings.",
+        "Find the row by the position in the detail and correct the value; or change the column's "
+        "character set to the one of its content.",
+    ),
+    "TR-5204": Condition(
+        "a value, event or transaction is larger than the limit",
+        (DecodeError,),
+        "Tailrace holds at most 1 to 2 GiB in one piece.",
+        "Write the rows in smaller transactions, or exclude the table.",
+    ),
+    # ---- 60 Offset and checkpoint --------------------------------------------------------------------------
+    "TR-6001": Condition(
+        "the checkpoint's offset cannot be read",
+        (StateError,),
+        "Another version of Tailrace wrote it.",
+        "Continue with the version that wrote it, or a newer one.",
+    ),
+    "TR-6002": Condition(
+        "the offset has damaged key bounds",
+        (SourceError,),
+        "A key range stored in the offset does not fit the table's key.",
+        "Restore the checkpoint from a backup, set an earlier offset with `tailrace offsets set`, or "
+        "start a new stream.",
+    ),
+    "TR-6003": Condition(
+        "the checkpoint is not of a Tailrace stream",
+        (StateError,),
+        "Another Spark query wrote it.",
+        "Set `pipeline.checkpoint` to a directory of its own.",
+    ),
+    "TR-6004": Condition(
+        "the checkpoint holds no offset",
+        (StateError,),
+        "The pipeline has not planned a batch yet.",
+        "Run the pipeline once: `tailrace run PIPELINE.YAML`.",
+    ),
+    "TR-6005": Condition(
+        "the last batch is planned but not committed",
+        (StateError,),
+        "Its end must not change before the sink has written it.",
+        "Start the pipeline, stop it, and try again.",
+    ),
+    # ---- 61 Targets ----------------------------------------------------------------------------------------
+    "TR-6101": Condition(
+        "the target is not this stream's",
+        (StateError,),
+        "Another stream wrote the table, topic or directory, or something other than Tailrace did. "
+        "Writing there would mix the data of both.",
+        "Use another path, route or topic prefix; or continue with the checkpoint of the stream that "
+        "wrote it; or delete the target. Replicas: `existing-tables: adopt`.",
+    ),
+    "TR-6102": Condition(
+        "the target is gone",
+        (StateError,),
+        "The stream has written rows to it and will not write them again.",
+        "Restore the table, or start a new stream with a new checkpoint.",
+    ),
+    "TR-6103": Condition(
+        "two targets are at one path",
+        (StateError,),
+        "The file system or catalog treats both names as equal, e.g. when they differ in case only.",
+        "Route one of the tables to another name.",
+    ),
+    "TR-6104": Condition(
+        "an existing table cannot be adopted",
+        (StateError,),
+        "Its columns or its key differ from those of the source.",
+        "Alter the table, route the source's table to another name, or drop it.",
+    ),
+    "TR-6105": Condition(
+        "a Kafka topic has markers of another version",
+        (StateError,),
+        "Another version of Tailrace wrote the markers by which the sink knows what it has written.",
+        "Continue with the version that wrote it.",
+    ),
+    # ---- 70 Sinks ------------------------------------------------------------------------------------------
+    "TR-7001": Condition(
+        "a column of a target cannot follow its source",
+        (SinkError,),
+        "The source's column changed to a type that the target's column cannot be widened to.",
+        "Change the column back, or start a new stream with a new path and checkpoint.",
+    ),
+    "TR-7002": Condition(
+        "the key of a target cannot follow its source",
+        (SinkError,),
+        "The source's key has changed, and the target's rows are stored by the old one.",
+        "Start a new stream with a new target and checkpoint.",
+    ),
+    "TR-7003": Condition(
+        "a key is too long for the target",
+        (SinkError,),
+        "MySQL indexes at most 3072 bytes of a key.",
+        "Shorten the key's columns, or exclude the table.",
+    ),
+    "TR-7004": Condition(
+        "names of columns differ in case only",
+        (SinkError,),
+        "The target treats such names as equal.",
+        "Rename one of the columns at the source or by a transform, or exclude the table.",
+    ),
+    "TR-7005": Condition(
+        "a column's name is reserved",
+        (ConfigError, SinkError),
+        "Tailrace adds columns of its own to the target or the rows, and one of them has this name.",
+        "Rename the column at the source or by a transform, or use another mode or shape.",
+    ),
+    "TR-7006": Condition(
+        "the target refuses a row",
+        (SinkError,),
+        "A value does not fit the target's column, or violates a constraint.",
+        "Widen the target's column or constraint, or set `on-refused-row: quarantine`.",
+    ),
+    "TR-7007": Condition(
+        "a disk is full",
+        (TransientSinkError,),
+        "The disk of the target, of Spark's temporary files or of the checkpoint.",
+        "Free some space: what was not written is written again.",
+    ),
+    "TR-7008": Condition(
+        "writing a batch failed",
+        (SinkError,),
+        "Spark or a library of the target reported an error of a kind that Tailrace does not know.",
+        "See the cause in the detail, and the traceback in the log file.",
+    ),
+    "TR-7010": Condition(
+        "another run of the stream writes to the target",
+        (TransientSinkError,),
+        "Two processes run the same pipeline, or an earlier one has not ended yet.",
+        "Stop one of the processes, or give the pipelines different names.",
+    ),
+    # ---- 71 Delta ------------------------------------------------------------------------------------------
+    "TR-7101": Condition(
+        "another writer changes the Delta table at the same time",
+        (TransientSinkError,),
+        "Several commits in a row were refused because of conflicts.",
+        "Change the pipeline's tables while it is stopped. For OPTIMIZE and VACUUM set "
+        "`optimize-interval` and `vacuum-interval`.",
+    ),
+    "TR-7102": Condition(
+        "a deletion vector cannot be read",
+        (StateError,),
+        "The file is damaged or in a format that Delta's protocol does not define.",
+        "If the file is intact: `REORG TABLE t APPLY (PURGE)` rewrites the table without deletion "
+        "vectors. Otherwise restore an earlier version: `RESTORE TABLE t TO VERSION AS OF n`.",
+    ),
+    # ---- 72 Iceberg ----------------------------------------------------------------------------------------
+    "TR-7201": Condition(
+        "the Iceberg catalog cannot be opened",
+        (SinkError,),
+        "The catalog's own error is in the detail.",
+        "Check `catalog` in the sink's section: it holds pyiceberg's properties of a catalog.",
+    ),
+    "TR-7202": Condition(
+        "the Iceberg sink needs a catalog",
+        (SinkError,),
+        "The path is not local, where the default catalog, a SQLite file, cannot be kept.",
+        "Add `catalog: {type: rest, uri: ...}` to the sink's section.",
+    ),
+    "TR-7203": Condition(
+        "another engine has written delete files to the target",
+        (SinkError,),
+        "Upserts rewrite data files, which would restore the deleted rows.",
+        "Apply them with that engine (`rewrite_data_files` with delete-file-threshold 1), then "
+        "start the pipeline again.",
+    ),
+    "TR-7204": Condition(
+        "a commit to Iceberg was refused",
+        (TransientSinkError,),
+        "Another writer committed first, or the catalog was out of reach.",
+        "Nothing if it passes: the batch is written again. Let no other job write to the pipeline's tables.",
+    ),
+    "TR-7205": Condition(
+        "data files do not have the rows that their manifests say",
+        (SinkError,),
+        "The files may have been overwritten or damaged.",
+        "Roll back to an older snapshot: `CALL system.rollback_to_snapshot('t', id)`.",
+    ),
+    # ---- 74 Kafka ------------------------------------------------------------------------------------------
+    "TR-7401": Condition(
+        "no Kafka broker's host name resolves",
+        (SinkError,),
+        "Names in `bootstrap-servers`, or those that the brokers advertise, are unknown on this machine.",
+        "Check `bootstrap-servers` and the brokers' advertised listeners.",
+    ),
+    "TR-7402": Condition(
+        "the Kafka brokers refuse the credentials",
+        (SinkError,),
+        "SASL authentication failed.",
+        "Check `sasl.mechanism`, `sasl.username` and `sasl.password` in `sink.properties`.",
+    ),
+    "TR-7403": Condition(
+        "no TLS connection to the Kafka brokers is possible",
+        (SinkError,),
+        "The certificate is not trusted, or the listener does not use TLS.",
+        "Check `security.protocol` and the `ssl.*` settings in `sink.properties`, e.g. `ssl.ca.location`.",
+    ),
+    "TR-7404": Condition(
+        "a setting of the Kafka client is wrong",
+        (SinkError,),
+        "librdkafka refuses a property. Its text is in the detail.",
+        "Check `sink.properties`.",
+    ),
+    "TR-7405": Condition(
+        "the Kafka brokers do not allow an operation",
+        (SinkError,),
+        "The user lacks an ACL to write to a topic, to use a transactional id or to write idempotently.",
+        "`kafka-acls.sh --add --allow-principal User:... --operation Write --operation Describe "
+        "--topic ...`; the same for `--transactional-id tailrace. --resource-pattern-type prefixed`.",
+    ),
+    "TR-7406": Condition(
+        "the Kafka brokers do not allow transactions this long",
+        (SinkError,),
+        "`transaction.timeout.ms` exceeds the brokers' `transaction.max.timeout.ms`.",
+        "Set `transaction.timeout.ms` in `sink.properties` to the brokers' limit or less.",
+    ),
+    "TR-7407": Condition(
+        "a message is larger than its topic allows",
+        (SinkError,),
+        "The topic's `max.message.bytes` is smaller than the row's message.",
+        "`kafka-configs.sh --alter --entity-type topics --entity-name ... --add-config "
+        "max.message.bytes=...`, or set `on-refused-row: quarantine`.",
+    ),
+    "TR-7408": Condition(
+        "a Kafka topic cannot be created",
+        (SinkError,),
+        "Its name, replication factor or configuration is not allowed on this cluster, or a policy "
+        "forbids it.",
+        "Route the table to another name, correct `topic-replication` or `topic-config`, or create "
+        "the topic by hand.",
+    ),
+    "TR-7409": Condition(
+        "the Kafka brokers are too old",
+        (SinkError,),
+        "Transactions need brokers of version 2.5 or newer.",
+        "Upgrade the brokers, or set `delivery: at-least-once`.",
+    ),
+    "TR-7410": Condition(
+        "writing to Kafka failed",
+        (TransientSinkError,),
+        "The brokers are out of reach, or reported an error that may pass.",
+        "Nothing if it passes: the batch is written again. Otherwise check the brokers, and that "
+        "`security.protocol` fits their listener.",
+    ),
+    "TR-7411": Condition(
+        "a Kafka transaction exceeded its time limit",
+        (TransientSinkError,),
+        "The brokers or the network are slow, or a quota holds the client back.",
+        "Raise `transaction.timeout.ms` in `sink.properties`, or make batches smaller: "
+        "`source.max-bytes-per-trigger`.",
+    ),
+    "TR-7412": Condition(
+        "the markers in Kafka cannot be read in time",
+        (TransientSinkError,),
+        "The sink reads them at the start to know what it has written, and the brokers did not answer.",
+        "Nothing if it passes. Otherwise check the brokers.",
+    ),
+    "TR-7413": Condition(
+        "the batch was begun by another number of writers",
+        (TransientSinkError,),
+        "`parallelism` changed, or the cluster has other executors, since the last start.",
+        "Nothing if it passes: after the restart the sink reads the markers again.",
+    ),
+    # ---- 75 Schema registry --------------------------------------------------------------------------------
+    "TR-7501": Condition(
+        "the schema registry does not answer",
+        (TransientSinkError,),
+        "It is not running, or the address is wrong.",
+        "Check that it runs and that `schema-registry-url` is its address.",
+    ),
+    "TR-7502": Condition(
+        "the schema registry redirects to another address",
+        (SinkError,),
+        "Credentials are sent to the configured address only, so redirects are not followed.",
+        "Set `schema-registry-url` to the address that answers without a redirect.",
+    ),
+    "TR-7503": Condition(
+        "the new schema is not compatible with the old one",
+        (SinkError,),
+        "The subject's compatibility level forbids the change of the table.",
+        "Change the table so that readers of the old schema can continue, or allow the change: `curl "
+        "-X PUT -H 'Content-Type: application/json' -d '{\"compatibility\": \"NONE\"}' "
+        "REGISTRY/config/SUBJECT`.",
+    ),
+    "TR-7504": Condition(
+        "the schema registry does not allow writing",
+        (SinkError,),
+        "The user or token may not register schemas.",
+        "Check `schema-registry-user` and `schema-registry-password`, and the user's rights on subjects.",
+    ),
+    "TR-7505": Condition(
+        "the schema is not registered",
+        (SinkError,),
+        "`schema-registry-register` is false, and nobody has registered it.",
+        "Register the schema, or set `schema-registry-register: true`.",
+    ),
+    "TR-7506": Condition(
+        "the address has no Confluent-compatible interface",
+        (SinkError,),
+        "The registry answers 404.",
+        "Set `schema-registry-url` to the interface's base path, e.g. Apicurio's `.../apis/ccompat/v7`.",
+    ),
+    "TR-7507": Condition(
+        "the schema registry refuses a schema",
+        (SinkError,),
+        "The registry's answer is in the detail.",
+        "See the registry's log.",
+    ),
+    "TR-7508": Condition(
+        "the schema registry's certificate is not trusted",
+        (SinkError,),
+        "It is signed by an authority that this machine does not know.",
+        "Set `schema-registry-ca` to the certificate of its authority.",
+    ),
+    # ---- 76 Messages ---------------------------------------------------------------------------------------
+    "TR-7601": Condition(
+        "logical messages can only be written in JSON",
+        (SinkError,),
+        "Their envelope differs from that of rows, and has no Avro or Protobuf schema.",
+        "Set `key-format: json` and `value-format: debezium-json`, or omit `message.prefix.*`.",
+    ),
+    "TR-7602": Condition(
+        "a schema has no id",
+        (SinkError,),
+        "A message in a registry's format begins with the id of its schema, which was not registered.",
+        "Report a bug, with the traceback in the log file.",
+    ),
+    "TR-7603": Condition(
+        "two columns get the same name",
+        (SinkError,),
+        "Avro and Protobuf permit letters, digits and `_` in names; two of the table's names become equal.",
+        "Rename or drop one of them with a transform, or use JSON.",
+    ),
+    "TR-7604": Condition(
+        "a value or type cannot be encoded in the chosen format",
+        (SinkError,),
+        "The combination of `value-format`, `time-precision-mode` and `decimal-handling-mode` has no "
+        "form for it.",
+        "Use the mode that the hint names, or `value-format: debezium-json`, or drop the column with "
+        "a transform.",
+    ),
+    "TR-7605": Condition(
+        "messages of one table need more than 2 GiB",
+        (SinkError,),
+        "Some thousand rows are encoded at a time, and these are very large.",
+        "Exclude the table's largest columns with a transform.",
+    ),
+    # ---- 80 Running ----------------------------------------------------------------------------------------
+    "TR-8001": Condition(
+        "Spark's JVM has ended",
+        (SourceError,),
+        "It was killed, often by the system for lack of memory, or crashed.",
+        "See the log file and the system's log (`dmesg`). Give the machine more memory, or lower "
+        "`spark.driver.memory`.",
+    ),
+    "TR-8002": Condition(
+        "a process of the stream was lost",
+        (TransientSourceError,),
+        "Spark lost an executor or a Python worker. The stream is restarted.",
+        "Nothing if it passes. Otherwise see the log file: often there is too little memory.",
+    ),
+    "TR-8003": Condition(
+        "the stream failed",
+        (SourceError,),
+        "Spark reported an error of a kind that Tailrace does not know.",
+        "See the cause in the detail, and the traceback in the log file.",
+    ),
+    "TR-8004": Condition(
+        "the log reader is not in the expected state",
+        (StateError,),
+        "An internal contradiction.",
+        "Report a bug, with the traceback in the log file.",
+    ),
+    # ---- 81 Verification -----------------------------------------------------------------------------------
+    "TR-8101": Condition(
+        "there is nothing to compare",
+        (StateError,),
+        "No batch is committed yet, or none of the tables can be compared.",
+        "Run the pipeline until its first batch is committed: `tailrace run PIPELINE.YAML`.",
+    ),
+    "TR-8102": Condition(
+        "no table of the pipeline matches",
+        (ConfigError,),
+        "The pattern given to `tailrace verify` fits none of the targets.",
+        "Use a name from the list in the detail.",
+    ),
+    "TR-8103": Condition(
+        "the sink cannot be verified",
+        (ConfigError,),
+        "`tailrace verify` supports Delta tables, and replicas in a database of the source's kind.",
+        "Verify one of these sinks.",
+    ),
+    "TR-8104": Condition(
+        "a target is being written",
+        (StateError,),
+        "A replica has no earlier state that could be compared with the checkpoint.",
+        "Stop the pipeline between two batches (Ctrl-C), or let a `trigger: available-now` run end; "
+        "then verify again.",
+    ),
+    "TR-8105": Condition(
+        "a column cannot be compared",
+        (SchemaMismatchError,),
+        "The source's values no longer fit the type of the target's column.",
+        "Verify again after the pipeline has processed the column's change.",
+    ),
+    "TR-8106": Condition(
+        "the target no longer has the version to compare",
+        (StateError,),
+        "The Delta table's history was cleaned up.",
+        "Run the pipeline until its next batch is committed, then verify again.",
+    ),
+    # ---- 90 Development servers and demo -------------------------------------------------------------------
+    "TR-9001": Condition(
+        "the demo's directory is not empty",
+        (TailraceError,),
+        "It contains files that no demo wrote.",
+        "Choose another one: `tailrace demo --dir PATH`.",
+    ),
+    "TR-9002": Condition(
+        "a process of the demo failed",
+        (TailraceError,),
+        "It ended, or a step took too long. The end of its output is in the detail.",
+        "See the log file that the hint names.",
+    ),
+    "TR-9003": Condition(
+        "there is no user to run the server as",
+        (TailraceError,),
+        "Servers do not run as root, and no unprivileged user or safe directory for it is available.",
+        "Start the server as another user.",
+    ),
+    "TR-9004": Condition(
+        "a program is not available on this machine",
+        (TailraceError,),
+        "Neither `PATH` nor the package mirror has it in this version.",
+        "Install the server so that its program is on `PATH`, or use a server that runs elsewhere.",
+    ),
+    "TR-9005": Condition(
+        "a program could not be installed or started",
+        (TailraceError,),
+        "A download or an installer failed. The end of its output is in the detail.",
+        "Check the disk space and the way to the package mirror.",
+    ),
+    "TR-9006": Condition(
+        "the name of a development server does not fit",
+        (TailraceError,),
+        "There is no server of this name, there is one already, or another version of Tailrace started it.",
+        "`tailrace dev list` shows the servers, `tailrace dev stop NAME` removes one.",
+    ),
+    "TR-9007": Condition(
+        "a development server did not start",
+        (TailraceError,),
+        "The end of its log is in the detail.",
+        "See the log file that the hint names.",
+    ),
+}
