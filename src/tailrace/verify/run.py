@@ -92,6 +92,7 @@ def verify(
                 "no batch is committed yet, so there is nothing to compare",
                 f"found no commit in the checkpoint {pipeline.checkpoint}",
                 "run the pipeline until its first batch is committed: tailrace run PIPELINE.YAML",
+                code="TR-8101",
             )
         batch, end = last.id, StreamOffset.from_json(last.end)
         routing = Routing(Router(pipeline.routes), Transforms(pipeline.transforms))

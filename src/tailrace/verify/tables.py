@@ -49,7 +49,9 @@ def tables_by_target(
     chosen = {targets[name] for name in known if pattern is None or re.fullmatch(pattern, name, re.DOTALL)}
     if not chosen:
         raise ConfigError(
-            "no table of the pipeline matches", f"it has {', '.join(f'`{n}`' for n in known) or 'none'}"
+            "no table of the pipeline matches",
+            f"it has {', '.join(f'`{n}`' for n in known) or 'none'}",
+            code="TR-8102",
         )
     by_target: dict[str, list[SourceTable]] = {}
     skipped: list[tuple[str, str]] = []

@@ -419,6 +419,7 @@ def _number(text: str | None, type_: ColumnType) -> Decimal | None:
         "Debezium writes null for them, which nothing distinguishes from NULL",
         "set decimal-handling-mode: string or double; or name the column in the source's `unfitAsNull` or "
         "`textColumns`",
+        code="TR-7604",
     )
 
 

@@ -345,4 +345,5 @@ def _missing(batch: ChangeBatch, name: str, whole_rows: str) -> SinkError:
         f"column `{name}` of table `{batch.table.id}` is NOT NULL, but a change has no value for it",
         "the schema of its messages allows no null; a log without whole row images omits columns",
         f"{whole_rows}, or write JSON (`value-format: debezium-json`)",
+        code="TR-4405",
     )

@@ -487,7 +487,12 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
         detail += f": {shortened(str(error.args[0].get('M', '')))}"
     for begin, reason in _TRANSIENT.items():
         if state.startswith(begin):
-            return TransientSourceError(f"{doing} failed: {reason}", detail, _HINTS.get(state))
+            return TransientSourceError(
+                f"{doing} failed: {reason}",
+                detail,
+                _HINTS.get(state),
+                code="TR-3001" if reason == network.LOST else "TR-3004",
+            )
     if state in _CHANGED_TABLE:
         return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail, code="TR-5002")
     if state in _DENIED:
@@ -525,8 +530,10 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
             code="TR-3102",
         )
     if state == "3D000":
-        return SourceError(f"{doing} failed", detail, "name the database in url: postgresql://HOST/DATABASE")
-    return SourceError(f"{doing} failed", detail)
+        return SourceError(
+            f"{doing} failed", detail, "name the database in url: postgresql://HOST/DATABASE", code="TR-3013"
+        )
+    return SourceError(f"{doing} failed", detail, code="TR-3012")
 
 
 retrying = network.Retrying(translate, (DatabaseError, InterfaceError))

@@ -213,7 +213,7 @@ class PostgresSource(Source):
                 which = lacking
                 found = f"of its partitions {', '.join(f'`{t}`' for t in lacking)} have no replica identity"
         return SourceError(
-            f'table "{id_}" cannot be published: its updates and deletes would then fail',
+            f"table `{id_}` cannot be published: its updates and deletes would then fail",
             found,
             " ".join(f"ALTER TABLE {t.sql} REPLICA IDENTITY FULL;" for t in which)
             + " -- or give it a primary key, or leave it out of `tables`",

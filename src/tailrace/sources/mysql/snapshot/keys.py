@@ -279,7 +279,7 @@ def _order_by_server(
                 cursor.execute(sql, (text,))
                 found.extend(int(r[0]) for r in cursor.fetchall())
     except (pymysql.err.MySQLError, OSError) as error:
-        raise translate(error, f'comparing keys of table "{table.id}"') from error
+        raise translate(error, f"comparing keys of table `{table.id}`") from error
     order: np.ndarray = np.array(found, np.int8)[inverse]
     return order
 

@@ -184,6 +184,7 @@ def _printed(table: TableSchema, column: Column, values: pa.Array) -> tuple[str,
                 f"table `{table.id}` has the key column `{column.name}`, which key ranges do not support yet",
                 f"it is of type {column.type.native}",
                 as_text_hint(table, column),
+                code="TR-5008",
             )
         case _:
             return "text[]", values.cast(pa.string()).to_pylist()
