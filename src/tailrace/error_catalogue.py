@@ -318,6 +318,13 @@ CATALOGUE = {
         "`tailrace resync` names a table that no pattern of `source.tables` matches.",
         "Name tables as `database.table` (PostgreSQL: `schema.table`), or add them to `source.tables`.",
     ),
+    "TR-1309": Condition(
+        "an offset would repeat changes",
+        (ConfigError,),
+        "`tailrace offsets set` was given a log position before the present one, and a sink appends "
+        "changes: it would have them twice.",
+        "Continue from the present position or a later one. `tailrace resync` reads tables again.",
+    ),
     # ---- 14 Captured tables --------------------------------------------------------------------------------
     "TR-1401": Condition(
         "no table is captured",

@@ -75,7 +75,7 @@ class TailraceError(Exception):
         return functools.partial(type(self), code=self.code), self.args, self.__dict__
 
     def to_json(self) -> str:
-        """Class, message, detail, hint, code and what else it has on one line of ASCII; see `from_json`."""
+        """Class, message, detail, hint, code and what else it has, on one line of ASCII."""
         parts = [part and shortened(part, _LONGEST) for part in (self.message, self.detail, self.hint)]
         # A subclass that another module defines goes by its base class here.
         kind = next(cls.__name__ for cls in type(self).__mro__ if cls.__module__ == __name__)
@@ -194,9 +194,11 @@ def from_json(text: str, at: int = 0) -> TailraceError:
     Raises:
         ValueError: there is none.
     """
-    name, message, detail, hint, *more = json.JSONDecoder().raw_decode(text, at)[0]
+    parts = json.JSONDecoder().raw_decode(text, at)[0]
+    if len(parts) == 4:  # of a version before codes
+        parts = [*parts, None]
+    name, message, detail, hint, code, *more = parts
     kind = globals().get(str(name))
     if not (isinstance(kind, type) and issubclass(kind, TailraceError)):
         raise ValueError(f"no class of errors: {name}")
-    # Versions before codes wrote four parts.
-    return kind(message, detail, hint, *more[1:], code=more[0] if more else None)
+    return kind(message, detail, hint, *more, code=code)

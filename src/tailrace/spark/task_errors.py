@@ -48,8 +48,7 @@ def parse_error(text: str) -> TailraceError | None:
     """
     for note in reversed(list(_NOTE.finditer(text))):
         try:
-            # Spark may append its own words to the line.
-            return from_json(text, note.end())
-        except ValueError:
+            return from_json(text, note.end())  # Spark may append its own words to the line
+        except (ValueError, TypeError):
             continue
     return None
