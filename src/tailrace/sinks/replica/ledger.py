@@ -5,6 +5,8 @@
     _tailrace_units       a row per target and unit: the last batch that the unit has written
     _tailrace_quarantine  rows that the database rejected
 
+Beside them lie staged rows (`unit_writer`) and the keys of tables that are read again (`seen`).
+
 A *unit* is the work of one transaction: the rows of one snapshot split for a target (`s3`), or the changes
 of a target whose keys hash to one bucket (`b0`). The division of a target's share of a batch into units is
 its *layout*. Every replay has the same layout, unless settings have changed in between. For batch n:
@@ -97,8 +99,8 @@ class Ledger:
         """Qualified name of `_tailrace_quarantine`."""
         return self._name("_tailrace_quarantine")
 
-    def staging_table(self, name: str) -> TableName:
-        """The staging table of that name."""
+    def own_table(self, name: str) -> TableName:
+        """The table of that name in the ledger's schema: staged rows, or keys (`seen`)."""
         return TableName(self.dialect.ledger_schema, name)
 
     def _name(self, table: str) -> str:
@@ -130,6 +132,16 @@ class Ledger:
             f" refused_column {name} NOT NULL, reason {name} NOT NULL, row_key {text} NOT NULL,"
             f" change_row {text} NOT NULL, noted timestamp DEFAULT CURRENT_TIMESTAMP)"
         )
+
+    def own_tables(self, session: WriteSession, prefix: str) -> list[str]:
+        """The tables in the ledger's schema whose names begin with `prefix`."""
+        literal = self.dialect.literal
+        rows = session.run(
+            "SELECT table_name FROM information_schema.tables"
+            f" WHERE table_schema = {literal(self.dialect.ledger_schema)}"
+            f" AND left(table_name, {len(prefix)}) = {literal(prefix)}"
+        )
+        return [name for name in (str(row[0]) for row in rows) if name.startswith(prefix)]
 
     def entries(
         self, session: WriteSession, targets: Iterable[str], *, lock: bool = False
