@@ -9,7 +9,7 @@ row operations:
     delete   keys of the rows to delete (rows hold the key columns only)
 
 Rows are written directly, in the current transaction (`WriteSession.write`), or through a staging table that
-is filled first (`stage`, `fill`) and merged later (`merge`). Tables of keys (`seen`) are written as targets are.
+is filled first (`stage`, `fill`) and merged later (`merge`). Tables of keys (`seen`) are targets for writing.
 """
 
 from __future__ import annotations
