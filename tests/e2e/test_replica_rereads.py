@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.load import parse_pipeline
-from tailrace.config.model import Pipeline
+from tailrace.config.model import Pipeline, RouteRule
+from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
+from tailrace.failpoints import VARIABLE, InjectedError
+from tailrace.model.change import OP_REREAD, ChangeBatch
+from tailrace.model.table import TableSchema
 from tailrace.pipeline.supervisor import Supervisor, read_cells
+from tailrace.sinks.base import CellBatch
 from tailrace.sinks.registry import make_sinks
+from tailrace.sinks.replica.sink import ReplicaSink
+from tailrace.sinks.route import Router
 from tailrace.spark.requests import RequestDirectory, requests_path
 from tailrace.verify.run import verify
 from tailrace_dev.servers import MySqlServer
+from tests.support.cells import cell_batch
+from tests.support.changes import BIGINT, INT, TEXT, changes, table
+from tests.support.sinks.replica import Target, replica_target
 from tests.support.wait import wait_until
 
 #: How long the replica may take to equal its source, seconds.
 PATIENCE_S = 120
+PARTS, WHOLE = ReplicaTransaction
+CASES = [
+    ("mysql", PARTS),
+    ("postgres", WHOLE),
+    pytest.param(("mariadb", PARTS), marks=pytest.mark.slow),
+    pytest.param(("mysql", WHOLE), marks=pytest.mark.slow),
+    pytest.param(("postgres", PARTS), marks=pytest.mark.slow),
+]
 
 
 class _Quiet:
@@ -160,3 +182,123 @@ def test_replica_equals_tables_whose_rows_change_without_a_log(spark: SparkSessi
             ("other", 2, 2, True),
             ("t", 1, 1, True),
         ]
+
+
+# ---- batches made by hand ----
+
+
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
+
+
+def rows(schema: TableSchema, *ids: int, first: int = 0, name: str = "x") -> ChangeBatch:
+    return changes(schema, [("r", None, {"id": i, "name": name}) for i in ids], first=first)
+
+
+def again(batch: ChangeBatch) -> tuple[str, ChangeBatch]:
+    return "reread", replace(batch, op=pa.repeat(pa.scalar(OP_REREAD, pa.int8()), len(batch)))
+
+
+def reading(batch: CellBatch, id_: str, *, done: bool) -> CellBatch:
+    """`batch` as one in which `shop.t` is read again."""
+    end = {"v": 2, "log": {}, "done": {"shop.t": 3}, "tables": {}}
+    return replace(batch, end={**end, "again": {"shop.t": {"id": id_, "done": done}}})
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> Target:
+    return replica_target(request, *getattr(request, "param", ("mysql", PARTS)))
+
+
+def write(target: Target, *batches: CellBatch, router: Router | None = None, **settings: Any) -> None:
+    with closing(ReplicaSink(replace(target.settings, **settings), router or Router([]))) as sink:
+        for batch in batches:
+            sink.write(batch)
+
+
+def ids(target: Target, name: str = "shop.t") -> list[int]:
+    return sorted(r["id"] for r in target.rows(name))
+
+
+def tables_of_keys(target: Target) -> list[str]:
+    schema = f"table_schema = '{target.notes}'"
+    sql = (
+        f"SELECT table_name FROM information_schema.tables WHERE {schema} AND table_name LIKE '%tailrace_k%'"
+    )
+    with closing(target._connect()) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute(sql)
+        return [str(row[0]) for row in cursor.fetchall()]
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_key_may_become_wider_while_its_table_is_read_again(spark: SparkSession, target: Target) -> None:
+    wide = table(("id", BIGINT), ("name", TEXT), key=("id",))
+    created = changes(wide, [("c", None, {"id": 1 << 40, "name": "new"})], first=300)
+    write(
+        target,
+        cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1, 2, 3))]),
+        reading(cell_batch(spark, 1, [again(rows(SCHEMA, 1, first=200))]), "one", done=False),
+        reading(cell_batch(spark, 2, [("log", created), again(rows(wide, 2, first=400))]), "one", done=True),
+    )
+    assert ids(target) == [1, 2, 1 << 40]
+    assert tables_of_keys(target) == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_keys_of_a_reading_that_has_ended_or_was_replaced_are_dropped(
+    spark: SparkSession, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(target, cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1, 2, 3))]))
+    write(target, reading(cell_batch(spark, 1, [again(rows(SCHEMA, 1, first=200))]), "one", done=False))
+    (one,) = tables_of_keys(target)
+    write(target, reading(cell_batch(spark, 2, [again(rows(SCHEMA, 2, first=300))]), "two", done=False))
+    (two,) = tables_of_keys(target)
+    assert one != two
+    last = reading(cell_batch(spark, 3, [again(rows(SCHEMA, 3, first=400))]), "two", done=True)
+    monkeypatch.setenv(VARIABLE, f"sink.reread=raise@{tmp_path / 'token'}")
+    with contextlib.suppress(InjectedError):
+        write(target, last)
+    monkeypatch.delenv(VARIABLE)
+    assert ids(target) == [2, 3]
+    assert tables_of_keys(target) == [two]
+    write(target, last)
+    assert ids(target) == [2, 3]
+    assert tables_of_keys(target) == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_refused_row_of_a_table_read_again_is_set_aside(spark: SparkSession, target: Target) -> None:
+    write(target, cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1, 2, 3))]))
+    target.execute("ALTER TABLE shop.t ADD CONSTRAINT low CHECK (id < 50)")
+    batch = cell_batch(spark, 1, [again(rows(SCHEMA, 2, 33, 77, 34, first=200, name="y"))])
+    write(target, reading(batch, "one", done=True), on_refused_row=RefusedRow.QUARANTINE)
+    assert ids(target) == [2, 33, 34]
+    assert [r["row_key"] for r in target.rows("_tailrace_quarantine")] == ['{"id": 77}']
+
+
+def test_keys_are_compared_as_the_target_compares_them(spark: SparkSession, target: Target) -> None:
+    """An update without all columns leaves the row's key as the target spells it."""
+    schema = table(("id", TEXT), ("name", TEXT), ("note", TEXT), key=("id",))
+    target.execute(
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.t (id varchar(20) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, name text, note text)",
+        "INSERT INTO shop.t VALUES ('gone', 'x', 'x'), ('élan', 'x', 'kept')",
+    )
+    new = {"id": "Elan", "name": "new", "note": None}
+    updated = replace(changes(schema, [("u", new, new)], first=200), absent_after=("note",))
+    batch = reading(cell_batch(spark, 0, [("log", updated)]), "one", done=True)
+    write(target, batch, existing_tables=ExistingTables.ADOPT)
+    assert target.rows("shop.t") == [{"id": "élan", "name": "new", "note": "kept"}]
+
+
+def test_rows_stay_in_a_target_that_does_not_tell_its_tables_apart(
+    spark: SparkSession, target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    router = Router([RouteRule("shop[.].", "shop.all")])
+    other = table(("id", INT), ("name", TEXT), key=("id",), name="shop.u")
+    first = [("snapshot", rows(SCHEMA, 1, 2)), ("snapshot", rows(other, 3))]
+    batch = cell_batch(spark, 1, [again(rows(SCHEMA, 2, first=200, name="y"))])
+    with caplog.at_level(logging.WARNING):
+        write(target, cell_batch(spark, 0, first), reading(batch, "one", done=True), router=router)
+    assert [(r["id"], r["name"]) for r in target.rows("shop.all")] == [(1, "x"), (2, "y"), (3, "x")]
+    assert "rows that it no longer has stay in its target shop.all" in caplog.text
+    assert tables_of_keys(target) == []
