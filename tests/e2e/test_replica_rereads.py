@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline, RouteRule
 from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
+from tailrace.errors import StateError
 from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import OP_REREAD, ChangeBatch
 from tailrace.model.table import TableSchema
@@ -262,6 +263,23 @@ def test_keys_of_a_reading_that_has_ended_or_was_replaced_are_dropped(
     assert tables_of_keys(target) == [two]
     write(target, last)
     assert ids(target) == [2, 3]
+    assert tables_of_keys(target) == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_no_row_is_deleted_after_the_keys_were_dropped(spark: SparkSession, target: Target) -> None:
+    write(target, cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1, 2, 3))]))
+    write(target, reading(cell_batch(spark, 1, [again(rows(SCHEMA, 1, first=200))]), "one", done=False))
+    (keys,) = tables_of_keys(target)
+    target.execute(f"DROP TABLE {target.notes}.{keys}")
+    last = reading(cell_batch(spark, 2, [again(rows(SCHEMA, 2, first=300))]), "one", done=True)
+    with pytest.raises(StateError, match=r"keys of target `shop\.t` are gone") as gone:
+        write(target, last)
+    assert ids(target) == [1, 2, 3]
+    assert gone.value.hint is not None
+    target.execute(gone.value.hint.partition("then ")[2])
+    write(target, last)
+    assert ids(target) == [2]
     assert tables_of_keys(target) == []
 
 

@@ -2,7 +2,8 @@
 
     _tailrace             a row per target: its stream, its schema, the last batch begun (and by which
                           attempt), the last batch done, and the stream offset after that batch
-    _tailrace_units       a row per target and unit: the last batch that the unit has written
+    _tailrace_units       a row per target and unit: the last batch that the unit has written; and a row per
+                          target and table of keys (`seen`) that exists
     _tailrace_quarantine  rows that the database rejected
 
 Beside them lie staged rows (`unit_writer`) and the keys of tables that are read again (`seen`).
@@ -245,6 +246,24 @@ class Ledger:
             f"UPDATE {self.targets} SET begun = {batch}, done = {batch},"
             f" position = {self.dialect.literal(position)} WHERE target IN ({self._listed(targets)})"
         )
+
+    def has_keys(self, session: WriteSession, target: str, table: str) -> bool:
+        """Whether a table of keys has been created."""
+        return bool(session.run(f"SELECT batch FROM {self.units} WHERE {self._keys(target, table)}"))
+
+    def note_keys(self, session: WriteSession, target: str, table: str) -> None:
+        """Record that a table of keys has been created."""
+        session.run(
+            f"INSERT INTO {self.units} (target, unit, batch) VALUES ({self._listed((target, table))}, {NEVER})"
+        )
+
+    def forget_keys(self, session: WriteSession, target: str, table: str) -> None:
+        """Record that a table of keys is needed no more."""
+        session.run(f"DELETE FROM {self.units} WHERE {self._keys(target, table)}")
+
+    def _keys(self, target: str, table: str) -> str:
+        literal = self.dialect.literal
+        return f"target = {literal(target)} AND unit = {literal(table)}"
 
     # ---- tasks ---------------------------------------------------------------------------------------
 

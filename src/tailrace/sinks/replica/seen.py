@@ -5,7 +5,8 @@
 Types and collations of the columns are the target's own. The transaction that writes rows inserts their keys,
 too. The transaction that records the last batch of a reading deletes the rows of all other keys
 (`model.reread`); the table of the keys is dropped afterwards. One that a crash has left, or that belongs to a
-reading which another one has replaced, is dropped before the target's next batch is written.
+reading which another one has replaced, is dropped before the target's next batch is written. The ledger notes
+which of these tables exist: without one that somebody has dropped, too many rows would be deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -95,12 +96,6 @@ def keys_prefix(stream: str, target: str) -> str:
 def keys_tables(session: WriteSession, ledger: Ledger) -> set[str]:
     """The names of all tables of keys."""
     return set(ledger.own_tables(session, _PREFIX))
-
-
-def drop_keys(session: WriteSession, ledger: Ledger, names: Iterable[str]) -> None:
-    """Drop tables of keys."""
-    for name in names:
-        session.run(f"DROP TABLE IF EXISTS {ledger.dialect.name(ledger.own_table(name))}")
 
 
 def _digest(*texts: str) -> str:

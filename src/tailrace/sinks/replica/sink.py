@@ -53,7 +53,7 @@ from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.one_pass import ReplicaPass, run_pass
 from tailrace.sinks.replica.plan import BatchPlan, Work
-from tailrace.sinks.replica.seen import Reading, drop_keys, keys_prefix, keys_tables, readings_of
+from tailrace.sinks.replica.seen import Reading, keys_prefix, keys_tables, readings_of
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, UnitResult
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
@@ -294,13 +294,21 @@ class ReplicaSink:
         tables: Mapping[str, TargetTable],
         readings: Mapping[str, Sequence[Reading]],
     ) -> None:
-        """Create the tables of keys that do not exist."""
-        for name, of_target in readings.items():
-            for reading in of_target:
-                if reading.keys_table not in self._keys_tables:
-                    table = tables[name]
-                    session.create_keys(ledger.own_table(reading.keys_table), table.name, table.schema.key)
-                    self._keys_tables.add(reading.keys_table)
+        """Create the tables of keys that do not exist.
+
+        Raises:
+            StateError: one was dropped.
+        """
+        for reading in (reading for of_target in readings.values() for reading in of_target):
+            name, table = reading.keys_table, tables[reading.target]
+            is_noted = ledger.has_keys(session, reading.target, name)
+            if name not in self._keys_tables:
+                if is_noted:
+                    raise _keys_gone(ledger, reading)
+                session.create_keys(ledger.own_table(name), table.name, table.schema.key)
+                self._keys_tables.add(name)
+            if not is_noted:
+                ledger.note_keys(session, reading.target, name)
 
     def _drop_old_keys(
         self,
@@ -325,8 +333,10 @@ class ReplicaSink:
             kept = {r.keys_table for r in readings.get(name, ()) if not (r.done and has_batch)}
             prefix = keys_prefix(batch.stream.query, name)
             old = {table for table in self._keys_tables if table.startswith(prefix)} - kept
-            drop_keys(session, ledger, old)
-            self._keys_tables -= old
+            for table in sorted(old):
+                ledger.forget_keys(session, name, table)
+                session.run(f"DROP TABLE {ledger.dialect.name(ledger.own_table(table))}")
+                self._keys_tables.discard(table)
 
     # ---- tables --------------------------------------------------------------------------------------
 
@@ -523,6 +533,18 @@ def _raise_first(results: Iterable[UnitResult]) -> None:
     for result in results:
         if result.error is not None:
             raise result.error
+
+
+def _keys_gone(ledger: Ledger, reading: Reading) -> StateError:
+    literal = ledger.dialect.literal
+    return StateError(
+        f"the keys of target `{reading.target}` are gone",
+        f"table `{reading.table}` is being read again, and `{reading.keys_table}`, which holds the keys found so"
+        " far, was dropped: rows of all other keys would be deleted at the end",
+        f"request another reading: tailrace resync PIPELINE.YAML {reading.table}; then DELETE FROM {ledger.units}"
+        f" WHERE target = {literal(reading.target)} AND unit = {literal(reading.keys_table)}",
+        code="TR-6106",
+    )
 
 
 def _not_ours(name: str, found: str, stream: StreamId) -> StateError:
