@@ -253,9 +253,8 @@ class Ledger:
 
     def note_keys(self, session: WriteSession, target: str, table: str) -> None:
         """Record that a table of keys has been created."""
-        session.run(
-            f"INSERT INTO {self.units} (target, unit, batch) VALUES ({self._listed((target, table))}, {NEVER})"
-        )
+        values = f"{self._listed((target, table))}, {NEVER}"
+        session.run(f"INSERT INTO {self.units} (target, unit, batch) VALUES ({values})")
 
     def forget_keys(self, session: WriteSession, target: str, table: str) -> None:
         """Record that a table of keys is needed no more."""

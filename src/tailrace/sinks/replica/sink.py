@@ -539,10 +539,10 @@ def _keys_gone(ledger: Ledger, reading: Reading) -> StateError:
     literal = ledger.dialect.literal
     return StateError(
         f"the keys of target `{reading.target}` are gone",
-        f"table `{reading.table}` is being read again, and `{reading.keys_table}`, which holds the keys found so"
-        " far, was dropped: rows of all other keys would be deleted at the end",
-        f"request another reading: tailrace resync PIPELINE.YAML {reading.table}; then DELETE FROM {ledger.units}"
-        f" WHERE target = {literal(reading.target)} AND unit = {literal(reading.keys_table)}",
+        f"table `{reading.table}` is being read again, and `{reading.keys_table}`, which holds the keys found"
+        " so far, was dropped: rows of all other keys would be deleted at the end",
+        f"request another reading: tailrace resync PIPELINE.YAML {reading.table}; then"
+        f" DELETE FROM {ledger.units} WHERE target = {literal(reading.target)} AND unit = {literal(reading.keys_table)}",
         code="TR-6106",
     )
 
