@@ -542,7 +542,8 @@ def _keys_gone(ledger: Ledger, reading: Reading) -> StateError:
         f"table `{reading.table}` is being read again, and `{reading.keys_table}`, which holds the keys found"
         " so far, was dropped: rows of all other keys would be deleted at the end",
         f"request another reading: tailrace resync PIPELINE.YAML {reading.table}; then"
-        f" DELETE FROM {ledger.units} WHERE target = {literal(reading.target)} AND unit = {literal(reading.keys_table)}",
+        f" DELETE FROM {ledger.units} WHERE target = {literal(reading.target)}"
+        f" AND unit = {literal(reading.keys_table)}",
         code="TR-6106",
     )
 
