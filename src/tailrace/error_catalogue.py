@@ -1348,6 +1348,13 @@ CATALOGUE = {
         "Another version of Tailrace wrote the markers by which the sink knows what it has written.",
         "Continue with the version that wrote it.",
     ),
+    "TR-6106": Condition(
+        "the keys of a replica's table that is read again are gone",
+        (StateError,),
+        "Somebody dropped the table of Tailrace's in which the sink notes the keys that it finds. At the end"
+        " it would delete the rows of all keys that are missing there.",
+        "Request another reading with `tailrace resync`, then delete the table's note as the error says.",
+    ),
     # ---- 70 Sinks ------------------------------------------------------------------------------------------
     "TR-7001": Condition(
         "a column of a target cannot follow its source",

@@ -63,9 +63,9 @@ def replica_target(request: Any, product: str, transaction: ReplicaTransaction) 
     """An empty target on a product's shared server, removed at the end of the test."""
     server = request.getfixturevalue(product)
     if server.scheme == "postgresql":
-        gone = "DROP SCHEMA IF EXISTS public CASCADE", "DROP SCHEMA IF EXISTS shop CASCADE"
+        gone = [f'DROP SCHEMA IF EXISTS "{name}" CASCADE' for name in ("public", "shop", "all")]
     else:
-        gone = "DROP DATABASE IF EXISTS tailrace", "DROP DATABASE IF EXISTS shop"
+        gone = [f"DROP DATABASE IF EXISTS `{name}`" for name in ("tailrace", "shop", "all")]
     server.execute(*gone)
     request.addfinalizer(lambda: server.execute(*gone))
     password = Secret(server.password)

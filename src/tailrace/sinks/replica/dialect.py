@@ -9,15 +9,16 @@ row operations:
     delete   keys of the rows to delete (rows hold the key columns only)
 
 Rows are written directly, in the current transaction (`WriteSession.write`), or through a staging table that
-is filled first (`stage`, `fill`) and merged later (`merge`).
+is filled first (`stage`, `fill`) and merged later (`merge`). Tables of keys (`seen`) are targets for writing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -89,9 +90,31 @@ class WriteSession(Protocol):
         """Append rows to a staging table."""
 
     def merge(
-        self, staging: TableName, operation: RowOperation, table: TableName, schema: TargetSchema
+        self,
+        staging: TableName,
+        operation: RowOperation,
+        table: TableName,
+        schema: TargetSchema,
+        only: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Apply `operation` to `table` with the rows of a staging table."""
+        """Apply `operation` to `table` with the rows of a staging table.
+
+        `only` names columns and the values of the rows to take, for inserts and upserts.
+        """
+
+    def create_keys(self, keys: TableName, table: TableName, key: Sequence[str]) -> None:
+        """Create the table `keys` with the columns `key` of `table` as its primary key.
+
+        It outlives transactions, and a crash of the server.
+        """
+
+    def keep_keys(
+        self, keys: TableName, table: TableName, key: Sequence[str], only: Mapping[str, str]
+    ) -> None:
+        """Delete the rows of `table` whose key is not in the table `keys`.
+
+        `only` names columns and the values of the rows concerned.
+        """
 
     def columns(self, table: TableName) -> list[str]:
         """The columns of a table, in order; empty if it does not exist."""

@@ -2,8 +2,11 @@
 
     _tailrace             a row per target: its stream, its schema, the last batch begun (and by which
                           attempt), the last batch done, and the stream offset after that batch
-    _tailrace_units       a row per target and unit: the last batch that the unit has written
+    _tailrace_units       a row per target and unit: the last batch that the unit has written; and a row per
+                          target and table of keys (`seen`) that exists
     _tailrace_quarantine  rows that the database rejected
+
+Beside them lie staged rows (`unit_writer`) and the keys of tables that are read again (`seen`).
 
 A *unit* is the work of one transaction: the rows of one snapshot split for a target (`s3`), or the changes
 of a target whose keys hash to one bucket (`b0`). The division of a target's share of a batch into units is
@@ -97,8 +100,8 @@ class Ledger:
         """Qualified name of `_tailrace_quarantine`."""
         return self._name("_tailrace_quarantine")
 
-    def staging_table(self, name: str) -> TableName:
-        """The staging table of that name."""
+    def own_table(self, name: str) -> TableName:
+        """The table of that name in the ledger's schema: staged rows, or keys (`seen`)."""
         return TableName(self.dialect.ledger_schema, name)
 
     def _name(self, table: str) -> str:
@@ -130,6 +133,16 @@ class Ledger:
             f" refused_column {name} NOT NULL, reason {name} NOT NULL, row_key {text} NOT NULL,"
             f" change_row {text} NOT NULL, noted timestamp DEFAULT CURRENT_TIMESTAMP)"
         )
+
+    def own_tables(self, session: WriteSession, prefix: str) -> list[str]:
+        """The tables in the ledger's schema whose names begin with `prefix`."""
+        literal = self.dialect.literal
+        rows = session.run(
+            "SELECT table_name FROM information_schema.tables"
+            f" WHERE table_schema = {literal(self.dialect.ledger_schema)}"
+            f" AND left(table_name, {len(prefix)}) = {literal(prefix)}"
+        )
+        return [name for name in (str(row[0]) for row in rows) if name.startswith(prefix)]
 
     def entries(
         self, session: WriteSession, targets: Iterable[str], *, lock: bool = False
@@ -233,6 +246,23 @@ class Ledger:
             f"UPDATE {self.targets} SET begun = {batch}, done = {batch},"
             f" position = {self.dialect.literal(position)} WHERE target IN ({self._listed(targets)})"
         )
+
+    def has_keys(self, session: WriteSession, target: str, table: str) -> bool:
+        """Whether a table of keys has been created."""
+        return bool(session.run(f"SELECT batch FROM {self.units} WHERE {self._keys(target, table)}"))
+
+    def note_keys(self, session: WriteSession, target: str, table: str) -> None:
+        """Record that a table of keys has been created."""
+        values = f"{self._listed((target, table))}, {NEVER}"
+        session.run(f"INSERT INTO {self.units} (target, unit, batch) VALUES ({values})")
+
+    def forget_keys(self, session: WriteSession, target: str, table: str) -> None:
+        """Record that a table of keys is needed no more."""
+        session.run(f"DELETE FROM {self.units} WHERE {self._keys(target, table)}")
+
+    def _keys(self, target: str, table: str) -> str:
+        literal = self.dialect.literal
+        return f"target = {literal(target)} AND unit = {literal(table)}"
 
     # ---- tasks ---------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ Rows for any operation but inserts are loaded into a temporary table first, then
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -146,7 +147,12 @@ class PostgresWriteSession:
             raise _failure(error) from error
 
     def merge(
-        self, staging: TableName, operation: RowOperation, table: TableName, schema: TargetSchema
+        self,
+        staging: TableName,
+        operation: RowOperation,
+        table: TableName,
+        schema: TargetSchema,
+        only: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """See `WriteSession.merge`."""
         source, target = self._dialect.name(staging), self._dialect.name(table)
@@ -161,12 +167,34 @@ class PostgresWriteSession:
             self.run(f"UPDATE {target} AS t SET {sets} FROM {source} AS s WHERE {on}")
             return
         listed = ", ".join(quote(c.name) for c in schema.columns)
-        insert = f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {source}"
+        where = " AND ".join(f"{quote(c)} = {self._dialect.literal(v)}" for c, v in only.items())
+        insert = f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {source} WHERE {where or 'TRUE'}"
         if operation is RowOperation.INSERT:
             self.run(insert)
             return
         update = f"UPDATE SET {', '.join(f'{c} = EXCLUDED.{c}' for c in rest)}" if rest else "NOTHING"
         self.run(f"{insert} ON CONFLICT ({', '.join(quote(k) for k in schema.key)}) DO {update}")
+
+    def create_keys(self, keys: TableName, table: TableName, key: Sequence[str]) -> None:
+        """See `WriteSession.create_keys`."""
+        listed = ", ".join(map(self._dialect.quote, key))
+        names = self._dialect.name(keys), self._dialect.name(table)
+        # not UNLOGGED: a crash of the server would empty it, and then all rows would be deleted
+        self.run("BEGIN")
+        self.run(f"CREATE TABLE {names[0]} AS SELECT {listed} FROM {names[1]} WITH NO DATA")
+        self.run(f"ALTER TABLE {names[0]} ADD PRIMARY KEY ({listed})")
+        self.run("COMMIT")
+
+    def keep_keys(
+        self, keys: TableName, table: TableName, key: Sequence[str], only: Mapping[str, str]
+    ) -> None:
+        """See `WriteSession.keep_keys`."""
+        seen, target = self._dialect.name(keys), self._dialect.name(table)
+        quote = self._dialect.quote
+        # no column of a primary key is null
+        on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in key)
+        where = "".join(f" AND t.{quote(c)} = {self._dialect.literal(v)}" for c, v in only.items())
+        self.run(f"DELETE FROM {target} AS t WHERE NOT EXISTS (SELECT FROM {seen} AS s WHERE {on}){where}")
 
     def close(self) -> None:
         """See `WriteSession.close`."""

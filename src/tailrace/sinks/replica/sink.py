@@ -19,6 +19,9 @@ one that the source had. Rows are staged in tables of their own first, so they a
     driver   merge all of them into their targets; the batch's number                      commit
              drop the staging tables; those of an attempt that died, in the next attempt
 
+A table that is read again has its keys noted meanwhile (`seen`). The last step of the batch that ends the
+reading deletes the target's other rows, in the transaction that records the batch.
+
 The sink creates no foreign keys and no triggers: units of a batch commit in any order. Tables routed to one
 target are merged by key: of two source rows with the same key, the target holds the one that changed last.
 """
@@ -28,7 +31,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -50,6 +53,7 @@ from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.one_pass import ReplicaPass, run_pass
 from tailrace.sinks.replica.plan import BatchPlan, Work
+from tailrace.sinks.replica.seen import Reading, keys_prefix, keys_tables, readings_of
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, UnitResult
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
@@ -86,6 +90,8 @@ class ReplicaSink:
         self._single_pass = SinglePass()
         #: Whether the last batch was of the kind that one pass writes.
         self._was_small = False
+        #: The tables of keys that exist, while there is a session.
+        self._keys_tables: set[str] = set()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -124,6 +130,9 @@ class ReplicaSink:
     @contextmanager
     def _one_pass(self, batch: CellBatch, schemas: Schemas) -> Iterator[ReplicaPass | None]:
         """Write a batch that is expected to be small and to hold changes of `schemas`; None if it may not."""
+        if batch.rereads:  # their keys are noted besides
+            yield None
+            return
         logged = {str(schema.id): schema for (_, kind), schema in schemas.items() if kind == LOG}
         routes = {table: self._claims.router.target(schema.id) for table, schema in logged.items()}
         attempt = None
@@ -164,7 +173,7 @@ class ReplicaSink:
         dialect, session = self._open(batch.stream)
         ledger = Ledger(dialect)
         if not self._is_whole:
-            _finish(session, ledger, batch, work)
+            _finish(session, ledger, batch, done.attempt)
         elif work:
             try:
                 self._merge_staged(session, ledger, batch, done.attempt, done.results)
@@ -178,34 +187,46 @@ class ReplicaSink:
     def _write_found(self, batch: CellBatch) -> list[Written]:
         """Write a batch by what it holds."""
         work = by_target(batch.table_batches, self._claims)
+        readings = readings_of(batch, self._claims)
+        for name, of_target in readings.items():
+            if any(reading.done for reading in of_target):  # rows may go even if none has come
+                work.setdefault(name, [])
         if work:
-            self._write(batch, work)
+            self._write(batch, work, readings)
         return written(work)
 
-    def _write(self, batch: CellBatch, work: Work) -> None:
+    def _write(self, batch: CellBatch, work: Work, readings: Mapping[str, Sequence[Reading]]) -> None:
         dialect, session = self._open(batch.stream)
         ledger = Ledger(dialect)
         entries = ledger.entries(session, work)
         for name, entry in entries.items():
             if entry.stream != batch.stream.query:
                 raise _not_ours(name, f"a table of stream {entry.stream}", batch.stream)
-        todo = {n: parts for n, parts in work.items() if n not in entries or entries[n].done < batch.id}
+        todo = {
+            name: parts
+            for name, parts in work.items()
+            if (entries[name].done < batch.id if name in entries else parts)
+        }
+        self._drop_old_keys(session, ledger, batch, {name: name not in todo for name in work}, readings)
         if not todo:
             return
         for name, parts in todo.items():
             self._prepare_table(session, ledger, parts, entries.get(name), name=name, stream=batch.stream)
         tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in todo}
+        readings = {name: of_target for name, of_target in readings.items() if name in todo}
+        self._create_keys(session, ledger, tables, readings)
         plan = BatchPlan(batch, todo, self._settings.parallelism)
         self._was_small = plan.is_small
         epoch = uuid.uuid4().hex
         replayed = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units)
         policy = self._settings.on_refused_row
-        attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy)
+        attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy, readings)
         if self._is_whole:
             self._write_whole(session, ledger, plan, attempt)
-            return
-        _raise_first(plan.write(TaskInput(attempt, plan.routes, plan.buckets, None)))
-        _finish(session, ledger, batch, todo)
+        else:
+            _raise_first(plan.write(TaskInput(attempt, plan.routes, plan.buckets, None)))
+            _finish(session, ledger, batch, attempt)
+        self._drop_old_keys(session, ledger, batch, dict.fromkeys(todo, True), readings)
 
     def _write_whole(
         self,
@@ -248,24 +269,74 @@ class ReplicaSink:
             table = attempt.tables[result.target]
             for staged in result.staged:
                 try:
-                    _merge(session, ledger.staging_table(staged.name), staged, table)
+                    _merge(session, ledger.own_table(staged.name), staged, table)
+                    _merge_keys(session, ledger, staged, table, attempt.readings.get(result.target, ()))
                 except RefusalError as refusal:
                     raise _MergeRefusedError(result.target, refusal) from refusal
             ledger.add_quarantined(session, result.refused)
+        for name in attempt.readings:
+            _delete_others(session, ledger, attempt, name)
         ledger.finish(session, batch.id, attempt.tables, _position(batch))
         session.run("COMMIT")
+        if attempt.readings:
+            failpoint("sink.reread")
 
     def _drop_staging_tables(self, session: WriteSession, ledger: Ledger, stream: str) -> None:
-        dialect = ledger.dialect
-        prefix = staging_prefix(stream)
-        rows = session.run(
-            "SELECT table_name FROM information_schema.tables"
-            f" WHERE table_schema = {dialect.literal(dialect.ledger_schema)}"
-            f" AND left(table_name, {len(prefix)}) = {dialect.literal(prefix)}"
-        )
-        for name in (str(row[0]) for row in rows):
-            if name.startswith(prefix):
-                session.run(f"DROP TABLE {dialect.name(ledger.staging_table(name))}")
+        for name in ledger.own_tables(session, staging_prefix(stream)):
+            session.run(f"DROP TABLE {ledger.dialect.name(ledger.own_table(name))}")
+
+    # ---- tables that are read again --------------------------------------------------------------------
+
+    def _create_keys(
+        self,
+        session: WriteSession,
+        ledger: Ledger,
+        tables: Mapping[str, TargetTable],
+        readings: Mapping[str, Sequence[Reading]],
+    ) -> None:
+        """Create the tables of keys that do not exist.
+
+        Raises:
+            StateError: one was dropped.
+        """
+        for reading in (reading for of_target in readings.values() for reading in of_target):
+            name, table = reading.keys_table, tables[reading.target]
+            is_noted = ledger.has_keys(session, reading.target, name)
+            if name not in self._keys_tables:
+                if is_noted:
+                    raise _keys_gone(ledger, reading)
+                session.create_keys(ledger.own_table(name), table.name, table.schema.key)
+                self._keys_tables.add(name)
+            if not is_noted:
+                ledger.note_keys(session, reading.target, name)
+
+    def _drop_old_keys(
+        self,
+        session: WriteSession,
+        ledger: Ledger,
+        batch: CellBatch,
+        targets: Mapping[str, bool],
+        readings: Mapping[str, Sequence[Reading]],
+    ) -> None:
+        """Drop the keys of readings that have ended, or that others have replaced.
+
+        Args:
+            session: a session outside a transaction.
+            ledger: the ledger.
+            batch: the batch.
+            targets: targets, and whether they have the batch.
+            readings: by target: its tables that are read again.
+        """
+        if batch.end is None or not self._keys_tables:
+            return
+        for name, has_batch in targets.items():
+            kept = {r.keys_table for r in readings.get(name, ()) if not (r.done and has_batch)}
+            prefix = keys_prefix(batch.stream.query, name)
+            old = {table for table in self._keys_tables if table.startswith(prefix)} - kept
+            for table in sorted(old):
+                ledger.forget_keys(session, name, table)
+                session.run(f"DROP TABLE {ledger.dialect.name(ledger.own_table(table))}")
+                self._keys_tables.discard(table)
 
     # ---- tables --------------------------------------------------------------------------------------
 
@@ -285,7 +356,9 @@ class ReplicaSink:
             self._claims.add(known)
         if self._session is None:
             self._session = self._dialect.connect()
-            Ledger(self._dialect).create(self._session)
+            ledger = Ledger(self._dialect)
+            ledger.create(self._session)
+            self._keys_tables = keys_tables(self._session, ledger)
         return self._dialect, self._session
 
     def _prepare_table(
@@ -324,6 +397,11 @@ class ReplicaSink:
             )
         if existing:
             statements = dialect.alter(table, current, needed, existing)
+            prefix = keys_prefix(stream.query, name)
+            for keys in sorted(k for k in self._keys_tables if k.startswith(prefix)):
+                statements += dialect.alter(
+                    ledger.own_table(keys), current.of_keys, needed.of_keys, needed.key
+                )
         else:
             statements = dialect.create(table, needed)
         for statement in statements:
@@ -376,6 +454,37 @@ def _merge(session: WriteSession, name: TableName, staged: StagingTable, table: 
         session.merge(name, RowOperation.UPSERT, table.name, table.schema)
 
 
+def _merge_keys(
+    session: WriteSession,
+    ledger: Ledger,
+    staged: StagingTable,
+    table: TargetTable,
+    readings: Sequence[Reading],
+) -> None:
+    """Merge the keys of the rows of a staging table into the tables of keys."""
+    if staged.operation is RowOperation.DELETE:
+        return
+    source, schema = ledger.own_table(staged.name), table.schema.of_keys
+    for reading in readings:
+        keys = ledger.own_table(reading.keys_table)
+        session.merge(source, RowOperation.UPSERT, keys, schema, reading.only)
+
+
+def _delete_others(session: WriteSession, ledger: Ledger, attempt: BatchAttempt, name: str) -> None:
+    """Delete the rows of a target that its tables no longer have, for the tables whose reading ends."""
+    failpoint("sink.seen")
+    table = attempt.tables[name]
+    for reading in attempt.readings.get(name, ()):
+        if not reading.done:
+            continue
+        keys = ledger.own_table(reading.keys_table)
+        try:
+            session.keep_keys(keys, table.name, table.schema.key, reading.only)
+        except RefusalError as refusal:
+            where = f"table `{reading.table}`, which no longer has it"
+            raise refused_error(name, refusal.column, refusal.reason, where) from refusal
+
+
 def open_dialect(settings: MySqlSettings | PostgresSettings, source: str) -> Dialect:
     """The dialect of the server in `settings`, for rows from a source of dialect `source`.
 
@@ -401,10 +510,18 @@ class _MergeRefusedError(Exception):
         self.refusal = refusal
 
 
-def _finish(session: WriteSession, ledger: Ledger, batch: CellBatch, targets: Iterable[str]) -> None:
+def _finish(session: WriteSession, ledger: Ledger, batch: CellBatch, attempt: BatchAttempt) -> None:
     """Record that targets have a batch, one by one."""
-    for name in targets:
-        ledger.finish(session, batch.id, [name], _position(batch))
+    for name in attempt.tables:
+        if name not in attempt.readings:
+            ledger.finish(session, batch.id, [name], _position(batch))
+        else:
+            session.run("BEGIN")
+            ledger.lock_epoch(session, name, attempt.epoch)
+            _delete_others(session, ledger, attempt, name)
+            ledger.finish(session, batch.id, [name], _position(batch))
+            session.run("COMMIT")
+            failpoint("sink.reread")
         failpoint("sink.table")
 
 
@@ -416,6 +533,19 @@ def _raise_first(results: Iterable[UnitResult]) -> None:
     for result in results:
         if result.error is not None:
             raise result.error
+
+
+def _keys_gone(ledger: Ledger, reading: Reading) -> StateError:
+    literal = ledger.dialect.literal
+    return StateError(
+        f"the keys of target `{reading.target}` are gone",
+        f"table `{reading.table}` is being read again, and `{reading.keys_table}`, which holds the keys found"
+        " so far, was dropped: rows of all other keys would be deleted at the end",
+        f"request another reading: tailrace resync PIPELINE.YAML {reading.table}; then"
+        f" DELETE FROM {ledger.units} WHERE target = {literal(reading.target)}"
+        f" AND unit = {literal(reading.keys_table)}",
+        code="TR-6106",
+    )
 
 
 def _not_ours(name: str, found: str, stream: StreamId) -> StateError:

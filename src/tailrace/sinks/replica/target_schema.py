@@ -69,6 +69,11 @@ class TargetSchema:
         by_name = {c.name: c for c in self.columns}
         return tuple(by_name[name] for name in self.key)
 
+    @cached_property
+    def of_keys(self) -> TargetSchema:
+        """This schema without the columns outside the key."""
+        return replace(self, columns=self.key_columns)
+
     def is_key(self, column: Column) -> bool:
         """Whether the column belongs to the key."""
         return column.name in self.key

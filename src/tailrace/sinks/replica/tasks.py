@@ -218,7 +218,7 @@ def _write_changes(
     if staging.dry_run:
         changes = writer.without_refused(changes)
     name = staging_name(staging.stream)
-    writer.stage(writer.attempt.ledger.staging_table(name), changes)
+    writer.stage(writer.attempt.ledger.own_table(name), changes)
     result.staged.append(StagingTable(changes.operation, name, changes.absent))
     result.refused, writer.refused = result.refused + writer.refused, []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from tailrace.sinks.replica.dialect import (
     columns_of,
 )
 from tailrace.sinks.replica.ledger import Ledger, QuarantinedRow
+from tailrace.sinks.replica.seen import Reading
 from tailrace.sinks.replica.target_schema import TargetSchema
 
 _OPS = {
@@ -61,6 +62,7 @@ class BatchAttempt:
         epoch: identifies this attempt.
         replayed: targets that may hold rows of the batch already.
         policy: what to do with rejected rows.
+        readings: by target: its tables that are read again.
     """
 
     dialect: Dialect
@@ -69,6 +71,7 @@ class BatchAttempt:
     epoch: str
     replayed: frozenset[str]
     policy: RefusedRow
+    readings: Mapping[str, Sequence[Reading]] = field(default_factory=dict)
 
     @property
     def ledger(self) -> Ledger:
@@ -131,10 +134,16 @@ class UnitWriter:
         failpoint("sink.task")
 
     def write(self, changes: RowChanges) -> None:
-        """Write changes to the target."""
+        """Write changes to the target, and the keys of their rows if a table is read again."""
         if changes.operation is RowOperation.INSERT and self.target in self.attempt.replayed:
             changes = replace(changes, operation=RowOperation.UPSERT)
-        self._write(changes, self.table.name, 0, changes.rows.num_rows)
+        refused: list[int] = []
+        self._write(changes, self.table.name, 0, changes.rows.num_rows, refused)
+        readings = self.attempt.readings.get(self.target)
+        if readings and changes.operation is not RowOperation.DELETE:
+            dropped = set(refused)
+            kept = [i for i in range(changes.rows.num_rows) if i not in dropped]
+            self._write_keys(changes.rows.take(kept), readings)
 
     def without_refused(self, changes: RowChanges) -> RowChanges:
         """`changes` without the rows that the target rejects, found by a dry run that is rolled back."""
@@ -162,6 +171,14 @@ class UnitWriter:
         inserts = replace(changes, operation=RowOperation.INSERT)
         self._write(inserts, staging, 0, changes.rows.num_rows, staged_for=changes.operation)
         self.session.run("COMMIT")
+
+    def _write_keys(self, rows: pa.Table, readings: Sequence[Reading]) -> None:
+        """Write the keys of rows that the target has accepted to the tables of keys."""
+        schema = self.table.schema
+        for reading in readings:
+            keys, name = reading.keys(rows, schema.key), self.attempt.ledger.own_table(reading.keys_table)
+            if keys.num_rows:
+                self.session.write(RowOperation.UPSERT, name, schema.of_keys, keys)
 
     # ---- halving -------------------------------------------------------------------------------------
 

@@ -1,0 +1,322 @@
+"""Replicas of tables whose rows change without entries in the log: the stream reads them again, in place."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.config.load import parse_pipeline
+from tailrace.config.model import Pipeline, RouteRule
+from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
+from tailrace.errors import StateError
+from tailrace.failpoints import VARIABLE, InjectedError
+from tailrace.model.change import OP_REREAD, ChangeBatch
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.supervisor import Supervisor, read_cells
+from tailrace.sinks.base import CellBatch
+from tailrace.sinks.registry import make_sinks
+from tailrace.sinks.replica.sink import ReplicaSink
+from tailrace.sinks.route import Router
+from tailrace.spark.requests import RequestDirectory, requests_path
+from tailrace.verify.run import verify
+from tailrace_dev.servers import MySqlServer
+from tests.support.cells import cell_batch
+from tests.support.changes import BIGINT, INT, TEXT, changes, table
+from tests.support.sinks.replica import Target, replica_target
+from tests.support.wait import wait_until
+
+#: How long the replica may take to equal its source, seconds.
+PATIENCE_S = 120
+PARTS, WHOLE = ReplicaTransaction
+CASES = [
+    ("mysql", PARTS),
+    ("postgres", WHOLE),
+    pytest.param(("mariadb", PARTS), marks=pytest.mark.slow),
+    pytest.param(("mysql", WHOLE), marks=pytest.mark.slow),
+    pytest.param(("postgres", PARTS), marks=pytest.mark.slow),
+]
+
+
+class _Quiet:
+    def on_progress(self, progress: Any) -> None: ...
+
+    def on_written(self, batch_id: int, written: Any) -> None: ...
+
+    def on_restart(self, error: Any, attempt: int, pause_s: float) -> None: ...
+
+    def on_step(self, step: str) -> None: ...
+
+    def on_notice(self, text: str) -> None: ...
+
+
+class Replica:
+    """A table `t` with the rows 1 to 300, a table `other`, and a pipeline into one of the test's servers."""
+
+    def __init__(self, source: MySqlServer, target: Any, settings: tuple[str, str, str], path: Path) -> None:
+        self.source, self.target = source, target
+        self.database, kind, transaction = settings
+        self.is_comparable = kind == "mysql"  # `verify` compares databases of one kind
+        self.schema = f"{self.database}_replica"
+        rows = ", ".join(f"({i}, {i * 10}, 'row {i}')" for i in range(1, 301))
+        source.execute(
+            f"USE {self.database}",
+            "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20))",
+            f"INSERT INTO t VALUES {rows}",
+            "CREATE TABLE other (id INT PRIMARY KEY)",
+            "INSERT INTO other VALUES (1), (2)",
+        )
+        scheme = "postgresql" if kind == "postgres" else "mysql"
+        place = "postgres" if kind == "postgres" else self.schema
+        schema = f", schema: {self.schema}" if kind == "postgres" else ""
+        self.pipeline: Pipeline = parse_pipeline(
+            f"source: {{url: '{source.url}', user: {source.user}, password: {source.password},"
+            f" tables: '{self.database}[.].*', snapshot-chunk-rows: 40}}\n"
+            f"sink: {{type: {scheme}, url: '{scheme}://{target.host}:{target.port}/{place}',"
+            f" user: {target.user}, password: {target.password}, transaction: {transaction}{schema}}}\n"
+            f"route: [{{source-table: '{self.database}[.](.*)', sink-table: $1}}]\n"
+            f"pipeline: {{trigger: interval, interval-ms: 100, checkpoint: '{path / 'checkpoint'}'}}\n"
+        )
+
+    def run(self, spark: SparkSession, stop: threading.Event) -> None:
+        sink = make_sinks(self.pipeline)
+        try:
+            Supervisor(lambda: read_cells(spark, self.pipeline), self.pipeline, sink, _Quiet(), stop).run()
+        finally:
+            sink.close()
+
+    def change(self, *statements: str, logged: bool = True) -> None:
+        with self.source.connect(database=self.database) as connection, connection.cursor() as cursor:
+            if not logged:
+                cursor.execute("SET SESSION sql_log_bin = 0")
+            for statement in statements:
+                cursor.execute(statement)
+
+    def equals(self) -> bool:
+        """Whether the rows of `t` are in the replica."""
+        listed = ", ".join(
+            column[0] for column in self.source.execute(f"SHOW COLUMNS FROM {self.database}.t")
+        )
+        held = self._listed("columns", "column_name", "table_name = 't'")
+        if not set(listed.split(", ")) <= set(held):
+            return False
+        sql = f"SELECT {listed} FROM {{}}.t ORDER BY id"
+        return self._rows(sql.format(self.schema)) == list(self.source.execute(sql.format(self.database)))
+
+    def tables_of_keys(self) -> list[str]:
+        return self._listed("tables", "table_name", "table_name LIKE '%tailrace_k%'")
+
+    def _listed(self, view: str, column: str, condition: str) -> list[str]:
+        where = f"table_schema = '{self.schema}' AND {condition}"
+        return [
+            str(row[0]) for row in self._rows(f"SELECT {column} FROM information_schema.{view} WHERE {where}")
+        ]
+
+    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(self.target.connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(sql)
+            return [tuple(row) for row in cursor.fetchall()]
+
+
+@pytest.fixture
+def replica(
+    request: pytest.FixtureRequest, mysql: MySqlServer, database: str, tmp_path: Path
+) -> Iterator[Replica]:
+    kind, transaction = request.param
+    server = request.getfixturevalue(kind)
+    found = Replica(mysql, server, (database, kind, transaction), tmp_path)
+    yield found
+    word = "SCHEMA" if kind == "postgres" else "DATABASE"
+    server.execute(f"DROP {word} IF EXISTS {found.schema}{' CASCADE' if kind == 'postgres' else ''}")
+
+
+@pytest.mark.parametrize(
+    "replica",
+    [("mysql", "parts"), pytest.param(("postgres", "whole-batch"), marks=pytest.mark.slow)],
+    indirect=True,
+    ids="-".join,
+)
+def test_replica_equals_tables_whose_rows_change_without_a_log(spark: SparkSession, replica: Replica) -> None:
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            replica.run(spark, stop)
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failures.append(error)
+
+    def has_all() -> bool:
+        assert not failures, failures
+        return replica.equals()
+
+    stop = threading.Event()
+    running = threading.Thread(target=run)
+    running.start()
+    try:
+        wait_until(has_all, PATIENCE_S)
+        replica.change("ALTER TABLE t ADD COLUMN c INT DEFAULT 5", "UPDATE t SET a = 1 WHERE id % 7 = 0")
+        wait_until(has_all, PATIENCE_S)
+        replica.change("DELETE FROM t WHERE id % 10 = 0", "UPDATE t SET b = 'x' WHERE id = 1", logged=False)
+        assert not replica.equals()
+        RequestDirectory(requests_path(replica.pipeline.checkpoint)).add([f"{replica.database}.t"])
+        replica.change("DELETE FROM t WHERE id = 2", "INSERT INTO t (id, a) VALUES (1000, 1), (10, 2)")
+        wait_until(has_all, PATIENCE_S)
+        replica.change("UPDATE t SET a = 3 WHERE id < 9", "TRUNCATE TABLE t", "INSERT INTO t (id) VALUES (5)")
+        wait_until(has_all, PATIENCE_S)
+        wait_until(lambda: replica.tables_of_keys() == [], PATIENCE_S)
+    finally:
+        stop.set()
+        running.join()
+    assert not failures
+    if replica.is_comparable:
+        report = verify(replica.pipeline, spark)
+        assert [(t.target, t.source_rows, t.target_rows, t.equal) for t in report.targets] == [
+            ("other", 2, 2, True),
+            ("t", 1, 1, True),
+        ]
+
+
+# ---- batches made by hand ----
+
+
+SCHEMA = table(("id", INT), ("name", TEXT), key=("id",))
+
+
+def rows(schema: TableSchema, *ids: int, first: int = 0, name: str = "x") -> ChangeBatch:
+    return changes(schema, [("r", None, {"id": i, "name": name}) for i in ids], first=first)
+
+
+def again(batch: ChangeBatch) -> tuple[str, ChangeBatch]:
+    return "reread", replace(batch, op=pa.repeat(pa.scalar(OP_REREAD, pa.int8()), len(batch)))
+
+
+def reading(batch: CellBatch, id_: str, *, done: bool) -> CellBatch:
+    """`batch` as one in which `shop.t` is read again."""
+    end = {"v": 2, "log": {}, "done": {"shop.t": 3}, "tables": {}}
+    return replace(batch, end={**end, "again": {"shop.t": {"id": id_, "done": done}}})
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> Target:
+    return replica_target(request, *getattr(request, "param", ("mysql", PARTS)))
+
+
+def write(target: Target, *batches: CellBatch, router: Router | None = None, **settings: Any) -> None:
+    with closing(ReplicaSink(replace(target.settings, **settings), router or Router([]))) as sink:
+        for batch in batches:
+            sink.write(batch)
+
+
+def ids(target: Target, name: str = "shop.t") -> list[int]:
+    return sorted(r["id"] for r in target.rows(name))
+
+
+def tables_of_keys(target: Target) -> list[str]:
+    schema = f"table_schema = '{target.notes}'"
+    sql = (
+        f"SELECT table_name FROM information_schema.tables WHERE {schema} AND table_name LIKE '%tailrace_k%'"
+    )
+    with closing(target._connect()) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute(sql)
+        return [str(row[0]) for row in cursor.fetchall()]
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_key_may_become_wider_while_its_table_is_read_again(spark: SparkSession, target: Target) -> None:
+    wide = table(("id", BIGINT), ("name", TEXT), key=("id",))
+    created = changes(wide, [("c", None, {"id": 1 << 40, "name": "new"})], first=300)
+    write(
+        target,
+        cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1, 2, 3))]),
+        reading(cell_batch(spark, 1, [again(rows(SCHEMA, 1, first=200))]), "one", done=False),
+        reading(cell_batch(spark, 2, [("log", created), again(rows(wide, 2, first=400))]), "one", done=True),
+    )
+    assert ids(target) == [1, 2, 1 << 40]
+    assert tables_of_keys(target) == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_keys_of_a_reading_that_has_ended_or_was_replaced_are_dropped(
+    spark: SparkSession, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(target, cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1, 2, 3))]))
+    write(target, reading(cell_batch(spark, 1, [again(rows(SCHEMA, 1, first=200))]), "one", done=False))
+    (one,) = tables_of_keys(target)
+    write(target, reading(cell_batch(spark, 2, [again(rows(SCHEMA, 2, first=300))]), "two", done=False))
+    (two,) = tables_of_keys(target)
+    assert one != two
+    last = reading(cell_batch(spark, 3, [again(rows(SCHEMA, 3, first=400))]), "two", done=True)
+    monkeypatch.setenv(VARIABLE, f"sink.reread=raise@{tmp_path / 'token'}")
+    with contextlib.suppress(InjectedError):
+        write(target, last)
+    monkeypatch.delenv(VARIABLE)
+    assert ids(target) == [2, 3]
+    assert tables_of_keys(target) == [two]
+    write(target, last)
+    assert ids(target) == [2, 3]
+    assert tables_of_keys(target) == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_no_row_is_deleted_after_the_keys_were_dropped(spark: SparkSession, target: Target) -> None:
+    write(target, cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1, 2, 3))]))
+    write(target, reading(cell_batch(spark, 1, [again(rows(SCHEMA, 1, first=200))]), "one", done=False))
+    (keys,) = tables_of_keys(target)
+    target.execute(f"DROP TABLE {target.notes}.{keys}")
+    last = reading(cell_batch(spark, 2, [again(rows(SCHEMA, 2, first=300))]), "one", done=True)
+    with pytest.raises(StateError, match=r"keys of target `shop\.t` are gone") as gone:
+        write(target, last)
+    assert ids(target) == [1, 2, 3]
+    assert gone.value.hint is not None
+    target.execute(gone.value.hint.partition("then ")[2])
+    write(target, last)
+    assert ids(target) == [2]
+    assert tables_of_keys(target) == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_refused_row_of_a_table_read_again_is_set_aside(spark: SparkSession, target: Target) -> None:
+    write(target, cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1, 2, 3))]))
+    target.execute("ALTER TABLE shop.t ADD CONSTRAINT low CHECK (id < 50)")
+    batch = cell_batch(spark, 1, [again(rows(SCHEMA, 2, 33, 77, 34, first=200, name="y"))])
+    write(target, reading(batch, "one", done=True), on_refused_row=RefusedRow.QUARANTINE)
+    assert ids(target) == [2, 33, 34]
+    assert [r["row_key"] for r in target.rows("_tailrace_quarantine")] == ['{"id": 77}']
+
+
+def test_keys_are_compared_as_the_target_compares_them(spark: SparkSession, target: Target) -> None:
+    """An update without all columns leaves the row's key as the target spells it."""
+    schema = table(("id", TEXT), ("name", TEXT), ("note", TEXT), key=("id",))
+    target.execute(
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.t (id varchar(20) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, name text, note text)",
+        "INSERT INTO shop.t VALUES ('gone', 'x', 'x'), ('élan', 'x', 'kept')",
+    )
+    new = {"id": "Elan", "name": "new", "note": None}
+    updated = replace(changes(schema, [("u", new, new)], first=200), absent_after=("note",))
+    batch = reading(cell_batch(spark, 0, [("log", updated)]), "one", done=True)
+    write(target, batch, existing_tables=ExistingTables.ADOPT)
+    assert target.rows("shop.t") == [{"id": "élan", "name": "new", "note": "kept"}]
+
+
+def test_rows_stay_in_a_target_that_does_not_tell_its_tables_apart(
+    spark: SparkSession, target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    router = Router([RouteRule("shop[.].", "shop.all")])
+    other = table(("id", INT), ("name", TEXT), key=("id",), name="shop.u")
+    first = [("snapshot", rows(SCHEMA, 1, 2)), ("snapshot", rows(other, 3))]
+    batch = cell_batch(spark, 1, [again(rows(SCHEMA, 2, first=200, name="y"))])
+    with caplog.at_level(logging.WARNING):
+        write(target, cell_batch(spark, 0, first), reading(batch, "one", done=True), router=router)
+    assert [(r["id"], r["name"]) for r in target.rows("shop.all")] == [(1, "x"), (2, "y"), (3, "x")]
+    assert "rows that it no longer has stay in its target shop.all" in caplog.text
+    assert tables_of_keys(target) == []
