@@ -7,16 +7,27 @@ import json
 import logging
 import os
 import sys
+import uuid
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
 from tailrace import __version__, extras
 from tailrace.config.load import load_pipeline
-from tailrace.config.sinks import ConsoleSettings
+from tailrace.config.model import Pipeline
+from tailrace.config.sinks import (
+    ConsoleSettings,
+    DeltaSettings,
+    IcebergSettings,
+    MySqlSettings,
+    PostgresSettings,
+    SinkSettings,
+    WriteMode,
+)
 from tailrace.errors import (
     ConfigError,
     PositionLostError,
@@ -26,6 +37,9 @@ from tailrace.errors import (
 )
 from tailrace.printable import printable, printable_lines
 from tailrace.private import open_private
+
+if TYPE_CHECKING:
+    from tailrace.enumerator.offset import StreamOffset
 
 #: Done, or stopped on request.
 EXIT_DONE = 0
@@ -202,24 +216,67 @@ def show(pipeline_file: Path) -> None:
 def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
     """Let the stopped pipeline continue from OFFSET, JSON in the format that `offsets show` prints.
 
-    The target is not changed: rows between the two offsets are missing from it, or are repeated.
+    Changes of the log between the two offsets are missing from the target, or, where it holds rows, are
+    applied once more. Tables whose snapshot would begin again are read again in place (`tailrace resync`).
     """
-    from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
+    from tailrace.enumerator.offset import RereadProgress, StreamOffset  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file)
     end = _offset(offset)
     checkpoint = Checkpoint(pipeline.checkpoint)
     last = checkpoint.last()
+    kept_fields = {}
     if last is not None:
+        former = StreamOffset.from_json(last.end)
+        _require_no_repetition(pipeline, former, end)
+        for name in end.read_before(former):
+            end = end.with_reread(name, RereadProgress(uuid.uuid4().hex[:12]))
+            click.echo(f"{printable(name)} will be read again: its target has rows of it")
+        kept_fields = {name: last.end[name] for name in ("shape",) if name in last.end}
         click.echo(f"from {_json(last.end)}")
-    click.echo(f"to   {_json(end)}")
+    value = {**end.to_json(), **kept_fields}
+    click.echo(f"to   {_json(value)}")
     if not dry_run:
-        kept = checkpoint.set_end(StreamOffset.from_json(end).to_json())
+        kept = checkpoint.set_end(value)
         click.echo(f"done; the old offset is kept in {pipeline.checkpoint}/{kept}")
 
 
-def _offset(text: str) -> dict[str, object]:
+def _require_no_repetition(pipeline: Pipeline, former: StreamOffset, new: StreamOffset) -> None:
+    """Refuse an offset from which a sink would append changes that it has.
+
+    Raises:
+        ConfigError: the log would be read again, and a sink holds changes rather than rows.
+    """
+    from tailrace.sources import registry  # noqa: PLC0415
+
+    if former.log is None or new.log is None:
+        return
+    position = registry.position_type(pipeline.source.dialect)
+    if position.from_json(new.log).order >= position.from_json(former.log).order:
+        return
+    appending = [sink.type for sink in pipeline.sinks if _appends(sink)]
+    if appending:
+        raise ConfigError(
+            f"sink `{appending[0]}` would receive changes for a second time",
+            "the offset's log position is before the present one, and the sink appends changes",
+            "continue from the present position or a later one; `tailrace resync` reads tables again",
+            code="TR-1309",
+        )
+
+
+def _appends(sink: SinkSettings) -> bool:
+    """Whether a sink keeps changes, so that one that comes twice is there twice."""
+    match sink:
+        case DeltaSettings() | IcebergSettings():
+            return sink.mode is not WriteMode.UPSERT
+        case ConsoleSettings() | MySqlSettings() | PostgresSettings():
+            return False
+        case _:
+            return True
+
+
+def _offset(text: str) -> StreamOffset:
     from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
 
     if text.startswith("@"):
@@ -230,7 +287,7 @@ def _offset(text: str) -> dict[str, object]:
                 f"offset file `{text[1:]}` cannot be read", error.strerror, code="TR-1301"
             ) from None
     try:
-        return StreamOffset.from_json(json.loads(text)).to_json()
+        return StreamOffset.from_json(json.loads(text))
     except json.JSONDecodeError as error:
         raise ConfigError("the offset is not JSON", str(error), code="TR-1301") from None
     except (KeyError, TypeError, AttributeError):

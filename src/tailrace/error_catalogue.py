@@ -279,6 +279,13 @@ CATALOGUE = {
         "The file of `offsets set ... @FILE` cannot be read, or its content is not a stream offset.",
         "Copy the output of `tailrace offsets show PIPELINE.YAML` and change what must change.",
     ),
+    "TR-1309": Condition(
+        "an offset would repeat changes",
+        (ConfigError,),
+        "`tailrace offsets set` was given a log position before the present one, and a sink appends "
+        "changes: it would have them twice.",
+        "Continue from the present position or a later one. `tailrace resync` reads tables again.",
+    ),
     # ---- 14 Captured tables --------------------------------------------------------------------------------
     "TR-1401": Condition(
         "no table is captured",

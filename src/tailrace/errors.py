@@ -31,6 +31,7 @@ import functools
 import json
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from tailrace.printable import printable, printable_lines, shortened
 
@@ -74,11 +75,11 @@ class TailraceError(Exception):
         return functools.partial(type(self), code=self.code), self.args, self.__dict__
 
     def to_json(self) -> str:
-        """Class, message, detail, hint and what else it has on one line of ASCII, for `spark.task_errors`."""
+        """Class, message, detail, hint, code and what else it has, on one line of ASCII."""
         parts = [part and shortened(part, _LONGEST) for part in (self.message, self.detail, self.hint)]
         # A subclass that another module defines goes by its base class here.
         kind = next(cls.__name__ for cls in type(self).__mro__ if cls.__module__ == __name__)
-        return json.dumps([kind, *parts, *self._more()])
+        return json.dumps([kind, *parts, self.code, *self._more()])
 
     def _more(self) -> list[object]:
         """Further arguments of the class, as JSON values."""
@@ -131,13 +132,20 @@ class TableGapError(PositionLostError):
         detail: as for every error.
         hint: as for every error.
         tables: the tables, as `database.table`.
+        code: as for every error.
     """
 
     def __init__(
-        self, message: str, detail: str | None = None, hint: str | None = None, tables: Iterable[str] = ()
+        self,
+        message: str,
+        detail: str | None = None,
+        hint: str | None = None,
+        tables: Iterable[str] = (),
+        *,
+        code: str | None = None,
     ) -> None:
         self.tables = tuple(tables)
-        super().__init__(message, detail, hint)
+        super().__init__(message, detail, hint, code=code)
 
     def _more(self) -> list[object]:
         return [self.tables]
@@ -186,9 +194,11 @@ def from_json(text: str, at: int = 0) -> TailraceError:
     Raises:
         ValueError: there is none.
     """
-    name, message, detail, hint, *code = json.JSONDecoder().raw_decode(text, at)[0]
+    parts = json.JSONDecoder().raw_decode(text, at)[0]
+    if len(parts) == 4:  # of a version before codes
+        parts = [*parts, None]
+    name, message, detail, hint, code, *more = parts
     kind = globals().get(str(name))
     if not (isinstance(kind, type) and issubclass(kind, TailraceError)):
         raise ValueError(f"no class of errors: {name}")
-    # Versions before codes wrote four parts.
-    return kind(message, detail, hint, code=code[0] if code else None)
+    return kind(message, detail, hint, *more, code=code)

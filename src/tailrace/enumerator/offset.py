@@ -154,6 +154,12 @@ class StreamOffset:
             known = self.with_done(name, None if progress is None else progress.rows)
         return replace(known, again={**self.again, name: reread})
 
+    def read_before(self, former: StreamOffset) -> list[str]:
+        """The tables of which a first snapshot from here would bring rows that targets have by `former`."""
+        begun = {name for name, progress in former.tables.items() if progress.cursor is not None}
+        same = {name for name in begun if self.tables.get(name) == former.tables[name]}
+        return sorted((begun | former.done.keys()) - same - self.done.keys())
+
     def without(self, name: str) -> StreamOffset:
         """A copy that knows nothing of the table `name`, except that it has forgotten one."""
         return replace(

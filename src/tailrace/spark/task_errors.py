@@ -7,13 +7,11 @@ that text cannot forge the line, because the last one counts.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 
-from tailrace import errors
-from tailrace.errors import NOTE, ConfigError, TailraceError
+from tailrace.errors import NOTE, ConfigError, TailraceError, from_json
 
 _NOTE = re.compile(rf"^{NOTE}(?=\[)", re.MULTILINE)
 #: Spark's messages if a Python that it starts lacks our package: the driver's, an executor's.
@@ -49,11 +47,7 @@ def parse_error(text: str) -> TailraceError | None:
     """
     for note in reversed(list(_NOTE.finditer(text))):
         try:
-            # Spark may append its own words to the line.
-            name, message, detail, hint, *more = json.JSONDecoder().raw_decode(text, note.end())[0]
-        except ValueError:
+            return from_json(text, note.end())  # Spark may append its own words to the line
+        except (ValueError, TypeError):
             continue
-        kind = getattr(errors, str(name), None)
-        if isinstance(kind, type) and issubclass(kind, TailraceError):
-            return kind(message, detail, hint, *more)
     return None

@@ -382,7 +382,7 @@ def test_table_that_was_missing_from_the_log_for_a_time_is_read_again():
     source.missing = {"shop.a": "it was dropped"}
     with pytest.raises(TableGapError, match=r"changes of `shop\.a` are missing") as caught:
         enumerator(source, onRewrite="ignore").latest(end, Limits())
-    assert caught.value.tables == ["shop.a"]
+    assert caught.value.tables == ("shop.a",)
     assert set(enumerator(source).latest(end, Limits()).again) == {"shop.a"}
 
 

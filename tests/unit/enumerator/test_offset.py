@@ -63,3 +63,17 @@ def test_keys_of_cursors_and_of_tables_are_kept():
     again = StreamOffset.from_json(json.loads(json.dumps(offset.to_json())))
     assert again == offset
     assert again.tables["s.a"].key[0].type.collation == "utf8mb4_bin"
+
+
+def test_tables_that_a_first_snapshot_would_bring_twice_are_named():
+    former = StreamOffset(
+        "initial",
+        {},
+        {"s.reading": TableProgress((5,), 5, 9), "s.new": TableProgress()},
+        {"s.done": 3, "s.followed": None, "s.same": 1},
+    )
+    back = StreamOffset(
+        "initial", {}, {"s.done": TableProgress(), "s.reading": TableProgress()}, {"s.same": 1}
+    )
+    assert back.read_before(former) == ["s.done", "s.followed", "s.reading"]
+    assert former.read_before(former) == []

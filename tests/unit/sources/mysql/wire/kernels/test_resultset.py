@@ -241,7 +241,7 @@ def test_column_definition_is_read() -> None:
 )
 def test_column_of_another_type_is_a_mismatch(found: ColumnDefinition) -> None:
     require_unchanged(table(INT), [definition()])
-    with pytest.raises(SchemaMismatchError, match=r'column "d\.t\.c0" is no longer of the type int'):
+    with pytest.raises(SchemaMismatchError, match=r"column `d\.t\.c0` is no longer of the type int"):
         require_unchanged(table(INT), [found])
 
 

@@ -1,0 +1,96 @@
+"""Commands that change a checkpoint: what they refuse, and what they leave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tailrace.cli import cli
+from tailrace.errors import ConfigError
+from tailrace.spark.checkpoint import Checkpoint
+from tailrace.spark.requests import RequestDirectory, requests_path
+
+LOG = {"file": "binlog.000003", "pos": 500, "gtids": "", "server": "s", "epoch": 0, "ts_ms": 5}
+
+
+def offset(*, pos: int = 500, **given: Any) -> dict[str, Any]:
+    return {
+        "v": 1,
+        "mode": "initial",
+        "log": {**LOG, "pos": pos},
+        "tables": {},
+        "done": {"shop.t": 2},
+        **given,
+    }
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Any:
+    """Writes a pipeline file with a checkpoint of one batch."""
+
+    def write(sink: str) -> Path:
+        checkpoint = tmp_path / "checkpoint"
+        for name in ("offsets", "commits"):
+            (checkpoint / name).mkdir(parents=True)
+        end = json.dumps({**offset(), "shape": "cells"})
+        (checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{end}")
+        (checkpoint / "commits" / "0").write_text("v1\n{}")
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(
+            "source: {type: mysql, hostname: h, username: u, password: p, tables: 'shop.*'}\n"
+            f"sink: {sink}\npipeline: {{checkpoint: {checkpoint}}}\n"
+        )
+        return file
+
+    return write
+
+
+def run(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def end_of(file: Path) -> dict[str, Any]:
+    last = Checkpoint(str(file.parent / "checkpoint")).last()
+    assert last is not None
+    return last.end
+
+
+def test_table_set_back_to_its_begin_is_read_again_instead(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    back = offset(tables={"shop.t": {"c": None, "n": 0, "e": 2}}, done={})
+    assert "shop.t will be read again" in run("offsets", "set", file, json.dumps(back))
+    end = end_of(file)
+    assert end["tables"] == {}
+    assert "shop.t" in end["done"]
+    assert end["again"]["shop.t"]["c"] is None
+    assert end["shape"] == "cells"
+
+
+@pytest.mark.parametrize("sink", ["type: delta, mode: changelog, path: {}", "type: json, path: {}"])
+def test_log_is_not_set_back_for_a_sink_that_appends(pipeline: Any, tmp_path: Path, sink: str) -> None:
+    file = pipeline(f"{{{sink.format(tmp_path / 'lake')}}}")
+    before = end_of(file)
+    with pytest.raises(ConfigError, match="for a second time"):
+        run("offsets", "set", file, json.dumps(offset(pos=400)))
+    assert end_of(file) == before
+
+
+def test_log_may_be_set_back_for_a_sink_that_holds_rows(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    run("offsets", "set", file, json.dumps(offset(pos=400)))
+    assert end_of(file)["log"]["pos"] == 400
+
+
+def test_resync_leaves_a_request_for_the_stream(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    run("resync", file, "shop.t", "shop.u")
+    (request,) = RequestDirectory(requests_path(str(tmp_path / "checkpoint"))).pending()
+    assert request.tables == ("shop.t", "shop.u")
+    with pytest.raises(ConfigError, match=r"`other\.t` cannot be read again"):
+        run("resync", file, "other.t")
