@@ -35,7 +35,6 @@ from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import SNAPSHOT
 from tailrace.model.table import TableId, TableSchema
-from tailrace.reader.schema_projection import column_indices
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.iceberg.columns import held_columns, require_promotions, storable, without_ids
@@ -48,7 +47,7 @@ from tailrace.sinks.iceberg.seen import SEEN, SeenKeys
 from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.columns import follow, require_free, stored_schema
+from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
@@ -415,7 +414,7 @@ class _Target:
         changes, key = None, list[str]()
         used, partial_files = list[str](), list[str]()
         if parts:
-            key = _held_names(columns, parts[-1].schemas[-1].key)
+            key = held_names(columns, parts[-1].schemas[-1].key)
             files = [path for part in parts for path in self._files(part, layout)]
             changes = last_changes(files, key, scratch)
             if pa.types.is_integer(columns.field(key[0]).type):
@@ -474,12 +473,6 @@ class _Target:
                         snapshot.append_data_file(file)
                     for file in self._removed:
                         snapshot.delete_data_file(file)
-
-
-def _held_names(columns: pa.Schema, names: Sequence[str]) -> list[str]:
-    """The names that a table has for columns of its source: they may have been renamed by case only."""
-    indices = column_indices(columns.names, names)
-    return [name if i is None else columns.names[i] for name, i in zip(names, indices, strict=True)]
 
 
 @contextmanager
