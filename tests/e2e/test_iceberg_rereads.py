@@ -23,7 +23,9 @@ from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.registry import make_sinks
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import Checkpoint
+from tailrace.spark.requests import RequestDirectory, requests_path
 from tests.e2e.test_mariadb import _Quiet
+from tests.e2e.test_rereads import STEPS
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, changes
 from tests.support.changes import table as schema_of
@@ -133,6 +135,34 @@ def test_target_equals_its_table_after_rows_and_keys_were_rewritten(
         mysql.execute(TRUNCATED.format(table))
         expect_equal("a table without rows")
     assert not table_rows(tmp_path, table).num_rows
+
+
+def test_target_equals_its_table_after_each_rewrite(
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path
+) -> None:
+    table = f"{database}.t"
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, d DECIMAL(10,2))",
+        f"INSERT INTO {table} VALUES {', '.join(f'({i}, {i}, {i}.25)' for i in range(1, 51))}",
+    )
+    pipeline = parse_pipeline(
+        f"source: {{url: 'mysql://{mysql.host}:{mysql.port}', user: {mysql.user}, tls-mode: disabled,"
+        f" password: {mysql.password}, tables: '{table}', snapshot-chunk-rows: 20}}\n"
+        f"sink: {{type: iceberg, path: '{tmp_path}', mode: upsert}}\n"
+        f"pipeline: {{trigger: available-now, checkpoint: '{checkpoint_of(tmp_path)}', restarts: 0}}\n"
+    )
+    for statements in ([], *STEPS):
+        mysql.execute(*(s.format(t=table, s=database) for s in statements if s != "RESYNC"))
+        if "RESYNC" in statements:
+            RequestDirectory(requests_path(pipeline.checkpoint)).add([table])
+        with closing(make_sinks(pipeline)) as sink:
+            Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+        with mysql.connect() as connection, connection.cursor() as cursor:
+            wanted = {row["id"]: row for row in named_rows(cursor, f"SELECT * FROM {table}")}
+        rows = table_rows(tmp_path, table).to_pylist()
+        assert len(rows) == len(wanted), statements
+        for row in rows:
+            assert {name: row[name] for name in wanted[row["id"]]} == wanted[row["id"]], statements
 
 
 def test_keys_of_a_reading_are_deleted_when_it_ends_or_is_given_up(
