@@ -512,3 +512,22 @@ def test_rows_of_another_shard_stay_when_one_is_read_again(
     left = reread(changes(mine, rows[:1], first=9))
     sink.write(again(cell_batch(spark, 1, [("reread", left)]), "x", done=True))
     assert sorted((r["id"], r["name"]) for r in case.rows("all.rows")) == [(1, "shop.t"), (1, "shop.u")]
+
+
+def test_key_renamed_in_case_only_is_one_key_when_its_table_is_read_again(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    sink = open_sink()
+    if not (sink.capabilities.holds_rows and sink.capabilities.follows_schema):
+        pytest.skip("the target holds no rows, or does not follow its source's schema")
+    lower = table(("id", INT), ("name", TEXT), key=("id",))
+    upper = table(("ID", INT), ("name", TEXT), key=("ID",))
+    rows = [("r", None, {"id": i, "name": f"a{i}"}) for i in (1, 2, 3)]
+    sink.write(cell_batch(spark, 0, [("snapshot", changes(lower, rows))]))
+    log = changes(upper, [("u", {"ID": 1, "name": "a1"}, {"ID": 1, "name": "b1"})], first=20)
+    left = reread(changes(upper, [("r", None, {"ID": 2, "name": "a2"})], first=30))
+    sink.write(again(cell_batch(spark, 1, [("log", log), ("reread", left)]), "x", done=True))
+    assert case.rows is not None
+    found = [{name.lower(): value for name, value in row.items()} for row in case.rows("shop.t")]
+    current = [(row["id"], row["name"]) for row in found if row.get("_is_current", True)]
+    assert sorted(current) == [(1, "b1"), (2, "a2")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import threading
 import time
@@ -33,13 +32,12 @@ from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
+from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.sql import own_session
-
-_log = logging.getLogger(__name__)
 
 #: How often the background thread looks for work, seconds.
 _LOOK_S = 0.25
@@ -173,26 +171,17 @@ class DeltaSink:
             retried(name, lambda: target.write(batch, parts, held.files, merge_now=merge_now))
 
         written = self._pool.write(held.table_batches, write)
-        self._pool.run([partial(self._reread, batch, tables, TableId.parse(name)) for name in batch.rereads])
+        jobs = [partial(self._reread, batch, tables, table) for table in refreshes(batch, self._claims)]
+        self._pool.run(jobs)
         return written, merge_now
 
-    def _reread(self, batch: CellBatch, tables: _Tables, table: TableId) -> None:
+    def _reread(self, batch: CellBatch, tables: _Tables, refresh: Refresh) -> None:
         """Follow a table that is read again."""
-        target = tables.of(table)
+        target = tables.of(refresh.table)
         if target.table.state() is None:
             return
-        shard = self._router.shard_column(table)
-        if shard is None and self._claims.share(table):
-            if batch.rereads[str(table)].done:
-                _log.warning(
-                    "%s was read again; rows that it no longer has stay in its target %s, which other tables"
-                    " share: give their route a shard-column",
-                    table,
-                    target.name,
-                )
-            return
-        parts = [part for part in batch.table_batches if part.table == table]
-        retried(target.name, lambda: target.reread(batch, parts, table, shard))
+        parts = [part for part in batch.table_batches if part.table == refresh.table]
+        retried(target.name, lambda: target.reread(batch, parts, refresh.table, refresh.shard))
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""

@@ -30,7 +30,7 @@ from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.upsert import are_whole, upsert
 from tailrace.sinks.paths import below, same_path_error
-from tailrace.sinks.tables.columns import follow, require_free, stored_schema
+from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.staging import Recipe
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema
@@ -313,7 +313,7 @@ class DeltaTarget:
             if changes:
                 self.table.change(changes, self.layout.within)
                 held = self.layout.columns(self.table.schema())
-        key = list(part.schemas[-1].key)
+        key = held_names(held, part.schemas[-1].key)
         if self.layout.merges and key != json.loads(state.properties[_KEY]):
             if self.pending:  # pending changes are merged by the key under which they were logged
                 self.merge_pending(Point(max(self.pending.batches), None))
@@ -337,7 +337,7 @@ class DeltaTarget:
                 lambda: [f"{directory}/{file.name}" for file in files],
                 lambda: self.session.read.schema(spark_schema(rows.fields)).parquet(directory),
                 columns,
-                part.schemas[-1].key,
+                held_names(columns, part.schemas[-1].key),
             )
             self._apply(changes, mark)
         self.merging_s += time.monotonic() - started

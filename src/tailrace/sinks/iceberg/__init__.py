@@ -18,6 +18,9 @@ outlasts expired snapshots.
 keys without them; other files are not touched. A batch over random keys rewrites much, one over neighbouring
 keys little.
 
+**Tables read again** (upsert): the keys that come meanwhile are noted in files below the table's location
+(`seen`); the commit of the batch that ends the reading deletes the rows of all other keys.
+
 If another writer commits first, the commit is a TransientSinkError and the batch comes again. Data files with
 delete files, which another engine wrote, are rejected: rewriting them would restore the deleted rows.
 """

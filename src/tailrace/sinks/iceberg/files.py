@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
@@ -90,10 +91,20 @@ def write_cells(cells: DataFrame, recipe: Recipe[str]) -> list[str]:
     return [row[0] for row in map_in_arrow(cells, run, "path string").collect()]
 
 
-def read(io: FileIO, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a file, or some of its columns."""
+def read(
+    io: FileIO, path: str, columns: Sequence[str] | None = None, *, within: pc.Expression | None = None
+) -> pa.Table:
+    """Read a file, or some of its columns, or the rows that meet a condition."""
     with io.new_input(path).open() as stream:
-        return pq.read_table(stream, columns=None if columns is None else list(columns))
+        return pq.read_table(stream, columns=None if columns is None else list(columns), filters=within)
+
+
+def read_fitted(io: FileIO, path: str, schema: pa.Schema) -> pa.Table:
+    """Read some of the table's present columns, which an older file may lack."""
+    with io.new_input(path).open() as stream:
+        file: Any = pq.ParquetFile(stream)
+        held = file.schema_arrow.names
+        return fitted(file.read(columns=[name for name in schema.names if name in held]), schema)
 
 
 def described(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:

@@ -5,6 +5,8 @@
     data file ──task─▶ rewrites it without the changed keys, unless it holds none of them
     change file ─task▶ writes its last rows, except deletes, into a data file
 
+At the end of a table's reading (`seen`), data files are also rewritten without its rows of unseen keys.
+
 A row that lacks columns takes them from the changes that have them (`sinks.tables.keys`): the task of its
 change file reads these columns of other change files. If no change has a column, only the old row has it:
 
@@ -30,7 +32,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.model.cell import to_stream
 from tailrace.model.change import OP_DELETE
-from tailrace.sinks.iceberg.files import FileTarget, fitted, read
+from tailrace.sinks.iceberg.files import FileTarget, fitted, read, read_fitted
+from tailrace.sinks.iceberg.seen import Unseen, columns_of
 from tailrace.sinks.tables import keys
 from tailrace.spark.jvm import map_in_arrow
 
@@ -44,6 +47,7 @@ class Changes:
 
     Args:
         keys: the path of the file with the changed keys.
+        left: the keys whose last change is no delete.
         last_rows: for each change file its rows that are a key's last change and no delete: their numbers,
             and for each column that some change lacks the positions of the changes that have it.
         low: the smallest value of the keys' first column if that is an integer.
@@ -51,6 +55,7 @@ class Changes:
     """
 
     keys: str
+    left: pa.Table
     last_rows: dict[str, pa.Table]
     low: Any
     high: Any
@@ -74,7 +79,8 @@ def last_changes(files: Sequence[str], key: Sequence[str], target: FileTarget) -
     (path,) = FileTarget(target.io, target.directory, schema).write(found.keys.to_batches())
     first = found.keys.column(key[0])
     ends = pc.min_max(first) if pa.types.is_integer(first.type) else {"min": pa.NA, "max": pa.NA}
-    return Changes(path, last_rows, ends["min"].as_py(), ends["max"].as_py())
+    left = found.keys.filter(pc.not_equal(pa.concat_arrays(found.ops), OP_DELETE))
+    return Changes(path, left.cast(schema), last_rows, ends["min"].as_py(), ends["max"].as_py())
 
 
 def insert_files(
@@ -119,19 +125,21 @@ def insert_files(
 def kept_files(
     session: SparkSession,
     files: Sequence[str],
-    changes: Changes,
+    changes: Changes | None,
     partial: Sequence[str],
     *,
+    unseen: Sequence[Unseen],
     key: Sequence[str],
     target: FileTarget,
 ) -> dict[str, list[str]]:
-    """Rewrite the data files that hold changed keys, without these keys and with completed partial rows.
+    """Rewrite the data files that hold rows to be removed, without these and with completed partial rows.
 
     Args:
         session: runs the tasks.
-        files: paths of the data files that may hold changed keys.
-        changes: the changes.
+        files: paths of the data files that may hold such rows.
+        changes: changes whose keys are removed, None if there are none.
         partial: paths of files with partial rows.
+        unseen: further rows to be removed.
         key: the key's columns.
         target: writes the new files.
 
@@ -140,14 +148,15 @@ def kept_files(
     """
     if not files:
         return {}
-    path_of_keys = changes.keys
+    path_of_keys = None if changes is None else changes.keys
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         changed = None
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                changed = read(target.io, path_of_keys) if changed is None else changed
-                kept = kept_rows(target.io, path, changed, key)
+                if changed is None and path_of_keys is not None:
+                    changed = read(target.io, path_of_keys)
+                kept = kept_rows(target, path, changed, unseen)
                 if kept is not None:
                     rows = fitted(read(target.io, path), target.schema)
                     completed = (_completed(target.io, file, rows, key) for file in partial)
@@ -160,11 +169,26 @@ def kept_files(
     return {row[0][0]: list(row[1]) for row in found}
 
 
-def kept_rows(io: FileIO, path: str, changed: pa.Table, key: Sequence[str]) -> pa.Array | None:
-    """The numbers of a file's rows whose key has not changed; None if no key has."""
-    rows = read(io, path, key).cast(changed.schema)
+def kept_rows(
+    target: FileTarget, path: str, changed: pa.Table | None, unseen: Sequence[Unseen]
+) -> pa.Array | None:
+    """The numbers of a file's rows that stay; None if all do.
+
+    Args:
+        target: the table's columns.
+        path: the file.
+        changed: the changed keys, whose rows are removed.
+        unseen: further rows to be removed.
+    """
+    key = [] if changed is None else changed.column_names
+    # a table without columns would have no rows
+    names = dict.fromkeys([*key, *columns_of(unseen)]) or target.schema.names[:1]
+    rows = read_fitted(target.io, path, pa.schema([target.schema.field(name) for name in names]))
     kept = np.ones(rows.num_rows, bool)
-    kept[keys.rows_of_keys(rows, changed).to_numpy()] = False
+    if changed is not None:
+        kept[keys.rows_of_keys(rows.select(key).cast(changed.schema), changed).to_numpy()] = False
+    for removed in unseen:
+        kept &= ~removed.among(target.io, rows)
     return None if kept.all() else pa.array(np.flatnonzero(kept))
 
 

@@ -43,10 +43,12 @@ from tailrace.sinks.iceberg.files import FileTarget, described, write_cells
 from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.names import former_identifier, identifier, location
 from tailrace.sinks.iceberg.rewrite import ROW, insert_files, kept_files, last_changes
+from tailrace.sinks.iceberg.seen import SEEN, SeenKeys
 from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.columns import follow, require_free, stored_schema
+from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema
+from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
@@ -104,13 +106,21 @@ class IcebergSink:
         catalog = self._catalog = self._catalog or open_catalog(self._settings, self._root)
 
         def commit(held: StagedBatch[_StagedFiles]) -> list[Written]:
-            def write(name: str, parts: list[TableBatch]) -> None:
-                mode = self._settings.mode
-                target = _Target(name, mode, self._root, catalog, batch, held.files, self._lock)
-                self._layouts[name] = target.write(parts)
-                target.maintain(self._settings)
+            self._claims.add(part.table for part in held.table_batches)
+            again = self._refreshes(batch)
 
-            return self._pool.write(held.table_batches, write)
+            def write(name: str, parts: list[TableBatch]) -> None:
+                mode, refreshes_ = self._settings.mode, again.get(name, [])
+                target = _Target(name, mode, self._root, catalog, batch, held.files, refreshes_, self._lock)
+                layout = target.write(parts)
+                if layout is not None:
+                    self._layouts[name] = layout
+                    target.maintain(self._settings)
+
+            written = self._pool.write(held.table_batches, write)
+            others = again.keys() - {w.target for w in written}
+            self._pool.run([partial(write, name, []) for name in sorted(others)])
+            return written
 
         return self._single_pass.write(
             batch,
@@ -132,6 +142,14 @@ class IcebergSink:
             for files in staged.files.values():
                 for path in files.paths:
                     files.layout.data.io.delete(path)
+
+    def _refreshes(self, batch: CellBatch) -> dict[str, list[Refresh]]:
+        """The tables that are read again, by target; none in a mode that appends."""
+        found: dict[str, list[Refresh]] = {}
+        if self._settings.mode is WriteMode.UPSERT:
+            for refresh in refreshes(batch, self._claims):
+                found.setdefault(self._router.target(refresh.table), []).append(refresh)
+        return found
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -220,16 +238,30 @@ class _Target:
     batch: CellBatch
     #: Files that are staged already, by table and kind; used ones are removed.
     staged: dict[tuple[str, str], _StagedFiles]
+    #: Its tables that are read again.
+    refreshes: Sequence[Refresh]
     lock: threading.Lock
     _identifier: tuple[str, ...] = ()
     _added: list[str] = field(default_factory=list)
     _removed: list[DataFile] = field(default_factory=list)
 
-    def write(self, parts: list[TableBatch]) -> _Layout:
-        """Write the batch, unless the table has it; the layout of its files."""
+    def write(self, parts: list[TableBatch]) -> _Layout | None:
+        """Write the batch, unless the table has it.
+
+        Args:
+            parts: the target's parts of the batch; none if only a reading of its tables ends.
+
+        Returns:
+            The layout of the table's files; None if there is no table and nothing to write.
+        """
         with self.lock:
-            table = self._open(parts[0])
+            table = self._open(parts)
+        if table is None:
+            return None
         if int(table.properties.get(_BATCH, "-1")) >= self.batch.id:
+            return self._layout(table, self._columns(table))
+        seen = SeenKeys(table, self.refreshes)
+        if not parts and not seen.unseen():
             return self._layout(table, self._columns(table))
         with self.lock:
             columns = self._follow(table, parts)
@@ -240,11 +272,14 @@ class _Target:
                 changed.append(part)
             else:
                 self._added += self._files(part, layout)
-        scratch = self._rewrite(table, layout, changed) if changed else []
-        self._commit(table)
+        scratch = self._rewrite(table, layout, changed, seen)
+        self._commit(table, seen)
         for path in scratch:
             table.io.delete(path)
         failpoint("sink.table")
+        if any(refresh.reread.done for refresh in self.refreshes):
+            failpoint("sink.reread")
+        seen.forget()
         return layout
 
     def _layout(self, table: Table, columns: pa.Schema) -> _Layout:
@@ -277,11 +312,12 @@ class _Target:
 
     # ---- the table -----------------------------------------------------------------------------------
 
-    def _open(self, part: TableBatch) -> Table:
+    def _open(self, parts: Sequence[TableBatch]) -> Table | None:
+        """The table; one that does not exist is created for the first part, if there is one."""
         self._identifier = identifier(self.name)
         table = self._former() or self._loaded(self._identifier)
         if table is None:
-            return self._create(self._identifier, part)
+            return self._create(self._identifier, parts[0]) if parts else None
         found = table.properties.get(_STREAM)
         stream = self.batch.stream.query
         if found != stream or table.properties.get(_MODE) != self.mode:
@@ -371,23 +407,38 @@ class _Target:
 
     # ---- writing -------------------------------------------------------------------------------------
 
-    def _rewrite(self, table: Table, layout: _Layout, parts: list[TableBatch]) -> list[str]:
-        """Apply changes to the table's files; the temporary files that this needed."""
+    def _rewrite(self, table: Table, layout: _Layout, parts: list[TableBatch], seen: SeenKeys) -> list[str]:
+        """Apply changes to the table's files, and delete what a reading has not seen; the temporary files."""
         columns, data, scratch = layout.columns, layout.data, layout.changes
-        key = parts[-1].schemas[-1].key
-        files = [path for part in parts for path in self._files(part, layout)]
-        changes = last_changes(files, key, scratch)
         within: BooleanExpression = AlwaysTrue()
-        if pa.types.is_integer(columns.field(key[0]).type):
-            first = Reference(key[0])
-            within = And(
-                GreaterThanOrEqual(term=first, value=changes.low),
-                LessThanOrEqual(term=first, value=changes.high),
-            )
-        tasks = {task.file.file_path: task for task in table.scan(row_filter=within).plan_files()}
-        added, partial_files = insert_files(self.batch.spark, changes, data, scratch)
-        self._added += added
-        kept = kept_files(self.batch.spark, list(tasks), changes, partial_files, key=key, target=data)
+        changes, key = None, list[str]()
+        used, partial_files = list[str](), list[str]()
+        if parts:
+            key = held_names(columns, parts[-1].schemas[-1].key)
+            files = [path for part in parts for path in self._files(part, layout)]
+            changes = last_changes(files, key, scratch)
+            if pa.types.is_integer(columns.field(key[0]).type):
+                first = Reference(key[0])
+                within = And(
+                    GreaterThanOrEqual(term=first, value=changes.low),
+                    LessThanOrEqual(term=first, value=changes.high),
+                )
+            added, partial_files = insert_files(self.batch.spark, changes, data, scratch)
+            self._added += added
+            used = [*files, changes.keys, *partial_files]
+            seen.note(changes.left)
+        if self.refreshes:
+            failpoint("sink.seen")
+        unseen = seen.unseen()
+        if changes is None and not unseen:
+            return used
+        tasks = {
+            task.file.file_path: task
+            for task in table.scan(row_filter=AlwaysTrue() if unseen else within).plan_files()
+        }
+        kept = kept_files(
+            self.batch.spark, list(tasks), changes, partial_files, unseen=unseen, key=key, target=data
+        )
         for path, new in kept.items():
             if tasks[path].delete_files:
                 raise SinkError(
@@ -399,18 +450,22 @@ class _Target:
                 )
             self._removed.append(tasks[path].file)
             self._added += new
-        return [*files, changes.keys, *partial_files]
+        return used
 
-    def _commit(self, table: Table) -> None:
+    def _commit(self, table: Table, seen: SeenKeys) -> None:
         properties = {
             _STREAM: self.batch.stream.query,
             _BATCH: str(self.batch.id),
             "tailrace.end": json.dumps(self.batch.end, separators=(",", ":")),
         }
-        metadata = table.metadata
+        metadata, readings = table.metadata, seen.write()
         added = [described(table.io, metadata, path) for path in self._added]
         with _transient_conflicts(self.name), self.lock, table.transaction() as transaction:
             transaction.set_properties({_BATCH: str(self.batch.id)})
+            if readings is not None:
+                transaction.set_properties({SEEN: readings})
+            elif SEEN in table.properties:
+                transaction.remove_properties(SEEN)
             update = transaction.update_snapshot(snapshot_properties=properties)
             if added or self._removed:
                 with update.overwrite() if self._removed else update.merge_append() as snapshot:

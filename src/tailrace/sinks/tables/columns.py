@@ -10,13 +10,14 @@ Anything else (text to number, a new key) is a SinkError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from tailrace.errors import SinkError
 from tailrace.model.table import TableSchema
+from tailrace.reader.schema_projection import column_indices
 
 _INTEGERS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
@@ -110,6 +111,12 @@ def follow(target: str, held: pa.Schema, needed: Iterable[pa.Field]) -> list[Add
                 )
             changes.append(WidenColumn(old.name, both))
     return changes
+
+
+def held_names(held: pa.Schema, names: Sequence[str]) -> list[str]:
+    """The names that a target has for columns of its source, which may have been renamed in case only."""
+    indices = column_indices(held.names, names)
+    return [name if i is None else held.names[i] for name, i in zip(names, indices, strict=True)]
 
 
 def _holding_both(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

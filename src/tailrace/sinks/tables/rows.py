@@ -108,9 +108,14 @@ def version_changes(columns: pa.Schema) -> Unpack:
 
 
 def remaining_keys(keys: pa.Schema) -> Unpack:
-    """Makes the keys (columns `keys`) of the rows that a batch's changes leave: those of no delete."""
+    """Makes the keys (columns `keys`) of the rows that a batch's changes leave: those of no delete.
+
+    Changes from before the table had these columns leave none.
+    """
 
     def unpack(batch: ChangeBatch) -> pa.RecordBatch:
+        if None in column_indices(batch.table.arrow.names, keys.names):
+            return pa.RecordBatch.from_pylist([], schema=keys)
         image = to_rows(batch).select(batch.table.arrow.names)
         rows = pa.RecordBatch.from_arrays(_fit_columns(image, keys), schema=keys)
         return rows.filter(pc.not_equal(batch.op, _DELETE))
