@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import Any
 
 from tailrace.model.change import REREAD, ChangeBatch
 from tailrace.model.reread import rereads
+from tests.support.databases import named_rows
 from tests.support.engine import Engine, changes_of
 
 #: How long a test waits for the log's end, seconds.
@@ -81,12 +83,18 @@ class Target:
                 time.sleep(0.02)
         raise AssertionError(f"the stream does not reach {file}:{pos}: {self.engine.offset.to_json()}")
 
-    def equals(self, server: Any) -> None:
-        """Assert that the rows are the table's."""
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {self._table}")
+    def drain_all(self) -> None:
+        """Apply all that a stream with the trigger AvailableNow reads."""
+        self.engine.plan.hold()
+        while self.step():
+            pass
+        self.engine.plan._target = None
+
+    def equals(self, server: Any, **of: Any) -> None:
+        """Assert that the rows are the table's; `of` are arguments of `server.connect`."""
+        with closing(server.connect(**of)) as connection, closing(connection.cursor()) as cursor:
+            rows = named_rows(cursor, f"SELECT * FROM {self._table}")
             names = [column[0] for column in cursor.description]
-            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         found = [{name: row.get(name) for name in names} for row in self.rows]
         assert sorted(map(repr, found)) == sorted(map(repr, rows))
 
