@@ -96,7 +96,8 @@ class Target:
             rows = named_rows(cursor, f"SELECT * FROM {self._table}")
             names = [column[0] for column in cursor.description]
         found = [{name: row.get(name) for name in names} for row in self.rows]
-        assert sorted(map(repr, found)) == sorted(map(repr, rows))
+        has, wanted = sorted(map(repr, found)), sorted(map(repr, rows))
+        assert has == wanted, f"the target has {has}, the table {wanted}"
 
     def _of(self, row: dict[str, Any]) -> tuple[Any, ...]:
         # a row of another schema may lack key columns: it is a row of its own

@@ -123,8 +123,8 @@ class Enumerator:
         self._schemas_read_at: float | None = None
         #: Tables of which the log lacks changes, with the reason: they are to be read again.
         self._gaps: dict[str, str] = {}
-        #: From where on: the log's end when they were found. A reading that begins sooner would take rows for
-        #: present that the log holds from before the gap.
+        #: From where on: the log's end when they were found. A batch in which a reading begins must not hold
+        #: changes from before the gap: their rows would count as present.
         self._gaps_end: Position | None = None
         #: Tables that are not in the log yet, as others hold locks on them.
         self._unpublished: set[str] = set()
@@ -178,7 +178,8 @@ class Enumerator:
         if log_range is None and self._target is not None and self._waits_for_gaps():
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the target
             offset = self._register(offset, log_range)
-        offset = self._identified(self._read_again(offset, self._rewritten(offset, log_range)))
+        rewritten = self._rewritten(offset, log_range) | self._passed_gaps(start)
+        offset = self._identified(self._read_again(offset, rewritten))
         offset = self._accept_requests(offset)
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, self._captured, is_current=is_current)
@@ -382,9 +383,11 @@ class Enumerator:
             return offset
         names = [name for name in (*offset.tables, *offset.done) if name not in self._unpublished]
         ids = {name: found.get(name, GONE) for name in names}
-        waiting = self._unpublished | self._gaps.keys()  # a restart must find these again
-        ids |= {name: id_ for name, id_ in offset.ids.items() if name in waiting}
         ids |= {"": found[""]} if "" in found else {}
+        waiting = self._gaps.keys() - self._unpublished  # a restart must find these again
+        ids |= {name: GONE for name in waiting & ids.keys()}
+        kept = {*self._unpublished, *waiting, *([""] if waiting else [])}
+        ids |= {name: id_ for name, id_ in offset.ids.items() if name in kept}
         if ids != offset.ids:
             offset = replace(offset, ids=ids)
             self._note_gaps(offset)  # from now on the source compares the log with these
@@ -394,11 +397,17 @@ class Enumerator:
         """Whether tables are to be read again once the log is read up to where they were found."""
         return bool(self._gaps.keys() - self._unpublished)
 
-    def _gaps_passed(self, offset: StreamOffset) -> bool:
-        """Whether the log is read up to where the gaps were found."""
-        assert offset.log is not None
+    def _passed_gaps(self, start: StreamOffset) -> set[str]:
+        """The tables with gaps, once a batch begins behind where they were found: no more are noted then."""
         end = self._gaps_end
-        return end is None or self._source.position(offset.log).order >= end.order
+        passed = start.log is not None and (
+            end is None or self._source.position(start.log).order >= end.order
+        )
+        if not passed or start.mode != "initial":
+            return set()
+        found = self._gaps.keys() - self._unpublished
+        self._gaps = {name: why for name, why in self._gaps.items() if name not in found}
+        return {name for name in found if start.knows(name)}
 
     def _note_gaps(self, offset: StreamOffset) -> None:
         """Note of which tables the log lacks changes; raise an error if they are not read again."""
@@ -423,9 +432,8 @@ class Enumerator:
         return offset.mode == "initial" and self._options.on_rewrite == "refresh"
 
     def _rewritten(self, offset: StreamOffset, log_range: LogRange | None) -> set[str]:
-        """The known tables whose rows the log does not tell: a schema change, or a gap in the table's log."""
-        found = self._gaps.keys() - self._unpublished if self._gaps_passed(offset) else set()
-        self._gaps = {name: why for name, why in self._gaps.items() if name not in found}
+        """The known tables that the log, or a changed key, shows to be rewritten."""
+        found: set[str] = set()
         for name, progress in {**offset.tables, **_cursors(offset)}.items():
             table = self._captured.get(name)
             if table is not None and (error := changed_key(progress, table)) is not None:
