@@ -385,7 +385,7 @@ class Enumerator:
         ids = {name: found.get(name, GONE) for name in names}
         ids |= {"": found[""]} if "" in found else {}
         waiting = self._gaps.keys() - self._unpublished  # a restart must find these again
-        ids |= {name: GONE for name in waiting & ids.keys()}
+        ids |= dict.fromkeys(waiting & ids.keys(), GONE)
         kept = {*self._unpublished, *waiting, *([""] if waiting else [])}
         ids |= {name: id_ for name, id_ in offset.ids.items() if name in kept}
         if ids != offset.ids:
@@ -401,7 +401,9 @@ class Enumerator:
         """The tables with gaps, once a batch begins behind where they were found: no more are noted then."""
         end = self._gaps_end
         passed = start.log is not None and (
-            end is None or self._source.position(start.log).order >= end.order
+            end is None
+            or not self._refreshes(start)  # an error
+            or self._source.position(start.log).order >= end.order
         )
         if not passed or start.mode != "initial":
             return set()

@@ -105,6 +105,7 @@ class CatalogTable:
         entry: the publication's entry for it (`Publication.entries`), "" if it needs none or has none.
         live: how many columns it has, with those that the schema lacks.
         contents: what the values of its old rows depend on, None if not known.
+        described: as `numbers`, with the type as the server describes it in results.
     """
 
     schema: TableSchema
@@ -119,6 +120,7 @@ class CatalogTable:
     entry: str = ""
     live: int = 0
     contents: Contents | None = None
+    described: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def identity_text(self) -> str:
@@ -307,6 +309,7 @@ def _tables(
                 file,
                 tuple(parts[oid]),
             ),
+            tuple((c[1], *known.described(c[3], c[4])) for c in chosen),
         )
 
 

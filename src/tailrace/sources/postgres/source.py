@@ -307,7 +307,7 @@ class PostgresSource(Source):
         The splits name the table as the catalog has it: their tasks compare.
         """
         found = self._found[split.table.id]
-        planned = {"oid": found.oid, "columns": [list(numbers) for numbers in found.numbers]}
+        planned = {"oid": found.oid, "columns": [list(numbers) for numbers in found.described]}
         split = replace(split, as_of={**split.as_of, "table": planned})
         if split.table.key or not is_read_as_it_is(split):
             return [split]
