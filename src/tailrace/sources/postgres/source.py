@@ -351,6 +351,7 @@ class PostgresSource(Source):
 
     def close(self) -> None:
         """Drop the connections, and with them the snapshots and what `keep_log` keeps."""
+        self._log = None  # closed by whom it was given to: it must not open connections again
         self._snapshots.discard()
         if self._kept is not None:
             self._kept.connection.break_off()
