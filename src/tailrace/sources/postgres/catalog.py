@@ -265,7 +265,8 @@ def _tables(
         columns[row[0]].append(row)
     for row in connection.rows(_INDEXES_QUERY, oids):
         indexes[row[0]].append(row)
-    parts, filled = defaultdict(list), defaultdict(set)
+    parts: defaultdict[int, list[Part]] = defaultdict(list)
+    filled: defaultdict[int, set[str]] = defaultdict(set)
     roots = [row[0] for row in captured_rows if row[3] == "p"]
     for root, part, file, attached, is_born, missing in connection.rows(_PARTS_QUERY, roots) if roots else ():
         parts[root].append(Part(part, file, attached, is_born))

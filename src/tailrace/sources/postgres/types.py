@@ -263,7 +263,7 @@ def _native(type_: PostgresType) -> str:
         return type_.name
     schema = type_.schema.replace('"', '""')
     # a dot in the schema's name would end it: it is quoted as in SQL
-    return f"`{schema}`.{type_.name}" if set(schema) & {".", '"'} else f"{schema}.{type_.name}"
+    return f'"{schema}".{type_.name}' if set(schema) & {".", '"'} else f"{schema}.{type_.name}"
 
 
 def _built_in() -> dict[int, PostgresType]:
