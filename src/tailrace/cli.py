@@ -183,6 +183,7 @@ def resync(pipeline_file: Path, tables: tuple[str, ...]) -> None:
             f"{', '.join(f'`{name}`' for name in unknown)} cannot be read again",
             f"the pipeline captures {', '.join(f'`{p}`' for p in pipeline.source.tables)}",
             "name tables as `database.table`, or add them to `source.tables`",
+            code="TR-1302",
         )
     id_ = RequestDirectory(requests_path(pipeline.checkpoint)).add(tables)
     click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be read again")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tailrace.errors import (
     ConfigError,
     DecodeError,
+    KeyChangedError,
     PositionLostError,
     PreflightError,
     SchemaMismatchError,
@@ -23,6 +24,8 @@ from tailrace.errors import (
     SinkError,
     SourceError,
     StateError,
+    TableGapError,
+    TableLockedError,
     TailraceError,
     TransientSinkError,
     TransientSourceError,
@@ -179,6 +182,20 @@ CATALOGUE = {
         "Each sink keeps its own tables and its own record of what it has written below its path.",
         "Give each sink a `path` of its own.",
     ),
+    "TR-1016": Condition(
+        "the schema given for a read is not that of the rows",
+        (ConfigError,),
+        "`.schema(...)` lacks columns of the rows, has others, gives them in another order or type, or "
+        "declares columns NOT NULL that may be null.",
+        "Omit `.schema(...)`, and choose, rename or cast columns with `.select(...)`.",
+    ),
+    "TR-1017": Condition(
+        "`CREATE TABLE ... USING tailrace` is not supported",
+        (ConfigError,),
+        "Spark 4.2 does not pass a table's options to a Python data source when the table is read.",
+        "For the rows as they are now: `CREATE TEMPORARY VIEW v USING tailrace OPTIONS (...)`. For their "
+        'changes: `spark.readStream.format("tailrace")`.',
+    ),
     # ---- 11 Secrets and files that settings name -----------------------------------------------------------
     "TR-1101": Condition(
         "an environment variable is not set",
@@ -203,8 +220,9 @@ CATALOGUE = {
     # ---- 12 This machine -----------------------------------------------------------------------------------
     "TR-1201": Condition(
         "a file or directory cannot be written",
-        (ConfigError,),
-        "The disk is full, the path belongs to another user, or no directory for temporary files exists.",
+        (ConfigError, PreflightError),
+        "The disk is full, the path belongs to another user or is not a directory, or no directory for "
+        "temporary files exists.",
         "Make the path writable, or name another one: `TAILRACE_CACHE` (cache), `TMPDIR` (temporary "
         "files), `--log-file` (log), `pipeline.checkpoint` (checkpoint).",
     ),
@@ -234,11 +252,12 @@ CATALOGUE = {
         "`pip install 'pyspark>=4.2,<4.3'`, and remove other installations from `PYTHONPATH`.",
     ),
     "TR-1206": Condition(
-        "Spark's JVM did not start",
+        "Spark did not start",
         (ConfigError,),
-        "The JVM ended before it answered. Its output says why: often a wrong Java option or too "
-        "little memory.",
-        "Read the log file. Check `pipeline.spark` for wrong Java options.",
+        "The JVM ended before it answered, or Spark in it failed. Its output says why: often a wrong "
+        "setting or Java option, too little memory, or a cluster that does not answer.",
+        "Read the log file. Check `pipeline.spark` for wrong settings and Java options, and that the "
+        "cluster at `pipeline.master` can be reached and has the same version of Spark.",
     ),
     "TR-1207": Condition(
         "the archive of Spark's classes cannot be written",
@@ -261,10 +280,11 @@ CATALOGUE = {
     ),
     "TR-1210": Condition(
         "Spark's workers do not find Tailrace",
-        (ConfigError,),
-        "`PYSPARK_PYTHON` names a Python in which Tailrace is not installed.",
-        "Install Tailrace there, or set PYSPARK_PYTHON. On a cluster, bring an environment along "
-        "with `spark.archives` and `spark.pyspark.python`.",
+        (ConfigError, PreflightError),
+        "`PYSPARK_PYTHON` names a Python in which Tailrace is not installed; or a worker of a cluster has "
+        "none, or one of another version.",
+        "Install the same version of Tailrace there, or set PYSPARK_PYTHON. On a cluster, bring an "
+        "environment along with `spark.archives` and `spark.pyspark.python`.",
     ),
     "TR-1211": Condition(
         "the failpoint variable is wrong",
@@ -272,12 +292,31 @@ CATALOGUE = {
         "Failpoints stop Tailrace on purpose, in tests.",
         "Unset the variable that the message names.",
     ),
+    "TR-1212": Condition(
+        "there is little free space on a disk",
+        (),
+        "Less than 1 GiB is free where the checkpoint or the target is.",
+        "Free space, or move `pipeline.checkpoint` or the sink's `path` to another disk.",
+    ),
+    "TR-1213": Condition(
+        "no executor of the cluster answers",
+        (),
+        "All cores or all memory of the cluster are in use, or no executor can start.",
+        "End another application, or limit each: `pipeline.spark: {spark.cores.max: 2}`. The pages of the "
+        "cluster's master show its applications.",
+    ),
     # ---- 13 Command line -----------------------------------------------------------------------------------
     "TR-1301": Condition(
         "the given offset cannot be used",
         (ConfigError,),
         "The file of `offsets set ... @FILE` cannot be read, or its content is not a stream offset.",
         "Copy the output of `tailrace offsets show PIPELINE.YAML` and change what must change.",
+    ),
+    "TR-1302": Condition(
+        "a table to read again is not captured",
+        (ConfigError,),
+        "`tailrace resync` names a table that no pattern of `source.tables` matches.",
+        "Name tables as `database.table` (PostgreSQL: `schema.table`), or add them to `source.tables`.",
     ),
     "TR-1309": Condition(
         "an offset would repeat changes",
@@ -291,8 +330,8 @@ CATALOGUE = {
         "no table is captured",
         (ConfigError, PreflightError),
         "No table that this user may read matches a pattern of `tables`.",
-        "Each pattern must match a whole `database.table` (PostgreSQL: `schema.table`), and a dot "
-        "matches any character. If the table exists: `GRANT SELECT ON database.table TO user`.",
+        "Each pattern must match a whole `database.table` (PostgreSQL: `schema.table`), and a dot matches "
+        "any character. If the table exists: `GRANT SELECT ON database.table TO user`.",
     ),
     "TR-1402": Condition(
         "a table has the name of the stream of logical messages",
@@ -377,10 +416,18 @@ CATALOGUE = {
         "`sink-table` refers to `$N`, and `source-table` has fewer groups.",
         "Add the parentheses to `source-table`, or correct the number.",
     ),
+    "TR-1511": Condition(
+        "a rule of a transform or route has no effect",
+        (),
+        "Its `source-table` matches no captured table, or earlier rules apply to all tables that it "
+        "matches: the first rule that matches a table counts.",
+        "Correct the pattern, which must match the whole `database.table`, or move the rule before the "
+        "earlier ones.",
+    ),
     # ---- 20 Preflight --------------------------------------------------------------------------------------
     "TR-2001": Condition(
         "the server is not set up for capture",
-        (PreflightError,),
+        (PreflightError, SourceError),
         "At least one precondition is not met. The detail lists each one with its own code.",
         "Run the statements in the hint. `tailrace check PIPELINE.YAML` shows all preconditions.",
     ),
@@ -522,6 +569,28 @@ CATALOGUE = {
         "Use MySQL 9.6 or later with `innodb_native_foreign_keys = OFF`, or change child rows by "
         "statements of the application.",
     ),
+    "TR-2119": Condition(
+        "`max_allowed_packet` is small",
+        (),
+        "A statement that reads a table in ranges holds its keys; long keys do not fit.",
+        "`SET PERSIST max_allowed_packet = 67108864` (MariaDB: `SET GLOBAL`, and in the configuration file).",
+    ),
+    "TR-2120": Condition(
+        "accounts can change `binlog_format`",
+        (),
+        "Their sessions can write statements to the log instead of rows, which ends the stream.",
+        "Revoke what the hint names from all accounts but administrators: `REVOKE SYSTEM_VARIABLES_ADMIN "
+        "ON *.* FROM user`.",
+    ),
+    "TR-2121": Condition(
+        "a crash of the server can make its tables and its log differ",
+        (),
+        "With `innodb_flush_log_at_trx_commit` other than 1, a crash can undo transactions that the log "
+        "holds; with `sync_binlog` other than 1, it can remove transactions from the log that the tables "
+        "hold.",
+        "`SET PERSIST innodb_flush_log_at_trx_commit = 1; SET PERSIST sync_binlog = 1` (MariaDB: `SET "
+        "GLOBAL`, and in the configuration file).",
+    ),
     # ---- 22 Preflight: PostgreSQL --------------------------------------------------------------------------
     "TR-2201": Condition(
         "`wal_level` is not logical",
@@ -531,7 +600,7 @@ CATALOGUE = {
     ),
     "TR-2202": Condition(
         "the server has too few free replication slots or WAL senders",
-        (PreflightError, SourceError),
+        (PreflightError, TransientSourceError),
         "A stream needs one of each, and more while it takes a snapshot or a task reads a large transaction.",
         "`ALTER SYSTEM SET max_replication_slots = 20; ALTER SYSTEM SET max_wal_senders = 20`, then "
         "restart the server; or drop slots that nobody uses: `SELECT "
@@ -569,11 +638,11 @@ CATALOGUE = {
     ),
     "TR-2209": Condition(
         "writing transactions hold up a snapshot",
-        (ConfigError, TransientSourceError),
-        "Creating a slot or a snapshot waits for all transactions that write and began earlier, "
-        "prepared ones included.",
-        "End the oldest ones: `SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid "
-        "IS NOT NULL ORDER BY xact_start; SELECT gid, prepared FROM pg_prepared_xacts`.",
+        (TransientSourceError,),
+        "Creating a slot or a snapshot waits for all transactions that write and began earlier, prepared "
+        "ones included.",
+        "End the oldest ones: `SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS "
+        "NOT NULL ORDER BY xact_start; SELECT gid, prepared FROM pg_prepared_xacts`.",
     ),
     "TR-2210": Condition(
         "a table has no replica identity",
@@ -584,15 +653,15 @@ CATALOGUE = {
     ),
     "TR-2211": Condition(
         "row-level security hides rows",
-        (PreflightError,),
+        (PreflightError, SourceError),
         "The user would read only some of the rows.",
-        "`ALTER ROLE user BYPASSRLS`.",
+        "`ALTER ROLE user BYPASSRLS`, or `ALTER TABLE t DISABLE ROW LEVEL SECURITY`.",
     ),
     "TR-2212": Condition(
         "a table is UNLOGGED",
-        (PreflightError,),
+        (PreflightError, SourceError),
         "Changes of an unlogged table are not in the WAL.",
-        "`ALTER TABLE t SET LOGGED`.",
+        "`ALTER TABLE t SET LOGGED`, or exclude the table from `tables`.",
     ),
     "TR-2213": Condition(
         "generated columns are omitted",
@@ -602,15 +671,16 @@ CATALOGUE = {
     ),
     "TR-2214": Condition(
         "the publication does not publish all kinds of changes",
-        (PreflightError,),
+        (PreflightError, SourceError),
         "Inserts, updates or deletes would be missing.",
         "`ALTER PUBLICATION p SET (publish = 'insert, update, delete, truncate')`.",
     ),
     "TR-2215": Condition(
         "the publication filters rows",
-        (PreflightError,),
+        (PreflightError, SourceError),
         "A snapshot reads all rows of the table, and the log would contain changes of some only.",
-        "`ALTER PUBLICATION p SET TABLE ...` without WHERE.",
+        "Add the table again without WHERE: `ALTER PUBLICATION p DROP TABLE t; ALTER PUBLICATION p ADD "
+        "TABLE t`.",
     ),
     "TR-2216": Condition(
         "the publication lacks tables, and this user may not add them",
@@ -625,6 +695,34 @@ CATALOGUE = {
         "Without whole row images the log cannot undo changes of large unchanged values. After a "
         "crash, append-only targets may hold a newer row twice.",
         "`ALTER TABLE t REPLICA IDENTITY FULL` where this matters.",
+    ),
+    "TR-2218": Condition(
+        "the database's encoding is SQL_ASCII",
+        (),
+        "Such a database accepts any bytes as text. The stream ends at the first value that is not valid "
+        "UTF-8.",
+        "Correct such values, or move the tables to a database with `ENCODING 'UTF8'`.",
+    ),
+    "TR-2219": Condition(
+        "the server is a standby without logical decoding",
+        (PreflightError,),
+        "Standbys decode the log from PostgreSQL 16 on.",
+        "Set `url` to the primary, or upgrade the standby.",
+    ),
+    "TR-2220": Condition(
+        "the stream reads from a standby",
+        (),
+        "On a standby, creating a slot and each snapshot wait for a record that the primary writes, which "
+        "an idle one does not.",
+        "On the primary, now and then while it is idle: `SELECT pg_log_standby_snapshot()`.",
+    ),
+    "TR-2221": Condition(
+        "a standby cannot change the publication",
+        (PreflightError, SourceError),
+        "The publication does not exist or lacks captured tables, and the server is a standby or "
+        "otherwise read-only.",
+        "Run the statement that `tailrace check PIPELINE.YAML` shows on the primary: `CREATE PUBLICATION "
+        "p FOR TABLE ...` or `ALTER PUBLICATION p ADD TABLE ...`. Or set `url` to the primary.",
     ),
     # ---- 30 Connection to the source -----------------------------------------------------------------------
     "TR-3001": Condition(
@@ -642,10 +740,10 @@ CATALOGUE = {
     ),
     "TR-3003": Condition(
         "the server cannot be reached",
-        (TransientSourceError,),
+        (TransientSourceError, PreflightError),
         "The host name is unknown, or no connection can be made.",
-        "Check that the server runs, and that its host and port can be reached from the driver and "
-        "all executors.",
+        "Check that the server runs, and that its host and port can be reached from the driver and all "
+        "executors.",
     ),
     "TR-3004": Condition(
         "the server cannot serve the request now",
@@ -835,17 +933,22 @@ CATALOGUE = {
     "TR-4101": Condition(
         "the log no longer holds the stream's position",
         (PositionLostError,),
-        "The server has purged the log file, or `RESET MASTER` deleted it, while the stream was "
-        "stopped or behind.",
-        "Start a new stream with a new checkpoint; `startingPosition: initial` reads the tables "
-        "again. To keep logs longer: `SET PERSIST binlog_expire_logs_seconds = 604800`.",
+        "The server has purged the log file, or `RESET MASTER` deleted it, while the stream was stopped "
+        "or behind.",
+        "Set `onPositionLost: refresh` (pipelines: `on-position-lost: refresh`): the stream reads every "
+        "table again into the same targets and continues from the log's present end. A stream that began "
+        "without a snapshot starts anew, with a new checkpoint. To keep logs longer: `SET PERSIST "
+        "binlog_expire_logs_seconds = 604800`.",
     ),
     "TR-4102": Condition(
         "the log ends before the stream's position",
         (PositionLostError,),
-        "The server lost the end of its log in a crash, was restored from a backup, or is another "
-        "server. The stream has read changes that this server does not have.",
-        "Restore the old primary, or start a new stream with a new checkpoint and new targets.",
+        "The server lost the end of its log in a crash, was restored from a backup, or is another server. "
+        "The stream has read changes that this server does not have.",
+        "Restore the old primary. If its changes are lost: set `onPositionLost: refresh` (pipelines: "
+        "`on-position-lost: refresh`): the stream reads every table again into the same targets and "
+        "continues from the log's present end. A stream that began without a snapshot starts anew, with a "
+        "new checkpoint.",
     ),
     "TR-4103": Condition(
         "the server cannot send the log",
@@ -871,17 +974,20 @@ CATALOGUE = {
     ),
     "TR-4106": Condition(
         "changes of a table are missing from the log",
-        (PositionLostError,),
-        "The table was dropped and created again, or was removed from what the log contains, while "
-        "the stream followed it.",
-        "Start a new stream with a new checkpoint.",
+        (TableGapError,),
+        "The table was dropped and created again, renamed and back, or removed from what the log contains "
+        "for a time (a publication, UNLOGGED), while the stream followed it.",
+        "Set `onRewrite: refresh` (pipelines: `on-rewrite: refresh`), the default: the stream reads such "
+        "tables again. That needs `startingPosition: initial`.",
     ),
     "TR-4107": Condition(
         "the log no longer holds the rows of an XA transaction",
         (PositionLostError,),
-        "It was prepared so long ago that the log of that time is purged, and is committed now or "
-        "still open.",
-        "`XA RECOVER CONVERT XID`, and end each one with XA COMMIT or XA ROLLBACK; then start a new stream.",
+        "It was prepared so long ago that the log of that time is purged, and is committed now or still "
+        "open.",
+        "`XA RECOVER CONVERT XID`, and end each one with XA COMMIT or XA ROLLBACK; then start the stream. "
+        "If one has been committed already: set `onPositionLost: refresh` (pipelines: `on-position-lost: "
+        "refresh`), which reads every table again.",
     ),
     "TR-4108": Condition(
         "the server lost events before it could log them",
@@ -901,13 +1007,23 @@ CATALOGUE = {
         "The server disconnects one of two replicas with the same id.",
         "Set the option `serverId` to an id that no replica of this server has, or omit it.",
     ),
+    "TR-4111": Condition(
+        "the server crashed, and its tables may lack transactions of its log",
+        (PositionLostError,),
+        "With `innodb_flush_log_at_trx_commit = 0`, a crash can undo transactions of the last second. The "
+        "log still holds them, and the stream has written them to the target.",
+        "`SET PERSIST innodb_flush_log_at_trx_commit = 1` (MariaDB: `SET GLOBAL`, and in the "
+        "configuration file). Then set `onPositionLost: refresh` (pipelines: `on-position-lost: "
+        "refresh`), which reads every table again.",
+    ),
     # ---- 42 Replication slot and publication ---------------------------------------------------------------
     "TR-4201": Condition(
         "the replication slot no longer holds the stream's position",
         (PreflightError, PositionLostError),
         "The server has invalidated the slot, or it was dropped, created again or read by another process.",
-        "`tailrace drop PIPELINE.YAML`, then start a new stream with a new checkpoint. To keep WAL "
-        "longer: raise `max_slot_wal_keep_size`.",
+        "Set `onPositionLost: refresh` (pipelines: `on-position-lost: refresh`): the stream creates the "
+        "slot anew, and reads every table again into the same targets. A stream that began without a "
+        "snapshot starts anew, with a new checkpoint. To keep WAL longer: raise `max_slot_wal_keep_size`.",
     ),
     "TR-4202": Condition(
         "a replication slot of this name already exists",
@@ -932,10 +1048,10 @@ CATALOGUE = {
     "TR-4205": Condition(
         "another process reads the replication slot",
         (TransientSourceError,),
-        "A second run of the pipeline is active, or the server has not noticed yet that an earlier "
-        "one ended.",
-        "Stop the other process, or give each stream a `slotName` of its own. A dead one is noticed "
-        "after `wal_sender_timeout`.",
+        "A second run of the pipeline is active or is creating the slot, or the server has not noticed "
+        "yet that an earlier one ended.",
+        "Stop the other process, or give each stream a `slotName` of its own. A dead one is noticed after "
+        "`wal_sender_timeout`.",
     ),
     "TR-4206": Condition(
         "the publication did not exist when the changes were made",
@@ -963,6 +1079,14 @@ CATALOGUE = {
         "TRUNCATE, VACUUM FULL or ALTER TABLE replaced the table's files, and the snapshot no longer "
         "shows its rows.",
         "Nothing: the batch is read again, with a new snapshot. Avoid rewriting tables during a snapshot.",
+    ),
+    "TR-4304": Condition(
+        "a table is locked",
+        (TableLockedError,),
+        "Another transaction holds a lock on the table, as ALTER TABLE, VACUUM FULL or LOCK TABLE do. "
+        "Other tables continue meanwhile.",
+        "Wait for its end, or end it as the hint says: `SELECT pg_terminate_backend(pid)`. A prepared "
+        "transaction: `ROLLBACK PREPARED 'gid'`.",
     ),
     # ---- 44 Content of the log -----------------------------------------------------------------------------
     "TR-4401": Condition(
@@ -1018,6 +1142,15 @@ CATALOGUE = {
         "Create the slot without `two_phase` (`tailrace drop`, and let the stream create it), then "
         "start a new stream.",
     ),
+    "TR-4409": Condition(
+        "rows of a table changed without being logged",
+        (SchemaMismatchError,),
+        "A schema change altered rows that the log does not tell (a default for old rows, a conversion, a "
+        "table swapped or truncated), and `onRewrite` is `fail`.",
+        "Set `onRewrite: refresh` (pipelines: `on-rewrite: refresh`): the stream reads such tables again, "
+        "in place. Or set `onRewrite: ignore`, which keeps the old values in targets; `tailrace resync "
+        "PIPELINE.YAML TABLE` then reads a table again when you ask for it.",
+    ),
     # ---- 50 Tables and columns -----------------------------------------------------------------------------
     "TR-5001": Condition(
         "a table has no key",
@@ -1028,15 +1161,18 @@ CATALOGUE = {
     ),
     "TR-5002": Condition(
         "the table's definition changed while it was read",
-        (SchemaMismatchError,),
+        (SchemaMismatchError, TransientSourceError),
         "A DDL statement altered, renamed or dropped the table at the same moment.",
         "Start the stream again: it reads the new definition. If a column's type changed, see TR-5004.",
     ),
     "TR-5003": Condition(
         "a table's key changed while its snapshot was read",
-        (SchemaMismatchError,),
-        "Rows are read in ranges of the old key.",
-        "Start a new stream, or reset the table's snapshot with `tailrace offsets set`.",
+        (KeyChangedError, SchemaMismatchError),
+        "Rows are read in ranges of the old key, which was dropped, renamed or altered. That includes the "
+        "labels of an ENUM.",
+        "Set `onRewrite: refresh` (pipelines: `on-rewrite: refresh`), the default, and start the stream: "
+        "it reads the table again by its new key. That needs `startingPosition: initial`; else change the "
+        "key back.",
     ),
     "TR-5004": Condition(
         "a column has changed its type",
@@ -1064,10 +1200,11 @@ CATALOGUE = {
     ),
     "TR-5008": Condition(
         "a key column has a type over which ranges cannot be read",
-        (SchemaMismatchError,),
-        "The order of its values is not known to Tailrace or not stable (ENUM, floats, some types of "
-        "extensions).",
-        "Exclude the table, or give it another primary key.",
+        (SchemaMismatchError, PreflightError, SourceError),
+        "The order of its values is not known to Tailrace or not stable (ENUM, floats, arrays, some types "
+        "of extensions).",
+        "Exclude the table, or give it another primary key. PostgreSQL: name the column in the option "
+        "`textColumns`, which captures it as text.",
     ),
     "TR-5009": Condition(
         "the collation of a key column is not known",
@@ -1096,6 +1233,12 @@ CATALOGUE = {
         "An internal signal: Tailrace requests the log again as text.",
         "Nothing. If it ends a stream, report a bug.",
     ),
+    "TR-5013": Condition(
+        "columns were renamed while a table's snapshot was read",
+        (SchemaMismatchError,),
+        "The log has rows with the old names, and they do not show which column is which.",
+        "Start a new stream with a new checkpoint. Avoid renaming columns during a snapshot.",
+    ),
     # ---- 52 Decoding ---------------------------------------------------------------------------------------
     "TR-5201": Condition(
         "the log is malformed",
@@ -1113,9 +1256,9 @@ CATALOGUE = {
     ),
     "TR-5203": Condition(
         "a value cannot be decoded",
-        (DecodeError,),
-        "The bytes are not valid in the column's type or character set. Servers accept such bytes in "
-        "some settings.",
+        (DecodeError, SourceError),
+        "The bytes are not valid in the column's type or character set. Servers accept such bytes in some "
+        "settings.",
         "Find the row by the position in the detail and correct the value; or change the column's "
         "character set to the one of its content.",
     ),
@@ -1156,6 +1299,21 @@ CATALOGUE = {
         (StateError,),
         "Its end must not change before the sink has written it.",
         "Start the pipeline, stop it, and try again.",
+    ),
+    "TR-6006": Condition(
+        "a request to the stream cannot be read",
+        (StateError,),
+        "A file in the directory of requests, by default `_tailrace/requests` below the checkpoint, was "
+        "not written by Tailrace, or by another version.",
+        "Remove the file that the message names, and repeat the command: `tailrace resync PIPELINE.YAML "
+        "TABLE`.",
+    ),
+    "TR-6007": Condition(
+        "the checkpoint is of another stream",
+        (StateError,),
+        "It was written with another `shape`, or with other `tables`, of which none is captured now.",
+        "Restore the option that the message names, or start a new query with a new checkpoint and a new "
+        "target. To add tables to a stream, keep its own in `tables`.",
     ),
     # ---- 61 Targets ----------------------------------------------------------------------------------------
     "TR-6101": Condition(
@@ -1427,6 +1585,12 @@ CATALOGUE = {
         (SinkError,),
         "It is signed by an authority that this machine does not know.",
         "Set `schema-registry-ca` to the certificate of its authority.",
+    ),
+    "TR-7509": Condition(
+        "the schema registry refuses the credentials",
+        (SinkError,),
+        "It answers 401 or 403: the user, password or token is wrong or missing.",
+        "Check `schema-registry-user` and `schema-registry-password`, or `schema-registry-token`.",
     ),
     # ---- 76 Messages ---------------------------------------------------------------------------------------
     "TR-7601": Condition(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -38,6 +39,17 @@ def _options(server: MariaDbServer, database: str, **more: str) -> SourceOptions
     )
 
 
+@pytest.fixture
+def durable(mariadb: MariaDbServer) -> Iterator[None]:
+    """The settings of a server that loses nothing in a crash; those of the tests are faster."""
+    with (
+        global_variable(mariadb, "sync_binlog", "1"),
+        global_variable(mariadb, "innodb_flush_log_at_trx_commit", "1"),
+    ):
+        yield
+
+
+@pytest.mark.usefixtures("durable")
 def test_server_set_up_for_capture_has_no_finding(mariadb: MariaDbServer, mariadb_database: str) -> None:
     mariadb.execute(f"CREATE TABLE {mariadb_database}.t (id INT PRIMARY KEY)")
     for url in (mariadb.url, mariadb.url.replace("mariadb:", "mysql:")):
@@ -47,6 +59,7 @@ def test_server_set_up_for_capture_has_no_finding(mariadb: MariaDbServer, mariad
         require(options)
 
 
+@pytest.mark.usefixtures("durable")
 @pytest.mark.parametrize(
     ("name", "bad", "good"),
     [
@@ -66,6 +79,7 @@ def test_setting_that_loses_something_is_an_error_with_the_statement_that_mends_
     assert found.remedy.startswith(f"SET GLOBAL {name} = {good};")
 
 
+@pytest.mark.usefixtures("durable")
 def test_row_images_without_duplicates_are_exact_but_slow(
     mariadb: MariaDbServer, mariadb_database: str
 ) -> None:

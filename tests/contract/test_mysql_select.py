@@ -437,7 +437,7 @@ def test_changed_table_is_a_schema_mismatch(
 ) -> None:
     schema = made("id INT PRIMARY KEY, a INT").schema
     mysql.execute(f"ALTER TABLE {table_name(schema.id)} MODIFY a BIGINT")
-    with pytest.raises(SchemaMismatchError, match=r'\.a" is no longer of the type int'):
+    with pytest.raises(SchemaMismatchError, match=r"\.a` is no longer of the type int"):
         list(select_pages(connection, schema, None, None, 10))
     mysql.execute(f"ALTER TABLE {table_name(schema.id)} DROP COLUMN a")
     fresh = connect(options(mysql), purpose="a test")

@@ -185,7 +185,7 @@ def test_table_maps_without_names_are_read_by_the_catalog(
         ("ADD c int", "11 columns, in the catalog 12"),
         ("MODIFY u int", "column `u`"),
         ("MODIFY v varchar(21) character set latin1", "column `v`"),
-        ("DROP u, ADD w bigint", 'column "'),
+        ("DROP u, ADD w bigint", "column `"),
     ],
 )
 def test_table_maps_without_names_of_another_shape_are_refused_with_place(

@@ -80,7 +80,7 @@ def test_error_names_table_column_and_position(
     with pytest.raises(DecodeError, match="a zero or partial date") as logged:
         changes_during(mysql, database, lambda: mysql.execute("SET sql_mode = ''", bad), zero_dates=policy)
     name = column.split(maxsplit=1)[0]
-    assert f'"{database}.t"' in str(logged.value)
+    assert f"`{database}.t`" in str(logged.value)
     assert f"column `{name}`" in str(logged.value)
     assert "zeroDates" in str(logged.value)
     with pytest.raises(DecodeError, match=rf"a zero or partial date in column `{database}\.t\.{name}`"):

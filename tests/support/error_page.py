@@ -11,6 +11,7 @@ from tailrace.error_catalogue import CATALOGUE, SUBJECTS, Condition
 from tailrace.errors import (
     ConfigError,
     DecodeError,
+    KeyChangedError,
     PositionLostError,
     PreflightError,
     SchemaMismatchError,
@@ -18,6 +19,8 @@ from tailrace.errors import (
     SinkError,
     SourceError,
     StateError,
+    TableGapError,
+    TableLockedError,
     TailraceError,
     TransientSinkError,
     TransientSourceError,
@@ -50,7 +53,7 @@ a replica's connection has the code of the same error at the source, and is a `S
 `TransientSinkError`.
 
 Spark reports an error of a Python process only as the text of its traceback. There, the line
-`tailrace-error: [class, message, detail, hint, code]` holds the error in JSON; the pipeline reads
+`tailrace-error: [class, message, detail, hint, code, ...]` holds the error in JSON; the pipeline reads
 it and raises the same error.
 """
 
@@ -58,9 +61,12 @@ _MEANINGS: dict[type[TailraceError], str] = {
     ConfigError: "A setting is missing, unknown or wrong.",
     PreflightError: "The server is not set up for capture.",
     PositionLostError: "The log no longer holds the stream's position.",
+    TableGapError: "The log lacks changes of some tables; it has those of all others.",
     TransientSourceError: "The source was out of reach longer than `retryTimeoutMs` and `restarts` allow.",
+    TableLockedError: "Others hold a lock on a table for too long; other tables can continue.",
     ServerChangedError: "Another server answers, where the stream does not look up its position again.",
     SchemaMismatchError: "Rows do not match the table's known schema.",
+    KeyChangedError: "The key under which a table is read is gone.",
     DecodeError: "Bytes from the server are malformed.",
     SourceError: "Reading the source failed otherwise, and will fail again.",
     TransientSinkError: "Writing failed in a way that may pass, more often than `restarts` allows.",

@@ -25,10 +25,11 @@ CODE = re.compile(r"TR-\d{4}")
 #: Expressions by which a module passes on the code of another error.
 PASSED_ON = {
     "tailrace/config/load.py": {"error.code"},
+    "tailrace/pipeline/checks.py": {"error.code"},
     "tailrace/sinks/replica/dialect.py": {"error.code"},
     "tailrace/sources/mysql/checks/table_checks.py": {"error.code"},
     "tailrace/sources/mysql/wire/decoder.py": {"error.code"},
-    "tailrace/sources/mysql/wire/partialrows.py": {"error.code"},
+    "tailrace/sources/mysql/wire/rare/partialrows.py": {"error.code"},
     "tailrace/sources/preflight.py": {"error.code"},
 }
 #: Modules with a `code=code` whose codes stand in a table or in calls of the same module.
@@ -109,9 +110,9 @@ def _is_warning(call: ast.Call) -> bool:
 def _sites_of(path: Path, classes: dict[str, str]) -> Iterator[Site]:
     module = path.relative_to(SRC).as_posix()
     tree = ast.parse(path.read_text("utf-8"))
-    in_table = _constants(tree)
-    for keyword in _keywords(tree):
-        in_table -= _constants(keyword)
+    passed = {id(n) for keyword in _keywords(tree) for n in ast.walk(keyword)}
+    outside = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in passed)
+    in_table = set[str]().union(*map(_constants, outside))
     for node in ast.walk(tree):
         kind = _kind(node, classes) if isinstance(node, ast.Call) else None
         if kind is None or not isinstance(node, ast.Call):

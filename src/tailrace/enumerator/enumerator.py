@@ -422,8 +422,9 @@ class Enumerator:
             raise TableGapError(
                 f"changes of {', '.join(f'`{name}`' for name in sorted(gaps))} are missing from the log",
                 "; ".join(f"`{name}`: {why}" for name, why in sorted(gaps.items())),
-                "let the stream read such tables again: onRewrite: refresh, with startingPosition initial",
+                "set onRewrite: refresh, with startingPosition initial, to read such tables again",
                 sorted(gaps),
+                code="TR-4106",
             )
         self._gaps.update(gaps)
         if offset.mode == "initial" and self._options.on_rewrite != "ignore":
@@ -457,8 +458,9 @@ class Enumerator:
                 f"rows of {', '.join(f'`{n}`' for n in sorted(rewritten))} changed without being logged",
                 "a schema change rewrote them, or the table was missing from the log for a time; onRewrite "
                 "is `fail`",
-                "let the stream read such tables again (onRewrite: refresh), or keep the old values in "
-                "targets (onRewrite: ignore)",
+                "set onRewrite: refresh to read such tables again, or onRewrite: ignore to keep the old "
+                "values in targets",
+                code="TR-4409",
             )
         if self._options.on_rewrite == "refresh":
             for name in sorted(rewritten):
@@ -524,7 +526,7 @@ class Enumerator:
 
         def boundary(table: TableSchema, after: Key | None, rows: int) -> Key | None:
             if str(table.id) in locked:
-                raise TableLockedError(f"table `{table.id}` is locked", locked[str(table.id)])
+                raise TableLockedError(f"table `{table.id}` is locked", locked[str(table.id)], code="TR-4304")
             return self._boundary(table, after, rows)
 
         return boundary

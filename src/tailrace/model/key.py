@@ -52,7 +52,9 @@ def key_changed(
         f"the key of `{table.id}` was changed while its snapshot was read",
         f"rows are read by the key ({_described(key)}), which is gone; "
         + (f"the key is now ({_described(found)})" if found else "the table now has no key"),
-        "change the key back, or start a new stream with a new checkpoint",
+        "set onRewrite: refresh, with startingPosition initial, to read the table again by its new key; "
+        "or change the key back",
+        code="TR-5003",
     )
     error.table = str(table.id)
     return error

@@ -77,11 +77,16 @@ def _rules(pipeline: Pipeline, tables: Sequence[TableId]) -> Iterator[Finding]:
             check_ = f"{section}[{number}] `{rule.source_table}`"
             if not matching:
                 found, needed = "no captured table matches", "a pattern that matches whole names"
-                yield Finding(check_, found, needed, "", Severity.WARNING)
+                yield Finding(check_, found, needed, "", Severity.WARNING, code="TR-1511")
             elif not matching - taken:
                 found = "an earlier rule applies to all its tables"
                 yield Finding(
-                    check_, found, "an effect: the first rule that matches counts", "", Severity.WARNING
+                    check_,
+                    found,
+                    "an effect: the first rule that matches counts",
+                    "",
+                    Severity.WARNING,
+                    code="TR-1511",
                 )
             taken |= matching
 
@@ -92,7 +97,7 @@ def _matches(pattern: str, table: TableId) -> bool:
 
 def _failed(check_: str, error: TailraceError, needed: str) -> Finding:
     found = error.message + (f" ({error.detail})" if error.detail else "")
-    return Finding(check_, found, needed, error.hint or "", Severity.ERROR)
+    return Finding(check_, found, needed, error.hint or "", Severity.ERROR, code=error.code)
 
 
 # ---- sinks ----
@@ -136,7 +141,9 @@ def _iceberg_catalog(settings: IcebergSettings) -> str:
         try:
             count = len(catalog.list_namespaces())
         except Exception as error:  # noqa: BLE001 - of any library; its message may hold secrets
-            raise SinkError("the Iceberg catalog does not answer", type(error).__name__) from None
+            raise SinkError(
+                "the Iceberg catalog does not answer", type(error).__name__, code="TR-7201"
+            ) from None
     return f"answers, {count} namespaces"
 
 
@@ -175,7 +182,7 @@ def _directory(name: str, path: str) -> Iterator[Finding]:
             directory.remove("_tailrace/check")
         except (OSError, ValueError, NotImplementedError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            yield Finding(check_, reason, "a store that can be written", "", Severity.ERROR)
+            yield Finding(check_, reason, "a store that can be written", "", Severity.ERROR, code="TR-1201")
         else:
             yield Finding(check_, "can be written", "")
         return
@@ -185,12 +192,16 @@ def _directory(name: str, path: str) -> Iterator[Finding]:
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         found = f"`{there}` is no directory" if not there.is_dir() else f"`{there}` cannot be written"
         remedy = "" if not there.is_dir() else f"chown {os.getuid()} '{there}'"
-        yield Finding(check_, found, "a directory that this user may write", remedy, Severity.ERROR)
+        yield Finding(
+            check_, found, "a directory that this user may write", remedy, Severity.ERROR, code="TR-1201"
+        )
         return
     free = shutil.disk_usage(there).free
     found = f"can be written, {free / (1 << 30):,.1f} GB free"
     if free < _LEAST_FREE:
-        yield Finding(check_, found, "room for the tables and what is staged", "", Severity.WARNING)
+        yield Finding(
+            check_, found, "room for the tables and what is staged", "", Severity.WARNING, code="TR-1212"
+        )
     else:
         yield Finding(check_, found, "")
 
@@ -247,6 +258,7 @@ def _workers(pipeline: Pipeline, master: str) -> Iterator[Finding]:
             "free cores and memory",
             "end another application, or limit each: pipeline.spark: {spark.cores.max: 2}",
             Severity.WARNING,
+            code="TR-1213",
         )
         return
     for host, python, version, problem in sorted(set(answers)):
@@ -259,10 +271,13 @@ def _workers(pipeline: Pipeline, master: str) -> Iterator[Finding]:
                 f"tailrace {__version__}, as here",
                 f"install it there, or bring an environment: see {_BRINGING}",
                 Severity.ERROR,
+                code="TR-1210",
             )
         elif problem:
             reachable = "a worker that reaches the database"
-            yield Finding(where, f"the source does not answer: {problem}", reachable, "", Severity.ERROR)
+            yield Finding(
+                where, f"the source does not answer: {problem}", reachable, "", Severity.ERROR, code="TR-3003"
+            )
         else:
             yield Finding(where, f"tailrace {version}, reaches the source", "")
 

@@ -173,6 +173,7 @@ def _projected(
             f"Spark rejects the transform of `{schema.id}`",
             reason,
             f"columns: {', '.join(c.name for c in schema.columns)}",
+            code="TR-1501",
         ) from None
     selected = select_list(frame)
     if not selected.row_wise:

@@ -90,6 +90,7 @@ def _splits(source: Source, options: SourceOptions) -> Iterator[SnapshotSplit]:
             "no table is captured",
             f"no table matches {', '.join(f'`{p}`' for p in options.tables)}",
             "each pattern must match a whole `database.table`; a dot matches any character",
+            code="TR-1401",
         )
     as_of = source.as_of(source.starting_position())
     for table in tables:

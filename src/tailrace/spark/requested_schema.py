@@ -52,6 +52,7 @@ def as_requested(layout: RowLayout, requested: StructType) -> RowLayout:
             "the schema given for the read has NOT NULL columns that the rows do not have",
             f"these may be null: {', '.join(strict)}",
             "leave out `.schema(...)`",
+            code="TR-1016",
         )
     if requested == own:
         return layout
@@ -71,4 +72,5 @@ def _differs(found: Sequence[tuple[str, str]], needed: Sequence[tuple[str, str]]
         "the schema given for the read is not that of the rows",
         "; ".join(differences) or f"its columns are in another order; needed: {columns}",
         "leave out `.schema(...)`, and choose, rename or cast columns with `.select(...)`",
+        code="TR-1016",
     )

@@ -89,4 +89,5 @@ class RequestDirectory:
                 f"`{self._path}/{id_}{_SUFFIX}` is not a request",
                 f"found {text[:200]!a}",
                 "remove the file; `tailrace resync` writes requests",
+                code="TR-6006",
             ) from None

@@ -45,6 +45,7 @@ def require_same(stored: Mapping[str, Any], options: SourceOptions) -> None:
             f"the checkpoint belongs to a stream of shape `{shape}`",
             f"the option `shape` is now `{options.shape}`: the query's rows would change their form",
             _HINT.format("shape"),
+            code="TR-6007",
         )
     known = sorted({*stored.get("tables", ()), *stored.get("done", ())})
     if known and not any(options.captures(name) for name in known):
@@ -54,4 +55,5 @@ def require_same(stored: Mapping[str, Any], options: SourceOptions) -> None:
             f"it has read {', '.join(f'`{name}`' for name in known[:5])}{more}; the option `tables` is now "
             f"{', '.join(f'`{pattern}`' for pattern in options.tables)}, which matches none of them",
             f"{_HINT.format('tables')}; to add tables to a stream, keep its own in `tables`",
+            code="TR-6007",
         )

@@ -216,12 +216,14 @@ def _not_started(master: str, log_file: Path | None) -> ConfigError:
             "Spark did not start",
             f"its log is in {where}",
             "one of the pipeline's `spark` settings may be wrong",
+            code="TR-1206",
         )
     return ConfigError(
         f"Spark did not start on the cluster `{master}`",
         f"its log is in {where}",
         "check that a master runs at this address, that this machine reaches it, and that both have the same"
         " version of Spark; without `master`, a pipeline runs on a local Spark",
+        code="TR-1206",
     )
 
 

@@ -68,6 +68,7 @@ class TailraceDataSource(DataSource):
                 f"option `startingPosition` cannot be `{options.starting_position}` for `spark.read`",
                 "it reads the tables as they are now",
                 "leave it out, or read the log with `spark.readStream`",
+                code="TR-1008",
             )
         return TailraceReader(options, as_requested(layout, schema))
 
@@ -84,6 +85,7 @@ class TailraceDataSource(DataSource):
                 "Spark 4.2 does not pass the table's options to the source when the table is read",
                 "CREATE TEMPORARY VIEW ... USING tailrace OPTIONS (...) shows the rows as they are now; "
                 '`spark.readStream.format("tailrace")` reads their changes',
+                code="TR-1017",
             )
         return parse_options(dict(self.options))
 

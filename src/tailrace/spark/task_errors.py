@@ -33,6 +33,7 @@ def missing_package(text: str) -> ConfigError | None:
         "set PYSPARK_PYTHON to a Python with tailrace; on a cluster it must be there on every worker: install"
         " the package tailrace, use an image that has it, or send an environment with `spark.archives`"
         " (docs/guides/clusters.md, Bring Tailrace to the workers)",
+        code="TR-1210",
     )
 
 

@@ -72,9 +72,9 @@ def test_note_of_a_version_without_codes_is_read() -> None:
 
 @pytest.mark.usefixtures("in_worker")
 def test_tables_with_a_gap_cross() -> None:
-    found = parse_error(trace_of(TableGapError("gone", None, "y", ["a.b", "c.d"])))
+    found = parse_error(trace_of(TableGapError("gone", None, "y", ["a.b", "c.d"], code="TR-4106")))
     assert type(found) is TableGapError
-    assert (found.args, found.tables) == (("gone", None, "y"), ("a.b", "c.d"))
+    assert (found.args, found.tables, found.code) == (("gone", None, "y"), ("a.b", "c.d"), "TR-4106")
 
 
 @pytest.mark.usefixtures("in_worker")

@@ -263,6 +263,7 @@ def _moments(array: pa.Array, type_: ColumnType, mode: str) -> Converted:
                 "a timestamp cannot be encoded with `time-precision-mode: nanoseconds`",
                 "that mode supports years from 1678 to 2261, and the infinities",
                 "set time-precision-mode: adaptive_time_microseconds",
+                code="TR-7604",
             )
         out, ends = finite * 1000, {value: value for value in _INFINITIES}
     elif mode == "microseconds" or (mode != "connect" and (type_.fraction or 0) > 3):

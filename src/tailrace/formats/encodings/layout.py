@@ -73,6 +73,7 @@ def cell(
             f"a value of column `{column.name}` of table `{table}` has no form in messages",
             f"{error.message}: {error.detail}",
             error.hint,
+            code="TR-7604",
         ) from error
     written, kind, zero = form or (array, kind_of(type_), _ZERO_DATES.get(type_.kind))
     if is_optional(column) or type_.zero_dates == "text":

@@ -46,6 +46,7 @@ def envelopes_of(settings: KafkaSettings, targets: TargetNames, connector: str, 
             "`sink.enable-time-adjuster` has no meaning for PostgreSQL",
             "Debezium's PostgreSQL connector changes no years, either",
             "remove the setting",
+            code="TR-1011",
         )
     match settings.subject_names:
         case SubjectNames.TOPIC:

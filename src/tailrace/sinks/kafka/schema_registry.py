@@ -111,6 +111,7 @@ class SchemaRegistry:
                 "the schema registry rejects the client",
                 f"HTTP {status}: {_message(answer)}",
                 "check `schema-registry-user` and `schema-registry-password`, or `schema-registry-token`",
+                code="TR-7509",
             )
 
     def _id(self, schema: SchemaText) -> int:

@@ -100,15 +100,27 @@ def follow(target: str, held: pa.Schema, needed: Iterable[pa.Field]) -> list[Add
         if old is None:
             changes.append(AddColumn(field.name, field.type))
         elif not fits(field.type, old.type):
-            if not fits(old.type, field.type):
+            both = _holding_both(old.type, field.type)
+            if both is None:
                 raise SinkError(
                     f"column `{field.name}` of target `{target}` cannot follow its source",
                     f"the target holds {old.type}, the source has changed to {field.type}",
                     "start a pipeline with a new sink path and checkpoint, or change the column back",
                     code="TR-7001",
                 )
-            changes.append(WidenColumn(old.name, field.type))
+            changes.append(WidenColumn(old.name, both))
     return changes
+
+
+def _holding_both(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """A type that holds every value of two, and that Delta can change `one` to; None if there is none."""
+    if fits(one, other):
+        return other
+    if pa.types.is_decimal128(one) and pa.types.is_decimal128(other):
+        scale = max(one.scale, other.scale)
+        precision = max(one.precision - one.scale, other.precision - other.scale) + scale
+        return pa.decimal128(precision, scale) if precision <= 38 else None
+    return None
 
 
 def fits(narrow: pa.DataType, wide: pa.DataType) -> bool:

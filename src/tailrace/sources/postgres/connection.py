@@ -58,12 +58,14 @@ _NO_HIDDEN_ROWS = " -c row_security=off"
 #: The first version with a limit for whole transactions, which older ones refuse to hear of.
 _TRANSACTION_TIMEOUT = 17
 
+#: The server has no free replication slot.
+_NO_SLOT = "53400"
 _SHUTDOWN = "the server is shutting down or starting"
 #: Classes and states of transient errors, with the reason; the first that fits counts.
 _TRANSIENT = {
     "53300": network.NO_ROOM,
     "53100": network.NO_DISK,
-    "53400": "all replication slots of the server are in use",
+    _NO_SLOT: "all replication slots of the server are in use",
     "55006": "another process uses it",
     "57P01": _SHUTDOWN,
     "57P02": _SHUTDOWN,
@@ -77,7 +79,7 @@ _TRANSIENT = {
     "72000": network.LOST,
 }
 _HINTS = {
-    "53400": "SELECT slot_name, active FROM pg_replication_slots; -- drop those that nobody needs, or "
+    _NO_SLOT: "SELECT slot_name, active FROM pg_replication_slots; -- drop those that nobody needs, or "
     "increase max_replication_slots (SHOW max_replication_slots), which needs a restart of the server",
 }
 #: The table's definition changed.
@@ -477,9 +479,6 @@ def translate(error: Exception, doing: str) -> TailraceError:
     return _server_error(error, doing)
 
 
-#: Bytes that are no character in UTF-8, or a character that has no form in the other encoding.
-
-
 def _server_error(error: DatabaseError, doing: str) -> TailraceError:
     state = sqlstate(error)
     detail = f"SQLSTATE {state}"
@@ -491,7 +490,7 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
                 f"{doing} failed: {reason}",
                 detail,
                 _HINTS.get(state),
-                code="TR-3001" if reason == network.LOST else "TR-3004",
+                code="TR-2202" if state == _NO_SLOT else "TR-3001" if reason == network.LOST else "TR-3004",
             )
     if state in _CHANGED_TABLE:
         return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail, code="TR-5002")
@@ -507,6 +506,7 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
             f"{doing} failed: row-level security hides rows from this user",
             detail,
             "ALTER ROLE ... BYPASSRLS; -- for this user; or ALTER TABLE ... DISABLE ROW LEVEL SECURITY;",
+            code="TR-2211",
         )
     if state in _NOT_TEXT:
         return SourceError(
@@ -514,6 +514,7 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
             f"{detail}: values must be convertible to UTF-8; a database with encoding SQL_ASCII holds any "
             "bytes",
             "find such values and correct them, or move the tables to a database with encoding UTF8",
+            code="TR-5203",
         )
     if state == _READ_ONLY:
         return SourceError(
@@ -521,6 +522,7 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
             detail,
             "create the publication on the primary, for all captured tables; `tailrace check` shows the "
             "statement; or name the primary in url",
+            code="TR-2221",
         )
     if state == _MISSING_PRIVILEGE:
         return SourceError(

@@ -115,6 +115,7 @@ def locked(connection: Connection, tables: Sequence[TableId]) -> TableLockedErro
         "wait for its end, or end it: " + " ".join(f"SELECT pg_terminate_backend({pid});" for pid in pids)
         if pids
         else None,
+        code="TR-4304",
     )
 
 

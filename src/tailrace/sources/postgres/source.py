@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import SourceError, TableLockedError, TransientSourceError
+from tailrace.errors import SourceError, TableLockedError, TransientSourceError, coded
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import GONE, Log, LogRange, Page, Source
@@ -199,6 +199,7 @@ class PostgresSource(Source):
                 f"table `{id_}` cannot be published: it is UNLOGGED",
                 "its changes are not in the log",
                 f"ALTER TABLE {id_.sql} SET LOGGED; -- or leave it out of `tables`",
+                code="TR-2212",
             )
         for column in map(table.schema.column, table.schema.key):
             if column.type.kind in keys.WITHOUT_ORDER:
@@ -207,6 +208,7 @@ class PostgresSource(Source):
                     f"{column.type.native}",
                     "keys of such a type are captured as text only",
                     keys.as_text_hint(table.schema, column),
+                    code="TR-5008",
                 )
         if "n" not in table.identity and (table.schema.key or table.has_whole_images):
             return None
@@ -221,6 +223,7 @@ class PostgresSource(Source):
             found,
             " ".join(f"ALTER TABLE {t.sql} REPLICA IDENTITY FULL;" for t in which)
             + " -- or give it a primary key, or leave it out of `tables`",
+            code="TR-2210",
         )
 
     def shows(self, position: PostgresPosition) -> bool:
@@ -492,8 +495,9 @@ def _all_refused(refused: Mapping[TableId, SourceError]) -> SourceError:
         return first
     return SourceError(
         f"tables {', '.join(f'`{t}`' for t in refused)} cannot be published",
-        "; ".join(f"{error.message}: {error.detail}" for error in refused.values()),
+        "; ".join(f"{coded(error.message, error.code)}: {error.detail}" for error in refused.values()),
         "\n".join(error.hint or "" for error in refused.values()),
+        code="TR-2001",
     )
 
 

@@ -41,7 +41,9 @@ def starting_position(options: SourceOptions, snapshots: Snapshots) -> PostgresP
         first = snapshots.next(START_WAIT_S)
         if first is None:
             raise snapshots.waits() or TransientSourceError(
-                "no snapshot could be exported yet", f"it was not ready after {START_WAIT_S:.0f} s"
+                "no snapshot could be exported yet",
+                f"it was not ready after {START_WAIT_S:.0f} s",
+                code="TR-2209",
             )
         return snapshots.use(first).position
     if start == "latest":
@@ -149,6 +151,7 @@ class _Slot:
                     f"replication slot `{options.slot}` is being created by process {existing.active_pid}",
                     "another stream starts with this slot, or the server has not noticed yet that one ended",
                     f"SELECT pg_terminate_backend({existing.active_pid}); -- if no other stream starts",
+                    code="TR-4205",
                 )
             if options.starting_position in ("initial", "latest") and not self._tried:
                 self.require_mark(mark.read(connection, options.publication), history.server)

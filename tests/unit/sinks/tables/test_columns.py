@@ -74,3 +74,11 @@ def test_merged_schema_holds_every_schema() -> None:
     new = table(("id", BIGINT), ("note", TEXT), key=("id",))
     expected = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])
     assert merged_schema("t", [old, new]) == expected
+
+
+def test_decimal_that_loses_digits_and_gains_others_is_held_with_both() -> None:
+    held = pa.schema([pa.field("d", pa.decimal128(10, 2))])
+    (change,) = follow("t", held, [pa.field("d", pa.decimal128(10, 1))])
+    assert (change.name, change.type) == ("d", pa.decimal128(11, 2))
+    with pytest.raises(SinkError, match="cannot follow"):
+        follow("t", pa.schema([pa.field("d", pa.decimal128(38, 0))]), [pa.field("d", pa.decimal128(38, 10))])

@@ -487,7 +487,8 @@ def read_log(options: SourceOptions, start: MySqlPosition, end: MySqlPosition) -
     raise PositionLostError(
         f"the binary log does not reach `{end}`",
         f"reading from `{start}` ended at `{at[0]}:{at[1]}`, and no event ends at `{end}`",
-        "the server lost the end of its log or is another one: start a new stream with a new checkpoint",
+        "the server lost the end of its log or is another one: set onPositionLost: refresh to read every "
+        "table again",
         code="TR-4102",
     )
 
@@ -544,7 +545,7 @@ def _upto(blocks: Iterator[EventBlock], end: MySqlPosition) -> Generator[EventBl
             raise PositionLostError(
                 f"no event of the binary log ends at `{end}`",
                 f"an event before it ends at {block.pos + size}: the position belongs to another log",
-                "start a new stream with a new checkpoint",
+                "set onPositionLost: refresh to read every table again",
                 code="TR-4102",
             )
     return False

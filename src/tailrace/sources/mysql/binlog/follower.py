@@ -89,6 +89,11 @@ class BinlogRange(LogRange):
     ddl: tuple[DdlStatement, ...] = ()
     later_ddl: tuple[DdlStatement, ...] = ()
 
+    @property
+    def alters_tables(self) -> bool:
+        """Whether the catalog must be read again: a key may have changed that no row shows."""
+        return super().alters_tables or bool(self.ddl)
+
 
 @dataclass(frozen=True)
 class _Segment:

@@ -33,7 +33,7 @@ _STOP, _FORMAT_DESCRIPTION = 3, 15
 _CREATED = HEADER + 2 + 50
 #: How long a transaction that is in the log may be missing from the server's sets.
 _PATIENCE_S, _POLL_S = 5.0, 0.1
-_NEW_STREAM = "start a new stream with a new checkpoint"
+_READ_AGAIN = "set onPositionLost: refresh to read every table again"
 _FLUSH = "innodb_flush_log_at_trx_commit"
 
 
@@ -54,7 +54,8 @@ def require_history(connection: BoundedConnection, gtids: GtidSet) -> None:
                 raise PositionLostError(
                     "the server has lost transactions that the stream has read",
                     f"it lacks `{missing}`: it was restored from a backup, or a crash cut its log",
-                    _NEW_STREAM,
+                    _READ_AGAIN,
+                    code="TR-4102",
                 )
             time.sleep(_POLL_S)
     except (pymysql.err.MySQLError, OSError) as error:
@@ -119,7 +120,8 @@ def require_kept(connection: BoundedConnection, file: str) -> None:
         raise PositionLostError(
             "the server crashed, and its tables may lack transactions that its log holds",
             f"the log file `{file}` ends without a shutdown, and {_FLUSH} is 0",
-            f"SET {keep} {_FLUSH} = 1; then {_NEW_STREAM}",
+            f"SET {keep} {_FLUSH} = 1; then {_READ_AGAIN}",
+            code="TR-4111",
         )
     if found != 1:
         _log.warning(

@@ -104,7 +104,7 @@ def position_lost(connection: BoundedConnection, file: str, pos: int, found: str
     oldest = f"the oldest file the server has is `{logs[0].name}`" if logs else "the server has no files"
     keep = "GLOBAL" if is_mariadb(connection) else "PERSIST"
     hint = (
-        "start a new stream with a new checkpoint (startingPosition initial reads the tables again); "
+        "set onPositionLost: refresh to read every table again, into the same targets; "
         f"to keep logs longer: SET {keep} binlog_expire_logs_seconds = 604800"
     )
     if file not in sizes:

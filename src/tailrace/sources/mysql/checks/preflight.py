@@ -129,6 +129,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                 f"at least {_SMALL_PACKET}: statements with long keys do not fit",
                 self._set("max_allowed_packet", str(64 << 20)),
                 Severity.WARNING,
+                code="TR-2119",
             )
         if self._mariadb:
             name = "mysql56_temporal_format"
@@ -169,7 +170,9 @@ class MySqlPreflight(Preflight[BoundedConnection]):
             shown = ", ".join(
                 f"{row['format']} in {row['sessions']} of {printable(str(row['user']))}" for row in formats
             )
-            yield Finding(name, shown, needed, "let these sessions reconnect", Severity.WARNING)
+            yield Finding(
+                name, shown, needed, "let these sessions reconnect", Severity.WARNING, code="TR-2102"
+            )
         elif formats is not None and not self._mariadb:
             yield Finding(name, "ROW", "ROW")
         privileges = _FORMAT_PRIVILEGES[self._server.flavor]
@@ -189,6 +192,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
                     for row in accounts
                 ),
                 Severity.WARNING,
+                code="TR-2120",
             )
 
     def _rows_or_none(self, statement: str) -> list[dict[str, Any]] | None:
@@ -205,7 +209,7 @@ class MySqlPreflight(Preflight[BoundedConnection]):
             if found == "1":
                 yield Finding(name, found, "1")
             else:
-                yield Finding(name, found, needed, self._set(name, "1"), Severity.WARNING)
+                yield Finding(name, found, needed, self._set(name, "1"), Severity.WARNING, code="TR-2121")
 
     def _value_options(self) -> Finding:
         """A partial JSON update is applied to the earlier value, which only whole images have."""

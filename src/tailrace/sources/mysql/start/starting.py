@@ -214,7 +214,8 @@ def position_by_gtids(options: SourceOptions, gtids: GtidSet) -> MySqlPosition:
     raise PositionLostError(
         "the binary log no longer holds all transactions after the GTID set",
         f"purged are `{lost}`",
-        "start a new stream with a new checkpoint (startingPosition initial)",
+        "set onPositionLost: refresh to read every table again, or start a new stream with startingPosition "
+        "initial",
         code="TR-4101",
     )
 

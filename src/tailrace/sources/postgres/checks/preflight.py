@@ -75,6 +75,7 @@ class PostgresPreflight(Preflight[Connection]):
                 "valid UTF-8 in all captured columns, or the stream ends at the first other value",
                 "",
                 Severity.WARNING,
+                code="TR-2218",
             )
 
     def _recovery(self) -> Iterator[Finding]:
@@ -88,6 +89,7 @@ class PostgresPreflight(Preflight[Connection]):
                 f"a primary, or PostgreSQL {_STANDBY} or later: older standbys have no logical log",
                 "name the primary in url",
                 Severity.ERROR,
+                code="TR-2219",
             )
             return
         yield Finding(
@@ -96,6 +98,7 @@ class PostgresPreflight(Preflight[Connection]):
             "a primary that writes: where it is idle, creating a slot and each snapshot wait on the standby",
             "SELECT pg_log_standby_snapshot(); -- on the primary, now and then while it is idle",
             Severity.WARNING,
+            code="TR-2220",
         )
 
     def _wal_level(self) -> Finding:

@@ -105,7 +105,14 @@ class TableChecks:
                 remedy = as_text_hint(table.schema, column)
                 found = f"key column {column.name} of type {column.type.native}"
                 findings.append(
-                    Finding(name, found, "a key without arrays, or as text", remedy, Severity.ERROR)
+                    Finding(
+                        name,
+                        found,
+                        "a key without arrays, or as text",
+                        remedy,
+                        Severity.ERROR,
+                        code="TR-5008",
+                    )
                 )
         findings.extend(self._identity(table))
         if table.left_out:
@@ -206,6 +213,7 @@ class TableChecks:
             "a publication of all captured tables: a standby cannot change it",
             f"{statement}; -- on the primary",
             Severity.ERROR,
+            code="TR-2221",
         )
 
     def _ownership(self, name: str, found: str, statement: str, may: bool) -> Finding:

@@ -129,6 +129,7 @@ def require_whole(published: Publication | None, tables: Sequence[TableId]) -> N
             f"publication `{published.name}` lacks changes of its tables",
             f"it is without {', '.join(sorted(missing))}",
             f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",
+            code="TR-2214",
         )
     if filtered:
         raise SourceError(
@@ -138,6 +139,7 @@ def require_whole(published: Publication | None, tables: Sequence[TableId]) -> N
                 f"ALTER PUBLICATION {name} DROP TABLE {t.sql}; ALTER PUBLICATION {name} ADD TABLE {t.sql};"
                 for t in filtered
             ),
+            code="TR-2215",
         )
 
 

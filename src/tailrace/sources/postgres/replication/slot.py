@@ -254,8 +254,8 @@ def lost(name: str, why: str) -> PositionLostError:
     return PositionLostError(
         f"replication slot `{name}` no longer holds the log at the stream's position",
         why,
-        "let the stream read all its tables again: onPositionLost: refresh; or tailrace drop (or SELECT "
-        f"pg_drop_replication_slot('{name}'), if it exists), then start a new stream with a new checkpoint",
+        "set onPositionLost: refresh to read every table again, into the same targets; a lost slot is "
+        "created anew",
         code="TR-4201",
     )
 

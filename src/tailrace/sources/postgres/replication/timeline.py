@@ -97,8 +97,8 @@ class History:
         raise PositionLostError(
             f"the server at {where} lacks changes that the stream has already read, up to `{position}`",
             f"that position is on timeline {_described(position.timeline)}; {self._found_instead(position)}",
-            "restore the old primary, or accept losing the changes after that position: "
-            "tailrace drop, then start a new stream with a new checkpoint. With PostgreSQL 17 and later, "
+            "restore the old primary; or accept losing the changes after that position, and set "
+            "onPositionLost: refresh to read every table again. With PostgreSQL 17 and later, "
             "list each standby's slot in synchronized_standby_slots: then the stream reads nothing that a "
             "standby lacks",
             code="TR-4102",

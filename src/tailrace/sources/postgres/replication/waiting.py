@@ -73,7 +73,9 @@ class Watch:
     def error(self) -> TransientSourceError:
         """The error when the wait is given up."""
         detail, hint = self.waits_for or ("a transaction that writes", "end the oldest ones")
-        return TransientSourceError(f"{self._doing} waits for other transactions", detail, hint)
+        return TransientSourceError(
+            f"{self._doing} waits for other transactions", detail, hint, code="TR-2209"
+        )
 
     def _watch(self) -> None:
         if self._ended.wait(SAY_AFTER_S):

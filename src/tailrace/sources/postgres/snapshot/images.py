@@ -56,6 +56,7 @@ class Images:
             f"cannot reconstruct snapshot rows of `{self._table.id}`: its columns were renamed",
             f"the log has rows with columns {', '.join(found)}, the table has {', '.join(self._names)} now",
             "start a new stream with a new checkpoint",
+            code="TR-5013",
         )
 
     def _are_first(self, table: TableSchema) -> bool:

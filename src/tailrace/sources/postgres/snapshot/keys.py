@@ -112,7 +112,9 @@ def label_error(table: TableSchema, error: DatabaseError) -> SchemaMismatchError
         f"column `{enums[0].name}` of enum {enums[0].type.native} no longer has the label up to which the "
         "snapshot has come",
         f"rename it back until the snapshot is complete: ALTER TYPE {type_name(enums[0].type)} RENAME VALUE "
-        "... TO ...; or start a new stream with a new checkpoint",
+        "... TO ...; or start the stream again: with onRewrite: refresh and startingPosition initial, it "
+        "reads the table again",
+        code="TR-5003",
     )
 
 

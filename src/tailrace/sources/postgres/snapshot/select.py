@@ -129,7 +129,9 @@ def as_it_is(
         raise SchemaMismatchError(
             f"the key of table `{table.id}` has changed while its snapshot was read",
             f"found columns {', '.join(c.name for c in live.values())}, the key was {', '.join(table.key)}",
-            "start a new stream with a new checkpoint",
+            "start the stream again: with onRewrite: refresh and startingPosition initial, it reads the "
+            "table again by its new key",
+            code="TR-5003",
         )
     kept = [c for c in table.columns if c.name in names]
     now_named = [replace(c, name=names[c.name]) for c in kept]
@@ -139,7 +141,10 @@ def as_it_is(
 
 def _altered(table: TableSchema, how: str) -> TransientSourceError:
     return TransientSourceError(
-        f"table `{table.id}` was altered after its batch was planned", how, "the batch is planned again"
+        f"table `{table.id}` was altered after its batch was planned",
+        how,
+        "the batch is planned again",
+        code="TR-5002",
     )
 
 

@@ -125,7 +125,7 @@ def statement_of(body: bytes, *, loads: bool = False) -> tuple[str, str]:
         DecodeError: it is too short.
     """
     if len(body) < (26 if loads else 13):
-        raise DecodeError("an event of the log is malformed", "a statement ends too early")
+        raise DecodeError("an event of the log is malformed", "a statement ends too early", code="TR-5201")
     at = (26 if loads else 13) + int.from_bytes(body[11:13], "little")
     length = body[8]
     return body[at : at + length].decode("utf-8", "replace"), body[at + length + 1 :].decode(
@@ -260,7 +260,9 @@ def refuse_statement(
     found = f"{first_words(text)[0]} at {where}: some session writes with binlog_format STATEMENT or MIXED"
     hint = "SET PERSIST binlog_format = ROW, and let no session change it; then start a new stream"
     if tables := tables_named(text, database, wanted):
-        raise SourceError(f"the log has a statement instead of rows for `{tables[0]}`", found, hint)
+        raise SourceError(
+            f"the log has a statement instead of rows for `{tables[0]}`", found, hint, code="TR-4401"
+        )
     if is_generated(text):
         return
     databases = databases_named(text, database)
@@ -271,4 +273,5 @@ def refuse_statement(
             + (f" in the database `{concerned[0]}`" if concerned else ""),
             f"{found}, and by triggers, functions, views or cascades it may have changed captured tables",
             hint,
+            code="TR-4401",
         )

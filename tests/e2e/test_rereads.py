@@ -1,0 +1,80 @@
+"""Schema changes that rewrite rows without logging them, end to end: targets equal their tables."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.config.load import parse_pipeline
+from tailrace.pipeline.supervisor import Supervisor, read_cells
+from tailrace.sinks.registry import make_sinks
+from tailrace.spark.requests import RequestDirectory, requests_path
+from tests.e2e.test_mariadb import _Quiet
+
+#: Statements after each of which the pipeline runs to the log's end; {t} is the table, {s} its database.
+STEPS: list[list[str]] = [
+    ["ALTER TABLE {t} ADD COLUMN c INT DEFAULT 5", "UPDATE {t} SET a = 0 WHERE id = 3"],
+    ["ALTER TABLE {t} RENAME COLUMN a TO b", "INSERT INTO {t} (id, b) VALUES (100, 1)"],
+    ["ALTER TABLE {t} MODIFY d DECIMAL(10,1)"],
+    [
+        "CREATE TABLE {s}.n (id INT PRIMARY KEY, b INT, d DECIMAL(10,1), c INT, v VARCHAR(9) NOT NULL)",
+        "INSERT INTO {s}.n SELECT id + 10, b, d, c, 'new' FROM {t}",
+        "RENAME TABLE {t} TO {s}.o, {s}.n TO {t}",
+    ],
+    ["SET sql_log_bin = 0", "DELETE FROM {t} WHERE id > 30", "UPDATE {t} SET b = 7", "RESYNC"],
+    ["TRUNCATE TABLE {t}", "INSERT INTO {t} (id, v) VALUES (1, 'x'), (2, 'y')"],
+    ["DROP TABLE {t}", "CREATE TABLE {t} (id INT PRIMARY KEY, b INT)", "INSERT INTO {t} VALUES (7, 7)"],
+]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "scd2"])
+def test_delta_target_equals_its_table_after_each_rewrite(
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path, mode: str
+) -> None:
+    table = f"{database}.t"
+    rows = ", ".join(f"({i}, {i}, {i}.25)" for i in range(1, 51))
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, d DECIMAL(10,2))",
+        f"INSERT INTO {table} VALUES {rows}",
+    )
+    lake = tmp_path / "lake"
+    pipeline = parse_pipeline(
+        f"source: {{url: 'mysql://{mysql.host}:{mysql.port}', user: {mysql.user}, password: {mysql.password},"
+        f" tables: '{table}', snapshot-chunk-rows: 20}}\n"
+        f"sink: {{type: delta, path: {lake}, mode: {mode}, merge-interval: 0}}\n"
+        "pipeline: {name: rereads, trigger: available-now}\n",
+        tmp_path / "pipeline.yaml",
+    )
+
+    def run() -> None:
+        sink = make_sinks(pipeline)
+        try:
+            Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+        finally:
+            sink.close()
+
+    run()
+    _require_equal(spark, mysql, table, lake, mode)
+    for statements in STEPS:
+        asks = statements[-1] == "RESYNC"
+        mysql.execute(*(s.format(t=table, s=database) for s in (statements[:-1] if asks else statements)))
+        if asks:
+            RequestDirectory(requests_path(pipeline.checkpoint)).add([table])
+        run()
+        _require_equal(spark, mysql, table, lake, mode)
+
+
+def _require_equal(spark: SparkSession, mysql: Any, table: str, lake: Path, mode: str) -> None:
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table}")
+        names = [column[0] for column in cursor.description]
+        wanted = sorted(cursor.fetchall(), key=lambda row: row[0])
+    found = spark.read.format("delta").load(str(lake / table))
+    if mode == "scd2":
+        found = found.where("_is_current")
+    rows = [tuple(row) for row in found.select(*names).collect()]
+    assert sorted(rows, key=lambda row: row[0]) == wanted
