@@ -1,6 +1,7 @@
 """PostgreSQL tables that are no longer the same under their names, and publications that are altered.
 
-Whatever happens to a table while nobody looks, the stream ends with an error that names it, at every start.
+Whatever happens to a table while nobody looks, the stream reads it again. With `onRewrite=ignore` it ends
+with an error that names it, at every start.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import pytest
 
 from tailrace.enumerator import enumerator
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.errors import PreflightError, TableGapError
+from tailrace.errors import PreflightError, SourceError, TableGapError
 from tests.recovery.test_postgres_schema import read_all, stream
+from tests.support.rereading import Target, at_moments, read
 
 SWAP = (
     "ALTER TABLE t RENAME TO spare",
@@ -51,10 +53,13 @@ OF_PUBLICATION = {
     "filtered": ("ALTER PUBLICATION tailrace SET TABLE t WHERE (id < 5), s", "INSERT INTO t VALUES (9)"),
     "without updates for a time": (
         "ALTER PUBLICATION tailrace SET (publish = 'insert')",
-        "UPDATE t SET id = 9",
+        "UPDATE t SET id = 9 WHERE id = 1",
         "ALTER PUBLICATION tailrace SET (publish = 'insert, update, delete, truncate')",
     ),
-    "without updates": ("ALTER PUBLICATION tailrace SET (publish = 'insert')", "UPDATE t SET id = 9"),
+    "without updates": (
+        "ALTER PUBLICATION tailrace SET (publish = 'insert')",
+        "UPDATE t SET id = 9 WHERE id = 1",
+    ),
     "dropped and created again": (
         "DROP PUBLICATION tailrace",
         "CREATE PUBLICATION tailrace FOR TABLE s",
@@ -86,7 +91,7 @@ def refused(postgres, database, offset, tables="public.[st]"):
     """What a stream says that is started at an offset, twice."""
     errors = []
     for _ in range(2):
-        with stream(postgres, database, tables) as engine:
+        with stream(postgres, database, tables, onRewrite="ignore") as engine:
             engine.offset = StreamOffset.from_json(offset.to_json())
             with pytest.raises(TableGapError) as raised:
                 read_all(postgres, engine)
@@ -149,7 +154,7 @@ def test_gap_is_found_while_the_stream_runs_and_again_at_its_next_start(
     if all_tables:
         run("CREATE PUBLICATION tailrace FOR ALL TABLES")
     monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0.2)
-    with stream(postgres, postgres_database, "public.[st]") as engine:
+    with stream(postgres, postgres_database, "public.[st]", onRewrite="ignore") as engine:
         read_all(postgres, engine)
         run(*({**GAPS, **OF_PUBLICATION}[how]))
         with pytest.raises(TableGapError) as raised:
@@ -162,7 +167,7 @@ def test_gap_is_found_while_the_stream_runs_and_again_at_its_next_start(
 
 
 def test_table_that_was_renamed_away_and_back_is_found_by_the_log_alone(postgres, postgres_database, run):
-    with stream(postgres, postgres_database, "public.[st]") as engine:
+    with stream(postgres, postgres_database, "public.[st]", onRewrite="ignore") as engine:
         read_all(postgres, engine)
         run(*GAPS["renamed away and back"])
         with pytest.raises(TableGapError, match=r"changes of `public\.t` are missing"):
@@ -171,7 +176,7 @@ def test_table_that_was_renamed_away_and_back_is_found_by_the_log_alone(postgres
 
 def test_table_that_leaves_for_good_does_not_stop_the_others(postgres, postgres_database, run, monkeypatch):
     monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0)
-    with stream(postgres, postgres_database, "public.[st]") as engine:
+    with stream(postgres, postgres_database, "public.[st]", onRewrite="ignore") as engine:
         read_all(postgres, engine)
         run("ALTER TABLE t RENAME TO away_t", "INSERT INTO away_t VALUES (9)", "INSERT INTO s VALUES (3)")
         _, changes, _ = read_all(postgres, engine)
@@ -195,7 +200,7 @@ def test_table_that_is_captured_again_after_a_time_is_refused(postgres, postgres
 
 def test_table_that_is_unlogged_for_a_time_is_refused(postgres, postgres_database, run):
     run("CREATE PUBLICATION tailrace FOR ALL TABLES")
-    with stream(postgres, postgres_database, "public.[st]") as engine:
+    with stream(postgres, postgres_database, "public.[st]", onRewrite="ignore") as engine:
         read_all(postgres, engine)
         run("ALTER TABLE t SET UNLOGGED", "INSERT INTO t VALUES (9)", "INSERT INTO s VALUES (3)")
         engine.plan._schemas_read_at = None
@@ -237,3 +242,95 @@ def test_key_that_is_changed_while_its_snapshot_is_read_is_refused(postgres, pos
         assert offset.tables["public.u"].cursor
         run('ALTER TABLE u ALTER a TYPE text COLLATE "POSIX"')
     assert refused(postgres, postgres_database, offset, "public.u").tables == ("public.u",)
+
+
+def both(engine):
+    """The targets of both tables: one stream, whose batches each of them applies."""
+    return Targets(engine, "public.t", "public.s")
+
+
+class Targets:
+    def __init__(self, engine, *tables):
+        self._targets = [Target(engine, table) for table in tables]
+        self.engine = engine
+
+    def continued(self, engine):
+        for target in self._targets:
+            target.engine = engine
+        engine.offset = StreamOffset.from_json(self.engine.offset.to_json())
+        self.engine = engine
+
+    def step(self):
+        batch = self.engine.next()
+        if batch is None:
+            return False
+        parts = read(self.engine, batch)
+        for target in self._targets:
+            target.apply(*parts, end=batch[1].to_json())
+        return True
+
+    def drain(self):
+        self.engine.plan.hold()
+        while self.step():
+            pass
+        self.engine.plan._target = None
+
+    def equal(self, server, database):
+        for target in self._targets:
+            target.equals(server, database=database)
+
+
+ALL = {**GAPS, **OF_PUBLICATION}
+DEFAULT = [*((how, False) for how in ALL), *((how, True) for how in GAPS)]
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """The catalog is searched at every batch."""
+    monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("case", at_moments(DEFAULT))
+def test_target_equals_its_table_after_a_gap(postgres, postgres_database, run, case):
+    (how, all_tables), when = case
+    if all_tables:
+        run("CREATE PUBLICATION tailrace FOR ALL TABLES")
+    if when == "in the snapshot":
+        run(
+            "INSERT INTO t SELECT generate_series(100, 120)", "INSERT INTO s SELECT generate_series(200, 220)"
+        )
+    chunk = 4 if when == "in the snapshot" else 1000
+    given = {"tables": "public.[st]", "snapshotChunkRows": chunk}
+    with stream(postgres, postgres_database, **given) as engine:
+        targets = both(engine)
+        if when == "in the snapshot":
+            assert targets.step()
+        else:
+            targets.drain()
+            targets.equal(postgres, postgres_database)
+        run("INSERT INTO t VALUES (50)")  # in the log before the gap, read behind it
+        if when == "running":
+            break_and_drain(postgres, postgres_database, run, targets, how)
+    if when != "running":
+        run(*ALL[how])
+        repair(postgres, postgres_database, run, how)
+        with stream(postgres, postgres_database, **given) as engine:
+            targets.continued(engine)
+            targets.drain()
+            targets.equal(postgres, postgres_database)
+            run("INSERT INTO t VALUES (77)", "DELETE FROM s WHERE id = (SELECT max(id) FROM s)")
+            targets.drain()
+            targets.equal(postgres, postgres_database)
+            assert not engine.offset.again
+
+
+def break_and_drain(postgres, database, run, targets, how):
+    run(*ALL[how])
+    if how in REPAIRS:
+        with pytest.raises(SourceError, match="lacks changes") as raised:
+            targets.drain()
+        assert "ALTER PUBLICATION" in raised.value.hint
+        run(REPAIRS[how])
+    targets.drain()
+    targets.equal(postgres, database)

@@ -63,6 +63,7 @@ def test_label_of_a_key_that_is_renamed_is_named(postgres, postgres_database, ru
     run("INSERT INTO t VALUES ('a'), ('b'), ('c')")
     with stream(postgres, postgres_database, snapshotChunkRows=1) as engine:
         engine.read(*engine.next())
+        offset = engine.offset
         run("ALTER TYPE e RENAME VALUE 'b' TO 'x'")
         with pytest.raises(
             SchemaMismatchError, match=r"label of the key of table `public\.t` was renamed"
@@ -70,7 +71,8 @@ def test_label_of_a_key_that_is_renamed_is_named(postgres, postgres_database, ru
             read_all(postgres, engine)
         assert "RENAME VALUE" in e.value.hint
         run("ALTER TYPE e RENAME VALUE 'x' TO 'b'")
-        assert rows_of(engine.read(*engine.next())[0]) == [{"k": "c"}]
+        engine.offset = offset  # a batch that was planned is repeated
+        assert read_all(postgres, engine)[0] == [{"k": "c"}]
 
 
 def test_catalog_is_asked_once_for_all_tables(postgres, postgres_database, run, monkeypatch):

@@ -177,7 +177,7 @@ def test_table_made_anew_under_its_name_stops_the_stream(postgres, postgres_data
         "CREATE TABLE u (id int PRIMARY KEY)",
         "INSERT INTO t VALUES (1)",
     )
-    with stream(postgres, postgres_database) as engine:
+    with stream(postgres, postgres_database, onRewrite="ignore") as engine:
         read_all(postgres, engine)
         run("DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO u VALUES (1)")
         engine.plan._schemas_read_at = -1e9

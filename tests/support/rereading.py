@@ -3,14 +3,49 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
+import pytest
+
+from tailrace.enumerator.offset import StreamOffset
+from tailrace.errors import TransientSourceError
 from tailrace.model.change import REREAD, ChangeBatch
 from tailrace.model.reread import rereads
+from tests.support.databases import named_rows
 from tests.support.engine import Engine, changes_of
 
 #: How long a test waits for the log's end, seconds.
 PATIENCE_S = 60.0
+
+
+MOMENTS = ("stopped", "in the snapshot", "running")
+
+
+def at_moments(cases: Sequence[Any]) -> list[Any]:
+    """Parameters (case, moment): each case at one moment in turn, at the others as slow tests."""
+    return [
+        pytest.param(
+            (case, moment), id=f"{named(case)}, {moment}", marks=[] if is_due else [pytest.mark.slow]
+        )
+        for number, case in enumerate(cases)
+        for moment, is_due in ((m, number % len(MOMENTS) == i) for i, m in enumerate(MOMENTS))
+    ]
+
+
+def named(case: Any) -> str:
+    """A case in a test's name."""
+    return " ".join(getattr(part, "__name__", str(part)) for part in case)
+
+
+def read(engine: Engine, batch: tuple[StreamOffset, StreamOffset]) -> tuple[Any, Any]:
+    """A batch's parts; after an error that passes they are read by the engine as it is when started anew."""
+    try:
+        return engine.read(*batch)
+    except TransientSourceError:
+        engine.plan.close()
+        return engine.read(*batch)
 
 
 class Target:
@@ -35,7 +70,7 @@ class Target:
         batch = self.engine.next()
         if batch is None:
             return False
-        self.apply(*self.engine.read(*batch), end=batch[1].to_json())
+        self.apply(*read(self.engine, batch), end=batch[1].to_json())
         return True
 
     def apply(self, read: list[ChangeBatch], log: list[ChangeBatch], *, end: dict[str, Any]) -> None:
@@ -47,8 +82,8 @@ class Target:
             self._key = batch.table.key
             held = {self._of(row): row for row in self.rows}
             for op, before, after, _ in changes_of([batch]):
-                if op in ("u", "d"):
-                    held.pop(self._of(before), None)
+                if op in ("u", "d"):  # without the row before, its key is the same
+                    held.pop(self._of(after if before is None else before), None)
                 if after is not None and op != "d":
                     appended = op == "r" and batch.kind != REREAD
                     assert not (appended and self._of(after) in held), f"appended twice: {after}"
@@ -81,14 +116,21 @@ class Target:
                 time.sleep(0.02)
         raise AssertionError(f"the stream does not reach {file}:{pos}: {self.engine.offset.to_json()}")
 
-    def equals(self, server: Any) -> None:
-        """Assert that the rows are the table's."""
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {self._table}")
+    def drain_all(self) -> None:
+        """Apply all that a stream with the trigger AvailableNow reads."""
+        self.engine.plan.hold()
+        while self.step():
+            pass
+        self.engine.plan._target = None
+
+    def equals(self, server: Any, **of: Any) -> None:
+        """Assert that the rows are the table's; `of` are arguments of `server.connect`."""
+        with closing(server.connect(**of)) as connection, closing(connection.cursor()) as cursor:
+            rows = named_rows(cursor, f"SELECT * FROM {self._table}")
             names = [column[0] for column in cursor.description]
-            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         found = [{name: row.get(name) for name in names} for row in self.rows]
-        assert sorted(map(repr, found)) == sorted(map(repr, rows))
+        has, wanted = sorted(map(repr, found)), sorted(map(repr, rows))
+        assert has == wanted, f"the target has {has}, the table {wanted}"
 
     def _of(self, row: dict[str, Any]) -> tuple[Any, ...]:
         # a row of another schema may lack key columns: it is a row of its own

@@ -46,7 +46,7 @@ from tailrace.errors import (
 from tailrace.model.messages import MESSAGES
 from tailrace.model.split import Key, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import GONE, CapturedTable, Log, LogRange, Position, Source
+from tailrace.sources.base import GONE, TRUNCATED, CapturedTable, Log, LogRange, Position, Source
 
 T = TypeVar("T")
 
@@ -121,8 +121,11 @@ class Enumerator:
         self._schemas: dict[str, TableSchema] = {}
         self._captured: dict[str, CapturedTable] = {}
         self._schemas_read_at: float | None = None
-        #: Tables of which the log lacks changes, with the reason: the next batch begins to read them again.
+        #: Tables of which the log lacks changes, with the reason: they are to be read again.
         self._gaps: dict[str, str] = {}
+        #: From where on: the log's end when they were found. A batch in which a reading begins must not hold
+        #: changes from before the gap: their rows would count as present.
+        self._gaps_end: Position | None = None
         #: Tables that are not in the log yet, as others hold locks on them.
         self._unpublished: set[str] = set()
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
@@ -172,7 +175,11 @@ class Enumerator:
             offset, log_range = self._advance_log(start, limits)
         offset = unchanged = offset.without_rereads({n for n, r in start.again.items() if r.done})
         offset = self._register(offset, log_range)
-        offset = self._read_again(offset, self._rewritten(offset, log_range))
+        if log_range is None and self._target is not None and self._waits_for_gaps():
+            offset, log_range = self._advance_log(offset, limits)  # a gap has moved the target
+            offset = self._register(offset, log_range)
+        rewritten = self._rewritten(offset, log_range) | self._passed_gaps(start)
+        offset = self._identified(self._read_again(offset, rewritten))
         offset = self._accept_requests(offset)
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, self._captured, is_current=is_current)
@@ -290,7 +297,7 @@ class Enumerator:
         if start.mode == "snapshot":
             return start, None
         position = self._source.position(start.log)
-        has_rows_to_read = self._has_rows_to_read(start)
+        has_rows_to_read = self._has_rows_to_read(start) and not self._waits_for_gaps()
         log_range = self._follow(start).range_after(
             position,
             upto=self._target,
@@ -301,7 +308,7 @@ class Enumerator:
         if log_range is None:
             return start, None
         quiet = not (log_range.has_changes or log_range.ddl_ahead or log_range.has_rewrites)
-        quiet = quiet and not has_rows_to_read and not log_range.is_far
+        quiet = quiet and not (has_rows_to_read or log_range.is_far or self._waits_for_gaps())
         if quiet and self._target is None and self._clock() - self._advanced_at < QUIET_ADVANCE_S:
             return start, None
         return replace(start, log=log_range.end.to_json()), log_range
@@ -319,13 +326,19 @@ class Enumerator:
                 if not offset.knows(str(table)) and not offset.forgot:
                     offset = offset.with_done(str(table), None)
         due = self._schemas_read_at is None or (self._clock() - self._schemas_read_at >= CATALOG_REFRESH_S)
-        left = {name: GONE for name in log_range.left if _has_rows(offset, name)} if log_range else {}
+        due = due and not self._waits_for_gaps()
+        left: dict[str, str] = {}
+        if log_range is not None:
+            if self._refreshes(offset):
+                left = {str(table): TRUNCATED for table in log_range.truncated}
+            left |= dict.fromkeys(log_range.left, GONE)
+            left = {name: id_ for name, id_ in left.items() if _has_rows(offset, name)}
         if left:
             offset = replace(offset, ids={**offset.ids, **left})
         self._offset = offset
         if due or left or (log_range is not None and log_range.alters_tables):
             self._read_catalog()
-        return self._identified(self._with_new_tables(offset))
+        return self._with_new_tables(offset)
 
     def _with_new_tables(self, offset: StreamOffset) -> StreamOffset:
         if offset.mode not in ("initial", "snapshot"):
@@ -349,6 +362,7 @@ class Enumerator:
         self.close()
         self._read_catalog()  # before the position, as in `_begin`
         self._gaps.clear()
+        self._gaps_end = None
         position = self._source.rejoin(start.log)
         offset = replace(start, log=position.to_json(), gaps=start.gaps + 1)
         for name in self._schemas:
@@ -369,12 +383,33 @@ class Enumerator:
             return offset
         names = [name for name in (*offset.tables, *offset.done) if name not in self._unpublished]
         ids = {name: found.get(name, GONE) for name in names}
-        ids |= {name: id_ for name, id_ in offset.ids.items() if name in self._unpublished}
         ids |= {"": found[""]} if "" in found else {}
+        waiting = self._gaps.keys() - self._unpublished  # a restart must find these again
+        ids |= dict.fromkeys(waiting & ids.keys(), GONE)
+        kept = {*self._unpublished, *waiting, *([""] if waiting else [])}
+        ids |= {name: id_ for name, id_ in offset.ids.items() if name in kept}
         if ids != offset.ids:
             offset = replace(offset, ids=ids)
             self._note_gaps(offset)  # from now on the source compares the log with these
         return offset
+
+    def _waits_for_gaps(self) -> bool:
+        """Whether tables are to be read again once the log is read up to where they were found."""
+        return bool(self._gaps.keys() - self._unpublished)
+
+    def _passed_gaps(self, start: StreamOffset) -> set[str]:
+        """The tables with gaps, once a batch begins behind where they were found: no more are noted then."""
+        end = self._gaps_end
+        passed = start.log is not None and (
+            end is None
+            or not self._refreshes(start)  # an error
+            or self._source.position(start.log).order >= end.order
+        )
+        if not passed or start.mode != "initial":
+            return set()
+        found = self._gaps.keys() - self._unpublished
+        self._gaps = {name: why for name, why in self._gaps.items() if name not in found}
+        return {name for name in found if start.knows(name)}
 
     def _note_gaps(self, offset: StreamOffset) -> None:
         """Note of which tables the log lacks changes; raise an error if they are not read again."""
@@ -392,15 +427,16 @@ class Enumerator:
                 code="TR-4106",
             )
         self._gaps.update(gaps)
+        if offset.mode == "initial" and self._options.on_rewrite != "ignore":
+            self._gaps.update(self._source.rewrites(offset.ids))
 
     def _refreshes(self, offset: StreamOffset) -> bool:
         """Whether tables are read again whose rows the log does not tell."""
         return offset.mode == "initial" and self._options.on_rewrite == "refresh"
 
     def _rewritten(self, offset: StreamOffset, log_range: LogRange | None) -> set[str]:
-        """The known tables whose rows the log does not tell: a schema change, or a gap in the table's log."""
-        found = self._gaps.keys() - self._unpublished
-        self._gaps = {name: why for name, why in self._gaps.items() if name not in found}
+        """The known tables that the log, or a changed key, shows to be rewritten."""
+        found: set[str] = set()
         for name, progress in {**offset.tables, **_cursors(offset)}.items():
             table = self._captured.get(name)
             if table is not None and (error := changed_key(progress, table)) is not None:
@@ -409,6 +445,8 @@ class Enumerator:
                 found.add(name)
         if log_range is not None:
             found |= {str(table) for table in log_range.rewritten}
+            if not self._refreshes(offset):
+                found |= {str(table) for table in log_range.truncated}
             dropped = set(log_range.dropped_databases)
             found |= {str(table) for table in offset.table_ids() if table.database in dropped}
         return {name for name in found if offset.knows(name)} if offset.mode == "initial" else set()
@@ -451,7 +489,7 @@ class Enumerator:
     def _may_snapshot(self, offset: StreamOffset, log_range: LogRange | None) -> bool:
         if offset.mode == "snapshot":
             return True
-        if log_range is not None and log_range.ddl_ahead:
+        if self._waits_for_gaps() or (log_range is not None and log_range.ddl_ahead):
             return False
         assert offset.log is not None
         position = self._source.position(offset.log)
@@ -627,6 +665,10 @@ class Enumerator:
             if not self._offset.knows(name):
                 del self._schemas[name]  # new once it is in the log
                 del self._captured[name]
+        if self._waits_for_gaps():
+            end = self._gaps_end = self._source.log_end()
+            if self._target is not None:
+                self._target = max(self._target, end, key=lambda position: position.order)
 
     def _refresh(self, tables: Collection[str]) -> None:
         """Read the catalog again if it is outdated for one of these tables."""

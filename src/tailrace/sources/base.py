@@ -26,6 +26,8 @@ S = TypeVar("S", SnapshotSplit, LogSplit)
 KeyPlace = Literal["log", "offset", "catalog"]
 #: The identity of a table that was not there: whatever has its name later is another one, or has a gap.
 GONE = "gone"
+#: The identity of a table that has been truncated and is to be read again.
+TRUNCATED = "truncated"
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class LogRange:
             the stream's position can be released.
         left: names of tables that were something else for a time within it (`Source.identities`), so that
             it may lack changes of them.
+        truncated: tables that are truncated somewhere within it, so that a reading of them that is to find
+            out which rows are gone begins behind it.
     """
 
     end: Any
@@ -116,6 +120,7 @@ class LogRange:
     dropped_databases: tuple[str, ...] = ()
     is_far: bool = False
     left: tuple[str, ...] = ()
+    truncated: tuple[TableId, ...] = ()
 
     @property
     def alters_tables(self) -> bool:
@@ -125,7 +130,7 @@ class LogRange:
     @property
     def has_rewrites(self) -> bool:
         """Whether tables must be read again because of it."""
-        return bool(self.rewritten or self.dropped_databases)
+        return bool(self.rewritten or self.dropped_databases or self.truncated)
 
 
 class Log(ABC):
@@ -240,6 +245,13 @@ class Source(ABC):
         Args:
             ids: of all tables that the stream follows, "" where it is not known.
             reading: those of them whose snapshot has begun and is not finished.
+        """
+        return {}
+
+    def rewrites(self, ids: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002
+        """The tables of which rows changed unlogged since they had these identities, with the reason.
+
+        Empty where the log has all schema changes.
         """
         return {}
 

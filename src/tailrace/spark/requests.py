@@ -62,7 +62,7 @@ class RequestDirectory:
 
     def add(self, tables: Sequence[str]) -> str:
         """Request that tables be read again; returns the request's id."""
-        id_ = f"{time.time_ns() // 1_000_000:013d}-{uuid.uuid4().hex[:8]}"
+        id_ = f"{time.time_ns():019d}-{uuid.uuid4().hex[:8]}"
         request = {"v": _VERSION, "type": "resync", "tables": list(tables)}
         # a reader must not find half a file: a name without the suffix is no request
         self._directory.write(id_, json.dumps(request))

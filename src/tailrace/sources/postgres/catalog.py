@@ -24,6 +24,7 @@ from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources import network
 from tailrace.sources.base import KeyPlace
 from tailrace.sources.postgres.connection import Connection, translate
+from tailrace.sources.postgres.contents import Contents, Part, StoredColumn
 from tailrace.sources.postgres.literal import identifier
 from tailrace.sources.postgres.replication import publication
 from tailrace.sources.postgres.types import TYPES_QUERY, PostgresType, PostgresTypes
@@ -47,7 +48,7 @@ SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, c.relispa
             THEN (SELECT coalesce(string_agg(DISTINCT l.relreplident::text, ''), '')
                   FROM pg_catalog.pg_partition_tree(c.oid) p
                   JOIN pg_catalog.pg_class l ON l.oid = p.relid WHERE p.isleaf)
-            ELSE c.relreplident::text END, c.relnamespace::int8
+            ELSE c.relreplident::text END, c.relnamespace::int8, c.relfilenode::int8
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname !~ '^pg_'
   AND n.nspname <> 'information_schema'
@@ -57,10 +58,26 @@ SELECT a.attrelid::oid::int8, a.attnum::int4, a.attname::text, a.atttypid::int8,
        a.attgenerated::text,
        CASE WHEN a.attcollation <> 0 AND a.attcollation <> t.typcollation
             THEN (SELECT n.nspname::text || '.' || c.collname::text FROM pg_catalog.pg_collation c
-                  JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation) END
+                  JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation) END,
+       a.xmin::text, a.atthasdef OR a.atthasmissing,
+       CASE WHEN a.attgenerated <> '' THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) ELSE '' END
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = ANY ($1) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
+"""
+#: A column's row in the catalog is that of its creation until it is altered, and ATTACH alters every column:
+#: a partition with a column as old as its system columns was created as a partition.
+_PARTS_QUERY = """\
+SELECT r.oid::int8, p.relid::oid::int8, c.relfilenode::int8, i.xmin::text,
+       EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_attribute s ON s.attrelid = a.attrelid
+               WHERE a.attrelid = c.oid AND a.attnum > 0 AND s.attname = 'tableoid' AND s.attnum < 0
+               AND s.xmin = a.xmin AND s.cmin = a.cmin AND s.xmin = i.xmin),
+       ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.atthasmissing)
+FROM pg_catalog.unnest($1::int8[]) r(oid) CROSS JOIN LATERAL pg_catalog.pg_partition_tree(r.oid::oid) p
+JOIN pg_catalog.pg_class c ON c.oid = p.relid JOIN pg_catalog.pg_inherits i ON i.inhrelid = p.relid
+WHERE p.relid <> r.oid::oid
 """
 _INDEXES_QUERY = """\
 SELECT i.indrelid::oid::int8, i.indisprimary, i.indisreplident, i.indnkeyatts::int4, i.indkey::text
@@ -87,6 +104,8 @@ class CatalogTable:
         numbers: of each column of the schema the number, type's oid and modifier.
         entry: the publication's entry for it (`Publication.entries`), "" if it needs none or has none.
         live: how many columns it has, with those that the schema lacks.
+        contents: what the values of its old rows depend on, None if not known.
+        described: as `numbers`, with the type as the server describes it in results.
     """
 
     schema: TableSchema
@@ -100,19 +119,23 @@ class CatalogTable:
     numbers: tuple[tuple[int, int, int], ...] = ()
     entry: str = ""
     live: int = 0
+    contents: Contents | None = None
+    described: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def identity_text(self) -> str:
         """What tells the table from another one of its name, and its key from another key of it.
 
-        Three parts: the table, the publication's entry for it, and what the order of its key depends on.
+        Four parts: the table, the publication's entry for it, what the order of its key depends on, and what
+        the values of its rows depend on.
         """
         number_of = {c.name: n for c, (n, _, _) in zip(self.schema.columns, self.numbers, strict=True)}
         key = [
             f"{number_of[c.name]}{_ORDERS.get(c.type.native, c.type.native)}{c.type.collation or ''}"
             for c in map(self.schema.column, self.schema.key)
         ]
-        return f"{self.oid}/{self.entry}/{hashlib.sha256(','.join(key).encode()).hexdigest()[:8]}"
+        order = hashlib.sha256(",".join(key).encode()).hexdigest()[:8]
+        return f"{self.oid}/{self.entry}/{order}" + (f"/{self.contents.text}" if self.contents else "")
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -242,9 +265,15 @@ def _tables(
         columns[row[0]].append(row)
     for row in connection.rows(_INDEXES_QUERY, oids):
         indexes[row[0]].append(row)
+    parts: defaultdict[int, list[Part]] = defaultdict(list)
+    filled: defaultdict[int, set[str]] = defaultdict(set)
+    roots = [row[0] for row in captured_rows if row[3] == "p"]
+    for root, part, file, attached, is_born, missing in connection.rows(_PARTS_QUERY, roots) if roots else ():
+        parts[root].append(Part(part, file, attached, is_born))
+        filled[root] |= set(missing)
     listed = dict(published.columns)
     entries = dict(published.entries)
-    for oid, schema, name, kind, _, persistence, above, rows, identity, namespace in sorted(
+    for oid, schema, name, kind, _, persistence, above, rows, identity, namespace, file in sorted(
         captured_rows, key=lambda r: (r[1], r[2])
     ):
         id_ = TableId(schema, name)
@@ -273,6 +302,15 @@ def _tables(
                 "",
             ),
             len(columns[oid]),
+            Contents(
+                tuple(
+                    StoredColumn(c[1], c[2], f"{c[3]} {c[4]} {c[10]}", c[8], c[9] or c[2] in filled[oid])
+                    for c in chosen
+                ),
+                file,
+                tuple(parts[oid]),
+            ),
+            tuple((c[1], *known.described(c[3], c[4])) for c in chosen),
         )
 
 
@@ -284,7 +322,7 @@ def _captured_rows(rows: list[list[Any]], captures: Callable[[str], bool], via_r
 
 
 def _column(id_: TableId, row: list[Any], types: PostgresTypes, unfit: Callable[[str], str | None]) -> Column:
-    _, _, name, type_oid, modifier, not_null, _, collation = row
+    _, _, name, type_oid, modifier, not_null, _, collation, *_ = row
     type_ = types.column_type(type_oid, modifier, unfit=unfit(f"{id_}.{name}"))
     if collation is not None:
         schema, _, collname = collation.partition(".")

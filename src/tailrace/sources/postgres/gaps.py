@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from tailrace.sources.base import GONE
+from tailrace.sources.base import GONE, TRUNCATED
 from tailrace.sources.postgres.catalog import CatalogTable
 from tailrace.sources.postgres.replication.publication import Publication
+
+#: Of an identity that says what rows depend on.
+_PARTS = 4
 
 
 def gaps_of(
@@ -54,6 +57,24 @@ def gaps_of(
     return found
 
 
+def rewrites_of(
+    tables: Iterable[CatalogTable], published: Publication | None, ids: Mapping[str, str]
+) -> dict[str, str]:
+    """See `Source.rewrites`. Identities that an older version stored may lack what it takes."""
+    # FOR ALL TABLES, a table can be UNLOGGED for a time; all others the server keeps from it
+    files_count = published is not None and (published.all_tables or "truncate" not in published.actions)
+    found = {}
+    for table in tables:
+        stored = ids.get(str(table.schema.id), "")
+        parts = stored.split("/")
+        why = "it was truncated" if stored == TRUNCATED else ""
+        if len(parts) == _PARTS and table.contents is not None:
+            why = table.contents.change_since(parts[-1], files_count=files_count)
+        if why:
+            found[str(table.schema.id)] = why
+    return found
+
+
 def _is_altered(stored: str, now: str) -> bool:
     """Whether a publication may have lacked changes; a new owner alone does not matter."""
     if not stored or stored == now:
@@ -68,7 +89,9 @@ def _reason(stored: str, now: str, is_read: bool) -> str:
         return ""
     if stored == GONE:
         return "it was gone, had another name, was UNLOGGED or was not captured for a time"
-    (oid, entry, key), (oid_now, entry_now, key_now) = stored.split("/"), now.split("/")
+    if stored == TRUNCATED:
+        return ""
+    (oid, entry, key, *_), (oid_now, entry_now, key_now, *_) = stored.split("/"), now.split("/")
     if oid != oid_now:
         return "it was dropped and created again, or another table was renamed to its name"
     if entry != entry_now:

@@ -16,7 +16,7 @@ from tailrace.sources.base import GONE, Log, LogRange, Page, Source
 from tailrace.sources.postgres import catalog, locks
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
-from tailrace.sources.postgres.gaps import gaps_of
+from tailrace.sources.postgres.gaps import gaps_of, rewrites_of
 from tailrace.sources.postgres.literal import source_of
 from tailrace.sources.postgres.locks import within_limit
 from tailrace.sources.postgres.notices import error_text, say
@@ -140,6 +140,10 @@ class PostgresSource(Source):
         oids = {name: int(id_.partition("/")[0]) for name, id_ in ids.items() if id_[:1].isdigit() and name}
         self._oids, self._names = oids, {oid: name for name, oid in oids.items()}
         return gaps_of(self._found.values(), self._published, ids, reading)
+
+    def rewrites(self, ids: Mapping[str, str]) -> Mapping[str, str]:
+        """The tables whose rows a schema change, or TRUNCATE, has changed since they had these identities."""
+        return rewrites_of(self._found.values(), self._published, ids)
 
     def _contradicted(self, oid: int, table: TableId) -> tuple[str, ...]:
         """The followed tables that a relation in the log shows to be no longer the same."""
@@ -306,7 +310,7 @@ class PostgresSource(Source):
         The splits name the table as the catalog has it: their tasks compare.
         """
         found = self._found[split.table.id]
-        planned = {"oid": found.oid, "columns": [list(numbers) for numbers in found.numbers]}
+        planned = {"oid": found.oid, "columns": [list(numbers) for numbers in found.described]}
         split = replace(split, as_of={**split.as_of, "table": planned})
         if split.table.key or not is_read_as_it_is(split):
             return [split]
@@ -350,6 +354,7 @@ class PostgresSource(Source):
 
     def close(self) -> None:
         """Drop the connections, and with them the snapshots and what `keep_log` keeps."""
+        self._log = None  # closed by whom it was given to: it must not open connections again
         self._snapshots.discard()
         if self._kept is not None:
             self._kept.connection.break_off()

@@ -157,6 +157,13 @@ class PostgresTypes:
     def __contains__(self, oid: int) -> bool:
         return oid in self._types
 
+    def described(self, oid: int, modifier: int) -> tuple[int, int]:
+        """Type and modifier by which the server describes a column of a result; of a domain its base's."""
+        type_ = self._types.get(oid)
+        if type_ is None or type_.form != "d":
+            return oid, modifier
+        return self.described(type_.base, type_.modifier)
+
     def column_type(self, oid: int, modifier: int = -1, *, unfit: str | None = None) -> ColumnType:
         """The type of a column.
 
@@ -256,7 +263,7 @@ def _native(type_: PostgresType) -> str:
         return type_.name
     schema = type_.schema.replace('"', '""')
     # a dot in the schema's name would end it: it is quoted as in SQL
-    return f"`{schema}`.{type_.name}" if set(schema) & {".", '"'} else f"{schema}.{type_.name}"
+    return f'"{schema}".{type_.name}' if set(schema) & {".", '"'} else f"{schema}.{type_.name}"
 
 
 def _built_in() -> dict[int, PostgresType]:

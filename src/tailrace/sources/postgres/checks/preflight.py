@@ -169,12 +169,14 @@ class PostgresPreflight(Preflight[Connection]):
                 code="TR-4203",
             )
         elif found.is_lost:
+            refreshes = self._options.on_position_lost == "refresh"
             yield Finding(
                 name,
                 f"invalidated by the server ({found.reason or found.wal_status})",
-                "a slot that holds the log; a stream that used it cannot continue",
-                f"SELECT pg_drop_replication_slot({string(found.name)});",
-                Severity.ERROR,
+                "a slot that holds the log; a stream that used it "
+                + ("reads its tables again, with a new slot" if refreshes else "cannot continue"),
+                f"SELECT pg_drop_replication_slot({string(found.name)}); -- or onPositionLost: refresh",
+                Severity.WARNING if refreshes else Severity.ERROR,
                 code="TR-4201",
             )
         else:

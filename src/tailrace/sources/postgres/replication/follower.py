@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from pg8000.exceptions import DatabaseError, InterfaceError
@@ -34,6 +35,8 @@ from tailrace.sources.postgres.replication.stream import ReplicationStream
 from tailrace.sources.postgres.replication.timeline import History
 from tailrace.sources.postgres.wire.index import Contradicted, Indexed
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
+
+T = TypeVar("T")
 
 #: Bytes that are held for later batches; and the most of one batch, which travels within its split.
 HELD_BYTES = 48 << 20
@@ -77,6 +80,8 @@ class WalFollower(LogFollower):
         self._contradicted = contradicted
         #: Offsets in the stream, and the tables that are no longer the same from there on.
         self._left: list[tuple[int, tuple[str, ...]]] = []
+        #: Offsets in the stream of TRUNCATEs, and the captured tables.
+        self._truncated: list[tuple[int, tuple[TableId, ...]]] = []
         #: Transactions above the confirmed position, in log order: rows as `LogIndex` gives them.
         self._txns: deque[np.ndarray] = deque()
         self._held = HeldLog(HELD_BYTES // 2)
@@ -136,7 +141,8 @@ class WalFollower(LogFollower):
                 has_changes=_has_changes(rows[:cut]),
                 ddl_ahead=not whole and bool(rows[cut, bd.FLAGS] & bd.HAS_RELATION),
                 is_far=end - start.lsn >= FAR_BYTES,
-                left=self._left_within(rows[:cut]),
+                left=_within(rows[:cut], self._left),
+                truncated=_within(rows[:cut], self._truncated),
             )
 
     def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
@@ -190,6 +196,7 @@ class WalFollower(LogFollower):
                 done = int(self._txns.popleft()[-1, bd.TO])
                 self._held.let_go(done)
                 self._left = [(offset, names) for offset, names in self._left if offset >= done]
+                self._truncated = [(offset, ids) for offset, ids in self._truncated if offset >= done]
                 if self._incoming is not None:
                     self._incoming.index.forget(done)
             if self._stream is not None:
@@ -215,16 +222,6 @@ class WalFollower(LogFollower):
             rows[(rows[:, bd.COMMIT_LSN] >= start) & (rows[:, bd.COMMIT_LSN] < end)] for rows in self._txns
         ]
         return np.concatenate(parts) if parts else np.zeros((0, bd.COLUMNS), np.int64)
-
-    def _left_within(self, rows: np.ndarray) -> tuple[str, ...]:
-        """The tables that some transactions show to be no longer the same."""
-        names = {
-            name
-            for offset, found in self._left
-            if ((rows[:, bd.FROM] <= offset) & (offset < rows[:, bd.TO])).any()
-            for name in found
-        }
-        return tuple(sorted(names))
 
     # ---- the thread ----
 
@@ -286,6 +283,7 @@ class WalFollower(LogFollower):
             self._txns.append(found.transactions)
             self._ended = int(found.transactions[-1, bd.TO])
         self._left += found.left
+        self._truncated += found.truncated
         self._held.add(offset, data, self._ended)
         self._head = head
         self._changed.notify_all()
@@ -295,6 +293,7 @@ class WalFollower(LogFollower):
         with self._changed:
             self._txns.clear()
             self._left.clear()
+            self._truncated.clear()
             self._held = HeldLog(HELD_BYTES // 2)
             self._ended = 0
             self._start = max(self._start, self._confirmed or self._start, key=lambda p: p.order)
@@ -305,6 +304,17 @@ class WalFollower(LogFollower):
 
 def _has_changes(rows: np.ndarray) -> bool:
     return bool((rows[:, bd.FLAGS] & bd.HAS_WANTED).any())
+
+
+def _within(rows: np.ndarray, noted: list[tuple[int, tuple[T, ...]]]) -> tuple[T, ...]:
+    """What is noted at offsets within some transactions."""
+    found = {
+        what
+        for offset, noted_there in noted
+        if ((rows[:, bd.FROM] <= offset) & (offset < rows[:, bd.TO])).any()
+        for what in noted_there
+    }
+    return tuple(sorted(found, key=str))
 
 
 def _cut(rows: np.ndarray, max_bytes: int | None, max_rows: int | None) -> int:

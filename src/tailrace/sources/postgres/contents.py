@@ -1,0 +1,122 @@
+"""Whether the rows of a table have changed without an entry in the log, by what the catalog says. Pure.
+
+The log of PostgreSQL has no schema changes. A column that is added with a default, renamed, dropped,
+converted or computed by another expression changes rows; so does a partition that is attached, detached,
+dropped or truncated. The log has nothing of it, or the new columns at the table's next change. So a stream
+stores a digest of what rows depend on (`Source.identities`), and compares it with the catalog.
+
+    last column . columns . their versions . file . last partition . partitions
+
+Columns and partitions with higher numbers than the last ones have been added since. Most of them change no
+row: a column that is NULL in old rows, and a partition that was created as one. What cannot be told counts as
+a change of rows: at worst, a table is read once more than necessary.
+
+The file (relfilenode) of a table is replaced by an ALTER TABLE that rewrites it, but by VACUUM FULL and
+CLUSTER, too. It counts only where a column was altered or added as well. TRUNCATE of a partition is not in
+the log of its root, so for partitions the file counts alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """A column.
+
+    Args:
+        number: its attnum.
+        name: its name.
+        form: its type, type modifier and expression, as text.
+        version: differs once the catalog's entry of the column was altered.
+        is_filled: whether it may have had values in old rows when it was added: it has, or had, a default, or
+            an expression.
+    """
+
+    number: int
+    name: str
+    form: str
+    version: str
+    is_filled: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A partition, or a partitioned one that has partitions.
+
+    Args:
+        oid: its object id.
+        file: its relfilenode, 0 if it has none.
+        attached: differs once it was detached and attached again.
+        is_born: whether it is known to have been created as a partition of its parent.
+    """
+
+    oid: int
+    file: int
+    attached: str
+    is_born: bool
+
+    @property
+    def is_logged_whole(self) -> bool:
+        """Whether the log has all its rows: it was created as a partition, and still has its first file."""
+        return self.is_born and self.file in (0, self.oid)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the values of a table's old rows depend on.
+
+    Args:
+        columns: the columns that the stream has.
+        file: its relfilenode, 0 for a partitioned table.
+        parts: all below it, for a partitioned table.
+    """
+
+    columns: tuple[StoredColumn, ...]
+    file: int
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The digest, to be stored."""
+        last = max((c.number for c in self.columns), default=0)
+        last_part = max((p.oid for p in self.parts), default=0)
+        columns, versions, parts = self._digests(last, last_part)
+        return f"{last}.{columns}.{versions}.{self.file}.{last_part}.{parts}"
+
+    def change_since(self, text: str, *, files_count: bool) -> str:
+        """How rows have, or may have, changed since `text` was stored; "" if they have not.
+
+        Args:
+            text: the digest of then.
+            files_count: whether a new file is enough: the log need not have told what replaced it.
+        """
+        last, columns, versions, file, last_part, parts = text.split(".")
+        columns_now, versions_now, parts_now = self._digests(int(last), int(last_part))
+        added = [c for c in self.columns if c.number > int(last)]
+        filled = [c.name for c in added if c.is_filled]
+        if columns != columns_now:
+            return "a column was dropped, renamed, or given another type or expression"
+        if filled:
+            return f"{', '.join(f'`{name}`' for name in filled)} was added with values in old rows"
+        if file != str(self.file) and (added or versions != versions_now or files_count):
+            return "it was rewritten"
+        if parts != parts_now or not all(p.is_logged_whole for p in self.parts if p.oid > int(last_part)):
+            return "a partition was attached, detached, dropped, truncated or rewritten"
+        return ""
+
+    def _digests(self, last: int, last_part: int) -> tuple[str, str, str]:
+        """Of the columns and partitions up to these numbers."""
+        columns = [c for c in self.columns if c.number <= last]
+        return (
+            _digest(f"{c.number} {c.name} {c.form}" for c in columns),
+            _digest(c.version for c in columns),
+            _digest(sorted(f"{p.oid} {p.file} {p.attached}" for p in self.parts if p.oid <= last_part)),
+        )
+
+
+def _digest(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:10]
