@@ -13,8 +13,9 @@ import pytest
 from tailrace.enumerator import enumerator
 from tailrace.errors import SourceError, TransientSourceError
 from tailrace.sources import registry
-from tailrace.sources.postgres import locks, starting
+from tailrace.sources.postgres import starting
 from tailrace.sources.postgres.replication import waiting
+from tailrace.sources.postgres.waits import locks
 from tests.recovery.test_postgres_schema import read_all, stream
 from tests.support.engine import rows_of
 from tests.support.postgres import options_for

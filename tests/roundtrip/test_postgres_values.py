@@ -23,10 +23,10 @@ from tailrace.errors import DecodeError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sources.postgres.types import PostgresTypes, has_binary
 from tailrace.sources.postgres.wire.kernels.copy import CopyReader, copy_columns
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tailrace.sources.postgres.wire.problems import BinaryFormError
+from tailrace.sources.postgres.wire.types import PostgresTypes, has_binary
 from tailrace_dev.servers.postgres import PostgresServer, start_postgres
 from tests.support.pgcatalog import schema_of, types_of
 from tests.support.pgwire import Wire, WireError

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from tailrace.model.table import Column, TableId, TableSchema
-from tailrace.sources.postgres.types import TYPES_QUERY, PostgresType, PostgresTypes
+from tailrace.sources.postgres.wire.types import TYPES_QUERY, PostgresType, PostgresTypes
 from tests.support.pgwire import Wire
 
 _COLUMNS = """\

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from scramp import ScramClient
 
-from tailrace.sources.postgres.types import SESSION_SETTINGS
+from tailrace.sources.postgres.wire.types import SESSION_SETTINGS
 
 
 class WireError(Exception):

@@ -9,8 +9,8 @@ from typing import Any
 
 from tailrace.model.change import OP_LETTERS, ChangeBatch
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.postgres.types import PostgresType, PostgresTypes
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
+from tailrace.sources.postgres.wire.types import PostgresType, PostgresTypes
 from tests.support.plain import plain
 
 HERE = Path(__file__).parent

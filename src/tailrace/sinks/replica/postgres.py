@@ -19,7 +19,7 @@ from tailrace.sinks.replica.dialect import TableName, require_unreserved
 from tailrace.sinks.replica.encode import ColumnEncoding, plain_encoding
 from tailrace.sinks.replica.postgres_session import PostgresWriteSession, connect
 from tailrace.sinks.replica.target_schema import TargetSchema
-from tailrace.sources.postgres.literal import identifier, string
+from tailrace.sources.postgres.protocol.literal import identifier, string
 
 #: PostgreSQL types whose values are transferred as text.
 _TEXTS = frozenset(

@@ -25,9 +25,9 @@ from tailrace.sources import network
 from tailrace.sources.base import KeyPlace
 from tailrace.sources.postgres.connection import Connection, translate
 from tailrace.sources.postgres.contents import Contents, Part, StoredColumn
-from tailrace.sources.postgres.literal import identifier
+from tailrace.sources.postgres.protocol.literal import identifier
 from tailrace.sources.postgres.replication import publication
-from tailrace.sources.postgres.types import TYPES_QUERY, PostgresType, PostgresTypes
+from tailrace.sources.postgres.wire.types import TYPES_QUERY, PostgresType, PostgresTypes
 
 KeyKind = Literal["primary", "identity", "unique", "none"]
 #: Types whose values are in the same order as those of another type.

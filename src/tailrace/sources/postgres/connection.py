@@ -40,7 +40,7 @@ from tailrace.printable import shortened
 from tailrace.sources import network
 from tailrace.sources.bounds import LOGIN_BYTES, LOGIN_PACKET, Deadline
 from tailrace.sources.postgres.protocol.driver import BoundedCore, no_server
-from tailrace.sources.postgres.types import SESSION_SETTINGS
+from tailrace.sources.postgres.wire.types import SESSION_SETTINGS
 
 #: The message that requests TLS, before all others. Source: PostgreSQL manual, "Message Formats".
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)

@@ -36,9 +36,9 @@ from tailrace.sources.postgres.snapshot.select import (
     import_snapshot,
     snapshot_gone,
 )
-from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
 from tailrace.sources.postgres.wire.problems import BinaryFormError
+from tailrace.sources.postgres.wire.types import PostgresTypes
 
 #: What a worker has read from a database's catalog, kept from task to task: types, and schemas of tables.
 _TYPES: dict[str, PostgresTypes] = {}

@@ -13,14 +13,12 @@ from tailrace.errors import SourceError, TableLockedError, TransientSourceError,
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import GONE, Log, LogRange, Page, Source
-from tailrace.sources.postgres import catalog, locks
+from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
+from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
-from tailrace.sources.postgres.gaps import gaps_of, rewrites_of
-from tailrace.sources.postgres.literal import source_of
-from tailrace.sources.postgres.locks import within_limit
-from tailrace.sources.postgres.notices import error_text, say
 from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.protocol.literal import source_of
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
 from tailrace.sources.postgres.replication.release import Release
@@ -34,7 +32,10 @@ from tailrace.sources.postgres.starting import (
     starting_position,
     system_identifier,
 )
-from tailrace.sources.postgres.types import has_binary
+from tailrace.sources.postgres.waits import locks
+from tailrace.sources.postgres.waits.locks import within_limit
+from tailrace.sources.postgres.waits.notices import error_text, say
+from tailrace.sources.postgres.wire.types import has_binary
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import TailraceError
 from tailrace.sources.postgres.checks.table_checks import TableChecks
 from tailrace.sources.postgres.connection import Connection, connect, translate
-from tailrace.sources.postgres.literal import identifier, string
+from tailrace.sources.postgres.protocol.literal import identifier, string
 from tailrace.sources.postgres.replication import slot
 from tailrace.sources.preflight import Finding, Preflight, Severity
 

@@ -10,7 +10,7 @@ from tailrace.printable import printable
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.catalog import IDENTITIES, CatalogTable, without_identity
 from tailrace.sources.postgres.connection import Connection
-from tailrace.sources.postgres.literal import identifier
+from tailrace.sources.postgres.protocol.literal import identifier
 from tailrace.sources.postgres.replication import publication
 from tailrace.sources.postgres.replication.slot import in_recovery
 from tailrace.sources.postgres.snapshot.keys import WITHOUT_ORDER, as_text_hint

@@ -20,7 +20,7 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, sqlstate
-from tailrace.sources.postgres.literal import identifier, string
+from tailrace.sources.postgres.protocol.literal import identifier, string
 
 #: Begins the comment of every publication of ours; without slots, the whole comment.
 COMMENT = "made by tailrace"

@@ -21,9 +21,9 @@ from tailrace.errors import SourceError, TableLockedError
 from tailrace.model.table import TableId
 from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, sqlstate, translate
-from tailrace.sources.postgres.literal import identifier, string, table_name
-from tailrace.sources.postgres.locks import lock
+from tailrace.sources.postgres.protocol.literal import identifier, string, table_name
 from tailrace.sources.postgres.replication import mark
+from tailrace.sources.postgres.waits.locks import lock
 
 #: How long adding tables waits for locks: the stream waits meanwhile.
 _LOCK_WAIT_S = 1.0

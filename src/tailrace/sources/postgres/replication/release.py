@@ -17,7 +17,7 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 from tailrace.config.options import SourceOptions
 from tailrace.errors import TailraceError
 from tailrace.sources.postgres.connection import connect
-from tailrace.sources.postgres.literal import string
+from tailrace.sources.postgres.protocol.literal import string
 from tailrace.sources.postgres.replication.slot import PLUGIN
 
 #: WAL that a slot may hold back before a record is requested.

@@ -21,8 +21,8 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, PositionLostError
 from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, connect, sqlstate
-from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
+from tailrace.sources.postgres.protocol.literal import identifier, string
 from tailrace.sources.postgres.replication.timeline import History
 
 PLUGIN = "pgoutput"

@@ -24,8 +24,8 @@ from pg8000.exceptions import DatabaseError
 from tailrace.config.options import SourceOptions
 from tailrace.errors import ConfigError, TailraceError, TransientSourceError
 from tailrace.sources.postgres.connection import connect, error_fields, sqlstate, translate
-from tailrace.sources.postgres.literal import identifier, string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text
+from tailrace.sources.postgres.protocol.literal import identifier, string
 from tailrace.sources.postgres.replication import slot, timeline
 
 #: `d`, length, `r`, written, flushed, applied, clock, whether an answer is requested.

@@ -24,8 +24,8 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import PositionLostError, SourceError, TransientSourceError
 from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, sqlstate
-from tailrace.sources.postgres.literal import string
 from tailrace.sources.postgres.position import PostgresPosition, lsn_text, parse_lsn
+from tailrace.sources.postgres.protocol.literal import string
 
 _BYTEA = 17
 #: The file does not, or no longer, exist; or the server is a PostgreSQL variant without such files.

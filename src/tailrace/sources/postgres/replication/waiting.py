@@ -15,8 +15,8 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import TailraceError, TransientSourceError
 from tailrace.printable import printable
 from tailrace.sources.postgres.connection import Connection, connect, sqlstate
-from tailrace.sources.postgres.literal import string
-from tailrace.sources.postgres.notices import say
+from tailrace.sources.postgres.protocol.literal import string
+from tailrace.sources.postgres.waits.notices import say
 
 #: When to say who is waited for, and how often again, seconds.
 SAY_AFTER_S = 5.0

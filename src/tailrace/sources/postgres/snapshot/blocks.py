@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tailrace.model.split import SnapshotSplit
 from tailrace.sources.postgres.connection import Connection
-from tailrace.sources.postgres.literal import string, table_name
 from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.protocol.literal import string, table_name
 
 #: Least blocks of a table that are worth a task's connection: 8 MB.
 LEAST_BLOCKS = 1024

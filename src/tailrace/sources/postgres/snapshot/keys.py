@@ -23,7 +23,7 @@ from tailrace.model.split import Key
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.types import Kind
 from tailrace.sources.postgres.connection import Connection, sqlstate
-from tailrace.sources.postgres.literal import identifier, source_of, string, type_name
+from tailrace.sources.postgres.protocol.literal import identifier, source_of, string, type_name
 
 #: Kinds of types whose values are not compared here.
 WITHOUT_ORDER = (Kind.LIST, Kind.VECTOR, Kind.GEOMETRY)

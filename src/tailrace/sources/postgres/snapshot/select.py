@@ -18,10 +18,10 @@ from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
 from tailrace.sources.postgres.connection import Connection, sqlstate
-from tailrace.sources.postgres.literal import source_of, string, table_name
-from tailrace.sources.postgres.locks import lock
+from tailrace.sources.postgres.protocol.literal import source_of, string, table_name
 from tailrace.sources.postgres.snapshot.blocks import block_condition
 from tailrace.sources.postgres.snapshot.keys import NOTHING, range_condition
+from tailrace.sources.postgres.waits.locks import lock
 from tailrace.sources.postgres.wire.kernels.copy import CopyReader, copy_columns
 
 

@@ -32,7 +32,6 @@ from tailrace.kernels.tables import TABLES
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.postgres.position import lsn_text
-from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.kernels import messages as ms
 from tailrace.sources.postgres.wire.kernels import tuples as tp
 from tailrace.sources.postgres.wire.kernels.grouping import grouped
@@ -42,6 +41,7 @@ from tailrace.sources.postgres.wire.plan import Plan
 from tailrace.sources.postgres.wire.problems import refusal
 from tailrace.sources.postgres.wire.relation import Relation
 from tailrace.sources.postgres.wire.relations import Relations
+from tailrace.sources.postgres.wire.types import PostgresTypes
 from tailrace.sources.wire.changes import MAX_EVENTS, ChangeDecoder
 from tailrace.sources.wire.kernels import rowbatch as rb
 from tailrace.sources.wire.rowcolumns import RowColumns

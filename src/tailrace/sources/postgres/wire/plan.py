@@ -10,9 +10,9 @@ import pyarrow as pa
 from tailrace.kernels.columns import KIND, P1, P2, WORDS
 from tailrace.model.table import TableSchema
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sources.postgres.types import BINARY_TEXTS, has_binary
 from tailrace.sources.postgres.wire.kernels import values
 from tailrace.sources.postgres.wire.kernels.arrays import Lists
+from tailrace.sources.postgres.wire.types import BINARY_TEXTS, has_binary
 
 _INTEGERS = {16: values.K_INT2, 32: values.K_INT4, 64: values.K_INT8}
 _MACS = {"macaddr": 6, "macaddr8": 8}

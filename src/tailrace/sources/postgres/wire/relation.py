@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tailrace.errors import DecodeError
 from tailrace.model.table import Column, TableId, TableSchema
-from tailrace.sources.postgres.types import PostgresTypes
+from tailrace.sources.postgres.wire.types import PostgresTypes
 
 #: Replica identities that make the flagged columns identify a row; in FULL all of them are flagged.
 _BY_COLUMNS = "di"

@@ -14,8 +14,8 @@ from tailrace.errors import DecodeError, SchemaMismatchError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sources.postgres.position import seq_of
-from tailrace.sources.postgres.types import PostgresTypes
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
+from tailrace.sources.postgres.wire.types import PostgresTypes
 from tests.support.plain import plain
 
 _INT, _TEXT, _NUMERIC = 23, 25, 1700

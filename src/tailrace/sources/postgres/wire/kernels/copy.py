@@ -27,13 +27,13 @@ from tailrace.kernels.memory import SLACK, be32, entry, inline, ld8, ld64, st64
 from tailrace.kernels.tables import TABLES
 from tailrace.model.table import TableSchema
 from tailrace.sources.bounds import LONGEST_ROW
-from tailrace.sources.postgres.types import has_binary
 from tailrace.sources.postgres.wire.kernels.moments import signed32
 from tailrace.sources.postgres.wire.kernels.numeric import be16
 from tailrace.sources.postgres.wire.kernels.outcome import MALFORMED, NO_ROOM, OK
 from tailrace.sources.postgres.wire.kernels.values import AS_TEXT, FLAGS, no_value, read_value
 from tailrace.sources.postgres.wire.plan import Plan
 from tailrace.sources.postgres.wire.problems import refusal
+from tailrace.sources.postgres.wire.types import has_binary
 
 #: Why the kernel stopped: it needs more bytes, the batch is full, the data ended, a message other than data
 #: ended it, a malformed message or row, a value that could not be read.

@@ -10,7 +10,7 @@ from pg8000.exceptions import DatabaseError
 from tailrace.errors import TableLockedError
 from tailrace.model.table import TableId
 from tailrace.sources.postgres.connection import Connection, sqlstate
-from tailrace.sources.postgres.literal import string, table_name
+from tailrace.sources.postgres.protocol.literal import string, table_name
 
 T = TypeVar("T")
 
