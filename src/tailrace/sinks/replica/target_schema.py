@@ -88,7 +88,7 @@ class TargetSchema:
         Raises:
             SinkError: the change is not possible: another key, or an incompatible type.
         """
-        if schema.key != self.key:
+        if [name.lower() for name in schema.key] != [name.lower() for name in self.key]:
             raise SinkError(
                 f"target `{self.target}` cannot follow its source: the key has changed",
                 f"the target's key is ({', '.join(self.key)}),"
