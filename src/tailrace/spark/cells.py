@@ -25,11 +25,11 @@ Unpack = Callable[[ChangeBatch], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class TableBatch:
-    """The snapshot or log cells of one table in one batch.
+    """The cells of one kind of one table in one batch.
 
     Args:
         table: the table.
-        kind: SNAPSHOT or LOG.
+        kind: SNAPSHOT, LOG or REREAD.
         changes: number of changes.
         cells: number of cells.
         schemas: the table's schemas in these cells, in log order.
