@@ -57,9 +57,10 @@ class Claims:
                 self._known.add(table)
 
     def share(self, table: TableId) -> bool:
-        """Whether another table has the target of `table`."""
+        """Whether another table has the target of `table`, or may have had it before it left the stream."""
         target = self.router.target(table)
-        return any(other != table and self.router.target(other) == target for other in self._known)
+        known = any(other != table and self.router.target(other) == target for other in self._known)
+        return known or self.router.brings_many_together(table)
 
     def _claim(self, table: TableId, location: str) -> None:
         if location in self._reserved:

@@ -16,6 +16,8 @@ from tailrace.errors import ConfigError
 from tailrace.model.paths import relative_path
 from tailrace.model.table import TableId
 
+#: What lets a pattern match several names; a dot alone is taken for a dot.
+_WILD = re.compile(r"[*+?\[\](){}|^$\\]")
 #: A part of a target's name: whether it is the route's own text, and the text.
 _Part = tuple[bool, str]
 
@@ -69,6 +71,13 @@ class Router:
         """Whether the routes give two tables one target on purpose: equal text, equal substitutions."""
         routed = self._match(one) is not None and self._match(other) is not None
         return routed and self._parts(one) == self._parts(other)
+
+    def brings_many_together(self, table: TableId) -> bool:
+        """Whether the route of `table` matches other names, too, and gives them all one target."""
+        found = self._match(table)
+        if found is None or any(not is_own for is_own, _ in self._parts(table)):
+            return False
+        return _WILD.search(found[1].source_table.replace("\\.", ".")) is not None
 
     def shard_column(self, table: TableId) -> str | None:
         """The column that distinguishes the rows of `table` from those of other tables with its target."""

@@ -36,3 +36,22 @@ def test_replace_symbol_stands_for_the_tables_own_name() -> None:
 def test_group_that_the_pattern_does_not_have_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"`route\[0\]\.sink-table` names group \$2"):
         Router([RouteRule(r"app_(\d+)\..*", "t_$2")])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "many"),
+    [
+        (r"shop_\d+\.orders", "all.orders", True),
+        (r"shop.*", "all", True),
+        (r"shop\.orders", "lake.orders", False),
+        ("shop.orders", "lake.orders", False),
+        (r"shop\.(.*)", "lake.$1", False),
+    ],
+)
+def test_route_that_brings_many_tables_together_is_known_by_its_pattern(
+    source: str, target: str, many: bool
+) -> None:
+    router = Router([RouteRule(source, target)])
+    table = TableId("shop_1" if "_" in source else "shop", "orders")
+    assert router.brings_many_together(table) is many
+    assert not router.brings_many_together(TableId("other", "t"))

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.replica.dialect import WriteSession
 from tailrace.sinks.replica.ledger import Ledger
-
-_log = logging.getLogger(__name__)
+from tailrace.sinks.tables.rereads import refreshes
 
 _PREFIX = "_tailrace_k_"
 
@@ -71,19 +68,11 @@ class Reading:
 def readings_of(batch: CellBatch, claims: Claims) -> dict[str, list[Reading]]:
     """The tables that are read again, by target; without those whose rows the target does not tell apart."""
     found: dict[str, list[Reading]] = {}
-    for name, reread in batch.rereads.items():
-        table = TableId.parse(name)
-        target, shard = claims.router.target(table), claims.router.shard_column(table)
-        if shard is None and claims.share(table):
-            if reread.done:
-                _log.warning(
-                    "%s was read again; rows that it no longer has stay in its target %s, which other tables"
-                    " share: give their route a shard-column",
-                    name,
-                    target,
-                )
-            continue
-        reading = Reading(name, target, batch.stream.query, reread.id, reread.done, shard)
+    for refresh in refreshes(batch, claims):
+        target, reread = claims.router.target(refresh.table), refresh.reread
+        reading = Reading(
+            str(refresh.table), target, batch.stream.query, reread.id, reread.done, refresh.shard
+        )
         found.setdefault(target, []).append(reading)
     return found
 
