@@ -26,7 +26,7 @@ _HARMLESS = frozenset(
     STATS_SAMPLE_PAGES TRANSACTIONAL WAIT WITHOUT
     """.split()  # noqa: SIM905 - sixty words
 )
-_INDEXES = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "FOREIGN", "CHECK", "VECTOR"})
+_INDEXES = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "FOREIGN", "CHECK"})
 #: Words that give a new column a value in old rows: by themselves, or by an implicit default.
 _FILLING = frozenset(
     {"NOT", "AS", "GENERATED", "AUTO_INCREMENT", "SERIAL", "ON", "PERSISTENT", "STORED", "VIRTUAL", "PRIMARY"}
@@ -96,7 +96,7 @@ def _spec_rewrites(spec: Sequence[str]) -> bool:
 def _adds(spec: Sequence[str]) -> bool:
     """Whether ADD gives old rows values in a new column, or changes rows in another way."""
     first = spec[0] if spec else ""
-    if first in _INDEXES or first == "PARTITION":
+    if first in _INDEXES or first == "PARTITION" or spec[:2] in (["VECTOR", "INDEX"], ["VECTOR", "KEY"]):
         return False
     if first == "CONSTRAINT":
         return "PRIMARY" in spec
