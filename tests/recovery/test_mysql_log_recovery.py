@@ -128,7 +128,7 @@ def test_purged_position_is_lost_and_the_error_says_what_there_is(own):
     assert f"no longer holds `{lost.file}:{lost.pos}`" in caught.value.message
     assert f"the oldest file the server has is `{end.file}`" in caught.value.detail
     assert end.server in caught.value.detail  # the purged GTIDs
-    assert "startingPosition" in caught.value.hint
+    assert "onPositionLost: refresh" in caught.value.hint
     with closing(BinlogFollower(options, lost, lambda _: True)) as follower:
         follower.wait(20)
         with pytest.raises(PositionLostError):
