@@ -353,8 +353,8 @@ class Enumerator:
     def _begin_table(self, offset: StreamOffset, name: str) -> StreamOffset:
         """Begin to read a table that is new to the stream."""
         if offset.forgot:  # perhaps a dropped table's name: its target may hold rows
-            return _reread(offset, name, self._estimates[name])
-        return offset.with_table(name, TableProgress(estimated=self._estimates[name]))
+            return _reread(offset, name, self._captured[name].estimated_rows)
+        return offset.with_table(name, TableProgress(estimated=self._captured[name].estimated_rows))
 
     def _rejoin(self, start: StreamOffset) -> StreamOffset:
         """Continue behind a part of the log that is lost: every table is read again."""
@@ -367,7 +367,7 @@ class Enumerator:
         offset = replace(start, log=position.to_json(), gaps=start.gaps + 1)
         for name in self._schemas:
             if offset.knows(name):
-                offset = _reread(offset, name, self._estimates[name])
+                offset = _reread(offset, name, self._captured[name].estimated_rows)
             else:
                 offset = self._begin_table(offset, name)
         offset = self._identified(offset)
@@ -465,7 +465,7 @@ class Enumerator:
         if self._options.on_rewrite == "refresh":
             for name in sorted(rewritten):
                 if name in self._captured:
-                    offset = _reread(offset, name, self._estimates[name])
+                    offset = _reread(offset, name, self._captured[name].estimated_rows)
                 else:  # else the offset would grow with every table that there ever was
                     offset = offset.without(name)
         return offset
@@ -478,7 +478,7 @@ class Enumerator:
         for request in waiting:
             for name in request.tables if request.id not in offset.requests else ():
                 if name in self._tables():
-                    offset = _reread(offset, name, self._estimates[name])
+                    offset = _reread(offset, name, self._captured[name].estimated_rows)
         # an accepted request that no longer waits has taken effect for good
         return replace(offset, requests=tuple(request.id for request in waiting))
 
@@ -657,7 +657,6 @@ class Enumerator:
             )
         self._captured = {str(t.schema.id): t for t in found}
         self._schemas = {str(t.schema.id): t.schema for t in found}
-        self._estimates = {str(t.schema.id): t.estimated_rows for t in found}
         self._schemas_read_at = self._clock()
         self._note_gaps(self._offset)
         self._unpublished = set(map(str, self._source.publish([t.schema for t in found])))
