@@ -1,4 +1,4 @@
-"""Locks, open transactions and limits on a PostgreSQL server: who is waited for is said, others go on."""
+"""Locks, open transactions and limits on a PostgreSQL server: the wait names its cause, others continue."""
 
 from __future__ import annotations
 

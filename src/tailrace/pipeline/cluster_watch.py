@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace.spark.jvm import executors
 from tailrace.spark.session import is_local_master
 
-#: Time between two looks, and how long a job may wait for executors before the user is told; seconds.
+#: Time between two looks, and how long a job may wait for executors before a notice; seconds.
 LOOK_S, PATIENCE_S = 2.0, 10.0
 
 

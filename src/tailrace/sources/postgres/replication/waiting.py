@@ -1,7 +1,7 @@
 """Statements that wait for other transactions: creating a slot, or a snapshot, waits for all that write.
 
 Such a transaction may be open for hours, or be a prepared one that nobody remembers. So the wait is watched
-from another connection: it says who is waited for, and can end the wait.
+from another connection: it names the transactions that hold it up, and can end the wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tailrace.sources.postgres.connection import Connection, connect, sqlstate
 from tailrace.sources.postgres.protocol.literal import string
 from tailrace.sources.postgres.waits.notices import say
 
-#: When to say who is waited for, and how often again, seconds.
+#: When to name the transactions that hold up a statement, and how often again, seconds.
 SAY_AFTER_S = 5.0
 SAY_EVERY_S = 60.0
 _CANCELLED = "57014"
@@ -87,7 +87,7 @@ class Watch:
     def _report(self) -> None:
         waited = SAY_AFTER_S
         while True:
-            with connect(self._options, purpose="asking who is waited for") as connection:
+            with connect(self._options, purpose="looking up open transactions") as connection:
                 found = connection.rows(_WAITED_FOR_QUERY, self._pid)
                 if found:
                     self.waits_for = _described(found)
