@@ -10,6 +10,7 @@
      "gaps": 0,                                           how often the log was lost, and joined again later
      "forgot": false,                                     whether tables that were dropped are forgotten
      "keys": {"shop.items": ["sku"]},                     keys that the log does not carry, by table
+     "schema": [{"table": "shop.items", "changes": [...]}],   schema changes with which the batch begins
      "ids": {"shop.orders": "16384/16391"}}               what else than its name a table is known by, if
                                                           the database has that (`Source.identities`)
 
@@ -21,8 +22,8 @@ size does not grow with rows or chunks. Spark compares offsets as text, so the o
 first offset, which Spark requests twice and never stores, is the constant {"v": 1}.
 
 Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a pipeline
-that has read no table again can go back to an older Tailrace. `k`, `keys` and `ids` were added later; older
-versions ignore them.
+that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids` and `schema` were added
+later; older versions ignore them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any
 
 from tailrace.errors import StateError
 from tailrace.model.key import key_from_json, key_to_json
+from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key
 from tailrace.model.table import Column, TableId
 
@@ -111,6 +113,7 @@ class StreamOffset:
             target may hold rows.
         keys: the key under which the stream reads a table, where the log does not carry it.
         ids: identities of the stream's tables, by name, as far as they are known.
+        schema: schema changes of the batch that ends here, in log order (`model.schema_change`).
     """
 
     mode: str = ""
@@ -123,6 +126,7 @@ class StreamOffset:
     forgot: bool = False
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
+    schema: tuple[SchemaEvent, ...] = ()
 
     @property
     def is_new(self) -> bool:
@@ -192,6 +196,8 @@ class StreamOffset:
             value["ids"] = dict(sorted(self.ids.items()))
         if self.keys:
             value["keys"] = {n: list(key) for n, key in sorted(self.keys.items())}
+        if self.schema:
+            value["schema"] = [event.to_json() for event in self.schema]
         if self.again or self.requests or self.gaps or self.forgot:
             value["v"] = VERSION
             value["again"] = {
@@ -233,4 +239,5 @@ class StreamOffset:
             value.get("forgot", False),
             {n: tuple(key) for n, key in value.get("keys", {}).items()},
             dict(value.get("ids", {})),
+            tuple(SchemaEvent.from_json(event) for event in value.get("schema", ())),
         )

@@ -48,6 +48,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.model.change import SNAPSHOT
 from tailrace.model.reread import Reread, rereads
+from tailrace.model.schema_change import SchemaEvent, schema_events
 from tailrace.model.table import TableId
 from tailrace.spark.cells import TableBatch, table_batches
 
@@ -129,6 +130,11 @@ class CellBatch:
     def rereads(self) -> Mapping[str, Reread]:
         """The tables that are read again."""
         return rereads(self.end)
+
+    @cached_property
+    def schema_events(self) -> list[SchemaEvent]:
+        """The schema changes that come before everything else in the batch, in log order."""
+        return schema_events(self.end)
 
     @property
     def spark(self) -> SparkSession:
