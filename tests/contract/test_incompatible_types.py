@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings, IcebergSettings, OnIncompatibleType, WriteMode
-from tailrace.errors import SinkError
 from tailrace.model.change import ChangeBatch
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.iceberg.sink import IcebergSink
@@ -115,11 +114,6 @@ def batches(spark: SparkSession) -> list[Any]:
 WANTED = {1: (None, "one", "w1"), 2: (None, "2", "w2"), 4: (None, "four", "w4")}
 
 
-def finish(spark: SparkSession, sink: Any, number: int) -> None:
-    """Let changes that wait be merged, which a table that is read again to its end does."""
-    sink.write(again(cell_batch(spark, number, [("log", noise(number))]), f"end {number}", done=False))
-
-
 def noise(number: int) -> ChangeBatch:
     other = table(("id", BIGINT), key=("id",), name="shop.noise")
     return changes(other, [("c", None, {"id": number})], first=10_000 + number)
@@ -178,29 +172,3 @@ def test_value_that_the_log_left_out_stays_in_the_new_column(spark: SparkSession
         assert lake.values()[1] == (None, "one", "changed")
     else:
         pytest.skip("the change still waits for a merge")
-
-
-@pytest.mark.parametrize(
-    ("policy", "code"), [(OnIncompatibleType.PARK, "TR-7001"), (OnIncompatibleType.FAIL, "TR-7035")]
-)
-def test_other_policies_name_the_column(
-    spark: SparkSession, lake: Lake, policy: OnIncompatibleType, code: str
-) -> None:
-    sink = lake.open(policy)
-    first, second = batches(spark)
-    sink.write(first)
-    with pytest.raises(SinkError, match="column `v` of target") as raised:
-        sink.write(second)
-    assert raised.value.code == code
-
-
-def test_name_that_the_table_has_itself_is_refused(spark: SparkSession, lake: Lake) -> None:
-    sink = lake.open(OnIncompatibleType.NEW_COLUMN)
-    numbers = table(("id", BIGINT), ("v", INT), ("v__string", INT), key=("id",))
-    texts = table(("id", BIGINT), ("v", TEXT), ("v__string", INT), key=("id",))
-    row = {"id": 1, "v": 1, "v__string": 1}
-    sink.write(cell_batch(spark, 0, [("snapshot", changes(numbers, [("r", None, row)]))]))
-    changed = changes(texts, [("c", None, {**row, "id": 2, "v": "x"})], first=50)
-    with pytest.raises(SinkError, match="column of its own") as raised:
-        sink.write(cell_batch(spark, 1, [("log", changed)]))
-    assert raised.value.code == "TR-7036"
