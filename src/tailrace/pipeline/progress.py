@@ -95,6 +95,8 @@ class StreamView:
         lag_ms: age of the newest change in the target, while changes are missing; 0: none is missing.
         lag_bytes: bytes of the log left to read, None across log files.
         lag_files: log files left to read.
+        held_bytes: bytes of the log that the server holds back for the stream (PostgreSQL).
+        left_bytes: bytes of log until the server no longer does; None: no limit, or not known.
     """
 
     position_type: type[Position]
@@ -107,6 +109,8 @@ class StreamView:
     lag_ms: int | None = None
     lag_bytes: int | None = None
     lag_files: int = 0
+    held_bytes: int | None = None
+    left_bytes: int | None = None
 
     def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
         """Record a batch that the sink has written."""
@@ -134,6 +138,8 @@ class StreamView:
         self._tables(end, now_s)
         latest = _offset(sources[0].get("latestOffset")) or {}
         head = latest.get("log")
+        if head:
+            self.held_bytes, self.left_bytes = head.get("held_bytes"), head.get("left_bytes")
         complete_us = latest.get("complete_us")
         if complete_us is not None:
             self.complete_ts_ms = complete_us // 1000
