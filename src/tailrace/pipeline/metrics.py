@@ -18,7 +18,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -27,6 +34,9 @@ from tailrace.errors import ConfigError, TailraceError
 from tailrace.pipeline.progress import StreamView
 from tailrace.sinks.base import Written
 from tailrace.sources import registry as sources
+
+# Otherwise each counter has a second series with the time when it began.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 #: Upper ends of the histograms' buckets, seconds.
 _BATCH_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)

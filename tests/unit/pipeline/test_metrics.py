@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace import __version__
@@ -16,7 +19,10 @@ from tailrace.errors import ConfigError, TransientSourceError
 from tailrace.model.table import TableId
 from tailrace.pipeline.metrics import Metrics, MetricsServer
 from tailrace.sinks.base import Written
+from tailrace.sources.postgres.position import PostgresPosition
 
+#: Values of labels, which the page names beside the labels.
+VALUES = {"snapshot", "log", "reread", "streaming", "plan", "write", "commit"}
 AT_MS = 1_700_000_000_000
 LOG = {"file": "binlog.000001", "pos": 400, "gtids": "", "server": "", "epoch": 0, "ts_ms": AT_MS}
 
@@ -82,6 +88,29 @@ def test_metrics_tell_what_the_stream_does(metrics: Metrics, url: str) -> None:
     assert found["tailrace_batch_seconds_sum", "phase=write"] == pytest.approx(2)
     assert found["tailrace_batch_seconds_sum", "phase=commit"] == pytest.approx(0.07)
     assert found["tailrace_lag_seconds_count",] == 1
+
+
+def test_every_metric_is_documented_with_its_labels() -> None:
+    """docs/reference/metrics.md has what /metrics shows, and nothing else."""
+    metrics = Metrics("shop", "postgresql")
+    lsn = PostgresPosition(0x100, "7", AT_MS).to_json()
+    progress = report()
+    (source,) = progress["sources"]
+    source["endOffset"]["log"], source["latestOffset"]["log"] = lsn, {**lsn, "held_bytes": 5, "left_bytes": 6}
+    metrics.on_progress(progress)
+    metrics.on_written(7, [Written(TableId("shop", "orders"), "orders", 100, 0)])
+    metrics.on_restart(TransientSourceError("connection lost", code="TR-3001"), 1, 5.0)
+    shown = {}
+    for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels}
+        shown[name] = (family.type, labels - {"pipeline", "le"})
+    page = (Path(__file__).parents[3] / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    listed = {
+        name: (kind, set(re.findall(r"`(\w+)`", labels)) - VALUES)
+        for name, kind, labels in re.findall(r"^\| `(tailrace_\w+)` \| (\w+) \| ([^|]*)\|", page, re.M)
+    }
+    assert shown == listed
 
 
 def test_each_table_has_one_state_and_a_time_only_when_it_is_complete(metrics: Metrics, url: str) -> None:
