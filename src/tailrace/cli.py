@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import uuid
+from contextlib import ExitStack
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
@@ -107,15 +108,22 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
     pipeline = load_pipeline(pipeline_file)
     pipeline.require_extras()
     from tailrace.pipeline import run as engine  # noqa: PLC0415
+    from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
+    from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
 
     engine.make_directories(pipeline)
     log_file = log_file or engine.default_log_file(pipeline)
     _log_to(log_file)
     console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
-    with ProgressView(console, pipeline.source.dialect) as view, stop_on_signals(view.stopping) as stop:
-        engine.run(pipeline, view, stop, log_file)
+    with ExitStack() as stack:
+        metrics = Metrics(pipeline.settings.name, pipeline.source.dialect)
+        if (address := pipeline.metrics_address) is not None:
+            stack.enter_context(MetricsServer(address, metrics))
+        view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
+        stop = stack.enter_context(stop_on_signals(view.stopping))
+        engine.run(pipeline, Watchers((view, metrics)), stop, log_file)
 
 
 @cli.command()

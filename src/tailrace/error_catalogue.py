@@ -305,6 +305,12 @@ CATALOGUE = {
         "End another application, or limit each: `pipeline.spark: {spark.cores.max: 2}`. The pages of the "
         "cluster's master show its applications.",
     ),
+    "TR-1214": Condition(
+        "metrics cannot be served at the address",
+        (ConfigError,),
+        "Another process listens there, the address is not of this machine, or the port needs root's rights.",
+        "Give `pipeline.metrics` another address, e.g. 127.0.0.1:9405.",
+    ),
     # ---- 13 Command line -----------------------------------------------------------------------------------
     "TR-1301": Condition(
         "the given offset cannot be used",
