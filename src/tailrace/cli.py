@@ -218,6 +218,35 @@ def show(pipeline_file: Path) -> None:
     click.echo(_json(last.end, indent=2))
 
 
+@offsets.command()
+@_pipeline_argument
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of batches.")
+def history(pipeline_file: Path, last: int) -> None:
+    """Print what the newest batches have read: log, snapshots, tables read again, requests.
+
+    Spark keeps the last hundred batches. Offsets that `offsets set` has replaced are listed, too.
+    """
+    from tailrace.pipeline.offset_history import history_lines  # noqa: PLC0415
+
+    for line in history_lines(load_pipeline(pipeline_file), last):
+        click.echo(line)
+
+
+@offsets.command()
+@_pipeline_argument
+@click.argument("first", type=int, required=False)
+@click.argument("last", type=int, required=False)
+def diff(pipeline_file: Path, first: int | None, last: int | None) -> None:
+    """Print what changed from the end of batch FIRST to the end of batch LAST.
+
+    By default, LAST is the newest batch and FIRST the one before it.
+    """
+    from tailrace.pipeline.offset_history import difference_lines  # noqa: PLC0415
+
+    for line in difference_lines(load_pipeline(pipeline_file), first, last):
+        click.echo(line)
+
+
 @offsets.command(name="set")
 @_pipeline_argument
 @click.argument("offset", metavar="JSON|@FILE")

@@ -324,6 +324,12 @@ CATALOGUE = {
         "`tailrace resync` names a table that no pattern of `source.tables` matches.",
         "Name tables as `database.table` (PostgreSQL: `schema.table`), or add them to `source.tables`.",
     ),
+    "TR-1303": Condition(
+        "the checkpoint does not hold the batch",
+        (ConfigError,),
+        "`tailrace offsets diff` names a batch that Spark has removed, or that does not exist yet.",
+        "`tailrace offsets history PIPELINE.YAML` lists the batches that are there.",
+    ),
     "TR-1309": Condition(
         "an offset would repeat changes",
         (ConfigError,),
