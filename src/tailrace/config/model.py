@@ -100,6 +100,7 @@ class PipelineSettings:
         parallelism: cores of a local Spark; default: all.
         master: Spark master; default: SPARK_MASTER, or a local Spark.
         restarts: how often in a row a stream that failed with a transient error is restarted.
+        max_parked: how many tables may be parked, while the others go on; one more ends the pipeline.
         spark: further Spark settings; secrets as references.
 
     Raises:
@@ -113,12 +114,17 @@ class PipelineSettings:
     parallelism: int | None = None
     master: str | None = None
     restarts: int = 10
+    max_parked: int = 10
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for name, value in (("interval-ms", self.interval_ms), ("parallelism", self.parallelism)):
             if value is not None and value <= 0:
                 raise ConfigError(f"`pipeline.{name}` must be > 0", f"found {value}", code="TR-1010")
+        if self.max_parked < 0:
+            raise ConfigError(
+                "`pipeline.max-parked` must be >= 0", f"found {self.max_parked}", code="TR-1010"
+            )
         refuse_credentials(self.checkpoint, "pipeline.checkpoint")
         if self.trigger is not TriggerMode.INTERVAL and self.interval_ms != PipelineSettings.interval_ms:
             raise ConfigError(

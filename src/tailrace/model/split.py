@@ -64,6 +64,7 @@ class LogSplit:
         finished: the finished tables, as `str(TableId)`; None: every captured table.
         keys: key columns of tables whose key the log does not carry (unique keys).
         events: the range's raw events if the driver still held them; None: the task reads them.
+        without: tables of which nothing is emitted, as `str(TableId)`: they are parked.
         share: (number, count): only the changes whose keys hash to this share; None: all.
     """
 
@@ -73,10 +74,13 @@ class LogSplit:
     finished: frozenset[str] | None = None
     keys: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
     events: bytes | None = None
+    without: frozenset[str] = frozenset()
     share: tuple[int, int] | None = None
 
     def concerns(self, table: TableId) -> bool:
         """Whether the split may emit changes of `table`."""
+        if str(table) in self.without:
+            return False
         return self.finished is None or str(table) in self.finished or table in self.cursors
 
 

@@ -92,6 +92,7 @@ class StreamView:
         lag_ms: age of the newest change in the target, while changes are missing; 0: none is missing.
         lag_bytes: bytes of the log left to read, None across log files.
         lag_files: log files left to read.
+        parked: tables that the stream leaves out.
     """
 
     position_type: type[Position]
@@ -103,6 +104,7 @@ class StreamView:
     lag_ms: int | None = None
     lag_bytes: int | None = None
     lag_files: int = 0
+    parked: tuple[str, ...] = ()
 
     def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
         """Record a batch that the sink has written."""
@@ -136,6 +138,9 @@ class StreamView:
         )
 
     def _tables(self, end: Mapping[str, Any], now_s: float) -> None:
+        self.parked = tuple(end.get("parked") or ())
+        for name in self.parked:
+            self.tables.pop(name, None)
         for name, state in (end.get("tables") or {}).items():
             table = self.tables.setdefault(name, TableView())
             table.rows, table.estimated, table.done = state["n"], state["e"], False

@@ -9,8 +9,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from tailrace.config.options import SourceOptions
+from tailrace.errors import concerning
 from tailrace.failpoints import failpoint
+from tailrace.model.change import ChangeBatch
 from tailrace.model.split import SnapshotSplit, Split
+from tailrace.model.table import TableId
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
 from tailrace.reader.snapshot import read_snapshot, read_until_rewritten
@@ -42,7 +45,8 @@ def read_split(
             exact = options.exactly_once
             refreshes = follows and options.starting_position == "initial" and options.on_rewrite == "refresh"
             read = read_until_rewritten if refreshes else read_snapshot
-            point, changes = "snapshot.batch", read(session.located(split), session, exact=exact)
+            changes = read(session.located(split), session, exact=exact)
+            point, changes = "snapshot.batch", _concerning(split.table.id, changes)
         else:
             changes = in_share(read_log(session.located(split), session), split.share)
             point = "log.batch"
@@ -51,3 +55,9 @@ def read_split(
             failpoint(point)
     finally:
         session.close()
+
+
+def _concerning(table: TableId, changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
+    """`changes`, whose errors are of one table."""
+    with concerning(table):
+        yield from changes

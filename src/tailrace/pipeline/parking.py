@@ -1,0 +1,114 @@
+"""Parking of tables by a running pipeline: a definite error of one table does not stop the others.
+
+    error with a table ─▶ request beside the checkpoint ─▶ the stream starts again without the table
+
+The request says how to park the table: with the position up to which its changes are in the targets, and with
+the error. From then on the planned batch, whoever repeats it, leaves the table out (`enumerator.parked`), and
+the next offset has it parked. docs/design/0008-parking.md says why the other tables stay exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tailrace.config.model import Pipeline, TriggerMode
+from tailrace.enumerator.offset import StreamOffset
+from tailrace.enumerator.parked import left_out, parked_at
+from tailrace.errors import ConfigError, PositionLostError, TablesParkedError, TailraceError, coded
+from tailrace.failpoints import failpoint
+from tailrace.model.parked import Parked, Reason, without_tables
+from tailrace.spark.checkpoint import Checkpoint, absolute
+from tailrace.spark.requests import RequestDirectory, requests_path
+
+
+class Parking:
+    """Parks tables of a pipeline.
+
+    Args:
+        pipeline: the pipeline.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._checkpoint = Checkpoint(pipeline.checkpoint)
+        self._path = requests_path(absolute(pipeline.checkpoint))
+        #: The parked tables that have been told of, with the reasons.
+        self._told: dict[str, Reason] = {}
+
+    def park(self, error: TailraceError) -> str | None:
+        """Park the table that ended the stream, which stands still.
+
+        Returns:
+            What to tell the user; None if the table cannot be parked: the error ends the pipeline.
+        """
+        last = self._checkpoint.last()
+        if error.table is None or error.retryable or isinstance(error, PositionLostError) or last is None:
+            return None
+        end = StreamOffset.from_json(last.end)
+        former = {} if last.id == 0 else self._checkpoint.end_of(last.id - 1) or {}
+        start = end if last.committed else StreamOffset.from_json(former or {"v": 1})
+        parked = left_out(end, RequestDirectory(self._path).pending())
+        flowing = (end.tables.keys() | end.done.keys()) - parked - {error.table}
+        if isinstance(error, ConfigError) and start.is_new:
+            return None  # nothing has been written yet: a wrong file is to be corrected
+        if error.table in parked or not flowing or len(parked) >= self._pipeline.settings.max_parked:
+            return None
+        entry = parked_at(error.table, start, end, Reason.of(error))
+        RequestDirectory(self._path).add([error.table], "park", parked=entry)
+        failpoint("park.requested")
+        self._told[error.table] = entry.reason
+        return _parked(error.table, entry)
+
+    def of_batch(self, end: Mapping[str, Any]) -> dict[str, Any]:
+        """The end offset of a batch as its sink may see it: without the tables that are parked."""
+        requests = RequestDirectory(self._path).pending()
+        return without_tables(end, left_out(StreamOffset.from_json(end), requests))
+
+    def news(self, progress: Mapping[str, Any]) -> list[str]:
+        """What to tell the user about tables that are parked or resumed, by a report of Spark."""
+        sources = progress.get("sources") or [{}]
+        end = sources[0].get("endOffset")
+        offset = json.loads(end) if isinstance(end, str) else end
+        if not offset or not offset.get("log"):
+            return []
+        now = {name: Parked.from_json(entry) for name, entry in offset.get("parked", {}).items()}
+        news = [_parked(n, entry) for n, entry in now.items() if self._told.get(n) != entry.reason]
+        resumed = [name for name in self._told if name not in now and name in _followed(offset)]
+        news += [f"table `{name}` is resumed" for name in resumed]
+        kept = {name: reason for name, reason in self._told.items() if name not in resumed}
+        self._told = {**kept, **{name: entry.reason for name, entry in now.items()}}
+        return news
+
+    def require_none(self) -> None:
+        """Refuse to call a pipeline done that has read everything, except for parked tables.
+
+        Raises:
+            TablesParkedError: names them.
+        """
+        last = self._checkpoint.last()
+        parked = {} if last is None else StreamOffset.from_json(last.end).parked
+        if not parked or self._pipeline.settings.trigger is not TriggerMode.AVAILABLE_NOW:
+            return
+        names = ", ".join(f"`{name}`" for name in parked)
+        raise TablesParkedError(
+            f"{'table' if len(parked) == 1 else 'tables'} {names} {'is' if len(parked) == 1 else 'are'} "
+            "parked; everything else is read",
+            "; ".join(f"`{n}`: {coded(p.reason.message, p.reason.code)}" for n, p in parked.items()),
+            "\n".join([*(p.reason.hint for p in parked.values() if p.reason.hint), resume_hint(parked)]),
+            code="TR-8041",
+        )
+
+
+def resume_hint(tables: Mapping[str, Parked]) -> str:
+    """How to go on with parked tables."""
+    return f"once that is fixed: tailrace resume PIPELINE.YAML {' '.join(tables)}"
+
+
+def _parked(name: str, entry: Parked) -> str:
+    return f"table `{name}` is parked, the others go on: {entry.reason}\n{resume_hint({name: entry})}"
+
+
+def _followed(offset: Mapping[str, Any]) -> set[str]:
+    return {*offset.get("tables", {}), *offset.get("done", {})}
