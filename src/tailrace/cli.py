@@ -229,7 +229,7 @@ def resume(pipeline_file: Path, tables: tuple[str, ...], replay: bool) -> None:
     _require_captured(pipeline, tables, "cannot be resumed")
     if replay and pipeline.source.dialect == "postgresql":
         raise ConfigError(
-            "option `--replay` cannot be used with PostgreSQL",
+            "`tailrace resume --replay` cannot be used with PostgreSQL",
             "the replication slot keeps the log up to where the other tables are, which is past it",
             f"tailrace resume {pipeline_file} {' '.join(tables)}",
             code="TR-1341",

@@ -238,14 +238,14 @@ def of_table(error: E, table: str) -> E:
 
 
 @contextmanager
-def concerning(table: object, kind: type[TailraceError] = SourceError) -> Iterator[None]:
+def concerning(table: object, *, sink: bool = False) -> Iterator[None]:
     """Errors raised in this context concern one table.
 
     Errors of the system (OSError) stay as they are: they tell nothing about the table.
 
     Args:
         table: a `TableId`, or its text.
-        kind: the class for what is raised that is no error of ours.
+        sink: whether a target is written, rather than the source read.
 
     Raises:
         TailraceError: what was raised, with the table.
@@ -258,13 +258,14 @@ def concerning(table: object, kind: type[TailraceError] = SourceError) -> Iterat
     except _UNFORESEEN as error:
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-        raise kind(
+        texts = (
             f"table `{table}` has something that is not foreseen",
             f"{type(error).__name__}{where}",
             "the traceback is in the log file: please report it",
-            code="TR-8040",
-            table=str(table),
-        ) from error
+        )
+        if sink:
+            raise SinkError(*texts, code="TR-8040", table=str(table)) from error
+        raise SourceError(*texts, code="TR-8040", table=str(table)) from error
 
 
 def from_json(text: str, at: int = 0) -> TailraceError:

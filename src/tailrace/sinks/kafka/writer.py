@@ -48,7 +48,7 @@ def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
                 if transaction is None:
                     transaction = open_transaction(share, writer)
                 changes = decode_cell(cell.as_buffer())
-                with concerning(changes.table.id, SinkError):
+                with concerning(changes.table.id, sink=True):
                     transaction.write(changes)
         if transaction is not None:
             yield transaction.finish()

@@ -235,7 +235,7 @@ def bucket_log(task_input: TaskInput) -> Callable[[Batches], Batches]:
                 target = task_input.routes[name.as_py()]
                 count, first = task_input.buckets[target]
                 changes = decode_cell(cell.as_buffer())
-                with concerning(changes.table.id, SinkError):
+                with concerning(changes.table.id, sink=True):
                     buckets = list(split_by_bucket(changes, task_input.attempt.tables[target].schema, count))
                 for bucket, rows in buckets:
                     yield _bucket_row(first + bucket, target, f"b{bucket}", rows)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
-from tailrace.errors import SinkError, concerning
+from tailrace.errors import concerning
 from tailrace.sinks.base import Written
 from tailrace.sinks.claims import Claims
 from tailrace.spark.cells import TableBatch
@@ -69,7 +69,7 @@ def of_one_table(tables: Iterable[object]) -> Iterator[None]:
         yield
         return
     (table,) = found
-    with concerning(table, SinkError), task_errors_concerning(table):
+    with concerning(table, sink=True), task_errors_concerning(table):
         yield
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from tailrace.errors import DecodeError, concerning
+from tailrace.errors import concerning
 from tailrace.kernels.imagebuffers import ImageBuffers, Layout
 from tailrace.model.change import ChangeBatch
 from tailrace.sources.wire.kernels import rowbatch as rb
@@ -58,7 +58,7 @@ class ChangeDecoder(ABC):
     def _decode(self, slot: int, chosen: np.ndarray) -> Iterator[ChangeBatch]:
         """Decode the chosen row events, all of the layout in `slot`."""
         layout = self._layouts[slot]
-        with concerning(layout.plan.schema.id, DecodeError):
+        with concerning(layout.plan.schema.id):
             yield from self._decoded(layout, slot, chosen)
 
     def _decoded(self, layout: Layout, slot: int, chosen: np.ndarray) -> Iterator[ChangeBatch]:
