@@ -22,6 +22,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,7 +40,7 @@ SINKS: Mapping[str, Mapping[str, object]] = {
     "changelog": {"type": "delta", "path": "lake", "mode": "changelog"},
     "iceberg": {"type": "iceberg", "path": "lake", "mode": "upsert"},
     "parquet": {"type": "parquet", "path": "lake"},
-    "kafka": {"type": "kafka", "bootstrap-servers": "BROKER", "topic-prefix": "beside"},
+    "kafka": {"type": "kafka", "bootstrap-servers": "BROKER", "topic-prefix": "NAME"},
     "replica": {
         "type": "mysql",
         "url": "URL/copies",
@@ -152,7 +153,8 @@ def _pipeline(part: str, server: MySqlServer, broker: str) -> str:
     """A pipeline file; everything that is written lies beside it."""
     with server.connect() as connection:
         data.execute(connection, "DROP DATABASE IF EXISTS copies", "CREATE DATABASE copies")
-    known = {"BROKER": broker, "URL/copies": f"{server.url}/copies", "USER": server.user}
+    name = f"beside-{uuid.uuid4().hex[:8]}"  # a broker keeps what a pipeline of a name has written
+    known = {"NAME": name, "BROKER": broker, "URL/copies": f"{server.url}/copies", "USER": server.user}
     sink = {name: known.get(str(value), value) for name, value in SINKS[part].items()}
     route = {"source-table": rf"{data.DATABASE}\.items", "sink-table": "copies.items"}
     return yaml.safe_dump(
@@ -165,7 +167,7 @@ def _pipeline(part: str, server: MySqlServer, broker: str) -> str:
             },
             "route": [route] if part == "replica" else [],
             "sink": sink,
-            "pipeline": {"name": "beside", "trigger": "available-now", "checkpoint": "checkpoint"},
+            "pipeline": {"name": name, "trigger": "available-now", "checkpoint": "checkpoint"},
         }
     )
 
