@@ -18,7 +18,7 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.parked import left_out, parked_at
 from tailrace.errors import ConfigError, PositionLostError, TablesParkedError, TailraceError, coded
 from tailrace.failpoints import failpoint
-from tailrace.model.parked import Parked, Reason, without_tables
+from tailrace.model.parked import Parked, Reason
 from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.requests import RequestDirectory, requests_path
 
@@ -61,10 +61,9 @@ class Parking:
         self._told[error.table] = entry.reason
         return _parked(error.table, entry)
 
-    def of_batch(self, end: Mapping[str, Any]) -> dict[str, Any]:
-        """The end offset of a batch as its sink may see it: without the tables that are parked."""
-        requests = RequestDirectory(self._path).pending()
-        return without_tables(end, left_out(StreamOffset.from_json(end), requests))
+    def left_out(self, end: Mapping[str, Any]) -> frozenset[str]:
+        """The tables that the batch with the end offset `end` is written without."""
+        return left_out(StreamOffset.from_json(end), RequestDirectory(self._path).pending())
 
     def news(self, progress: Mapping[str, Any]) -> list[str]:
         """What to tell the user about tables that are parked or resumed, by a report of Spark."""

@@ -35,6 +35,7 @@ from tailrace.config.model import Pipeline, TriggerMode
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import SourceError, TailraceError, TransientSourceError, of_table
 from tailrace.failpoints import failpoint
+from tailrace.model.parked import without_tables
 from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.parking import Parking
 from tailrace.pipeline.transform import Transformer
@@ -146,11 +147,16 @@ class BatchGate:
                 frame.sparkSession.conf.unset(_UMASK)
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
+            left_out: frozenset[str] = frozenset()
             if end is not None:
-                end = self._parking.of_batch(end)
+                left_out = self._parking.left_out(end)
+                end = without_tables(end, left_out)
                 # a new table's target is checked before any of its rows is written
                 self._sink.claim(StreamOffset.from_json(end).table_ids())
-            with self._cells(frame) as cells, closing(CellBatch(stream, batch_id, cells, end)) as batch:
+            with (
+                self._cells(frame) as cells,
+                closing(CellBatch(stream, batch_id, cells, end, left_out)) as batch,
+            ):
                 written = self._sink.write(batch)
             failpoint("sink.committed")
             self.written = batch_id
