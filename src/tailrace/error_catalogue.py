@@ -1030,6 +1030,13 @@ CATALOGUE = {
         "configuration file). Then set `onPositionLost: refresh` (pipelines: `on-position-lost: "
         "refresh`), which reads every table again.",
     ),
+    "TR-4140": Condition(
+        "the changes of a parked table are no longer in the log",
+        (SourceError,),
+        "`tailrace resume --replay` asks for the changes since the table was parked. The server has purged "
+        "that part of the log since then. The table is parked again, the others go on.",
+        "`tailrace resume PIPELINE.YAML TABLE...` reads the table's rows again.",
+    ),
     # ---- 42 Replication slot and publication ---------------------------------------------------------------
     "TR-4201": Condition(
         "the replication slot no longer holds the stream's position",

@@ -27,8 +27,10 @@ from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.enumerator.parked import (
+    after_a_gap,
     left_out,
     may_park,
+    not_replayable,
     park,
     parked_at,
     replayed,
@@ -365,7 +367,7 @@ class Enumerator:
         self._gaps.clear()
         self._gaps_end = None
         position = self._source.rejoin(start.log)
-        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1)
+        offset = after_a_gap(replace(start, log=position.to_json(), gaps=start.gaps + 1))
         for name in self._schemas:
             if name in offset.parked:
                 continue
@@ -673,16 +675,23 @@ class Enumerator:
         assert end.log is not None
         found = []
         for name, log in replayed(start, end).items():
+            if name in self._left_out(end):
+                continue
             table = self._tables()[name].id if name in self._tables() else TableId.parse(name)
             captured = self._captured.get(name)
             key = () if captured is None else key_in_log(end, captured)
+            try:
+                start_log = self._source.position(log).to_json()
+            except PositionLostError as error:
+                raise not_replayable(table, error) from error
             found.append(
                 LogSplit(
-                    self._source.position(log).to_json(),
+                    start_log,
                     self._source.position(end.log).to_json(),
                     finished=frozenset({name}),
                     keys={table: key} if key else {},
                     without=self._left_out(end),
+                    parked=table,
                 )
             )
         return found

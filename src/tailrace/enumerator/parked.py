@@ -16,8 +16,9 @@ from typing import Any
 
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.enumerator.request import Request
-from tailrace.errors import TailraceError
+from tailrace.errors import PositionLostError, SourceError, TailraceError
 from tailrace.model.parked import Had, Parked, Reason
+from tailrace.model.table import TableId
 
 #: The reason of a table that somebody has parked.
 BY_HAND = Reason("parked by request")
@@ -124,7 +125,7 @@ def resume(offset: StreamOffset, name: str, estimated: int) -> StreamOffset:
     entry = offset.parked[name]
     rest = replace(offset, parked={n: p for n, p in offset.parked.items() if n != name})
     progress = TableProgress(estimated=estimated)
-    if entry.replay and entry.had == "all":
+    if entry.replay and entry.had == "all" and entry.log is not None:
         return rest.with_done(name, entry.rows)
     if entry.had == "nothing":
         reads = offset.mode in ("initial", "snapshot")
@@ -140,3 +141,19 @@ def replayed(start: StreamOffset, end: StreamOffset) -> dict[str, Mapping[str, A
         if entry.replay and entry.had == "all" and entry.log is not None and name in end.done
         if name not in end.parked and name not in end.again
     }
+
+
+def not_replayable(table: TableId, error: PositionLostError) -> SourceError:
+    """The error of a table that cannot be resumed with its changes: the log no longer has them."""
+    return SourceError(
+        f"the changes of `{table}` since it was parked are no longer in the log",
+        error.detail or error.message,
+        f"tailrace resume PIPELINE.YAML {table}  # reads its rows again",
+        code="TR-4140",
+        table=str(table),
+    )
+
+
+def after_a_gap(offset: StreamOffset) -> StreamOffset:
+    """`offset` of a stream that has lost its log: no parked table can be resumed with its changes."""
+    return replace(offset, parked={n: replace(p, log=None) for n, p in offset.parked.items()})

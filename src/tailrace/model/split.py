@@ -65,6 +65,7 @@ class LogSplit:
         keys: key columns of tables whose key the log does not carry (unique keys).
         events: the range's raw events if the driver still held them; None: the task reads them.
         without: tables of which nothing is emitted, as `str(TableId)`: they are parked.
+        parked: the one table of the range that was parked at its start, and is resumed with these changes.
         share: (number, count): only the changes whose keys hash to this share; None: all.
     """
 
@@ -75,6 +76,7 @@ class LogSplit:
     keys: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
     events: bytes | None = None
     without: frozenset[str] = frozenset()
+    parked: TableId | None = None
     share: tuple[int, int] | None = None
 
     def concerns(self, table: TableId) -> bool:

@@ -199,3 +199,43 @@ def test_reason_of_a_parked_table_is_kept_in_the_offset():
     entry = Parked(WHY, {"pos": 1}, "part", 7, {"pos": 3}, replay=True)
     assert Parked.from_json(json.loads(json.dumps(entry.to_json()))) == entry
     assert str(replace(entry).reason).splitlines()[0] == "no such type [TR-7001]"
+
+
+def test_table_parked_before_the_log_was_lost_is_read_again_even_if_a_replay_is_asked_for():
+    source = FakeSource(a=5, b=5)
+    requests = Waiting(Request("p1", ("shop.b",), "park"))
+    given = {"requests": requests, "onPositionLost": "refresh"}
+    first = started(source)
+    second = enumerator(source, **given).latest(first, Limits())
+    source.lost = True
+    third = enumerator(source, **given).latest(second, Limits())
+    assert third.again.keys() == {"shop.a"}
+    assert third.parked["shop.b"].log is None
+    source.lost = False
+    requests.waiting.append(Request("r1", ("shop.b",), "resume", replay=True))
+    source.end = At(500)
+    plan = enumerator(source, **given)
+    fourth = plan.latest(third, Limits())
+    fifth = plan.latest(fourth, Limits())
+    assert "shop.b" in fifth.again
+    assert not fifth.parked
+
+
+def test_resumed_table_that_fails_at_once_is_left_out_of_its_batch():
+    source = FakeSource(a=5, b=5)
+    requests = Waiting(Request("p1", ("shop.b",), "park"))
+    first = started(source)
+    second = enumerator(source, requests=requests).latest(first, Limits())
+    requests.waiting.append(Request("r1", ("shop.b",), "resume"))
+    plan = enumerator(source, requests=requests)
+    third = plan.latest(second, Limits())
+    fourth = plan.latest(third, Limits())
+    assert "shop.b" in fourth.again
+    entry = parked_at("shop.b", third, fourth, WHY)
+    assert entry.had == "part"
+    requests.waiting.append(Request("p2", ("shop.b",), "park", entry))
+    restarted = enumerator(source, requests=requests)
+    assert ranges(restarted.splits(third, fourth)) == []
+    fifth = restarted.latest(fourth, Limits())
+    assert fifth.parked["shop.b"].reason.code == "TR-7001"
+    assert not fifth.again
