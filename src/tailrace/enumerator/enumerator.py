@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -52,6 +53,7 @@ from tailrace.enumerator.stream_keys import (
 from tailrace.errors import (
     ConfigError,
     PositionLostError,
+    PreflightError,
     SchemaMismatchError,
     ServerChangedError,
     TableGapError,
@@ -523,7 +525,7 @@ class Enumerator:
         if not asked:
             return offset, True
         self._refused.clear()
-        self._note_refused()
+        self._check_again()
         self._read_catalog()
         if asked & self._unpublished:
             return offset, False
@@ -557,6 +559,11 @@ class Enumerator:
     def _waits_for_log(self, offset: StreamOffset) -> bool:
         """Whether something begins once the log is read up to a position that is known already."""
         return self._waits_for_gaps() or waits_to_resume(offset)
+
+    def _check_again(self) -> None:
+        """Make the checks of the start once more, for tables: what is wrong with the server is said there."""
+        with suppress(PreflightError):
+            self._note_refused()
 
     def _note_refused(self) -> None:
         """Find out which tables cannot be captured, by the checks of the server."""
@@ -788,7 +795,7 @@ class Enumerator:
         """Find out which captured tables cannot be captured, and go on without them."""
         new = self._captured.keys() - self._checked_tables
         if new and self._checked_tables:
-            self._note_refused()  # the checks of the start are to be made again
+            self._check_again()
         refusals = self._source.refusals()
         self._checked_tables |= new
         found = self._captured.keys() | refusals.keys()

@@ -10,10 +10,10 @@ the next offset has it parked. docs/design/0008-parking.md says why the other ta
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tailrace.config.model import Pipeline, TriggerMode
+from tailrace.config.model import Pipeline
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.parked import left_out, parked_at
 from tailrace.errors import ConfigError, PositionLostError, TablesParkedError, TailraceError, coded
@@ -28,67 +28,81 @@ class Parking:
 
     Args:
         pipeline: the pipeline.
+        tell: tells the user something.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, tell: Callable[[str], None]) -> None:
         self._pipeline = pipeline
+        self._tell = tell
         self._checkpoint = Checkpoint(pipeline.checkpoint)
         self._path = requests_path(absolute(pipeline.checkpoint))
         #: The parked tables that have been told of, with the reasons.
         self._told: dict[str, Reason] = {}
 
-    def park(self, error: TailraceError) -> str | None:
-        """Park the table that ended the stream, which stands still.
-
-        Returns:
-            What to tell the user; None if the table cannot be parked: the error ends the pipeline.
-        """
+    def park(self, error: TailraceError) -> bool:
+        """Park the table that ended the stream, which stands still; whether the pipeline can go on so."""
         last = self._checkpoint.last()
         if error.table is None or error.retryable or isinstance(error, PositionLostError) or last is None:
-            return None
+            return False
         end = StreamOffset.from_json(last.end)
         former = {} if last.id == 0 else self._checkpoint.end_of(last.id - 1) or {}
         start = end if last.committed else StreamOffset.from_json(former or {"v": 1})
         parked = left_out(end, RequestDirectory(self._path).pending())
         flowing = (end.tables.keys() | end.done.keys()) - parked - {error.table}
         if isinstance(error, ConfigError) and start.is_new:
-            return None  # nothing has been written yet: a wrong file is to be corrected
-        if error.table in parked or not flowing or len(parked) >= self._pipeline.settings.max_parked:
-            return None
+            return False  # nothing has been written yet: a wrong file is to be corrected
+        if error.table in parked or not flowing:
+            return False
+        most = self._pipeline.settings.max_parked
+        if len(parked) >= most:
+            if most:
+                named = ", ".join(f"`{name}`" for name in sorted(parked))
+                self._tell(f"no more tables are parked (max-parked: {most}); parked are {named}")
+            return False
         entry = parked_at(error.table, start, end, Reason.of(error))
         RequestDirectory(self._path).add([error.table], "park", parked=entry)
         failpoint("park.requested")
         self._told[error.table] = entry.reason
-        return _parked(error.table, entry)
+        self._tell(_parked(error.table, entry))
+        return True
 
     def left_out(self, end: Mapping[str, Any]) -> frozenset[str]:
         """The tables that the batch with the end offset `end` is written without."""
         return left_out(StreamOffset.from_json(end), RequestDirectory(self._path).pending())
 
-    def news(self, progress: Mapping[str, Any]) -> list[str]:
-        """What to tell the user about tables that are parked or resumed, by a report of Spark."""
+    def look(self, progress: Mapping[str, Any]) -> None:
+        """Tell the user of tables that are parked or resumed, by a report of Spark."""
         sources = progress.get("sources") or [{}]
         end = sources[0].get("endOffset")
         offset = json.loads(end) if isinstance(end, str) else end
         if not offset or not offset.get("log"):
-            return []
+            return
         now = {name: Parked.from_json(entry) for name, entry in offset.get("parked", {}).items()}
-        news = [_parked(n, entry) for n, entry in now.items() if self._told.get(n) != entry.reason]
+        for name, entry in now.items():
+            if self._told.get(name) != entry.reason:
+                self._tell(_parked(name, entry))
         resumed = [name for name in self._told if name not in now and name in _followed(offset)]
-        news += [f"table `{name}` is resumed" for name in resumed]
+        for name in resumed:
+            self._tell(f"table `{name}` is resumed")
         kept = {name: reason for name, reason in self._told.items() if name not in resumed}
         self._told = {**kept, **{name: entry.reason for name, entry in now.items()}}
-        return news
 
-    def require_none(self) -> None:
-        """Refuse to call a pipeline done that has read everything, except for parked tables.
+    def at_end(self, *, stopped: bool) -> None:
+        """Tell the user of parked tables at the end of a run.
+
+        Args:
+            stopped: whether it ended because a user wished so, rather than because everything is read.
 
         Raises:
-            TablesParkedError: names them.
+            TablesParkedError: everything is read, but for them.
         """
         last = self._checkpoint.last()
         parked = {} if last is None else StreamOffset.from_json(last.end).parked
-        if not parked or self._pipeline.settings.trigger is not TriggerMode.AVAILABLE_NOW:
+        if not parked:
+            return
+        if stopped:
+            for name, entry in parked.items():
+                self._tell(_parked(name, entry))
             return
         names = ", ".join(f"`{name}`" for name in parked)
         raise TablesParkedError(

@@ -215,15 +215,13 @@ class Supervisor:
             TailraceError: the stream cannot continue.
         """
         attempt = 0
-        parking = Parking(self.pipeline)
+        parking = Parking(self.pipeline, self.watcher.on_notice)
         while True:
             gate = BatchGate(self.pipeline, self.sink, self.watcher, parking)
             try:
                 self._run_once(gate, parking)
             except TailraceError as error:
-                notice = parking.park(error)
-                if notice is not None:
-                    self.watcher.on_notice(notice)
+                if parking.park(error):
                     continue
                 if gate.written is not None:
                     attempt = 0
@@ -235,8 +233,7 @@ class Supervisor:
                 if self.stop.wait(pause):
                     return
             else:
-                if not self.stop.is_set():
-                    parking.require_none()
+                parking.at_end(stopped=self.stop.is_set())
                 return
 
     def _run_once(self, gate: BatchGate, parking: Parking) -> None:
@@ -295,8 +292,7 @@ class Supervisor:
         text: str = progress.json
         if text != seen:
             report = json.loads(text)
-            for notice in parking.news(report):
-                self.watcher.on_notice(notice)
+            parking.look(report)
             self.watcher.on_progress(report)
         return text
 
