@@ -535,7 +535,9 @@ class Enumerator:
                 offset = park(offset, name, replace(offset.parked[name], reason=reason))
             elif name not in self._captured:
                 offset = offset.without(name)
-        end = self._source.log_end()
+        assert offset.log is not None
+        reads_log = offset.mode != "snapshot"
+        end = self._source.log_end() if reads_log else self._source.position(offset.log)
         if self._target is not None:
             self._target = max(self._target, end, key=lambda position: position.order)
         able = tuple(name for name in asked if name in offset.parked and name not in self._refused)

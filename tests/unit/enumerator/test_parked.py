@@ -239,3 +239,34 @@ def test_resumed_table_that_fails_at_once_is_left_out_of_its_batch():
     fifth = restarted.latest(fourth, Limits())
     assert fifth.parked["shop.b"].reason.code == "TR-7001"
     assert not fifth.again
+
+
+def test_table_is_resumed_in_a_stream_without_a_log():
+    source = FakeSource(a=5, b=50)
+    requests = Waiting(Request("p1", ("shop.b",), "park"))
+    given = {"requests": requests, "startingPosition": "snapshot"}
+    first = enumerator(source, **given).latest(StreamOffset(), Limits())
+    assert first.parked["shop.b"].had == "nothing"
+    source.end = At(300)
+    requests.waiting.append(Request("r1", ("shop.b",), "resume"))
+    plan = enumerator(source, **given)
+    second = plan.latest(first, Limits())
+    third = plan.latest(second, Limits())
+    assert not third.parked
+    assert ranges(plan.splits(second, third))[0] == ("shop.b", None, (10,))
+
+
+def test_server_that_fails_its_checks_when_a_table_appears_goes_on_until_the_next_start():
+    source = FakeSource(a=5)
+    plan = enumerator(source, maxParked="5")
+    first = plan.latest(StreamOffset(), Limits())
+
+    def require():
+        raise PreflightError("the server is not set up", code="TR-2001")
+
+    source.require = require
+    source.rows["shop.b"] = 3
+    source.ranges = [LogRange(At(150), has_changes=False, ddl_ahead=True)]
+    second = plan.latest(first, Limits())
+    assert second.knows("shop.b")
+    assert not second.parked
