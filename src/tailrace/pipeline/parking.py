@@ -38,6 +38,8 @@ class Parking:
         self._path = requests_path(absolute(pipeline.checkpoint))
         #: The parked tables that have been told of, with the reasons.
         self._told: dict[str, Reason] = {}
+        #: Those of them that an offset had parked: a request takes effect with the next batch.
+        self._seen: set[str] = set()
 
     def park(self, error: TailraceError) -> bool:
         """Park the table that ended the stream, which stands still; whether the pipeline can go on so."""
@@ -81,11 +83,12 @@ class Parking:
         for name, entry in now.items():
             if self._told.get(name) != entry.reason:
                 self._tell(_parked(name, entry))
-        resumed = [name for name in self._told if name not in now and name in _followed(offset)]
-        for name in resumed:
-            self._tell(f"table `{name}` is resumed")
-        kept = {name: reason for name, reason in self._told.items() if name not in resumed}
-        self._told = {**kept, **{name: entry.reason for name, entry in now.items()}}
+        for name in self._seen - now.keys():
+            del self._told[name]
+            if name in _followed(offset):
+                self._tell(f"table `{name}` is resumed")
+        self._seen = set(now)
+        self._told |= {name: entry.reason for name, entry in now.items()}
 
     def at_end(self, *, stopped: bool) -> None:
         """Tell the user of parked tables at the end of a run.

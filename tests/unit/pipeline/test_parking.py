@@ -78,6 +78,8 @@ def test_table_of_a_batch_that_could_not_be_planned_is_parked_at_the_end_of_the_
     files.batch(1, SECOND)
     assert files.parking.park(ERROR)
     assert files.requested[0].parked.log == {"pos": 200}
+    files.parking.look({"sources": [{"endOffset": json.dumps(SECOND.to_json())}]})
+    assert len(files.told) == 1, "it is not resumed: the next batch parks it"
 
 
 @pytest.mark.parametrize(
