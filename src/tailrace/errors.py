@@ -235,7 +235,7 @@ _OF_A_TABLE = (
         "TR-7102",
         "TR-7203",
     ),
-    *("TR-7205", "TR-7407", "TR-7503", "TR-7505", "TR-7507", "TR-76", "TR-8040"),
+    *("TR-7036", "TR-7203", "TR-7205", "TR-7407", "TR-7503", "TR-7505", "TR-7507", "TR-76", "TR-8040"),
 )
 #: What our own code raises when it meets something of a table that it does not know, in whichever library.
 _UNFORESEEN = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, NotImplementedError)
