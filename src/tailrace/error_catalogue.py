@@ -1393,7 +1393,9 @@ CATALOGUE = {
         "a column of a target cannot follow its source",
         (SinkError,),
         "The source's column changed to a type that the target's column cannot be widened to.",
-        "Change the column back, or start a new stream with a new path and checkpoint.",
+        "Delta and Iceberg: set `on-incompatible-type: new-column`, so that the values go to a column of "
+        "their own, e.g. `price__string`. Or drop the target and read the table again (`tailrace resync`). "
+        "Or change the column's type back.",
     ),
     "TR-7002": Condition(
         "the key of a target cannot follow its source",
@@ -1442,6 +1444,25 @@ CATALOGUE = {
         (TransientSinkError,),
         "Two processes run the same pipeline, or an earlier one has not ended yet.",
         "Stop one of the processes, or give the pipelines different names.",
+    ),
+    "TR-7035": Condition(
+        "a column of a target cannot follow its source, and `on-incompatible-type` is `fail`",
+        (SinkError,),
+        "As TR-7001.",
+        "As TR-7001.",
+    ),
+    "TR-7036": Condition(
+        "a column cannot have a column of its own for its new type",
+        (SinkError,),
+        "`on-incompatible-type` is `new-column`, and the table has a column of the name that the new one "
+        "would have.",
+        "Rename that column at the source or by a transform, or set `on-incompatible-type: park`.",
+    ),
+    "TR-7037": Condition(
+        "a target lacks a column of its source's rows",
+        (SinkError,),
+        "A defect of Tailrace: the target was to be altered first.",
+        "Report it. Nothing has been written.",
     ),
     # ---- 71 Delta ------------------------------------------------------------------------------------------
     "TR-7101": Condition(

@@ -300,7 +300,10 @@ class _Tables:
 
     def _add(self, name: str, path: str) -> None:
         session, cluster = own_session(self.session), self.settings.cluster_by_key
-        self.targets[name] = DeltaTarget(name, self.path, path, self.layout, self.stream, session, cluster)
+        policy = self.settings.on_incompatible_type
+        self.targets[name] = DeltaTarget(
+            name, self.path, path, self.layout, self.stream, session, cluster, policy
+        )
 
     def _is_ours(self, path: str) -> bool:
         """Whether a table of the stream is at `path`."""
