@@ -26,6 +26,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
+from tailrace.enumerator.schema_events import SchemaEvents
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.stream_keys import (
     changed_key,
@@ -116,6 +117,7 @@ class Enumerator:
         self._sizing = BatchSizing(parallelism, clock)
         self._clock = clock
         self._log: Log | None = None
+        self._schema_events = SchemaEvents(source, options.schema_policy)
         self._boundary = BoundaryPrefetch(source.boundary)
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
@@ -173,11 +175,13 @@ class Enumerator:
         else:
             self._source.confirm(self._source.position(start.log))
             offset, log_range = self._advance_log(start, limits)
-        offset = unchanged = offset.without_rereads({n for n, r in start.again.items() if r.done})
+        offset = offset.without_rereads({n for n, r in start.again.items() if r.done})
+        offset = unchanged = replace(self._forgotten(offset, start), schema=())
         offset = self._register(offset, log_range)
         if log_range is None and self._target is not None and self._waits_for_gaps():
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the target
             offset = self._register(offset, log_range)
+        offset = replace(offset, schema=self._schema_events.of(log_range, self._schemas))
         rewritten = self._rewritten(offset, log_range) | self._passed_gaps(start)
         offset = self._identified(self._read_again(offset, rewritten))
         offset = self._accept_requests(offset)
@@ -254,7 +258,7 @@ class Enumerator:
             head = self._log.head()
         except ServerChangedError:
             return current  # the next batch looks up its position on the other server
-        return replace(current, log=head.to_json(), tables={}, again={}, requests=())
+        return replace(current, log=head.to_json(), tables={}, again={}, requests=(), schema=())
 
     def close(self) -> None:
         """Stop following the log and close the connections."""
@@ -329,7 +333,7 @@ class Enumerator:
         due = due and not self._waits_for_gaps()
         left: dict[str, str] = {}
         if log_range is not None:
-            if self._refreshes(offset):
+            if self._refreshes(offset) and self._schema_events.truncates:
                 left = {str(table): TRUNCATED for table in log_range.truncated}
             left |= dict.fromkeys(log_range.left, GONE)
             left = {name: id_ for name, id_ in left.items() if _has_rows(offset, name)}
@@ -363,8 +367,9 @@ class Enumerator:
         self._read_catalog()  # before the position, as in `_begin`
         self._gaps.clear()
         self._gaps_end = None
+        self._schema_events.forget()
         position = self._source.rejoin(start.log)
-        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1)
+        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=())
         for name in self._schemas:
             if offset.knows(name):
                 offset = _reread(offset, name, self._captured[name].estimated_rows)
@@ -444,8 +449,8 @@ class Enumerator:
                     raise error
                 found.add(name)
         if log_range is not None:
-            found |= {str(table) for table in log_range.rewritten}
-            if not self._refreshes(offset):
+            found |= {str(table) for table in log_range.rewritten} - self._schema_events.kept(offset.schema)
+            if not self._refreshes(offset) and self._schema_events.truncates:
                 found |= {str(table) for table in log_range.truncated}
             dropped = set(log_range.dropped_databases)
             found |= {str(table) for table in offset.table_ids() if table.database in dropped}
@@ -466,8 +471,18 @@ class Enumerator:
             for name in sorted(rewritten):
                 if name in self._captured:
                     offset = _reread(offset, name, self._captured[name].estimated_rows)
+                elif name in self._schema_events.emptied(offset.schema):
+                    # read again without a row: targets delete all that they have
+                    offset = offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], done=True))
                 else:  # else the offset would grow with every table that there ever was
                     offset = offset.without(name)
+        return offset
+
+    def _forgotten(self, offset: StreamOffset, start: StreamOffset) -> StreamOffset:
+        """`offset` without the tables of which targets have deleted all rows, as they were dropped."""
+        for name, reread in start.again.items():
+            if reread.done and name in offset.done and name not in self._tables():
+                offset = offset.without(name)
         return offset
 
     def _accept_requests(self, offset: StreamOffset) -> StreamOffset:

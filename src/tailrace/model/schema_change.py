@@ -72,7 +72,12 @@ class ColumnAltered(SchemaChange):
 
 @dataclass(frozen=True)
 class KeyAltered(SchemaChange):
-    """The key consists of other columns."""
+    """The key consists of other columns.
+
+    Args:
+        old: the former ones; (): there were none, or they are not known.
+        new: the present ones; (): the table has no key.
+    """
 
     kind = "alter.key"
     old: tuple[str, ...]

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 import pyarrow as pa
 
 from tailrace.model.change import ChangeBatch
+from tailrace.model.schema_change import SchemaEvent, TableTruncated
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 
@@ -254,6 +255,21 @@ class Source(ABC):
         Empty where the log has all schema changes.
         """
         return {}
+
+    def schema_events(
+        self,
+        found: LogRange,
+        before: Mapping[str, TableSchema],  # noqa: ARG002
+        after: Mapping[str, TableSchema],  # noqa: ARG002
+    ) -> Sequence[SchemaEvent]:
+        """The schema changes of a range of the log, in log order.
+
+        Args:
+            found: the range.
+            before: the captured tables before it, by name, as far as they are known.
+            after: the captured tables that exist now.
+        """
+        return [SchemaEvent(str(table), (TableTruncated(),)) for table in found.truncated]
 
     def altered(self, tables: Collection[str]) -> bool:  # noqa: ARG002
         """Whether one of these tables was altered since the last call of `tables`."""

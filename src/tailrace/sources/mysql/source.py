@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
+from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, LogRange, Page, Source
 from tailrace.sources.mysql import catalog
-from tailrace.sources.mysql.binlog.follower import BinlogFollower
+from tailrace.sources.mysql.binlog import typed_ddl
+from tailrace.sources.mysql.binlog.follower import BinlogFollower, BinlogRange
 from tailrace.sources.mysql.binlog.held import pack_blocks
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection
@@ -79,6 +81,13 @@ class MySqlSource(Source):
             lambda c: catalog.tables(c, self._options.captures, self._options.zero_dates.of),
             "reading the catalog",
         )
+
+    def schema_events(
+        self, found: LogRange, before: Mapping[str, TableSchema], after: Mapping[str, TableSchema]
+    ) -> Sequence[SchemaEvent]:
+        """The schema changes of a range of the log, typed by their text and the catalog."""
+        assert isinstance(found, BinlogRange)
+        return typed_ddl.events(found, before, after, lambda table: self._options.captures(str(table)))
 
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs.
