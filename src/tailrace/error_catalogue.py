@@ -1260,7 +1260,8 @@ CATALOGUE = {
         "columns were renamed while a table's snapshot was read",
         (SchemaMismatchError,),
         "The log has rows with the old names, and they do not show which column is which.",
-        "Start a new stream with a new checkpoint. Avoid renaming columns during a snapshot.",
+        "Set `onRewrite: refresh` (pipelines: `on-rewrite: refresh`) and `startingPosition: initial`: the "
+        "stream then leaves such rows out, as it reads the whole table again.",
     ),
     # ---- 52 Decoding ---------------------------------------------------------------------------------------
     "TR-5201": Condition(

@@ -41,6 +41,7 @@ class SchemaEvents:
             SchemaMismatchError: the settings say that the stream stops.
         """
         if log_range is None:
+            self._known = self._known or dict(catalog)
             return ()
         found = tuple(self._source.schema_events(log_range, self._known, catalog))
         self._require_allowed(found)

@@ -13,6 +13,9 @@ from tailrace.sources.mysql.wire.rare.schema_changes import Catalog, applied, sc
 from tailrace.sources.mysql.wire.rare.statements import MARK, dropped_database, first_words, tokens
 from tailrace.sources.mysql.wire.transactions import DdlStatement
 
+#: First words of statements after which a table is the one that it was.
+_IN_PLACE = ("ALTER", "TRUNCATE")
+
 
 def events(
     found: BinlogRange,
@@ -29,7 +32,8 @@ def events(
         seq = seq_of(MySqlPosition(statement.file, statement.start, epoch=found.end.epoch))
         for table, its in changes.items():
             name = str(table)
-            schema = applied(known[name], its) if name in known else None
+            is_same = name in known and first_words(statement.text)[0] in _IN_PLACE
+            schema = applied(known[name], its) if is_same else None
             if name in catalog.after and name not in catalog.ahead:
                 schema = catalog.after[name]
             made.append(SchemaEvent(name, its, statement.text, seq, statement.ts_ms or None, schema))
@@ -50,7 +54,7 @@ def _catalog(
             s for s in later if schema.id in s.tables or dropped_database(s.text) == schema.id.database
         ]
         words = {word.lower() for s in concerning for kind, word in tokens(s.text) if kind != MARK}
-        if all(first_words(s.text)[0] in ("ALTER", "TRUNCATE") for s in concerning):
+        if all(first_words(s.text)[0] in _IN_PLACE for s in concerning):
             columns = tuple(c for c in schema.columns if c.name.lower() not in words)
             left[name] = replace(schema, columns=columns) if concerning else schema
         if concerning:

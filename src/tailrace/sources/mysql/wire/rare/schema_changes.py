@@ -321,7 +321,8 @@ class _Alteration:
         if "(" not in words:
             return RowsRewritten("a primary key was added")
         parts = _listed(self.statement.tokens[words.index("(") + 1 : -1])
-        return KeyAltered(self._key(), tuple(self._spelled(part[0].name) for part in parts))
+        new = tuple(self._spelled(part[0].name) for part in parts)
+        return KeyAltered(() if self._key() == new else self._key(), new)  # else it is known too late
 
     def _key(self) -> tuple[str, ...]:
         before = self.statement.catalog.before.get(self.table)
@@ -357,7 +358,7 @@ def applied(schema: TableSchema, changes: Sequence[SchemaChange]) -> TableSchema
                 columns = [column if c.name == column.name else c for c in columns]
             case KeyAltered(new=names):
                 key = names
-            case RowsRewritten() | TableDropped() | TableRenamed():
+            case TableDropped() | TableRenamed():
                 return None
     return replace(schema, columns=tuple(columns), key=key)
 
