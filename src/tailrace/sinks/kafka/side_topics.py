@@ -194,7 +194,8 @@ def _produce(producer: Producer, topic: str, keys: pa.Array, values: pa.Array, p
 
 def _schema_changes(batch: CellBatch, known: Mapping[str, str]) -> list[SchemaChangeEvent]:
     """The schema changes with which `batch` begins; then the schemas that they do not tell."""
-    found = [announced(event) for event in batch.schema_events]
+    made = map(announced, batch.schema_events)
+    found = [event for event in made if event.ddl is not None or event.type is not None]
     told = {str(c.table.id): c.table.fingerprint for c in found if c.table.columns}
     return [*found, *_new_schemas(batch, {**known, **told})]
 
