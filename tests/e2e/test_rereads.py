@@ -77,7 +77,9 @@ HOLDING = {
 }
 
 
-@pytest.mark.parametrize("kind", HOLDING)
+@pytest.mark.parametrize(
+    "kind", ["delta-upsert", *(pytest.param(k, marks=pytest.mark.slow) for k in ("delta-scd2", "iceberg"))]
+)
 def test_rows_of_a_dropped_table_go_where_the_settings_say_so(
     spark: SparkSession, mysql: Any, database: str, tmp_path: Path, kind: str
 ) -> None:

@@ -87,6 +87,9 @@ class Requests(Protocol):
     def pending(self) -> Sequence[Request]:
         """The requests, the oldest first; those that the stream has accepted may be among them."""
 
+    def add(self, tables: Sequence[str]) -> str:
+        """Request that tables be read again; returns the request's id. It is durable then."""
+
     def remove(self, ids: Collection[str]) -> None:
         """Remove requests that have taken effect for good."""
 
@@ -164,7 +167,7 @@ class Enumerator:
         except TableGapError:
             raise
         except PositionLostError:
-            if start.mode != "initial" or self._options.on_position_lost != "refresh":
+            if not self._rejoins(start):
                 raise
             return self._rejoin(start)
 
@@ -175,7 +178,10 @@ class Enumerator:
             offset = self._begin()
             log_range = None
         else:
-            self._source.confirm(self._source.position(start.log))
+            position = self._source.position(start.log)
+            if self._log is None and self._rejoins(start) and not self._source.has_log(position):
+                return self._rejoin(start)  # before rows are read as of it
+            self._source.confirm(position)
             offset, log_range = self._advance_log(start, limits)
         offset = offset.without_rereads({n for n, r in start.again.items() if r.done})
         offset = unchanged = replace(self._forgotten(offset, start), schema=())
@@ -220,14 +226,19 @@ class Enumerator:
         self._offset = end
         assert end.log is not None
         splits: list[Split] = []
+        lost = self._lost(start, end)
         if (
             start.log is not None
             and start.log != end.log
             and end.mode != "snapshot"
             and start.gaps == end.gaps
         ):
-            splits.extend(self._log_splits(start, end))
+            splits.extend([] if lost else self._log_splits(start, end))
         ranges = self._ranges(start, end)
+        if lost:
+            self._request_all(end)
+            if not self._source.has_log(self._source.position(end.log)):
+                ranges = {}  # they cannot be reconstructed, either
         if ranges:
             self._refresh(ranges)
             ranges = self._with_valid_keys(start, end, ranges)
@@ -592,6 +603,28 @@ class Enumerator:
         return chunk_rows, splits
 
     # ---- steps of splits ----
+
+    def _lost(self, start: StreamOffset, end: StreamOffset) -> bool:
+        """Whether the log of a batch is gone that an earlier process has planned.
+
+        Its changes are unknowable, and its offsets cannot change: it is delivered without them, each time.
+        """
+        if start.log is None or self._requests is None or not self._rejoins(end):
+            return False
+        planned_here = self._plan is not None and self._plan[:2] == (start, end)
+        return not planned_here and not self._source.has_log(self._source.position(start.log))
+
+    def _rejoins(self, offset: StreamOffset) -> bool:
+        """Whether the stream goes on behind a part of the log that is lost."""
+        return offset.mode == "initial" and self._options.on_position_lost == "refresh"
+
+    def _request_all(self, end: StreamOffset) -> None:
+        """Request that every table be read again, so that a crash behind the batch does not forget it."""
+        assert self._requests is not None
+        tables = tuple(sorted({*end.tables, *end.done}))
+        waiting = (request for request in self._requests.pending() if request.id not in end.requests)
+        if all(request.tables != tables for request in waiting):
+            self._requests.add(tables)
 
     def _log_splits(self, start: StreamOffset, end: StreamOffset) -> list[LogSplit]:
         assert start.log is not None

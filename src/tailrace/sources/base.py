@@ -253,6 +253,14 @@ class Source(ABC):
             TailraceError: the log cannot be followed from its end either.
         """
 
+    def has_log(self, position: Any) -> bool:  # noqa: ARG002
+        """Whether the log behind `position` is still there.
+
+        Asked for a batch that an earlier process has planned. True where its splits raise PositionLostError
+        on the driver.
+        """
+        return True
+
     @abstractmethod
     def tables(self) -> Sequence[CapturedTable]:
         """The captured tables that exist now."""

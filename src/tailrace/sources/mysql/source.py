@@ -17,7 +17,7 @@ from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog import typed_ddl
 from tailrace.sources.mysql.binlog.follower import BinlogFollower, BinlogRange
 from tailrace.sources.mysql.binlog.held import pack_blocks
-from tailrace.sources.mysql.binlog.logfiles import end_of_log
+from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, one, server_facts
 from tailrace.sources.mysql.position import MySqlPosition
@@ -71,6 +71,11 @@ class MySqlSource(Source):
         """The log's present end; the next epoch, as file names may have begun anew."""
         end = starting_position(replace(self._options, starting_position="latest"))
         return replace(end, epoch=lost["epoch"] + 1)
+
+    def has_log(self, position: MySqlPosition) -> bool:
+        """Whether the server still has the file of `position`."""
+        files = self._run(binary_logs, "listing the binary log files")
+        return any(file.name == position.file for file in files)
 
     def log_end(self) -> MySqlPosition:
         """The log's end now."""
