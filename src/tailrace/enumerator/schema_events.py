@@ -8,7 +8,7 @@ that its rows were rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tailrace.errors import SchemaMismatchError
 from tailrace.model.schema_change import SchemaChange, SchemaEvent, TableDropped, TableTruncated
@@ -30,12 +30,19 @@ class SchemaEvents:
         self._policy = policy
         self._known: dict[str, TableSchema] = {}
 
-    def of(self, log_range: LogRange | None, catalog: Mapping[str, TableSchema]) -> tuple[SchemaEvent, ...]:
+    def of(
+        self,
+        log_range: LogRange | None,
+        catalog: Mapping[str, TableSchema],
+        *,
+        left_out: Collection[str] = (),
+    ) -> tuple[SchemaEvent, ...]:
         """The schema changes of a batch.
 
         Args:
             log_range: its share of the log.
             catalog: the captured tables that exist now; read after the range, if that has schema changes.
+            left_out: tables of which the batch has nothing, as they are parked.
 
         Raises:
             SchemaMismatchError: the settings say that the stream stops.
@@ -44,14 +51,15 @@ class SchemaEvents:
             self._known = self._known or dict(catalog)
             return ()
         found = tuple(self._source.schema_events(log_range, self._known, catalog))
-        self._require_allowed(found)
+        events = tuple(event for event in found if event.table not in left_out)
+        self._require_allowed(events)
         if not log_range.ddl_ahead:
             self._known = dict(catalog)
         for event in found if log_range.ddl_ahead else ():
             self._known.pop(event.table, None)
             if event.after is not None:
                 self._known[event.table] = event.after
-        return found
+        return events
 
     def forget(self) -> None:
         """Forget the schemas from before: a part of the log is skipped."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
+from tailrace.errors import TailraceError
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
@@ -46,10 +47,15 @@ class MySqlSource(Source):
         self._positions = ServerPositions(options)
         self._ending = EndingTransactions(options)
         self._follower: BinlogFollower | None = None
+        self._refused: Mapping[str, TailraceError] = {}
 
-    def require(self) -> None:
+    def require(self) -> Mapping[str, TailraceError]:
         """Check every precondition."""
-        preflight.require(self._options)
+        return preflight.require(self._options)
+
+    def refusals(self) -> Mapping[str, TailraceError]:
+        """The tables that the last call of `tables` left out, with the reasons."""
+        return self._refused
 
     def position(self, value: Mapping[str, Any]) -> MySqlPosition:
         """The position that `to_json` wrote, on the server that answers now."""
@@ -83,10 +89,18 @@ class MySqlSource(Source):
 
     def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
-        return self._run(
-            lambda c: catalog.tables(c, self._options.captures, self._options.zero_dates.of),
+        refused: dict[str, TailraceError] = {}
+        found = self._run(
+            lambda c: catalog.tables(
+                c,
+                self._options.captures,
+                self._options.zero_dates.of,
+                refused if self._options.max_parked else None,
+            ),
             "reading the catalog",
         )
+        self._refused = refused
+        return found
 
     def schema_events(
         self, found: LogRange, before: Mapping[str, TableSchema], after: Mapping[str, TableSchema]
