@@ -197,6 +197,20 @@ CATALOGUE = {
         "For the rows as they are now: `CREATE TEMPORARY VIEW v USING tailrace OPTIONS (...)`. For their "
         'changes: `spark.readStream.format("tailrace")`.',
     ),
+    "TR-1030": Condition(
+        "a list of schema changes has no effect",
+        (ConfigError,),
+        "`include.schema.changes` and `exclude.schema.changes` say which schema changes stop the stream, and "
+        "`schema.change.behavior` is not `exception`: none does.",
+        "Leave the list out, or set `schema.change.behavior: exception`.",
+    ),
+    "TR-1031": Condition(
+        "targets cannot lose the rows of a dropped table",
+        (ConfigError,),
+        "`onDropTable` is `apply`. Targets then delete the rows as they do when a table is read again, and "
+        "the other settings exclude that.",
+        "Set `onRewrite: refresh` and `startingPosition: initial`; or `onDropTable: ignore`.",
+    ),
     # ---- 11 Secrets and files that settings name -----------------------------------------------------------
     "TR-1101": Condition(
         "an environment variable is not set",
@@ -1017,9 +1031,10 @@ CATALOGUE = {
     ),
     "TR-4108": Condition(
         "the server lost events before it could log them",
-        (SourceError, PositionLostError),
-        "The log has an INCIDENT event: changes were lost at the source.",
-        "Start a new stream with a new checkpoint: no log holds these changes.",
+        (PositionLostError,),
+        "The log has an INCIDENT event: changes were lost at the source, and no log holds them.",
+        "Set `onPositionLost: refresh` (pipelines: `on-position-lost: refresh`): the stream reads every "
+        "table again, in place, and continues from the log's present end.",
     ),
     "TR-4109": Condition(
         "the server is a standby that cannot serve the stream yet",
@@ -1184,6 +1199,14 @@ CATALOGUE = {
         "in place. Or set `onRewrite: ignore`, which keeps the old values in targets; `tailrace resync "
         "PIPELINE.YAML TABLE` then reads a table again when you ask for it.",
     ),
+    "TR-4430": Condition(
+        "a schema change stops the stream, as it is set to",
+        (SchemaMismatchError,),
+        "`schema.change.behavior` is `exception`, or `onTruncate` or `onDropTable` is `fail`. Nothing of the "
+        "change, nor of what follows it, has been written.",
+        "Make the targets ready for it. Then set `schema.change.behavior: evolve`, or name the kind of "
+        "change in `exclude.schema.changes`, and start the stream again: it continues with the change.",
+    ),
     # ---- 50 Tables and columns -----------------------------------------------------------------------------
     "TR-5001": Condition(
         "a table has no key",
@@ -1270,7 +1293,8 @@ CATALOGUE = {
         "columns were renamed while a table's snapshot was read",
         (SchemaMismatchError,),
         "The log has rows with the old names, and they do not show which column is which.",
-        "Start a new stream with a new checkpoint. Avoid renaming columns during a snapshot.",
+        "Set `onRewrite: refresh` (pipelines: `on-rewrite: refresh`) and `startingPosition: initial`: the "
+        "stream then leaves such rows out, as it reads the whole table again.",
     ),
     # ---- 52 Decoding ---------------------------------------------------------------------------------------
     "TR-5201": Condition(

@@ -17,6 +17,13 @@ from tailrace.config.model import RouteRule
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow, ValueEncoding
 from tailrace.errors import SinkError, TransientSinkError
 from tailrace.model.change import ORIGIN
+from tailrace.model.schema_change import (
+    RowsRewritten,
+    SchemaEvent,
+    TableDropped,
+    TableRenamed,
+    TableTruncated,
+)
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import cluster
 from tailrace.sinks.kafka.job import run_writers
@@ -194,6 +201,40 @@ def test_schema_changes_are_announced_once_over_restarts(
     found = values(messages(kafka, prefix))
     assert [v["tableChanges"][0]["type"] for v in found] == ["CREATE", "ALTER"]
     assert found[1]["source"]["pos"] == 5000
+
+
+def test_statements_are_announced_once_with_their_text_with_rows_or_without(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    wider = table(("id", BIGINT), ("name", TEXT), key=("id",))
+    altered = SchemaEvent("shop.t", (), "ALTER TABLE t MODIFY id BIGINT", "0" * 32, 7000, wider)
+    swap, gone = "RENAME TABLE t TO x, u TO t", "DROP TABLE t"
+    statements = [
+        (altered,),
+        (SchemaEvent("shop.t", (TableTruncated(),), "TRUNCATE t", "1" * 32, after=wider),),
+        (
+            SchemaEvent("shop.u", (TableRenamed("shop.t"),), swap, "2" * 32),
+            SchemaEvent("shop.t", (RowsRewritten("swapped"),), swap, "2" * 32, after=SCHEMA),
+        ),
+        (SchemaEvent("shop.t", (TableDropped(),), gone, "3" * 32),),
+    ]
+    batches = [batch_of(spark, prefix, 0, snapshot(1))]
+    for number, events in enumerate(statements, 1):
+        cells = [("log", changes(wider, [("c", None, row(9))], first=50))] if number == 1 else []
+        end = {"schema": [event.to_json() for event in events]}
+        batches.append(replace(batch_of(spark, prefix, number, *cells), end=end))
+    for batch in batches:
+        for _ in range(2):
+            open_sink(include_schema_changes=True).write(batch)
+    _, *found = values(messages(kafka, prefix))
+    assert [v["ddl"] for v in found] == [altered.ddl, "TRUNCATE t", swap, gone]
+    assert [[(c["type"], c["id"], c["table"] is None) for c in v["tableChanges"]] for v in found] == [
+        [("ALTER", '"shop"."t"', False)],
+        [],
+        [("ALTER", '"shop"."u","shop"."t"', True), ("ALTER", '"shop"."t"', False)],
+        [("DROP", '"shop"."t"', True)],
+    ]
+    assert found[0]["source"]["ts_ms"] == 7000
 
 
 @pytest.mark.parametrize("encoding", [ValueEncoding.DEBEZIUM_JSON, ValueEncoding.CANAL_JSON])

@@ -14,6 +14,7 @@ from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
 from tailrace.spark.requests import RequestDirectory, requests_path
 from tests.e2e.test_mariadb import _Quiet
+from tests.support.sinks.iceberg import table_rows
 
 #: Statements after each of which the pipeline runs to the log's end; {t} is the table, {s} its database.
 STEPS: list[list[str]] = [
@@ -66,6 +67,54 @@ def test_delta_target_equals_its_table_after_each_rewrite(
             RequestDirectory(requests_path(pipeline.checkpoint)).add([table])
         run()
         _require_equal(spark, mysql, table, lake, mode)
+
+
+#: Sinks that hold rows, and what reads the rows they have.
+HOLDING = {
+    "delta-upsert": ("delta", "upsert"),
+    "delta-scd2": ("delta", "scd2"),
+    "iceberg": ("iceberg", "upsert"),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", ["delta-upsert", *(pytest.param(k, marks=pytest.mark.slow) for k in ("delta-scd2", "iceberg"))]
+)
+def test_rows_of_a_dropped_table_go_where_the_settings_say_so(
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path, kind: str
+) -> None:
+    table, (type_, mode) = f"{database}.t", HOLDING[kind]
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY)",
+        f"INSERT INTO {table} VALUES (1), (2)",
+        f"CREATE TABLE {database}.other (id INT PRIMARY KEY)",
+    )
+    lake = tmp_path / "lake"
+    merging = ", merge-interval: 0" if type_ == "delta" else ""
+    pipeline = parse_pipeline(
+        f"source: {{url: 'mysql://{mysql.host}:{mysql.port}', user: {mysql.user}, password: {mysql.password},"
+        f" tables: '{database}.*', on-drop-table: apply}}\n"
+        f"sink: {{type: {type_}, path: {lake}, mode: {mode}{merging}}}\n"
+        "pipeline: {name: drops, trigger: available-now}\n",
+        tmp_path / "pipeline.yaml",
+    )
+
+    def rows() -> list[int]:
+        sink = make_sinks(pipeline)
+        try:
+            Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+        finally:
+            sink.close()
+        if type_ == "iceberg":
+            return sorted(row["id"] for row in table_rows(lake, table).to_pylist())
+        found = spark.read.format("delta").load(str(lake / table))
+        return sorted(r["id"] for r in (found.where("_is_current") if mode == "scd2" else found).collect())
+
+    assert rows() == [1, 2]
+    mysql.execute(f"DROP TABLE {table}")
+    assert rows() == []
+    mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY)", f"INSERT INTO {table} VALUES (2), (3)")
+    assert rows() == [2, 3]
 
 
 def _require_equal(spark: SparkSession, mysql: Any, table: str, lake: Path, mode: str) -> None:

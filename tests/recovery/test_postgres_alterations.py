@@ -11,11 +11,12 @@ import pytest
 
 from tailrace.errors import SchemaMismatchError, SourceError, TransientSourceError
 from tailrace.model.split import SnapshotSplit
-from tailrace.reader.snapshot import read_snapshot
+from tailrace.reader.snapshot import read_snapshot, read_until_rewritten
 from tailrace.sources import registry
 from tests.recovery.test_postgres_schema import read_all, stream
 from tests.support.engine import Engine, rows_of
 from tests.support.postgres import options_for
+from tests.support.rereading import Target, read
 
 
 @pytest.fixture
@@ -30,12 +31,12 @@ def snapshot_splits(engine, batch):
     return [s for s in engine.plan.splits(*batch) if isinstance(s, SnapshotSplit)]
 
 
-def rows_of_splits(options, splits):
+def rows_of_splits(options, splits, read_split=read_snapshot):
     rows = []
     for split in splits:
         session = registry.session(options)
         try:
-            rows += rows_of(list(read_snapshot(session.located(split), session, exact=True)))
+            rows += rows_of(list(read_split(session.located(split), session, exact=True)))
         finally:
             session.close()
     return rows
@@ -167,7 +168,7 @@ def test_repeated_batch_reconstructs_rows_under_renamed_columns_or_refuses(
     statements, expected = REPEATED[how]
     run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1, 2, 3)")
     run("ALTER TABLE t REPLICA IDENTITY FULL")
-    options = options_for(postgres, postgres_database, "public.t")
+    options = options_for(postgres, postgres_database, "public.t", onRewrite="fail")
     with Engine(options) as engine:
         batch = engine.next()
         assert len(rows_of(engine.read(*batch)[0])) == 1
@@ -178,6 +179,50 @@ def test_repeated_batch_reconstructs_rows_under_renamed_columns_or_refuses(
                 engine.read(*batch)
         else:
             assert rows_of(engine.read(*batch)[0]) == [expected]
+
+
+@pytest.mark.parametrize("how", REPEATED)
+def test_repeated_batch_of_an_altered_table_is_followed_by_reading_it_again(
+    postgres, postgres_database, run, how
+):
+    statements, _ = REPEATED[how]
+    run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1, 2, 3)")
+    run("ALTER TABLE t REPLICA IDENTITY FULL")
+    options = options_for(postgres, postgres_database, "public.t")
+    with Engine(options) as engine:
+        start, end = engine.next()
+    run(*statements)
+    with Engine(options) as engine:
+        engine.offset = end
+        target = Target(engine, "public.t")
+        target.apply(*read(engine, (start, end)), end=end.to_json())
+        run("INSERT INTO t VALUES (2)")
+        target.drain_all()
+        target.equals(postgres, database=postgres_database)
+
+
+@pytest.mark.parametrize("how", ["key dropped", "key retyped", "renamed and dropped", "dropped"])
+def test_table_altered_between_plan_and_read_is_read_again(postgres, postgres_database, run, how):
+    statements = {
+        "key dropped": ["ALTER TABLE t DROP id, ADD PRIMARY KEY (a)"],
+        "key retyped": ["ALTER TABLE t ALTER id TYPE text"],
+        "renamed and dropped": ["ALTER TABLE t RENAME a TO c", "ALTER TABLE t DROP b"],
+        "dropped": ["DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, a int)"],
+    }[how]
+    run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1, 2, 3)")
+    with stream(postgres, postgres_database, "public.t") as engine:
+        target = Target(engine, "public.t")
+        batch = engine.next()
+        splits = snapshot_splits(engine, batch)
+        run(*statements)
+        try:
+            rows_of_splits(engine.options, splits, read_until_rewritten)
+        except TransientSourceError:
+            engine.plan.close()
+        target.apply(*read(engine, batch), end=batch[1].to_json())
+        run("INSERT INTO t VALUES (7)")
+        target.drain_all()
+        target.equals(postgres, database=postgres_database)
 
 
 def test_rows_of_tables_that_inherit_are_not_those_of_their_parent(postgres, postgres_database, run):

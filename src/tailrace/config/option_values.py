@@ -27,6 +27,18 @@ def one_of(*values: str) -> Callable[[str], str]:
     return parse
 
 
+def some_of(*values: str) -> Callable[[str], tuple[str, ...]]:
+    """A parser of some of `values`, with commas between them, in any case."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(part.strip().lower() for part in text.split(","))
+        if not set(found) <= set(values):
+            raise ValueError
+        return found
+
+    return parse
+
+
 def positive(text: str) -> int:
     """A number > 0."""
     value = int(text)

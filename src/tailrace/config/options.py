@@ -29,6 +29,7 @@ from tailrace.config.option_values import (
     regexes,
     server_id,
     slot_name,
+    some_of,
     starting_position,
     table_patterns,
     zero_dates,
@@ -36,6 +37,13 @@ from tailrace.config.option_values import (
 from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
 from tailrace.extras import of_source
+from tailrace.model.schema_policy import (
+    BEHAVIORS,
+    ON_DROP_TABLE,
+    ON_TRUNCATE,
+    STOPPING_KINDS,
+    SchemaPolicy,
+)
 
 SHAPES = ("row", "envelope", "debezium", "cells")
 DELIVERIES = ("exactly-once", "at-least-once")
@@ -62,6 +70,9 @@ _MESSAGE_PREFIXES = ("message.prefix.include.list", "message.prefix.exclude.list
 _EXTENDED_HEADERS = "extended.headers.enabled"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
+#: Flink CDC's names of the options for schema changes.
+_BEHAVIOR = "schema.change.behavior"
+_CHANGES = ("include.schema.changes", "exclude.schema.changes")
 _MYSQL = ("mysql", "mariadb")
 _POSTGRES = ("postgresql",)
 #: Kinds of starting position that only some databases have.
@@ -128,6 +139,15 @@ def _message_prefixes(name: str, which: str) -> dict[str, Any]:
         "captured (Debezium: all).",
         name=name,
         only_for=_POSTGRES,
+    )
+
+
+def _schema_changes(name: str, which: str) -> dict[str, Any]:
+    return option(
+        some_of(*STOPPING_KINDS),
+        f"comma-separated: {' | '.join(STOPPING_KINDS)}",
+        f"With `{_BEHAVIOR}` `exception`: the changes that {which}.",
+        name=name,
     )
 
 
@@ -256,6 +276,41 @@ class SourceOptions:
             " | ".join(ON_REWRITE),
             "When a schema change alters rows without logging them (a default for old rows, a conversion, a "
             "table swapped or truncated): read the table again, keep the old values in targets, or stop.",
+        ),
+    )
+    schema_change_behavior: str = field(
+        default="evolve",
+        metadata=option(
+            one_of(*BEHAVIORS),
+            " | ".join(BEHAVIORS),
+            "As Flink CDC's: targets follow schema changes, or the first one stops the stream before "
+            "anything of its batch is written. A new table never stops it.",
+            name=_BEHAVIOR,
+        ),
+    )
+    include_schema_changes: tuple[str, ...] = field(
+        default=(), metadata=_schema_changes(_CHANGES[0], "stop the stream; default: all")
+    )
+    exclude_schema_changes: tuple[str, ...] = field(
+        default=(), metadata=_schema_changes(_CHANGES[1], "do not; targets follow them")
+    )
+    on_truncate: str = field(
+        default="apply",
+        metadata=option(
+            one_of(*ON_TRUNCATE),
+            " | ".join(ON_TRUNCATE),
+            "When a table is truncated: targets that hold rows lose them, too (by `onRewrite` `refresh`); or "
+            "they keep them; or the stream stops.",
+        ),
+    )
+    on_drop_table: str = field(
+        default="ignore",
+        metadata=option(
+            one_of(*ON_DROP_TABLE),
+            " | ".join(ON_DROP_TABLE),
+            "When a table is dropped: targets that hold rows lose them (the target itself stays); or they "
+            "keep them; or the stream stops.",
+            only_for=_MYSQL,
         ),
     )
     on_position_lost: str = field(
@@ -505,6 +560,17 @@ class SourceOptions:
         )
 
     @property
+    def schema_policy(self) -> SchemaPolicy:
+        """What the stream does about schema changes."""
+        return SchemaPolicy(
+            self.schema_change_behavior,
+            self.include_schema_changes,
+            self.exclude_schema_changes,
+            self.on_truncate,
+            self.on_drop_table,
+        )
+
+    @property
     def exactly_once(self) -> bool:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
@@ -588,6 +654,7 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
         dialect=dialect, host=host, port=port, database=database, tls=TlsOptions(**tls), **others
     )
     _check_shape(options.shape, values.keys(), where)
+    _check_schema_changes(options, values.keys(), where)
     _check_dialect(options, values.keys(), where)
     return options
 
@@ -639,6 +706,26 @@ def _check_shape(shape: str, given: Collection[str], where: str) -> None:
             f"{where}s `{prefixes[0]}` and `{prefixes[1]}` exclude each other",
             hint="give one of them",
             code="TR-1005",
+        )
+
+
+def _check_schema_changes(options: SourceOptions, given: Collection[str], where: str) -> None:
+    """Reject options about schema changes that have no effect beside the others."""
+    for name in _CHANGES:
+        if name in given and options.schema_change_behavior != "exception":
+            raise ConfigError(
+                f"{where} `{name}` has no effect with `{_BEHAVIOR}` `{options.schema_change_behavior}`",
+                "targets follow every schema change; it says which ones stop the stream",
+                f"leave it out, or set `{_BEHAVIOR}` to exception",
+                code="TR-1030",
+            )
+    refreshes = options.starting_position == "initial" and options.on_rewrite == "refresh"
+    if options.on_drop_table == "apply" and not refreshes:
+        raise ConfigError(
+            f"{where} `onDropTable` cannot be `apply` here",
+            "targets delete the rows of a dropped table as they do when a table is read again",
+            "set onRewrite: refresh and startingPosition: initial, or onDropTable: ignore",
+            code="TR-1031",
         )
 
 

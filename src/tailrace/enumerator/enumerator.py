@@ -42,6 +42,7 @@ from tailrace.enumerator.parked import (
     with_parked,
 )
 from tailrace.enumerator.request import Request, Requests
+from tailrace.enumerator.schema_events import SchemaEvents
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.stream_keys import (
     changed_key,
@@ -112,6 +113,7 @@ class Enumerator:
         self._sizing = BatchSizing(parallelism, clock)
         self._clock = clock
         self._log: Log | None = None
+        self._schema_events = SchemaEvents(source, options.schema_policy)
         self._boundary = BoundaryPrefetch(source.boundary)
         self._freshness = Freshness(source.log_clock, clock)
         self._offset = StreamOffset()
@@ -161,7 +163,7 @@ class Enumerator:
         except TableGapError:
             raise
         except PositionLostError:
-            if start.mode != "initial" or self._options.on_position_lost != "refresh":
+            if not self._rejoins(start):
                 raise
             return self._rejoin(start)
 
@@ -173,16 +175,19 @@ class Enumerator:
             offset = with_parked(self._begin(), waiting, self._schemas)
             log_range = None
         else:
-            self._source.confirm(self._source.position(start.log))
+            position = self._source.position(start.log)
+            if self._log is None and self._rejoins(start) and not self._source.has_log(position):
+                return self._rejoin(start)  # before rows are read as of it
+            self._source.confirm(position)
             offset = self._resumed(with_parked(start, waiting))
             offset, log_range = self._advance_log(offset, limits)
-        ended = {n for n, r in start.again.items() if r.done}
-        offset, unchanged = offset.without_rereads(ended), start.without_rereads(ended)
+        offset, unchanged = self._begun(offset, start), self._begun(start, start)
         offset = self._register(offset, log_range)
         if log_range is None and self._target is not None and self._waits_for_gaps():
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the target
             offset = self._register(offset, log_range)
-        offset = self._without_refused(start, offset)
+        events = self._schema_events.of(log_range, self._schemas, left_out=offset.parked.keys())
+        offset = self._without_refused(start, replace(offset, schema=events))
         rewritten = self._rewritten(offset, log_range) | self._passed_gaps(start)
         offset = self._identified(self._read_again(offset, rewritten))
         offset = self._accept_requests(offset, waiting)
@@ -219,15 +224,20 @@ class Enumerator:
         self._offset = end
         assert end.log is not None
         splits: list[Split] = []
+        lost = self._lost(start, end)
         if (
             start.log is not None
             and start.log != end.log
             and end.mode != "snapshot"
             and start.gaps == end.gaps
         ):
-            splits.extend(self._log_splits(start, end))
+            splits.extend([] if lost else self._log_splits(start, end))
         splits.extend(self._replays(start, end))
         ranges = self._ranges(start, end)
+        if lost:
+            self._request_all(end)
+            if not self._source.has_log(self._source.position(end.log)):
+                ranges = {}  # they cannot be reconstructed, either
         for name in ranges.keys() & self._left_out(end):
             del ranges[name]
         if ranges:
@@ -262,7 +272,7 @@ class Enumerator:
             head = self._log.head()
         except ServerChangedError:
             return current  # the next batch looks up its position on the other server
-        return replace(current, log=head.to_json(), tables={}, again={}, requests=())
+        return replace(current, log=head.to_json(), tables={}, again={}, requests=(), schema=())
 
     @property
     def complete_us(self) -> int | None:
@@ -352,7 +362,7 @@ class Enumerator:
         due = due and not self._waits_for_gaps()
         left: dict[str, str] = {}
         if log_range is not None:
-            if self._refreshes(offset):
+            if self._refreshes(offset) and self._schema_events.truncates:
                 left = {str(table): TRUNCATED for table in log_range.truncated}
             left |= dict.fromkeys(log_range.left, GONE)
             left = {name: id_ for name, id_ in left.items() if _has_rows(offset, name)}
@@ -386,8 +396,9 @@ class Enumerator:
         self._read_catalog()  # before the position, as in `_begin`
         self._gaps.clear()
         self._gaps_end = None
+        self._schema_events.forget()
         position = self._source.rejoin(start.log)
-        offset = after_a_gap(replace(start, log=position.to_json(), gaps=start.gaps + 1))
+        offset = after_a_gap(replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=()))
         for name in self._schemas:
             if name in offset.parked:
                 continue
@@ -469,8 +480,8 @@ class Enumerator:
                     raise error
                 found.add(name)
         if log_range is not None:
-            found |= {str(table) for table in log_range.rewritten}
-            if not self._refreshes(offset):
+            found |= {str(table) for table in log_range.rewritten} - self._schema_events.kept(offset.schema)
+            if not self._refreshes(offset) and self._schema_events.truncates:
                 found |= {str(table) for table in log_range.truncated}
             dropped = set(log_range.dropped_databases)
             found |= {str(table) for table in offset.table_ids() if table.database in dropped}
@@ -492,8 +503,24 @@ class Enumerator:
             for name in sorted(rewritten):
                 if name in self._captured:
                     offset = _reread(offset, name, self._captured[name].estimated_rows)
+                elif name in self._schema_events.emptied(offset.schema):
+                    # read again without a row: targets delete all that they have
+                    offset = offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], done=True))
                 else:  # else the offset would grow with every table that there ever was
                     offset = offset.without(name)
+        return offset
+
+    def _begun(self, offset: StreamOffset, start: StreamOffset) -> StreamOffset:
+        """`offset` without what ended with the batch before, whose end is `start`.
+
+        Tables of which targets have deleted all rows, as they were dropped, are forgotten.
+        """
+        ended = {name for name, reread in start.again.items() if reread.done}
+        offset = replace(offset.without_rereads(ended), schema=())
+        applies = self._options.on_drop_table == "apply"
+        for name in ended & offset.done.keys() if applies else ():
+            if name not in self._tables():
+                offset = offset.without(name)
         return offset
 
     def _accept_requests(self, offset: StreamOffset, waiting: Sequence[Request]) -> StreamOffset:
@@ -667,6 +694,28 @@ class Enumerator:
         return chunk_rows, splits
 
     # ---- steps of splits ----
+
+    def _lost(self, start: StreamOffset, end: StreamOffset) -> bool:
+        """Whether the log of a batch is gone that an earlier process has planned.
+
+        Its changes are unknowable, and its offsets cannot change: it is delivered without them, each time.
+        """
+        if start.log is None or self._requests is None or not self._rejoins(end):
+            return False
+        planned_here = self._plan is not None and self._plan[:2] == (start, end)
+        return not planned_here and not self._source.has_log(self._source.position(start.log))
+
+    def _rejoins(self, offset: StreamOffset) -> bool:
+        """Whether the stream goes on behind a part of the log that is lost."""
+        return offset.mode == "initial" and self._options.on_position_lost == "refresh"
+
+    def _request_all(self, end: StreamOffset) -> None:
+        """Request that every table be read again, so that a crash behind the batch does not forget it."""
+        assert self._requests is not None
+        tables = tuple(sorted({*end.tables, *end.done}))
+        waiting = (request for request in self._requests.pending() if request.id not in end.requests)
+        if all((request.kind, request.tables) != ("resync", tables) for request in waiting):
+            self._requests.add(tables)
 
     def _log_splits(self, start: StreamOffset, end: StreamOffset) -> list[LogSplit]:
         assert start.log is not None

@@ -37,5 +37,8 @@ class Requests(Protocol):
     def pending(self) -> Sequence[Request]:
         """The requests, the oldest first; those that the stream has accepted may be among them."""
 
+    def add(self, tables: Sequence[str]) -> str:
+        """Request that tables be read again; returns the request's id. It is durable then."""
+
     def remove(self, ids: Collection[str]) -> None:
         """Remove requests that have taken effect for good."""

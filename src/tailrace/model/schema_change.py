@@ -6,7 +6,7 @@ again has the same ones. The next batch's offset drops them.
 
 Schemas in cells remain the truth: a target follows the columns that its rows have. Events tell what schemas
 cannot: that a column was renamed rather than dropped and added, which default old rows have, that a table was
-truncated or dropped.
+truncated or dropped. They never tell a sink to delete rows: `model.reread` does, by the user's settings.
 """
 
 from __future__ import annotations
@@ -72,7 +72,12 @@ class ColumnAltered(SchemaChange):
 
 @dataclass(frozen=True)
 class KeyAltered(SchemaChange):
-    """The key consists of other columns."""
+    """The key consists of other columns.
+
+    Args:
+        old: the former ones; (): there were none, or they are not known.
+        new: the present ones; (): the table has no key.
+    """
 
     kind = "alter.key"
     old: tuple[str, ...]

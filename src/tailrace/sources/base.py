@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tailrace.errors import TailraceError
 from tailrace.model.change import ChangeBatch
+from tailrace.model.schema_change import SchemaEvent, TableTruncated
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 
@@ -257,6 +258,14 @@ class Source(ABC):
             TailraceError: the log cannot be followed from its end either.
         """
 
+    def has_log(self, position: Any) -> bool:  # noqa: ARG002
+        """Whether the log behind `position` is still there.
+
+        Asked for a batch that an earlier process has planned. True where its splits raise PositionLostError
+        on the driver.
+        """
+        return True
+
     @abstractmethod
     def tables(self) -> Sequence[CapturedTable]:
         """The captured tables that exist now."""
@@ -290,6 +299,21 @@ class Source(ABC):
         Empty where the log has all schema changes.
         """
         return {}
+
+    def schema_events(
+        self,
+        found: LogRange,
+        before: Mapping[str, TableSchema],  # noqa: ARG002
+        after: Mapping[str, TableSchema],  # noqa: ARG002
+    ) -> Sequence[SchemaEvent]:
+        """The schema changes of a range of the log, in log order.
+
+        Args:
+            found: the range.
+            before: the captured tables before it, by name, as far as they are known.
+            after: the captured tables that exist now.
+        """
+        return [SchemaEvent(str(table), (TableTruncated(),)) for table in found.truncated]
 
     def altered(self, tables: Collection[str]) -> bool:  # noqa: ARG002
         """Whether one of these tables was altered since the last call of `tables`."""

@@ -206,6 +206,8 @@ def _scalar(field: SourceField, origin: Mapping[str, Any], *, snapshot: bool) ->
     match field.column:
         case "snapshot":
             return "true" if snapshot else "false"
+        case "sequence" if origin["pos"] is None:
+            return None
         case "sequence":
             return f'["{int(origin["seq"][_COMMIT], 16)}","{origin["pos"]}"]'
         case "xid":

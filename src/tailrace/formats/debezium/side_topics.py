@@ -4,15 +4,15 @@
     transaction      {id}           {status, id, event_count,              `transactions`: counts of
                                      data_collections, ts_ms}              the cells; BEGIN and END for each
     heartbeat        {serverName}   {ts_ms}                                the clock
-    schema change    {databaseName} {source, ts_ms, databaseName,          the first change with a schema
-                                     schemaName, ddl, tableChanges}        that is new to the sink
+    schema change    {databaseName} {source, ts_ms, databaseName,          the batch's schema changes; and the
+                                     schemaName, ddl, tableChanges}        first change with a schema that is
+                                                                           new to the sink
 
 There are few of them, so each is written on its own (some 100 k a second): in JSON with or without its
 schema, Avro or Protobuf, like the data. All functions are pure and may run in tasks as well as on the driver.
 
-A table's schema has less information than the result of Debezium's DDL parser: no defaults, comments,
-character sets and no statement (`ddl` is null unless the caller passes it). Unknown values are null. Debezium
-also announces dropped tables and databases, which cause no changes.
+A table's schema has less information than the result of Debezium's DDL parser: no defaults, comments and
+character sets. Unknown values are null, `ddl` too where the source's log has no statements (PostgreSQL).
 
 Source: debezium/debezium v3.6.1 `SchemaFactory`, `AbstractTransactionStructMaker`, `HeartbeatImpl`,
 `ConnectTableChangeSerializer`, `EventDispatcher`.
@@ -38,7 +38,15 @@ from tailrace.formats.encodings.avro import AVRO
 from tailrace.formats.encodings.layout import dumps
 from tailrace.formats.encodings.protobuf import PROTOBUF
 from tailrace.formats.encodings.records import BinaryFormat
-from tailrace.model.table import Column, TableSchema
+from tailrace.model.change import ORIGIN
+from tailrace.model.schema_change import (
+    SchemaEvent,
+    TableCreated,
+    TableDropped,
+    TableRenamed,
+    TableTruncated,
+)
+from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import Kind
 
 StreamEncoding = Literal["json", "avro", "protobuf"]
@@ -53,21 +61,49 @@ Message = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class SchemaChangeEvent:
-    """A new schema of a table.
+    """A new schema of a table, or its end.
 
     Args:
-        table: the schema.
-        type: CREATE for a new table, ALTER for another schema of a known one.
+        table: the schema; without columns if it is not known.
+        type: CREATE for a new table, ALTER for another schema or name of a known one, DROP; None: the schema
+            is as it was.
         origin: the origin of the first change with the schema, by the columns of model.change.ORIGIN.
         snapshot: whether that change is a row of a snapshot.
         ddl: the statement, if known.
+        renamed: the table's new name.
     """
 
     table: TableSchema
-    type: Literal["CREATE", "ALTER"]
+    type: Literal["CREATE", "ALTER", "DROP"] | None
     origin: Mapping[str, Any]
     snapshot: bool = False
     ddl: str | None = None
+    renamed: TableId | None = None
+
+    @property
+    def statement(self) -> tuple[str, str] | None:
+        """What events of one statement have in common."""
+        return None if self.ddl is None else (self.ddl, self.origin["seq"])
+
+
+def announced(event: SchemaEvent) -> SchemaChangeEvent:
+    """A schema change of the stream in Debezium's form."""
+    id_ = TableId.parse(event.table)
+    kinds = {type(change) for change in event.changes}
+    renamed = next((c.new for c in event.changes if isinstance(c, TableRenamed)), None)
+    type_: Literal["CREATE", "ALTER", "DROP"] | None = None
+    if TableDropped in kinds:
+        type_ = "DROP"
+    elif TableCreated in kinds and event.after is not None:
+        type_ = "CREATE"
+    elif renamed is not None or (event.after is not None and kinds != {TableTruncated}):
+        type_ = "ALTER"
+    origin = dict.fromkeys(ORIGIN.names) | {"seq": event.seq}
+    origin |= {} if event.ts_ms is None else {"ts_us": event.ts_ms * 1000}
+    table = event.after or TableSchema(id_, ())
+    return SchemaChangeEvent(
+        table, type_, origin, ddl=event.ddl, renamed=None if renamed is None else TableId.parse(renamed)
+    )
 
 
 @dataclass(frozen=True)
@@ -125,20 +161,30 @@ class SideStreams:
     def schema_changes(
         self, changes: Iterable[SchemaChangeEvent], now_ms: int, ids: SchemaIds = NO_IDS
     ) -> pa.RecordBatch:
-        """One message per new schema of a table."""
+        """One message per new schema of a table; one per statement, where that is known."""
         source = self.envelopes.source
+        statements: list[list[SchemaChangeEvent]] = []
+        for change in changes:
+            if (
+                statements
+                and change.statement is not None
+                and change.statement == statements[-1][0].statement
+            ):
+                statements[-1].append(change)
+            else:
+                statements.append([change])
         messages = [
             (
-                {"databaseName": change.table.id.database},
+                {"databaseName": first.table.id.database},
                 {
-                    "source": source.values(change.table.id, change.origin, snapshot=change.snapshot),
+                    "source": source.values(first.table.id, first.origin, snapshot=first.snapshot),
                     "ts_ms": now_ms,
-                    "databaseName": change.table.id.database,
-                    "ddl": change.ddl,
-                    "tableChanges": [_table_change(change)],
+                    "databaseName": first.table.id.database,
+                    "ddl": first.ddl,
+                    "tableChanges": [_table_change(c) for c in (first, *more) if c.type is not None],
                 },
             )
-            for change in changes
+            for first, *more in statements
         ]
         return self._messages("schema_change", messages, ids)
 
@@ -198,10 +244,12 @@ def _whole(schema: Schema, value: Any) -> Any:
 def _table_change(change: SchemaChangeEvent) -> dict[str, Any]:
     table = change.table
     columns = [_column(column, position) for position, column in enumerate(table.columns, 1)]
+    names = [table.id] if change.renamed is None else [table.id, change.renamed]
+    described = {"primaryKeyColumnNames": list(table.key), "columns": columns} if columns else None
     return {
         "type": change.type,
-        "id": f'"{table.id.database}"."{table.id.table}"',
-        "table": {"primaryKeyColumnNames": list(table.key), "columns": columns},
+        "id": ",".join(f'"{name.database}"."{name.table}"' for name in names),
+        "table": None if change.type == "DROP" else described,
     }
 
 

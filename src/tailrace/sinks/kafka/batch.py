@@ -57,7 +57,7 @@ class KafkaBatch:
     @contextmanager
     def _one_pass(self, schemas: Schemas) -> Iterator[_Pass | None]:
         """Write the batch if it holds nothing but `schemas`; None where one pass cannot."""
-        if len(self.missing) < self.writers or self.has_order:
+        if len(self.missing) < self.writers or self.has_order or self.side_topics.tells_of(self.batch):
             yield None
             return
         existing = self.shares.with_topic(schemas)
@@ -83,7 +83,7 @@ class KafkaBatch:
         """Write the batch by what it holds."""
         found = self.batch.table_batches
         self.claims.add(part.table for part in found)
-        if found:
+        if found or self.side_topics.tells_of(self.batch):
             self.side_topics.write(self.batch, self.stream)
         if found and self.missing:
             schemas = [schema for part in found for schema in part.schemas]

@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 
 from tailrace.config.sinks import KafkaSettings
 from tailrace.formats.base import NO_IDS, SchemaIds
-from tailrace.formats.debezium.side_topics import SchemaChangeEvent, SideStreams, Stream
+from tailrace.formats.debezium.side_topics import SchemaChangeEvent, SideStreams, Stream, announced
 from tailrace.formats.debezium.transactions import COUNTS, Transaction, counts, merged
 from tailrace.kernels.murmur import partitions_of
 from tailrace.model.cell import decode_cell
@@ -88,8 +88,8 @@ class SideTopics:
         made: list[tuple[Topic, pa.RecordBatch]] = []
         schemas: dict[str, str] = {}
         now_ms = time.time_ns() // 1_000_000
-        if settings.include_schema_changes and (changes := list(_new_schemas(batch, stream.schemas))):
-            schemas = {str(c.table.id): c.table.fingerprint for c in changes}
+        if settings.include_schema_changes and (changes := _schema_changes(batch, stream.schemas)):
+            schemas = {str(c.table.id): c.table.fingerprint for c in changes if c.table.columns}
             messages = self._streams.schema_changes(changes, now_ms, self._ids("schema_change"))
             made.append((self._topic("schema_change"), messages))
         if settings.provide_transaction_metadata and (ended := _transactions(batch)):
@@ -98,6 +98,10 @@ class SideTopics:
         if made:
             self._send(stream, batch, made, schemas)
         stream.side_topics_done(batch.id, schemas)
+
+    def tells_of(self, batch: CellBatch) -> bool:
+        """Whether `batch` has schema changes to be announced, whatever cells it has."""
+        return self._settings.include_schema_changes and bool(batch.schema_events)
 
     def close(self) -> None:
         """Stop the heartbeats and close the producer."""
@@ -186,6 +190,14 @@ def _produce(producer: Producer, topic: str, keys: pa.Array, values: pa.Array, p
     selected = np.ones(len(values), np.uint8)
     messages = MessageColumns(keys, values, None, partitions_of(keys, partitions), selected)
     producer.produce(topic, messages, _TIMEOUT_S)
+
+
+def _schema_changes(batch: CellBatch, known: Mapping[str, str]) -> list[SchemaChangeEvent]:
+    """The schema changes with which `batch` begins; then the schemas that they do not tell."""
+    made = map(announced, batch.schema_events)
+    found = [event for event in made if event.ddl is not None or event.type is not None]
+    told = {str(c.table.id): c.table.fingerprint for c in found if c.table.columns}
+    return [*found, *_new_schemas(batch, {**known, **told})]
 
 
 def _new_schemas(batch: CellBatch, known: Mapping[str, str]) -> Iterator[SchemaChangeEvent]:

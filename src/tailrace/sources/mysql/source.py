@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import TailraceError
+from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, LogClock, LogRange, Page, Source
 from tailrace.sources.mysql import catalog
-from tailrace.sources.mysql.binlog.follower import BinlogFollower
+from tailrace.sources.mysql.binlog import typed_ddl
+from tailrace.sources.mysql.binlog.follower import BinlogFollower, BinlogRange
 from tailrace.sources.mysql.binlog.held import pack_blocks
-from tailrace.sources.mysql.binlog.logfiles import end_of_log
+from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, one, server_facts
 from tailrace.sources.mysql.position import MySqlPosition
@@ -76,6 +78,11 @@ class MySqlSource(Source):
         end = starting_position(replace(self._options, starting_position="latest"))
         return replace(end, epoch=lost["epoch"] + 1)
 
+    def has_log(self, position: MySqlPosition) -> bool:
+        """Whether the server still has the file of `position`."""
+        files = self._run(binary_logs, "listing the binary log files")
+        return any(file.name == position.file for file in files)
+
     def log_end(self) -> MySqlPosition:
         """The log's end now."""
         return log_end_position(self._options)
@@ -94,6 +101,13 @@ class MySqlSource(Source):
         )
         self._refused = refused
         return found
+
+    def schema_events(
+        self, found: LogRange, before: Mapping[str, TableSchema], after: Mapping[str, TableSchema]
+    ) -> Sequence[SchemaEvent]:
+        """The schema changes of a range of the log, typed by their text and the catalog."""
+        assert isinstance(found, BinlogRange)
+        return typed_ddl.events(found, before, after, lambda table: self._options.captures(str(table)))
 
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs.

@@ -34,6 +34,7 @@ from tailrace.sources.postgres.snapshot.select import (
     copy_pages,
     hold_still,
     import_snapshot,
+    is_altered,
     snapshot_gone,
 )
 from tailrace.sources.postgres.wire.pgoutput import LogDecoder
@@ -94,6 +95,19 @@ class PostgresSession(Session):
             yield from copy_pages(connection, split, table, partitioned=partitioned, named=named)
         finally:
             connection.break_off()
+
+    def rewritten_since(self, split: SnapshotSplit, *, keys: bool) -> bool:  # noqa: ARG002
+        """Whether the catalog shows that the table was altered behind the split's position.
+
+        The stream stores a digest of what is compared here, and reads the table again once it notices.
+        """
+        planned = split.as_of.get("table")
+        if planned is None:
+            return False
+        doing = f"comparing {split.table.id} with what was planned"
+        return bool(planned["rewritten"]) or self._connection.run(
+            lambda c: is_altered(c, split.table, planned["columns"], planned["oid"]), doing
+        )
 
     def log_end(self, after: Mapping[str, Any]) -> PostgresPosition:
         """The snapshot's position: it shows the transactions below it, and no others."""

@@ -70,6 +70,8 @@ class PostgresSource(Source):
         self._server: str | None = None
         self._found: dict[TableId, catalog.CatalogTable] = {}
         self._published: publication.Publication | None = None
+        #: The tables that the stream reads again, as their rows have changed without an entry in the log.
+        self._rewritten: Collection[str] = ()
         #: Locked tables that were named last.
         self._said_locked: set[str] = set()
         #: Whether the stream has begun with snapshots: a table that is added later is read first.
@@ -166,7 +168,9 @@ class PostgresSource(Source):
 
     def rewrites(self, ids: Mapping[str, str]) -> Mapping[str, str]:
         """The tables whose rows a schema change, or TRUNCATE, has changed since they had these identities."""
-        return rewrites_of(self._found.values(), self._published, ids)
+        found = rewrites_of(self._found.values(), self._published, ids)
+        self._rewritten = found.keys()
+        return found
 
     def _contradicted(self, oid: int, table: TableId) -> tuple[str, ...]:
         """The followed tables that a relation in the log shows to be no longer the same."""
@@ -333,7 +337,11 @@ class PostgresSource(Source):
         The splits name the table as the catalog has it: their tasks compare.
         """
         found = self._found[split.table.id]
-        planned = {"oid": found.oid, "columns": [list(numbers) for numbers in found.described]}
+        planned = {
+            "oid": found.oid,
+            "columns": [list(numbers) for numbers in found.described],
+            "rewritten": str(split.table.id) in self._rewritten,
+        }
         split = replace(split, as_of={**split.as_of, "table": planned})
         if split.table.key or not is_read_as_it_is(split):
             return [split]

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tailrace.errors import DecodeError, SourceError
+from tailrace.errors import DecodeError, PositionLostError, SourceError
 from tailrace.kernels.memory import SLACK
 from tailrace.model.table import TableId
 from tailrace.sources.mysql.gtid import GtidSource
@@ -73,6 +73,7 @@ from tailrace.sources.mysql.wire.rare.statements import (
     Statement,
     classify,
     dropped_database,
+    executed,
     refuse_statement,
     selects_rows,
     statement_of,
@@ -96,6 +97,7 @@ class DdlStatement:
         database: default database of the statement.
         text: the statement.
         tables: captured tables that it may concern; empty for a dropped database.
+        ts_ms: when it was executed, milliseconds since 1970 UTC.
     """
 
     file: str
@@ -104,6 +106,7 @@ class DdlStatement:
     database: str
     text: str
     tables: tuple[TableId, ...]
+    ts_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -313,6 +316,7 @@ class TransactionIndex:
             event = event[:19] + mariadb.plain_query(event[19:], f"`{file}:{pos}`")
         loads = event[4] == _EXECUTE_LOAD_QUERY
         database, text = statement_of(event[19:], loads=loads)
+        text = executed(text)
         where = f"`{file}:{pos}`"
         state, kind = self._state, classify(text)
         if loads:
@@ -342,7 +346,8 @@ class TransactionIndex:
                 tables = tables_named(text, database, self._captures)
                 if tables or dropped_database(text):
                     state[S_FLAGS] |= HAS_DDL
-                    change = DdlStatement(file, began, pos + size, database, text, tables)
+                    ts_ms = int.from_bytes(event[:4], "little") * 1000
+                    change = DdlStatement(file, began, pos + size, database, text, tables, ts_ms)
             case Statement.ROWS:
                 state[S_ACTION] = alone
                 self._refuse_rows(text, database, where)
@@ -360,10 +365,11 @@ def _error(status: int, kind: int, place: str) -> SourceError:
     if status == UNKNOWN:
         return DecodeError(f"the log has an event of the unknown type {kind}", f"at {place}", code="TR-4403")
     if status == INCIDENT:
-        return SourceError(
+        return PositionLostError(
             "the server says that its log lacks events (INCIDENT)",
             f"at {place}",
-            "start a new stream: changes were lost at the source",
+            "set onPositionLost: refresh (pipelines: on-position-lost: refresh): every table is read again, "
+            "in place",
             code="TR-4108",
         )
     return DecodeError("an event of the log is malformed", f"type {kind} at {place}", code="TR-5201")

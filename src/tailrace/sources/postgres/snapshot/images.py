@@ -55,7 +55,7 @@ class Images:
         raise SchemaMismatchError(
             f"cannot reconstruct snapshot rows of `{self._table.id}`: its columns were renamed",
             f"the log has rows with columns {', '.join(found)}, the table has {', '.join(self._names)} now",
-            "start a new stream with a new checkpoint",
+            "set onRewrite: refresh, with startingPosition initial, to read such tables again",
             code="TR-5013",
         )
 

@@ -139,6 +139,23 @@ def as_it_is(
     return TableSchema(table.id, tuple(now_named), key), replace(table, columns=tuple(kept))
 
 
+def is_altered(
+    connection: Connection, table: TableSchema, planned: Sequence[Sequence[int]], oid: int
+) -> bool:
+    """Whether a table's name, or that of a column, now means another one, or a column has another type.
+
+    Args:
+        connection: a connection.
+        table: its schema when the batch was planned.
+        planned: of each column the number, type's oid and modifier then.
+        oid: the table's oid then.
+    """
+    live = {c.number: c for c in connection.columns(f"SELECT * FROM {table_name(table.id)} LIMIT 0")}
+    then = {number: (oid, c.name, *form) for c, (number, *form) in zip(table.columns, planned, strict=True)}
+    now = {n: (c.table, c.name, c.type, c.modifier) for n, c in live.items() if n in then}
+    return now != then
+
+
 def _altered(table: TableSchema, how: str) -> TransientSourceError:
     return TransientSourceError(
         f"table `{table.id}` was altered after its batch was planned",

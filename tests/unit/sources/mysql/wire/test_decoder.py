@@ -148,7 +148,7 @@ def test_an_event_of_unknown_type_that_says_it_may_be_ignored_is_skipped() -> No
 @pytest.mark.parametrize(
     ("type_", "error", "message"),
     [
-        (26, PositionLostError, "lost events"),
+        (26, PositionLostError, "lacks events"),
         (18, SourceError, "a statement instead of rows"),
         (39, DecodeError, "malformed row event"),
     ],

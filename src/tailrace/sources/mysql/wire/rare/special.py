@@ -16,6 +16,7 @@ from tailrace.sources.mysql.wire.kernels import events as ev
 from tailrace.sources.mysql.wire.rare.statements import (
     Statement,
     classify,
+    executed,
     first_words,
     refuse_statement,
     selects_rows,
@@ -90,6 +91,7 @@ def check(
     match event.type:
         case ev.QUERY | ev.QUERY_COMPRESSED:
             database, text = statement_of(plain_body(event))
+            text = executed(text)
             if classify(text) is Statement.ROWS or selects_rows(text):
                 refuse_statement(text, database, event.where, wanted, holds_captured)
                 return False
@@ -99,9 +101,10 @@ def check(
             refuse_statement(text, database, event.where, wanted, holds_captured)
         case ev.INCIDENT:
             raise PositionLostError(
-                "the server lost events before it could log them",
-                f"INCIDENT event {where}",
-                "take a new snapshot",
+                "the server says that its log lacks events (INCIDENT)",
+                where,
+                "set onPositionLost: refresh (pipelines: on-position-lost: refresh): every table is read "
+                "again, in place",
                 code="TR-4108",
             )
         case _ if not event.flags & _IGNORABLE_FLAG:

@@ -28,9 +28,10 @@ class Statement(IntEnum):
     OTHER = 6  # a transaction of its own that changes neither
 
 
-_TOKEN = re.compile(
+#: A token; MariaDB executes what is in /*M! ... */.
+TOKEN = re.compile(
     r"""
-    (?P<comment> /\*(?!!).*?\*/ | --\s[^\n]* | \#[^\n]* | /\*!\d* | \*/ )
+    (?P<comment> /\*(?!M?!).*?\*/ | --\s[^\n]* | \#[^\n]* | /\*M?!\d* | \*/ )
   | (?P<text> '(?:[^'\\]|\\.|'')*' )
   | `(?P<quoted> (?:[^`]|``)+ )` | "(?P<ansi> (?:[^"]|"")* )"
   | (?P<word> [\w$]+ )
@@ -74,7 +75,7 @@ Token = tuple[int, str]
 
 def tokens(text: str) -> Iterator[Token]:
     """Words, quoted names and marks; string literals and comments are left out."""
-    for match in _TOKEN.finditer(text):
+    for match in TOKEN.finditer(text):
         if match["word"]:
             yield WORD, match["word"]
         elif match["quoted"]:
@@ -94,9 +95,7 @@ def first_words(text: str) -> tuple[str, str]:
 
 def classify(text: str) -> Statement:
     """The kind of the statement `text` of a QUERY event."""
-    first, second = first_words(text)
-    if (first, second) == ("SET", "STATEMENT"):  # MariaDB: SET STATEMENT variable = value FOR statement
-        return classify(_behind_for(text))
+    first, second = first_words(executed(text))
     if first == "ANALYZE" and second not in _ANALYZED:
         return Statement.ROWS
     if first == "XA":
@@ -133,9 +132,14 @@ def statement_of(body: bytes, *, loads: bool = False) -> tuple[str, str]:
     )
 
 
+def executed(text: str) -> str:
+    """`text` without MariaDB's SET STATEMENT variable = value FOR."""
+    return _behind_for(text) if first_words(text) == ("SET", "STATEMENT") else text
+
+
 def _behind_for(text: str) -> str:
     """The statement in MariaDB's SET STATEMENT ... FOR statement."""
-    for match in _TOKEN.finditer(text):
+    for match in TOKEN.finditer(text):
         if match["word"] and match["word"].upper() == "FOR":
             return text[match.end() :]
     return ""

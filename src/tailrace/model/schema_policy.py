@@ -1,0 +1,73 @@
+"""What a stream does about each schema change, by its settings. Pure.
+
+The names are those of Flink CDC: `schema.change.behavior`, and the kinds of `model.schema_change.KINDS` in
+`include.schema.changes` and `exclude.schema.changes`. One function decides, for the enumerator and for sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tailrace.model.schema_change import (
+    KINDS,
+    SchemaChange,
+    TableCreated,
+    TableDropped,
+    TableTruncated,
+)
+
+BEHAVIORS = ("evolve", "exception")
+ON_TRUNCATE = ("apply", "ignore", "fail")
+ON_DROP_TABLE = ("apply", "ignore", "fail")
+
+
+class Action(StrEnum):
+    """What becomes of a change."""
+
+    #: The target follows.
+    APPLY = "apply"
+    #: The target stays as it is.
+    IGNORE = "ignore"
+    #: The stream stops before anything is written.
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class SchemaPolicy:
+    """The settings of one stream.
+
+    Args:
+        behavior: one of BEHAVIORS: targets follow changes, or the first one stops the stream.
+        include: the kinds that stop it, with `exception`; empty: all.
+        exclude: the kinds that do not.
+        on_truncate: one of ON_TRUNCATE.
+        on_drop_table: one of ON_DROP_TABLE.
+    """
+
+    behavior: str = "evolve"
+    include: Collection[str] = ()
+    exclude: Collection[str] = ()
+    on_truncate: str = "apply"
+    on_drop_table: str = "ignore"
+
+    def action(self, change: SchemaChange) -> Action:
+        """What becomes of `change`. A new table is no change of a target, and always followed."""
+        if isinstance(change, TableCreated):
+            return Action.APPLY
+        if self._stops(change.kind):
+            return Action.FAIL
+        if isinstance(change, TableTruncated):
+            return Action(self.on_truncate)
+        if isinstance(change, TableDropped):
+            return Action(self.on_drop_table)
+        return Action.APPLY
+
+    def _stops(self, kind: str) -> bool:
+        included = not self.include or kind in self.include
+        return self.behavior == "exception" and included and kind not in self.exclude
+
+
+#: The kinds that can stop a stream.
+STOPPING_KINDS = tuple(kind for kind, change in KINDS.items() if change is not TableCreated)
