@@ -174,7 +174,7 @@ class Enumerator:
             self._source.confirm(self._source.position(start.log))
             offset, log_range = self._advance_log(start, limits)
         offset = unchanged = offset.without_rereads({n for n, r in start.again.items() if r.done})
-        offset = self._register(offset, log_range)
+        offset = self._register(self._without_excluded(offset), log_range)
         if log_range is None and self._target is not None and self._waits_for_gaps():
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the target
             offset = self._register(offset, log_range)
@@ -340,6 +340,17 @@ class Enumerator:
             self._read_catalog()
         return self._with_new_tables(offset)
 
+    def _without_excluded(self, offset: StreamOffset) -> StreamOffset:
+        """`offset` without the tables that `tables` no longer names.
+
+        The stream skips what is logged of them from now on: if they are named again, they are read again.
+        """
+        if offset.mode == "initial":
+            for name in offset.names():
+                if not self._options.captures(name):
+                    offset = offset.without(name)
+        return offset
+
     def _with_new_tables(self, offset: StreamOffset) -> StreamOffset:
         if offset.mode not in ("initial", "snapshot"):
             return offset
@@ -447,8 +458,9 @@ class Enumerator:
             found |= {str(table) for table in log_range.rewritten}
             if not self._refreshes(offset):
                 found |= {str(table) for table in log_range.truncated}
-            dropped = set(log_range.dropped_databases)
-            found |= {str(table) for table in offset.table_ids() if table.database in dropped}
+            # a name with two dots may be meant or not: a table that is read once more is harmless
+            dropped = tuple(f"{database}." for database in log_range.dropped_databases)
+            found |= {name for name in offset.names() if name.startswith(dropped)}
         return {name for name in found if offset.knows(name)} if offset.mode == "initial" else set()
 
     def _read_again(self, offset: StreamOffset, rewritten: set[str]) -> StreamOffset:

@@ -137,9 +137,13 @@ class StreamOffset:
         """Whether the table is part of the stream."""
         return name in self.tables or name in self.done
 
+    def names(self) -> list[str]:
+        """The names of the stream's tables, dropped ones too."""
+        return [*self.tables, *self.done]
+
     def table_ids(self) -> list[TableId]:
-        """The tables of the stream, dropped ones too."""
-        return [TableId.parse(name) for name in (*self.tables, *self.done)]
+        """The tables of the stream, without those whose name does not tell where the database's ends."""
+        return [TableId.parse(name) for name in self.names() if name.count(".") == 1]
 
     def with_table(self, name: str, progress: TableProgress) -> StreamOffset:
         """A copy with the snapshot of `name` unfinished, at `progress`."""

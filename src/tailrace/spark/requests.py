@@ -60,9 +60,17 @@ class RequestDirectory:
             self._read_at = now
         return self._pending
 
-    def add(self, tables: Sequence[str]) -> str:
-        """Request that tables be read again; returns the request's id."""
-        id_ = f"{time.time_ns():019d}-{uuid.uuid4().hex[:8]}"
+    def add(self, tables: Sequence[str], id_: str | None = None) -> str:
+        """Request that tables be read again.
+
+        Args:
+            tables: the tables.
+            id_: identifies the request; None: a new one.
+
+        Returns:
+            The request's id.
+        """
+        id_ = id_ or f"{time.time_ns():019d}-{uuid.uuid4().hex[:8]}"
         request = {"v": _VERSION, "type": "resync", "tables": list(tables)}
         # a reader must not find half a file: a name without the suffix is no request
         self._directory.write(id_, json.dumps(request))

@@ -35,6 +35,7 @@ from tailrace.sinks.tables.parquet import DataFile
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
+from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.sql import own_session
@@ -63,6 +64,7 @@ class DeltaSink:
         self._router = router
         self._single_pass = SinglePass()
         self._tables: _Tables | None = None
+        self._written_tables: WrittenTables | None = None
         #: The last batch failed.
         self._failed = False
         # Held by a batch, a round of merges, or the maintenance of a table.
@@ -120,7 +122,7 @@ class DeltaSink:
     def _write(self, batch: CellBatch) -> list[Written]:
         if self._tables is None:
             self._tables = self._open(batch.spark, batch.stream)
-        tables = self._tables
+        tables, self._written_tables = self._tables, batch.written_tables
         written, merge_now = self._single_pass.write(
             batch,
             one_pass=partial(self._one_pass, batch, tables),
@@ -167,8 +169,8 @@ class DeltaSink:
         merge_now = self._schedule.is_due(time.monotonic(), tables.pending_rows + changes)
 
         def write(name: str, parts: list[TableBatch]) -> None:
-            target = tables.of(parts[0].table)
-            retried(name, lambda: target.write(batch, parts, held.files, merge_now=merge_now))
+            target, of_target = tables.of(parts[0].table), self._claims.of(name)
+            retried(name, lambda: target.write(batch, parts, held.files, of_target, merge_now=merge_now))
 
         written = self._pool.write(held.table_batches, write)
         jobs = [partial(self._reread, batch, tables, table) for table in refreshes(batch, self._claims)]
@@ -185,7 +187,7 @@ class DeltaSink:
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""
-        names = set(tables.pending())
+        names = set(tables.pending()) - self._forget_gone(tables, point)
         self._pool.run(
             [partial(retried, name, partial(tables.targets[name].merge_pending, point)) for name in names]
         )
@@ -193,6 +195,20 @@ class DeltaSink:
         if took_s:
             self._schedule.merged(time.monotonic(), took_s)
         return names
+
+    def _forget_gone(self, tables: _Tables, point: Point) -> set[str]:
+        """Forget pending changes of targets that were dropped, if their tables are read again."""
+        noted = self._written_tables
+        if noted is None:
+            return set()
+        gone = set()
+        for name in tables.pending():
+            target, number = tables.targets[name], point.batch + 1
+            # the next batch may create the target: it then makes the same request
+            if target.table.state() is None and noted.read_again(number, name, self._claims.of(name)):
+                target.forget_pending(point)
+                gone.add(name)
+        return gone
 
     # ---- in the background -------------------------------------------------------------------------
 
