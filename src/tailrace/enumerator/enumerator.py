@@ -343,11 +343,13 @@ class Enumerator:
     def _without_excluded(self, offset: StreamOffset) -> StreamOffset:
         """`offset` without the tables that `tables` no longer names.
 
-        The stream skips what is logged of them from now on: if they are named again, they are read again.
+        The stream skips what is logged of them from now on: if they are named again, they are read again. A
+        table with an identity has a gap then (`_note_gaps`), which is an error if no table is read again.
         """
         if offset.mode == "initial":
             for name in offset.names():
-                if not self._options.captures(name):
+                may_forget = name not in offset.ids or self._refreshes(offset)
+                if may_forget and not self._options.captures(name):
                     offset = offset.without(name)
         return offset
 

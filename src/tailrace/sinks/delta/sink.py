@@ -34,12 +34,14 @@ from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
-from tailrace.sinks.tables.targets import TargetPool
+from tailrace.sinks.tables.targets import TargetPool, by_target
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.sql import own_session
 
+#: From this many tables on, all of a batch are written by one Spark job.
+_MANY = 4
 #: How often the background thread looks for work, seconds.
 _LOOK_S = 0.25
 
@@ -127,7 +129,7 @@ class DeltaSink:
             batch,
             one_pass=partial(self._one_pass, batch, tables),
             commit=partial(self._commit, batch, tables),
-            write_found=lambda: self._commit(batch, tables, StagedBatch.of(batch)),
+            write_found=partial(self._write_found, batch, tables),
         )
         point = Point(batch.id, batch.end)
         touched = {w.target for w in written}
@@ -160,6 +162,23 @@ class DeltaSink:
             yield stage(cells, recipes, lambda key, files: StagedFiles(self._staging, files, columns[key]))
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
+
+    def _write_found(self, batch: CellBatch, tables: _Tables) -> tuple[list[Written], bool]:
+        """Write a batch by what it holds: many tables in one pass, few with a Spark job for each."""
+        found = batch.table_batches
+        if len(found) < _MANY or any(len(part.schemas) > 1 for part in found):
+            return self._commit(batch, tables, StagedBatch.of(batch))
+        work = by_target(found, self._claims)
+
+        def prepare(name: str, parts: list[TableBatch]) -> None:
+            target = tables.of(parts[0].table)
+            retried(name, lambda: target.prepare(batch, parts, self._claims.of(name)))
+
+        self._pool.run([partial(prepare, name, parts) for name, parts in work.items()])
+        schemas = {(str(part.table), part.kind): part.schemas[0] for part in found}
+        with self._one_pass(batch, tables, schemas) as staged:
+            held = staged if staged is not None and staged.is_complete else StagedBatch.of(batch)
+            return self._commit(batch, tables, held)
 
     def _commit(
         self, batch: CellBatch, tables: _Tables, held: StagedBatch[StagedFiles]

@@ -141,6 +141,19 @@ class DeltaTarget:
         unpack, fields = self._rows_of(kind, columns, schema)
         return Recipe(schema, unpack, partial(rolling, fields, directory))
 
+    def prepare(self, batch: CellBatch, parts: Sequence[TableBatch], tables: Sequence[TableId]) -> None:
+        """Create the table, or change it to fit, before tasks write its rows.
+
+        Args:
+            batch: the batch.
+            parts: its parts for this target.
+            tables: all tables of the target.
+        """
+        state = self._open(batch, tables, parts[0])
+        for part in parts:
+            columns = self._follow(part, state)
+        self.columns = columns if self.table.is_direct() else None
+
     def write(
         self,
         batch: CellBatch,
