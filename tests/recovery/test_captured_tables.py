@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from tailrace.enumerator.offset import StreamOffset
 from tests.support.engine import Engine, options_for
-from tests.support.rereading import Target
+from tests.support.rereading import Target, read
 
 #: What happens to table `b` while the stream does not capture it.
 MEANWHILE = (
@@ -154,3 +156,47 @@ def test_table_into_which_the_pattern_is_widened_is_complete(mysql: Any, tables:
     mysql.execute(*(s.format(**tables) for s in MEANWHILE))
     stream.run(rf"{tables['d']}\.[ab]")
     stream.equals()
+
+
+def test_staging_table_that_is_truncated_all_the_time_is_right_beside_a_snapshot(
+    mysql: Any, tables: dict[str, str]
+) -> None:
+    rows = ", ".join(f"({i}, {i})" for i in range(10, 400))
+    mysql.execute(f"INSERT INTO {tables['b']} VALUES {rows}")
+    ended = threading.Event()
+
+    def stage() -> None:
+        with mysql.connect() as connection, connection.cursor() as cursor:
+            number = 0
+            while not ended.wait(0.15):
+                number += 1
+                cursor.execute(f"TRUNCATE TABLE {tables['a']}")
+                cursor.execute(f"INSERT INTO {tables['a']} VALUES (1, {number}), ({number + 1}, 0)")
+                cursor.execute(f"UPDATE {tables['a']} SET v = -1 WHERE id = 1")
+
+    writer = threading.Thread(target=stage)
+    with Engine(options_for(mysql, rf"{tables['d']}\.[ab]", snapshotChunkRows=20), parallelism=1) as engine:
+        targets = [Target(engine, tables["a"]), Target(engine, tables["b"])]
+
+        def step() -> bool:
+            batch = engine.next()
+            if batch is not None:
+                parts = read(engine, batch)
+                for target in targets:
+                    target.apply(*parts, end=batch[1].to_json())
+            return batch is not None
+
+        writer.start()
+        try:
+            until = time.monotonic() + 6
+            while time.monotonic() < until:
+                if not step():
+                    time.sleep(0.01)
+        finally:
+            ended.set()
+            writer.join()
+        engine.plan.hold()
+        while step():
+            pass
+        for target in targets:
+            target.equals(mysql)

@@ -20,6 +20,7 @@ _TYPES = {
     "data": "binary",
     "note": "string",
     "b c": "string",
+    "_batch": "string",
 }
 
 
