@@ -2,11 +2,13 @@
 
 mysql      decoding of a MySQL log in memory, 1000-row transactions
 postgres   decoding of a stream of pgoutput in memory, likewise
-delta      `tailrace run`: the snapshot of a MySQL table into a Delta table of mode upsert
+delta, changelog, iceberg, parquet, kafka, replica
+           `tailrace run`: the snapshot of a MySQL table into that sink, then a change of each of its rows
 
 Each round runs every part once with either version, which takes turns in being first. A figure is CPU time,
 not time by the clock, in microseconds a row, so that other work on the machine changes it little: for the
-decoders the least of some passes, for `delta` that of the pipeline with its JVM and workers, start included.
+decoders the least of some passes, for a sink that of the pipeline with its JVM and workers, both starts
+included.
 Printed are each version's least figure, which other work disturbs least, and the median, least and largest
 ratio of the rounds.
 """
@@ -20,17 +22,33 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import yaml
 
 from bench import data
 from bench.postgres import Bench as PostgresBench
-from tailrace_dev.servers import MySqlServer, start_mysql, start_postgres
+from tailrace_dev.servers import MySqlServer, start_kafka, start_mysql, start_postgres
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("mysql", "postgres", "delta")
+#: The settings of each sink that is measured.
+SINKS: Mapping[str, Mapping[str, object]] = {
+    "delta": {"type": "delta", "path": "lake", "mode": "upsert"},
+    "changelog": {"type": "delta", "path": "lake", "mode": "changelog"},
+    "iceberg": {"type": "iceberg", "path": "lake", "mode": "upsert"},
+    "parquet": {"type": "parquet", "path": "lake"},
+    "kafka": {"type": "kafka", "bootstrap-servers": "BROKER", "topic-prefix": "NAME"},
+    "replica": {
+        "type": "mysql",
+        "url": "URL/copies",
+        "user": "USER",
+        "password": "${env:BENCH_PASSWORD}",
+    },
+}
+PARTS = ("mysql", "postgres", *SINKS)
 _WORKER = Path(__file__).with_name("one_version.py")
 
 
@@ -46,15 +64,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tailrace-beside-") as made:
         scratch = Path(made)
         versions = {"before": _sources(given.commit, scratch / "before"), "after": ROOT / "src"}
-        with start_mysql() as mysql:
-            if {"mysql", "delta"} & set(given.only):
+        with ExitStack() as servers:
+            mysql = servers.enter_context(start_mysql())
+            if given.only != ["postgres"]:
                 _make_mysql(mysql, given.rows, scratch / "mysql")
+            broker = servers.enter_context(start_kafka()).bootstrap if "kafka" in given.only else ""
             if "postgres" in given.only:
                 _make_postgres(given.rows, scratch / "postgres")
 
             def figure(part: str, sources: Path) -> float:
-                if part == "delta":
-                    return _delta(mysql, sources, scratch) / given.rows * 1e6
+                if part in SINKS:
+                    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+                        pipeline = Path(directory, "pipeline.yaml")
+                        pipeline.write_text(_pipeline(part, mysql, broker))
+                        return _pipeline_cpu(mysql, pipeline, sources) / (2 * given.rows) * 1e6
                 command = [sys.executable, str(_WORKER), part, str(scratch / part)]
                 return float(_run(command, sources))
 
@@ -88,10 +111,10 @@ def _sources(commit: str, directory: Path) -> Path:
     return directory / "src"
 
 
-def _run(command: list[str], sources: Path, **more: str) -> str:
+def _run(command: list[str], sources: Path, cwd: Path = ROOT, **more: str) -> str:
     env = {k: v for k, v in os.environ.items() if k != "PYSPARK_SUBMIT_ARGS"}
     env |= {"PYTHONPATH": str(sources), **more}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)
     return done.stdout.splitlines()[-1]
@@ -126,26 +149,43 @@ def _make_postgres(rows: int, log: Path) -> None:
 # ---- one figure ------------------------------------------------------------------------------------------
 
 
-def _delta(server: MySqlServer, sources: Path, scratch: Path) -> float:
-    """CPU seconds of one pipeline."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        file = Path(directory) / "pipeline.yaml"
-        file.write_text(
-            yaml.safe_dump(
-                {
-                    "source": {
-                        "url": server.url,
-                        "user": server.user,
-                        "password": "${env:BENCH_PASSWORD}",
-                        "tables": rf"{data.DATABASE}\.items",
-                    },
-                    "sink": {"type": "delta", "path": f"{directory}/lake", "mode": "upsert"},
-                    "pipeline": {"name": "beside", "trigger": "available-now"},
-                }
-            )
-        )
-        command = [sys.executable, str(_WORKER), "whole", sys.executable, "-m", "tailrace", "run", str(file)]
-        return float(_run(command, sources, BENCH_PASSWORD=server.password))
+def _pipeline(part: str, server: MySqlServer, broker: str) -> str:
+    """A pipeline file; everything that is written lies beside it."""
+    with server.connect() as connection:
+        data.execute(connection, "DROP DATABASE IF EXISTS copies", "CREATE DATABASE copies")
+    name = f"beside-{uuid.uuid4().hex[:8]}"  # a broker keeps what a pipeline of a name has written
+    known = {"NAME": name, "BROKER": broker, "URL/copies": f"{server.url}/copies", "USER": server.user}
+    sink = {name: known.get(str(value), value) for name, value in SINKS[part].items()}
+    route = {"source-table": rf"{data.DATABASE}\.items", "sink-table": "copies.items"}
+    return yaml.safe_dump(
+        {
+            "source": {
+                "url": server.url,
+                "user": server.user,
+                "password": "${env:BENCH_PASSWORD}",
+                "tables": rf"{data.DATABASE}\.items",
+            },
+            "route": [route] if part == "replica" else [],
+            "sink": sink,
+            "pipeline": {"name": name, "trigger": "available-now", "checkpoint": "checkpoint"},
+        }
+    )
+
+
+def _pipeline_cpu(server: MySqlServer, pipeline: Path, sources: Path) -> float:
+    """CPU seconds of a pipeline that reads a table and then a change of each row."""
+    command = [sys.executable, str(_WORKER), "whole", sys.executable, "-m", "tailrace", "run", pipeline.name]
+
+    def run() -> float:
+        return float(_run(command, sources, cwd=pipeline.parent, BENCH_PASSWORD=server.password))
+
+    snapshot = run()
+    with server.connect() as connection:
+        (rows,) = server.execute(f"SELECT MAX(id) FROM {data.DATABASE}.items")[0]
+        for first in range(1, rows + 1, 1000):
+            where = f"WHERE id BETWEEN {first} AND {first + 999}"
+            data.execute(connection, f"UPDATE {data.DATABASE}.items SET {data.UPDATE} {where}")
+    return snapshot + run()
 
 
 if __name__ == "__main__":

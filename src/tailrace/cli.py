@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import uuid
+from contextlib import ExitStack
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
@@ -107,15 +108,22 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
     pipeline = load_pipeline(pipeline_file)
     pipeline.require_extras()
     from tailrace.pipeline import run as engine  # noqa: PLC0415
+    from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
+    from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
 
     engine.make_directories(pipeline)
     log_file = log_file or engine.default_log_file(pipeline)
     _log_to(log_file)
     console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
-    with ProgressView(console, pipeline.source.dialect) as view, stop_on_signals(view.stopping) as stop:
-        engine.run(pipeline, view, stop, log_file)
+    with ExitStack() as stack:
+        metrics = Metrics(pipeline.settings.name, pipeline.source.dialect)
+        if (address := pipeline.metrics_address) is not None:
+            stack.enter_context(MetricsServer(address, metrics))
+        view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
+        stop = stack.enter_context(stop_on_signals(view.stopping))
+        engine.run(pipeline, Watchers((view, metrics)), stop, log_file)
 
 
 @cli.command()
@@ -208,6 +216,35 @@ def show(pipeline_file: Path) -> None:
     state = "committed" if last.committed else "planned: the next start repeats it"
     click.echo(f"batch {last.id}, {state}", err=True)
     click.echo(_json(last.end, indent=2))
+
+
+@offsets.command()
+@_pipeline_argument
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of batches.")
+def history(pipeline_file: Path, last: int) -> None:
+    """Print what the newest batches have read: log, snapshots, tables read again, requests.
+
+    Spark keeps the last hundred batches. Offsets that `offsets set` has replaced are listed, too.
+    """
+    from tailrace.pipeline.offset_history import history_lines  # noqa: PLC0415
+
+    for line in history_lines(load_pipeline(pipeline_file), last):
+        click.echo(line)
+
+
+@offsets.command()
+@_pipeline_argument
+@click.argument("first", type=int, required=False)
+@click.argument("last", type=int, required=False)
+def diff(pipeline_file: Path, first: int | None, last: int | None) -> None:
+    """Print what changed from the end of batch FIRST to the end of batch LAST.
+
+    By default, LAST is the newest batch and FIRST the one before it.
+    """
+    from tailrace.pipeline.offset_history import difference_lines  # noqa: PLC0415
+
+    for line in difference_lines(load_pipeline(pipeline_file), first, last):
+        click.echo(line)
 
 
 @offsets.command(name="set")

@@ -305,6 +305,12 @@ CATALOGUE = {
         "End another application, or limit each: `pipeline.spark: {spark.cores.max: 2}`. The pages of the "
         "cluster's master show its applications.",
     ),
+    "TR-1214": Condition(
+        "metrics cannot be served at the address",
+        (ConfigError,),
+        "Another process listens there, the address is not of this machine, or the port needs root's rights.",
+        "Give `pipeline.metrics` another address, e.g. 127.0.0.1:9405.",
+    ),
     # ---- 13 Command line -----------------------------------------------------------------------------------
     "TR-1301": Condition(
         "the given offset cannot be used",
@@ -317,6 +323,12 @@ CATALOGUE = {
         (ConfigError,),
         "`tailrace resync` names a table that no pattern of `source.tables` matches.",
         "Name tables as `database.table` (PostgreSQL: `schema.table`), or add them to `source.tables`.",
+    ),
+    "TR-1303": Condition(
+        "the checkpoint does not hold the batch",
+        (ConfigError,),
+        "`tailrace offsets diff` names a batch that Spark has removed, or that does not exist yet.",
+        "`tailrace offsets history PIPELINE.YAML` lists the batches that are there.",
     ),
     "TR-1309": Condition(
         "an offset would repeat changes",

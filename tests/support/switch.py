@@ -20,6 +20,8 @@ class Switch:
         self.port = self._listener.getsockname()[1]
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
+        self._flows = threading.Event()
+        self._flows.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Switch:
@@ -27,12 +29,21 @@ class Switch:
 
     def __exit__(self, *_: object) -> None:
         self._listener.close()
+        self._flows.set()
         self.break_off()
 
     def point(self, server) -> None:
         """Forward new connections to `server`, and end the others."""
         self._server = server
         self.break_off()
+
+    def stall(self) -> None:
+        """Let nothing pass; connections stay."""
+        self._flows.clear()
+
+    def resume(self) -> None:
+        """Let everything pass again, what was sent meanwhile too."""
+        self._flows.set()
 
     def break_off(self) -> None:
         """End every connection."""
@@ -59,8 +70,7 @@ class Switch:
                 self._pairs.append((near, far))
             threading.Thread(target=self._forward, args=(near, far), daemon=True).start()
 
-    @staticmethod
-    def _forward(near: socket.socket, far: socket.socket) -> None:
+    def _forward(self, near: socket.socket, far: socket.socket) -> None:
         other = {near: far, far: near}
         with selectors.DefaultSelector() as selector, near, far:
             for sock in other:
@@ -69,6 +79,7 @@ class Switch:
                 for key, _ in selector.select():
                     try:
                         data = key.fileobj.recv(1 << 16)
+                        self._flows.wait()
                         other[key.fileobj].sendall(data)
                     except OSError:
                         return

@@ -94,3 +94,69 @@ def test_resync_leaves_a_request_for_the_stream(pipeline: Any, tmp_path: Path) -
     assert request.tables == ("shop.t", "shop.u")
     with pytest.raises(ConfigError, match=r"`other\.t` cannot be read again"):
         run("resync", file, "other.t")
+
+
+def add_batch(file: Path, number: int, end: dict[str, Any], *, committed: bool = True) -> None:
+    checkpoint = file.parent / "checkpoint"
+    planned = json.dumps({"batchTimestampMs": 1_700_000_000_000 + number})
+    (checkpoint / "offsets" / str(number)).write_text(f"v1\n{planned}\n{json.dumps(end)}")
+    if committed:
+        (checkpoint / "commits" / str(number)).write_text("v1\n{}")
+
+
+def several_batches(file: Path) -> None:
+    unfinished = {"shop.u": {"c": [7], "n": 70, "e": 900}}
+    again = {"shop.t": {"id": "a", "c": [1], "n": 1, "e": 2, "done": False}}
+    event = {"table": "shop.t", "changes": [{"kind": "drop.column", "name": "x"}]}
+    add_batch(file, 1, offset(pos=1500, tables=unfinished))
+    add_batch(
+        file,
+        2,
+        offset(
+            pos=1500, v=2, done={"shop.t": 2, "shop.u": 900}, again=again, schema=[event], requests=["id1"]
+        ),
+        committed=False,
+    )
+
+
+def test_history_says_in_words_what_each_batch_has_read(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    several_batches(file)
+    lines = run("offsets", "history", file).splitlines()
+    assert lines == [
+        "batch 0, 1970-01-01 00:00:00 UTC, committed",
+        "  log: starts at binlog.000003:500",
+        "  shop.t: snapshot done, 2 rows",
+        "batch 1, 2023-11-14 22:13:20 UTC, committed",
+        "  log: 1,000 bytes, up to binlog.000003:1500",
+        "  shop.u: snapshot, 70 of ~900 rows",
+        "batch 2, 2023-11-14 22:13:20 UTC, planned: the next start repeats it",
+        "  shop.u: snapshot done, 900 rows",
+        "  shop.t: read again, 1 of ~2 rows",
+        "  schema of shop.t: drop.column",
+        "  request id1 accepted",
+    ]
+    assert run("offsets", "history", file, "--last", "1").splitlines() == lines[6:]
+
+
+def test_history_shows_what_was_set_by_hand(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    run("offsets", "set", file, json.dumps(offset(pos=400)))
+    assert run("offsets", "history", file).splitlines()[-2:] == [
+        "  `offsets set` then changed its end:",
+        "  log: -100 bytes, up to binlog.000003:400",
+    ]
+
+
+def test_difference_between_two_batches(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    several_batches(file)
+    assert "  request id1 accepted" in run("offsets", "diff", file).splitlines()
+    both = run("offsets", "diff", file, "0", "2").splitlines()
+    assert both[1:3] == [
+        "  log: 1,000 bytes, up to binlog.000003:1500",
+        "  shop.u: snapshot done, 900 rows",
+    ]
+    assert run("offsets", "diff", file, "1", "1").splitlines()[1:] == ["  nothing"]
+    with pytest.raises(ConfigError, match="does not hold batch 9"):
+        run("offsets", "diff", file, "0", "9")

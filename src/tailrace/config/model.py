@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tailrace.config.option_values import is_host
 from tailrace.config.options import SourceOptions
-from tailrace.config.secret import Secret, refuse_credentials
+from tailrace.config.secret import Secret, refuse_credentials, shown
 from tailrace.config.sinks import SinkSettings
 from tailrace.errors import ConfigError
 from tailrace.extras import require
@@ -99,6 +100,7 @@ class PipelineSettings:
         interval_ms: time between batches of `trigger: interval`, milliseconds.
         parallelism: cores of a local Spark; default: all.
         master: Spark master; default: SPARK_MASTER, or a local Spark.
+        metrics: where metrics and health are served, as `HOST:PORT`; default: nowhere.
         restarts: how often in a row a stream that failed with a transient error is restarted.
         spark: further Spark settings; secrets as references.
 
@@ -112,6 +114,7 @@ class PipelineSettings:
     interval_ms: int = 1000
     parallelism: int | None = None
     master: str | None = None
+    metrics: str | None = None
     restarts: int = 10
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -120,6 +123,14 @@ class PipelineSettings:
             if value is not None and value <= 0:
                 raise ConfigError(f"`pipeline.{name}` must be > 0", f"found {value}", code="TR-1010")
         refuse_credentials(self.checkpoint, "pipeline.checkpoint")
+        if self.metrics is not None:
+            host, _, port = self.metrics.rpartition(":")
+            if not (is_host(host.strip("[]")) and port.isdecimal() and int(port) < 65536):
+                raise ConfigError(
+                    "`pipeline.metrics` is wrong",
+                    f"found {shown(self.metrics)}, allowed: HOST:PORT, e.g. 127.0.0.1:9404",
+                    code="TR-1010",
+                )
         if self.trigger is not TriggerMode.INTERVAL and self.interval_ms != PipelineSettings.interval_ms:
             raise ConfigError(
                 "`pipeline.interval-ms` has no effect",
@@ -148,6 +159,14 @@ class Pipeline:
     transforms: tuple[TransformRule, ...]
     routes: tuple[RouteRule, ...]
     settings: PipelineSettings
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port where metrics are served."""
+        if self.settings.metrics is None:
+            return None
+        host, _, port = self.settings.metrics.rpartition(":")
+        return host.strip("[]"), int(port)
 
     @property
     def checkpoint(self) -> str:

@@ -25,6 +25,7 @@ from typing import Protocol, TypeVar
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
+from tailrace.enumerator.freshness import Freshness
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.stream_keys import (
@@ -117,6 +118,7 @@ class Enumerator:
         self._clock = clock
         self._log: Log | None = None
         self._boundary = BoundaryPrefetch(source.boundary)
+        self._freshness = Freshness(source.log_clock, clock)
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
         self._captured: dict[str, CapturedTable] = {}
@@ -256,6 +258,15 @@ class Enumerator:
             return current  # the next batch looks up its position on the other server
         return replace(current, log=head.to_json(), tables={}, again={}, requests=())
 
+    @property
+    def complete_us(self) -> int | None:
+        """The time up to which the stream is complete with the newest batch that is planned.
+
+        It is the server's clock, in microseconds since 1970 UTC; None before it is known. Tables whose rows
+        are still being read are not complete.
+        """
+        return self._freshness.complete_us
+
     def close(self) -> None:
         """Stop following the log and close the connections."""
         if self._log is not None:
@@ -271,6 +282,7 @@ class Enumerator:
         except ServerChangedError:
             self.close()
             self._source.server_changed()
+            self._freshness.forget()
             if self._target is not None:
                 self._target = self._source.position(self._target.to_json())
             return plan()
@@ -298,7 +310,10 @@ class Enumerator:
             return start, None
         position = self._source.position(start.log)
         has_rows_to_read = self._has_rows_to_read(start) and not self._waits_for_gaps()
-        log_range = self._follow(start).range_after(
+        self._freshness.look(position)
+        log = self._follow(start)
+        read_upto = log.read_upto()
+        log_range = log.range_after(
             position,
             upto=self._target,
             max_bytes=limits.max_bytes,
@@ -306,7 +321,10 @@ class Enumerator:
             for_rows=has_rows_to_read,
         )
         if log_range is None:
+            if not has_rows_to_read:  # else it may have waited for a position to read rows at
+                self._freshness.reached(read_upto)
             return start, None
+        self._freshness.reached(log_range.end)
         quiet = not (log_range.has_changes or log_range.ddl_ahead or log_range.has_rewrites)
         quiet = quiet and not (has_rows_to_read or log_range.is_far or self._waits_for_gaps())
         if quiet and self._target is None and self._clock() - self._advanced_at < QUIET_ADVANCE_S:

@@ -2,10 +2,11 @@
 
     snapshot   per table: rows read of an estimated number, rows per second, time left
     log        rows per second, lag behind the server in milliseconds and bytes
-    complete   the commit time up to which the target holds everything
+    complete   the time, by the source's clock, up to which the target holds everything
 
 Spark's reports carry the stream offset at the newest batch's end (`endOffset`) and that of a stream without
-lag (`latestOffset`), both as written by `enumerator.offset`.
+lag (`latestOffset`), both as written by `enumerator.offset`; with the latter comes the time up to which the
+former is complete (`enumerator.freshness`).
 """
 
 from __future__ import annotations
@@ -88,10 +89,14 @@ class StreamView:
     Args:
         position_type: the class of the positions in the stream's offsets.
         batch: newest batch in the sink.
-        complete_ts_ms: the target holds everything committed up to this time; None: unknown yet.
+        complete_ts_ms: the target holds everything committed up to this time by the source's clock, except
+            for tables whose rows are still being read; None: unknown yet.
+        unfinished: the tables whose rows are still being read, for the first time or again.
         lag_ms: age of the newest change in the target, while changes are missing; 0: none is missing.
         lag_bytes: bytes of the log left to read, None across log files.
         lag_files: log files left to read.
+        held_bytes: bytes of the log that the server holds back for the stream (PostgreSQL).
+        left_bytes: bytes of log until the server no longer does; None: no limit, or not known.
     """
 
     position_type: type[Position]
@@ -100,9 +105,12 @@ class StreamView:
     changes: Rate = field(default_factory=Rate)
     batch: int | None = None
     complete_ts_ms: int | None = None
+    unfinished: frozenset[str] = frozenset()
     lag_ms: int | None = None
     lag_bytes: int | None = None
     lag_files: int = 0
+    held_bytes: int | None = None
+    left_bytes: int | None = None
 
     def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
         """Record a batch that the sink has written."""
@@ -128,14 +136,26 @@ class StreamView:
         if not end or not end.get("log"):
             return
         self._tables(end, now_s)
-        head = (_offset(sources[0].get("latestOffset")) or {}).get("log")
+        latest = _offset(sources[0].get("latestOffset")) or {}
+        head = latest.get("log")
+        if head:
+            self.held_bytes, self.left_bytes = head.get("held_bytes"), head.get("left_bytes")
+        complete_us = latest.get("complete_us")
+        if complete_us is not None:
+            self.complete_ts_ms = complete_us // 1000
         self._log(
             self.position_type.from_json(end["log"]),
             self.position_type.from_json(head or end["log"]),
             clock_ms,
         )
 
+    def complete_of(self, table: str) -> int | None:
+        """As `complete_ts_ms`, of one table; None while its rows are being read."""
+        return None if table in self.unfinished else self.complete_ts_ms
+
     def _tables(self, end: Mapping[str, Any], now_s: float) -> None:
+        again = {name for name, state in (end.get("again") or {}).items() if not state["done"]}
+        self.unfinished = frozenset(again | (end.get("tables") or {}).keys())
         for name, state in (end.get("tables") or {}).items():
             table = self.tables.setdefault(name, TableView())
             table.rows, table.estimated, table.done = state["n"], state["e"], False
@@ -149,10 +169,8 @@ class StreamView:
     def _log(self, end: Position, head: Position, clock_ms: int) -> None:
         lag = end.lag_to(head)
         if lag == Lag(0, 0):
-            self.complete_ts_ms = clock_ms
             self.lag_ms, self.lag_bytes, self.lag_files = 0, 0, 0
             return
-        self.complete_ts_ms = end.ts_ms or None
         self.lag_ms = max(clock_ms - end.ts_ms, 0) if end.ts_ms else None
         self.lag_files = max(lag.files, 0)
         self.lag_bytes = None if lag.size is None else max(lag.size, 0)

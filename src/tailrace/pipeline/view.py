@@ -178,10 +178,19 @@ class ProgressView:
             parts.append(lag)
         if view.complete_ts_ms is not None:
             at = datetime.fromtimestamp(view.complete_ts_ms / 1000, UTC)
-            parts.append(f"complete up to {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC")
+            text = f"complete up to {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
+            parts.append(text + _exception(view))
         if view.batch is not None:
             parts.append(f"batch {view.batch}")
         return " · ".join(parts)
+
+
+def _exception(view: StreamView) -> str:
+    """The tables for which "complete" does not hold yet."""
+    if not view.unfinished:
+        return ""
+    first = printable(min(view.unfinished))
+    return f" except {first if len(view.unfinished) == 1 else f'{len(view.unfinished)} tables'}"
 
 
 def _lag(view: StreamView) -> str | None:

@@ -71,6 +71,19 @@ class Position(ABC):
         """How far `head` lies ahead."""
 
 
+@dataclass(frozen=True)
+class LogClock:
+    """The server's clock, and where its log ended just after.
+
+    Args:
+        ts_us: microseconds since 1970 UTC.
+        end: what was committed by then lies below this position.
+    """
+
+    ts_us: int
+    end: Any
+
+
 class CapturedTable(Protocol):
     """A table found in the catalog."""
 
@@ -157,6 +170,10 @@ class Log(ABC):
         """The last position known to be in the log."""
 
     @abstractmethod
+    def read_upto(self) -> Any:
+        """The position up to which the log has been read: `range_after` knows of all changes below it."""
+
+    @abstractmethod
     def is_caught_up(self, position: Any) -> bool:
         """Whether the log's end is near enough to `position` for rewinding to be cheap."""
 
@@ -214,6 +231,16 @@ class Source(ABC):
     @abstractmethod
     def log_end(self) -> Any:
         """The log's end now."""
+
+    @abstractmethod
+    def log_clock(self, position: Any) -> LogClock | None:
+        """The server's clock, then its log's end, as a position of the stream that is at `position`.
+
+        None where another server answers. On a standby or replica they are its own.
+
+        Raises:
+            TransientSourceError: the server cannot be reached.
+        """
 
     @abstractmethod
     def rejoin(self, lost: Mapping[str, Any]) -> Any:

@@ -95,11 +95,13 @@ class PlannedBatch:
         id: its number.
         end: the stream offset at its end.
         committed: whether the sink has it.
+        planned_ms: when it was planned, milliseconds since 1970 UTC by the driver's clock.
     """
 
     id: int
     end: dict[str, Any]
     committed: bool
+    planned_ms: int = 0
 
 
 class Checkpoint:
@@ -126,6 +128,30 @@ class Checkpoint:
     def is_done(self, batch: int) -> bool:
         """Whether Spark has recorded the batch as done."""
         return batch in self._numbers("commits")
+
+    def batches(self) -> list[PlannedBatch]:
+        """The batches that the checkpoint still holds, in order: Spark keeps the last hundred."""
+        done = set(self._numbers("commits"))
+        found = []
+        for number in self._numbers("offsets"):
+            text = self._root.read(f"offsets/{number}")
+            if text is not None:  # else Spark has just removed it
+                found.append(self._batch(number, text, number in done))
+        return found
+
+    def replaced(self) -> list[PlannedBatch]:
+        """The batches whose ends `set_end` has replaced, as they were, the oldest first."""
+        found = []
+        for name in sorted(Directory(f"{self.path}/offsets.before").names(), key=_of_replaced):
+            text = self._root.read(f"offsets.before/{name}")
+            if text is not None:
+                found.append(self._batch(_of_replaced(name)[0], text, True))
+        return found
+
+    def _batch(self, number: int, text: str, committed: bool) -> PlannedBatch:
+        end = _end(text, self.path)
+        planned_ms = int(json.loads(text.splitlines()[1]).get("batchTimestampMs", 0))
+        return PlannedBatch(number, end, committed, planned_ms)
 
     def last(self) -> PlannedBatch | None:
         """The newest planned batch, None if there is none."""
@@ -186,6 +212,12 @@ class Checkpoint:
 
     def _numbers(self, name: str) -> list[int]:
         return sorted(int(n) for n in Directory(f"{self.path}/{name}").names() if n.isdigit())
+
+
+def _of_replaced(name: str) -> tuple[int, int]:
+    """The number of a batch, and which of its replaced ends the file `name` holds."""
+    number, _, count = name.partition(".")
+    return int(number), int(count)
 
 
 def _end(text: str, path: str) -> dict[str, Any]:

@@ -164,7 +164,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offset of a stream without lag, which Spark's progress reports next to the end offset.
 
         With it goes the lag, because Spark takes no metrics from a Python source:
-        {"ms": 40, "bytes": 512, "files": 0}; bytes is null across log files, ms if it is unknown.
+        {"ms": 40, "bytes": 512, "files": 0}; bytes is null across log files, ms if it is unknown. And the
+        time up to which the stream is complete with the newest batch, `complete_us` of the enumerator.
         """
         head = self._open().head()
         if head.is_new:
@@ -180,6 +181,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "bytes": None if lag.size is None else max(lag.size, 0),
                 "files": max(lag.files, 0),
             }
+        if (complete_us := self._open().complete_us) is not None:
+            value["complete_us"] = complete_us
         return value
 
     @in_short

@@ -11,7 +11,7 @@ from tailrace.enumerator.enumerator import Enumerator, Limits, Request
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, TableGapError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
-from tailrace.sources.base import Log, LogRange, Source
+from tailrace.sources.base import Log, LogClock, LogRange, Source
 from tests.support.changes import INT, table
 
 A = table(("id", INT), key=("id",), name="shop.a")
@@ -51,6 +51,7 @@ class FakeSource(Source, Log):
         self.ranges = []
         self.missing = {}
         self.lost = False
+        self.now_us = 1
 
     def require(self):
         pass
@@ -92,6 +93,11 @@ class FakeSource(Source, Log):
 
     def head(self):
         return self.ranges[-1].end if self.ranges else self.end
+
+    read_upto = head
+
+    def log_clock(self, position):
+        return LogClock(self.now_us, self.head())
 
     def is_caught_up(self, position):
         return self.caught_up
@@ -236,6 +242,24 @@ def test_log_without_captured_changes_moves_the_offset_seldom():
     assert plan.latest(first, Limits()) is first
     now[0] = 11.0
     assert plan.latest(first, Limits()).log == {"pos": 150}
+
+
+def test_stream_is_complete_up_to_the_time_of_the_newest_position_that_it_has_reached():
+    now = [0.0]
+    source = FakeSource(a=5)
+    plan = enumerator(source, clock=lambda: now[0])
+    offset = plan.latest(StreamOffset(), Limits())
+    assert plan.complete_us is None
+    for second in range(1, 4):  # idle: the offset stays, the time does not
+        now[0], source.now_us = second, second * 1_000_000
+        offset = plan.latest(offset, Limits())
+        assert plan.complete_us == second * 1_000_000
+    source.ranges = [LogRange(At(150), has_changes=True), LogRange(At(170), has_changes=True)]
+    now[0], source.now_us = 4.0, 4_000_000
+    offset = plan.latest(offset, Limits())
+    assert (offset.log, plan.complete_us) == ({"pos": 150}, 3_000_000)
+    offset = plan.latest(offset, Limits())
+    assert (offset.log, plan.complete_us) == ({"pos": 170}, 4_000_000)
 
 
 def test_row_limit_bounds_the_chunks_of_a_batch():

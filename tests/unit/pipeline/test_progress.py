@@ -21,9 +21,13 @@ def log(pos: int, file: int = 3, ts_ms: int = NOW_MS - 1500) -> dict[str, Any]:
     return {"file": f"binlog.{file:06d}", "pos": pos, "gtids": "", "server": "", "epoch": 0, "ts_ms": ts_ms}
 
 
-def report(end: dict[str, Any], head: dict[str, Any] | None = None, **tables: Any) -> dict[str, Any]:
+def report(
+    end: dict[str, Any], head: dict[str, Any] | None = None, complete_us: int | None = None, **tables: Any
+) -> dict[str, Any]:
     offset = {"v": 1, "mode": "initial", "log": end, "tables": {}, "done": {}, **tables}
     latest = None if head is None else {**offset, "log": head}
+    if latest is not None and complete_us is not None:
+        latest["complete_us"] = complete_us
     return {"batchId": 4, "sources": [{"endOffset": offset, "latestOffset": latest}]}
 
 
@@ -37,7 +41,7 @@ def view(
 
 def test_lag_is_the_distance_to_the_servers_end() -> None:
     seen = view(report(log(1000), log(5000)))
-    assert (seen.lag_bytes, seen.lag_ms, seen.complete_ts_ms) == (4000, 1500, NOW_MS - 1500)
+    assert (seen.lag_bytes, seen.lag_ms) == (4000, 1500)
 
 
 def test_lag_across_log_files_is_counted_in_files() -> None:
@@ -51,14 +55,43 @@ def test_lag_of_a_postgres_stream_is_the_distance_between_its_lsns() -> None:
     assert (seen.lag_files, seen.lag_bytes, seen.lag_ms) == (0, 0x2000, 1500)
 
 
-def test_head_older_than_the_newest_batch_is_no_lag_but_says_nothing_new() -> None:
+def test_head_older_than_the_newest_batch_is_no_lag() -> None:
     seen = view(report(log(5000), log(1000)))
-    assert (seen.lag_bytes, seen.lag_files, seen.complete_ts_ms) == (0, 0, NOW_MS - 1500)
+    assert (seen.lag_bytes, seen.lag_files) == (0, 0)
 
 
-def test_stream_at_the_servers_end_is_complete_up_to_now() -> None:
+def test_stream_is_complete_up_to_the_time_that_the_source_says() -> None:
+    seen = view(report(log(1000), log(5000), complete_us=(NOW_MS - 3000) * 1000))
+    assert seen.complete_ts_ms == seen.complete_of("shop.t") == NOW_MS - 3000
+
+
+def test_stream_at_the_servers_end_as_last_seen_is_not_complete_up_to_now() -> None:
     seen = view(report(log(1000), log(1000)))
-    assert (seen.lag_bytes, seen.lag_ms, seen.complete_ts_ms) == (0, 0, NOW_MS)
+    assert (seen.lag_bytes, seen.lag_ms, seen.complete_ts_ms) == (0, 0, None)
+
+
+def test_time_of_completeness_stays_where_a_report_has_none() -> None:
+    seen = view(report(log(1000), log(1000), complete_us=NOW_MS * 1000))
+    seen.progress(report(log(2000), log(2000)), 11.0, NOW_MS + 1000)
+    assert seen.complete_ts_ms == NOW_MS
+
+
+def test_table_is_not_complete_while_its_rows_are_read() -> None:
+    seen = view(
+        report(
+            log(1),
+            log(1),
+            complete_us=NOW_MS * 1000,
+            tables={"shop.t": {"c": [1], "n": 1, "e": 9}},
+            done={"shop.u": 1, "shop.v": 1, "shop.w": 1},
+            again={
+                "shop.u": {"id": "a", "c": None, "n": 0, "e": 1, "done": False},
+                "shop.v": {"id": "b", "c": [1], "n": 1, "e": 1, "done": True},
+            },
+        )
+    )
+    assert seen.unfinished == {"shop.t", "shop.u"}
+    assert [seen.complete_of(f"shop.{t}") for t in "tuvw"] == [None, None, NOW_MS, NOW_MS]
 
 
 def test_offsets_given_as_text_are_read_too() -> None:

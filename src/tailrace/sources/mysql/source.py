@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 from tailrace.config.options import SourceOptions
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Log, LogRange, Page, Source
+from tailrace.sources.base import Log, LogClock, LogRange, Page, Source
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
 from tailrace.sources.mysql.binlog.held import pack_blocks
+from tailrace.sources.mysql.binlog.logfiles import end_of_log
 from tailrace.sources.mysql.checks import preflight
-from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection
+from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, one, server_facts
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
@@ -94,6 +95,10 @@ class MySqlSource(Source):
     def _xa_between(self, start: MySqlPosition, end: MySqlPosition) -> list[XaMark] | None:
         return None if self._follower is None else self._follower.xa_between(start, end)
 
+    def log_clock(self, position: MySqlPosition) -> LogClock | None:
+        """The server's clock, then its log's end."""
+        return self._run(lambda c: _log_clock(c, position), "asking for the time")
+
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""
         return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
@@ -149,6 +154,10 @@ class MySqlLog(Log):
         """The last position known to be in the log."""
         return self._follower.head()
 
+    def read_upto(self) -> MySqlPosition:
+        """The end of the last event read."""
+        return self._follower.read_upto()
+
     def is_caught_up(self, position: MySqlPosition) -> bool:
         """Whether the log's end is at most CAUGHT_UP_BYTES ahead of `position`."""
         return self._follower.lag_bytes(position) <= CAUGHT_UP_BYTES
@@ -166,6 +175,16 @@ class MySqlLog(Log):
     def close(self) -> None:
         """Stop following."""
         self._follower.close()
+
+
+def _log_clock(connection: BoundedConnection, position: MySqlPosition) -> LogClock | None:
+    if server_facts(connection).server_uuid != position.server:
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))")
+        ts_us = int(one(cursor)[0])
+    file, pos = end_of_log(connection)
+    return LogClock(ts_us, replace(position, file=file, pos=pos))
 
 
 source = MySqlSource

@@ -12,12 +12,12 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TableLockedError, TransientSourceError, coded
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import GONE, Log, LogRange, Page, Source
+from tailrace.sources.base import GONE, Log, LogClock, LogRange, Page, Source
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
-from tailrace.sources.postgres.position import PostgresPosition
+from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
 from tailrace.sources.postgres.protocol.literal import source_of
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
@@ -50,6 +50,11 @@ REPLAY_WAIT_S = 3600.0
 #: A log's end this near is not reported: every commit writes more than its changes.
 IDLE_BYTES = 64 << 10
 STATUS_AGE_S = 1.0
+#: The clock comes first: what commits between the two lies below the LSN.
+_LOG_CLOCK = """
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
+"""
 
 
 class PostgresSource(Source):
@@ -114,6 +119,11 @@ class PostgresSource(Source):
     def log_end(self) -> PostgresPosition:
         """The log's end now."""
         return log_end_position(self._options)
+
+    def log_clock(self, position: PostgresPosition) -> LogClock | None:
+        """The server's clock, then its log's end."""
+        ((ts_us, lsn),) = self._run(lambda c: c.rows(_LOG_CLOCK), "asking for the time")
+        return LogClock(int(ts_us), replace(position, lsn=parse_lsn(lsn)))
 
     def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
@@ -456,6 +466,10 @@ class PostgresLog(Log):
         is_far = found.end - head.lsn > IDLE_BYTES  # the follower waits for batches
         lsn = found.end if is_far else head.lsn
         return replace(head, lsn=lsn, held_bytes=found.held_bytes, left_bytes=found.left_bytes)
+
+    def read_upto(self) -> PostgresPosition:
+        """The position up to which the server has decoded the log."""
+        return self._follower.head()
 
     def is_caught_up(self, position: PostgresPosition) -> bool:
         """Whether the log's end is at most CAUGHT_UP_BYTES ahead of `position`."""

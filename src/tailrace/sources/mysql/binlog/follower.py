@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -172,6 +172,7 @@ class BinlogFollower(LogFollower):
         self._head_gtids = GtidSet.parse(start.gtids)
         self._head_open = OpenTransactions(start.prepared)
         self._reported: BinlogOffset = (start.file_number, start.pos)
+        self._read_upto = start
         self._forgotten = self._reported
         self._held = HeldEvents(held_bytes, self._reported)
         self._stream: DumpStream | None = None
@@ -329,6 +330,12 @@ class BinlogFollower(LogFollower):
             if source >= 0:
                 gtids.add_numbers(self._index.sources[source], rows[rows[:, SOURCE] == source, GNO])
 
+    def read_upto(self) -> MySqlPosition:
+        """The end of the last event read, which may be in the midst of a transaction."""
+        with self._changed:
+            self._check()
+            return self._read_upto
+
     def head(self) -> MySqlPosition:
         """The end of the last whole transaction seen."""
         with self._changed:
@@ -466,6 +473,8 @@ class BinlogFollower(LogFollower):
                 self._held.add(block, done, self._index.open_since)
                 if len(done.rows):
                     self._append(done)
+                end = block.pos + block.end - block.start
+                self._read_upto = replace(self._start, file=block.file, pos=end)
                 self._changed.wait_for(self._may_continue)
                 if self._is_closed():
                     return

@@ -1,0 +1,76 @@
+"""A running pipeline shows its state over HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.pipelines import PipelineProcess
+from tests.support.wait import wait_until
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def test_running_pipeline_serves_metrics_and_becomes_ready(mysql: Any, database: str, tmp_path: Path) -> None:
+    mysql.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY)", f"INSERT INTO {database}.t VALUES (1), (2)"
+    )
+    port = free_port()
+    pipeline = PipelineProcess(
+        tmp_path,
+        mysql,
+        rf"{database}\.t",
+        pipeline={"trigger": "continuous", "metrics": f"127.0.0.1:{port}"},
+    )
+    runner = threading.Thread(target=pipeline.run, kwargs={"timeout_s": 240})
+    runner.start()
+
+    def status(path: str) -> tuple[int, dict[str, Any]]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+        except OSError:
+            return 0, {}
+
+    def samples() -> dict[tuple[str, ...], float]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            return {
+                (s.name, *(v for k, v in sorted(s.labels.items()) if k != "pipeline")): s.value
+                for family in families
+                for s in family.samples
+            }
+
+    try:
+        wait_until(lambda: status("/healthz")[0] == 200, 60, "the process to answer")
+        wait_until(lambda: status("/readyz")[0] == 200, 120, "the pipeline to be ready")
+        table = f"{database}.t"
+        wait_until(
+            lambda: samples().get(("tailrace_rows_total", "snapshot", table)) == 2, 60, "the snapshot's rows"
+        )
+        mysql.execute(f"INSERT INTO {database}.t VALUES (3)")
+        ((now_us,),) = mysql.execute("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))")
+        wait_until(
+            lambda: samples().get(("tailrace_table_complete_timestamp_seconds", table), 0) >= now_us / 1e6,
+            60,
+            "completeness up to the insert",
+        )
+        found = samples()
+        assert found["tailrace_rows_total", "log", table] == 1
+        assert found["tailrace_table_state", "streaming", table] == 1
+    finally:
+        pipeline.kill()
+        runner.join()

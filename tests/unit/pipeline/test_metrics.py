@@ -1,0 +1,158 @@
+"""Metrics and health over HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tailrace import __version__
+from tailrace.errors import ConfigError, TransientSourceError
+from tailrace.model.table import TableId
+from tailrace.pipeline.metrics import Metrics, MetricsServer
+from tailrace.sinks.base import Written
+from tailrace.sources.postgres.position import PostgresPosition
+
+#: Values of labels, which the page names beside the labels.
+VALUES = {"snapshot", "log", "reread", "streaming", "plan", "write", "commit"}
+AT_MS = 1_700_000_000_000
+LOG = {"file": "binlog.000001", "pos": 400, "gtids": "", "server": "", "epoch": 0, "ts_ms": AT_MS}
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("shop", "mysql")
+
+
+@pytest.fixture
+def url(metrics: Metrics) -> Iterator[str]:
+    with MetricsServer(("127.0.0.1", 0), metrics) as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def samples(url: str) -> dict[tuple[str, ...], float]:
+    """Values by name and labels other than the pipeline's; every sample has that one."""
+    found = {}
+    for family in text_string_to_metric_families(get(f"{url}/metrics")[1]):
+        for sample in family.samples:
+            assert sample.labels["pipeline"] == "shop"
+            labels = [f"{k}={v}" for k, v in sorted(sample.labels.items()) if k != "pipeline"]
+            found[(sample.name, *labels)] = sample.value
+    return found
+
+
+def report(**more: Any) -> dict[str, Any]:
+    end = {
+        "v": 1,
+        "mode": "initial",
+        "log": LOG,
+        "tables": {"shop.new": {"c": [5], "n": 5, "e": 20}},
+        "done": {"shop.orders": 100, "shop.items": 7},
+        "again": {"shop.items": {"id": "a", "c": None, "n": 0, "e": 7, "done": False}},
+    }
+    latest = {**end, "log": {**LOG, "pos": 1000}, "complete_us": AT_MS * 1000}
+    took = {"latestOffset": 100, "queryPlanning": 20, "addBatch": 2000, "walCommit": 30, "commitOffsets": 40}
+    return {"durationMs": took, "sources": [{"endOffset": end, "latestOffset": latest}], **more}
+
+
+def test_metrics_tell_what_the_stream_does(metrics: Metrics, url: str) -> None:
+    metrics.on_progress(report())
+    metrics.on_written(7, [Written(TableId("shop", "orders"), "orders", 100, 0)])
+    metrics.on_written(8, [Written(TableId("shop", "orders"), "orders", 0, 3)])
+    found = samples(url)
+    assert found["tailrace_batch",] == 8
+    assert found["tailrace_batches_total",] == 2
+    assert found["tailrace_complete_timestamp_seconds",] == AT_MS / 1000
+    assert found["tailrace_lag_bytes",] == 600
+    assert found["tailrace_rows_total", "kind=snapshot", "table=shop.orders"] == 100
+    assert found["tailrace_rows_total", "kind=log", "table=shop.orders"] == 3
+    assert found["tailrace_snapshot_rows", "table=shop.new"] == 5
+    assert found["tailrace_snapshot_estimated_rows", "table=shop.new"] == 20
+    assert found["tailrace_batch_seconds_sum", "phase=plan"] == pytest.approx(0.12)
+    assert found["tailrace_batch_seconds_sum", "phase=write"] == pytest.approx(2)
+    assert found["tailrace_batch_seconds_sum", "phase=commit"] == pytest.approx(0.07)
+    assert found["tailrace_lag_seconds_count",] == 1
+
+
+def test_every_metric_is_documented_with_its_labels() -> None:
+    """docs/reference/metrics.md has what /metrics shows, and nothing else."""
+    metrics = Metrics("shop", "postgresql")
+    lsn = PostgresPosition(0x100, "7", AT_MS).to_json()
+    progress = report()
+    (source,) = progress["sources"]
+    source["endOffset"]["log"], source["latestOffset"]["log"] = lsn, {**lsn, "held_bytes": 5, "left_bytes": 6}
+    metrics.on_progress(progress)
+    metrics.on_written(7, [Written(TableId("shop", "orders"), "orders", 100, 0)])
+    metrics.on_restart(TransientSourceError("connection lost", code="TR-3001"), 1, 5.0)
+    shown = {}
+    for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels}
+        shown[name] = (family.type, labels - {"pipeline", "le"})
+    page = (Path(__file__).parents[3] / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    listed = {
+        name: (kind, set(re.findall(r"`(\w+)`", labels)) - VALUES)
+        for name, kind, labels in re.findall(r"^\| `(tailrace_\w+)` \| (\w+) \| ([^|]*)\|", page, re.M)
+    }
+    assert shown == listed
+
+
+def test_each_table_has_one_state_and_a_time_only_when_it_is_complete(metrics: Metrics, url: str) -> None:
+    metrics.on_progress(report())
+    found = samples(url)
+    states = {
+        labels[1].removeprefix("table="): labels[0].removeprefix("state=")
+        for (name, *labels), value in found.items()
+        if name == "tailrace_table_state" and value == 1
+    }
+    assert states == {"shop.new": "snapshot", "shop.items": "reread", "shop.orders": "streaming"}
+    complete = {labels[0] for name, *labels in found if name == "tailrace_table_complete_timestamp_seconds"}
+    assert complete == {"table=shop.orders"}
+
+
+def test_pipeline_is_ready_from_its_first_report_on_except_while_it_waits(metrics: Metrics, url: str) -> None:
+    assert get(f"{url}/readyz")[0] == 503
+    assert get(f"{url}/healthz")[0] == 200
+    metrics.on_progress(report())
+    status, text = get(f"{url}/readyz")
+    assert (status, json.loads(text)["complete_up_to"]) == (200, "2023-11-14T22:13:20.000+00:00")
+    metrics.on_restart(TransientSourceError("connection lost", code="TR-3001"), 1, 5.0)
+    assert get(f"{url}/readyz")[0] == 503
+    found = samples(url)
+    assert found["tailrace_restarts_total",] == 1
+    assert found["tailrace_errors_total", "code=TR-3001"] == 1
+    metrics.on_progress(report())
+    assert get(f"{url}/readyz")[0] == 200
+
+
+def test_metrics_before_the_first_report_hold_no_made_up_values(url: str) -> None:
+    found = samples(url)
+    assert found["tailrace_info", f"version={__version__}"] == 1
+    assert not [name for name, *_ in found if name in ("tailrace_batch", "tailrace_lag_bytes")]
+
+
+def test_unknown_path_is_not_found(url: str) -> None:
+    status, text = get(f"{url}/nothing")
+    assert (status, json.loads(text)["paths"]) == (404, ["/metrics", "/healthz", "/readyz"])
+
+
+def test_address_in_use_is_refused_by_name(metrics: Metrics, url: str) -> None:
+    port = int(url.rpartition(":")[2])
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+        MetricsServer(("127.0.0.1", port), metrics)
