@@ -26,6 +26,7 @@ from tailrace.errors import (
     StateError,
     TableGapError,
     TableLockedError,
+    TablesParkedError,
     TailraceError,
     TransientSinkError,
     TransientSourceError,
@@ -336,6 +337,19 @@ CATALOGUE = {
         "`tailrace offsets set` was given a log position before the present one, and a sink appends "
         "changes: it would have them twice.",
         "Continue from the present position or a later one. `tailrace resync` reads tables again.",
+    ),
+    "TR-1340": Condition(
+        "a parked table cannot be read again",
+        (ConfigError,),
+        "`tailrace resync` names a table that is parked: nothing of it is read.",
+        "`tailrace resume PIPELINE.YAML TABLE...` goes on with it, and reads its rows again.",
+    ),
+    "TR-1341": Condition(
+        "changes cannot be replayed",
+        (ConfigError,),
+        "`tailrace resume --replay` needs the log since the table was parked. PostgreSQL's slot releases the "
+        "log as soon as the other tables have it.",
+        "Leave out `--replay`: the table's rows are read again.",
     ),
     # ---- 14 Captured tables --------------------------------------------------------------------------------
     "TR-1401": Condition(
@@ -1035,6 +1049,13 @@ CATALOGUE = {
         "configuration file). Then set `onPositionLost: refresh` (pipelines: `on-position-lost: "
         "refresh`), which reads every table again.",
     ),
+    "TR-4140": Condition(
+        "the changes of a parked table are no longer in the log",
+        (SourceError,),
+        "`tailrace resume --replay` asks for the changes since the table was parked. The server has purged "
+        "that part of the log since then. The table is parked again, the others go on.",
+        "`tailrace resume PIPELINE.YAML TABLE...` reads the table's rows again.",
+    ),
     # ---- 42 Replication slot and publication ---------------------------------------------------------------
     "TR-4201": Condition(
         "the replication slot no longer holds the stream's position",
@@ -1387,7 +1408,9 @@ CATALOGUE = {
         "a column of a target cannot follow its source",
         (SinkError,),
         "The source's column changed to a type that the target's column cannot be widened to.",
-        "Change the column back, or start a new stream with a new path and checkpoint.",
+        "Delta and Iceberg: set `on-incompatible-type: new-column`, so that the values go to a column of "
+        "their own, e.g. `price__string`. Or drop the target and read the table again (`tailrace resync`). "
+        "Or change the column's type back.",
     ),
     "TR-7002": Condition(
         "the key of a target cannot follow its source",
@@ -1436,6 +1459,25 @@ CATALOGUE = {
         (TransientSinkError,),
         "Two processes run the same pipeline, or an earlier one has not ended yet.",
         "Stop one of the processes, or give the pipelines different names.",
+    ),
+    "TR-7035": Condition(
+        "a column of a target cannot follow its source, and `on-incompatible-type` is `fail`",
+        (SinkError,),
+        "As TR-7001.",
+        "As TR-7001.",
+    ),
+    "TR-7036": Condition(
+        "a column cannot have a column of its own for its new type",
+        (SinkError,),
+        "`on-incompatible-type` is `new-column`, and the table has a column of the name that the new one "
+        "would have.",
+        "Rename that column at the source or by a transform, or set `on-incompatible-type: park`.",
+    ),
+    "TR-7037": Condition(
+        "a target lacks a column of its source's rows",
+        (SinkError,),
+        "A defect of Tailrace: the target was to be altered first.",
+        "Report it. Nothing has been written.",
     ),
     # ---- 71 Delta ------------------------------------------------------------------------------------------
     "TR-7101": Condition(
@@ -1684,6 +1726,19 @@ CATALOGUE = {
         (StateError,),
         "An internal contradiction.",
         "Report a bug, with the traceback in the log file.",
+    ),
+    "TR-8040": Condition(
+        "a table has something that is not foreseen",
+        (SourceError, SinkError),
+        "A bug: code that works on one table met something of it that it does not know. The table is parked, "
+        "the others go on.",
+        "Report it, with the traceback in the log file. `tailrace resume` goes on with the table.",
+    ),
+    "TR-8041": Condition(
+        "tables are parked; everything else is read",
+        (TablesParkedError,),
+        "Each of these tables met an error that concerned it alone. The run has read all other tables.",
+        "See the reason of each table in the detail, fix it, then `tailrace resume PIPELINE.YAML TABLE...`.",
     ),
     # ---- 81 Verification -----------------------------------------------------------------------------------
     "TR-8101": Condition(

@@ -50,6 +50,14 @@ class ExistingTables(StrEnum):
     ADOPT = "adopt"
 
 
+class OnIncompatibleType(StrEnum):
+    """What becomes of a column whose new type the target's column cannot hold."""
+
+    PARK = "park"
+    NEW_COLUMN = "new-column"
+    FAIL = "fail"
+
+
 @dataclass(frozen=True)
 class DeltaSettings:
     """One Delta table per target below `path`.
@@ -58,6 +66,7 @@ class DeltaSettings:
         path: their directory.
         mode: their content.
         parallelism: tables written at the same time.
+        on_incompatible_type: what becomes of a column whose new type the target's cannot hold.
         merge_interval: seconds between merges; 0: each batch is merged; default: adaptive, by the time that
             merges take. Not in mode changelog.
         cluster_by_key: whether new tables are clustered by their key (OPTIMIZE does it).
@@ -74,6 +83,7 @@ class DeltaSettings:
     path: str
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
+    on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
     merge_interval: int | None = None
     cluster_by_key: bool = False
     optimize_interval: int | None = None
@@ -101,6 +111,7 @@ class IcebergSettings:
         path: their directory.
         mode: their content: upsert or changelog.
         parallelism: tables written at the same time.
+        on_incompatible_type: what becomes of a column whose new type the target's cannot hold.
         catalog: pyiceberg's properties of the catalog (`type`, `uri`, ...; values may be `${env:NAME}`);
             default: a SQLite file below the path.
         optimize_interval: seconds between two compactions of a table's small files; default: never.
@@ -116,6 +127,7 @@ class IcebergSettings:
     path: str
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
+    on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
     optimize_interval: int | None = None
     expire_interval: int | None = None

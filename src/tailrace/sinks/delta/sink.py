@@ -34,7 +34,7 @@ from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
-from tailrace.sinks.tables.targets import TargetPool, by_target
+from tailrace.sinks.tables.targets import TargetPool, by_target, of_one_table
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
@@ -61,6 +61,8 @@ class DeltaSink:
         self._layout = TableLayout(settings.mode)
         self._claims = Claims(router, lambda table: [target_path(router, table)])
         self._pool = TargetPool(self._claims, settings.parallelism)
+        #: Parked tables: what is pending of them stays so.
+        self._left_out: frozenset[str] = frozenset()
         self._schedule = Schedule(settings.merge_interval)
         self._maintenance = Maintenance(settings)
         self._router = router
@@ -125,6 +127,7 @@ class DeltaSink:
         if self._tables is None:
             self._tables = self._open(batch.spark, batch.stream)
         tables, self._written_tables = self._tables, batch.written_tables
+        self._left_out = batch.left_out
         written, merge_now = self._single_pass.write(
             batch,
             one_pass=partial(self._one_pass, batch, tables),
@@ -172,7 +175,8 @@ class DeltaSink:
 
         def prepare(name: str, parts: list[TableBatch]) -> None:
             target = tables.of(parts[0].table)
-            retried(name, lambda: target.prepare(batch, parts, self._claims.of(name)))
+            with of_one_table(part.table for part in parts):
+                retried(name, lambda: target.prepare(batch, parts, self._claims.of(name)))
 
         self._pool.run([partial(prepare, name, parts) for name, parts in work.items()])
         schemas = {(str(part.table), part.kind): part.schemas[0] for part in found}
@@ -206,22 +210,28 @@ class DeltaSink:
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""
-        names = set(tables.pending()) - self._forget_gone(tables, point)
-        self._pool.run(
-            [partial(retried, name, partial(tables.targets[name].merge_pending, point)) for name in names]
-        )
+        router = self._claims.router
+        left_out = {router.target(TableId.parse(table)) for table in self._left_out}
+        names = set(tables.pending()) - left_out
+        names -= self._forget_gone(tables, names, point)
+
+        def merge(name: str) -> None:
+            with of_one_table(self._claims.of(name)):
+                retried(name, partial(tables.targets[name].merge_pending, point))
+
+        self._pool.run([partial(merge, name) for name in names])
         took_s = tables.merging_s()
         if took_s:
             self._schedule.merged(time.monotonic(), took_s)
         return names
 
-    def _forget_gone(self, tables: _Tables, point: Point) -> set[str]:
-        """Forget pending changes of targets that were dropped, if their tables are read again."""
+    def _forget_gone(self, tables: _Tables, names: Iterable[str], point: Point) -> set[str]:
+        """Forget pending changes of those targets that were dropped, if their tables are read again."""
         noted = self._written_tables
         if noted is None:
             return set()
         gone = set()
-        for name in tables.pending():
+        for name in names:
             target, number = tables.targets[name], point.batch + 1
             # the next batch may create the target: it then makes the same request
             if target.table.state() is None and noted.read_again(number, name, self._claims.of(name)):
@@ -328,7 +338,10 @@ class _Tables:
 
     def _add(self, name: str, path: str) -> None:
         session, cluster = own_session(self.session), self.settings.cluster_by_key
-        self.targets[name] = DeltaTarget(name, self.path, path, self.layout, self.stream, session, cluster)
+        policy = self.settings.on_incompatible_type
+        self.targets[name] = DeltaTarget(
+            name, self.path, path, self.layout, self.stream, session, cluster, policy
+        )
 
     def _is_ours(self, path: str) -> bool:
         """Whether a table of the stream is at `path`."""

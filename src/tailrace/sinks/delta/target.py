@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.config.sinks import WriteMode
+from tailrace.config.sinks import OnIncompatibleType, WriteMode
 from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD, SNAPSHOT
@@ -30,8 +30,16 @@ from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.upsert import are_whole, upsert
 from tailrace.sinks.paths import below, same_path_error
-from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema
+from tailrace.sinks.tables.columns import (
+    can_follow,
+    follow,
+    held_names,
+    require_free,
+    stored_schema,
+    stored_type,
+)
 from tailrace.sinks.tables.parquet import DataFile, rolling
+from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.staging import Recipe
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema
 from tailrace.spark.checkpoint import is_local
@@ -89,6 +97,7 @@ class DeltaTarget:
         stream: the stream it belongs to.
         session: its own session, so that the settings of one commit do not reach another one.
         cluster: whether a new table is clustered by its key.
+        on_incompatible_type: what becomes of a column whose new type the table's cannot hold.
     """
 
     name: str
@@ -98,6 +107,7 @@ class DeltaTarget:
     stream: StreamId
     session: SparkSession
     cluster: bool = False
+    on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
     #: Time that merges have taken since the sink reset it, seconds.
     merging_s: float = field(default=0.0, init=False)
     #: The source's columns that the table had last, None if tasks do not write its files.
@@ -332,7 +342,8 @@ class DeltaTarget:
         held = self.layout.columns(stored)
         for schema in part.schemas:
             require_free(schema, self._own, f"mode {self.layout.mode}")
-            changes = follow(self.name, held, stored_schema(schema))
+            schema = self._retyped(schema, held)  # noqa: PLW2901 - the same schema
+            changes = follow(self.name, held, stored_schema(schema), self.on_incompatible_type)
             if changes:
                 self.table.change(changes, self.layout.within)
                 held = self.layout.columns(self.table.schema())
@@ -343,10 +354,20 @@ class DeltaTarget:
             self.table.set(_KEY, json.dumps(key))
         return held
 
+    def _retyped(self, schema: TableSchema, held: pa.Schema) -> TableSchema:
+        """A schema with columns of their own for types that the table's columns cannot hold."""
+        if self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN:
+            return schema
+        return retyped_schema(schema, held, stored_type, can_follow)
+
     # ---- writing -------------------------------------------------------------------------------------
 
     def _rows_of(self, kind: str, columns: pa.Schema, schema: TableSchema) -> tuple[Unpack, pa.Schema]:
-        return self.layout.snapshot(columns) if kind == SNAPSHOT else self.layout.log(columns, schema.key)
+        layout = self.layout
+        unpack, fields = layout.snapshot(columns) if kind == SNAPSHOT else layout.log(columns, schema.key)
+        if self.on_incompatible_type is OnIncompatibleType.NEW_COLUMN:
+            unpack = retyping(unpack, columns, stored_type)
+        return unpack, fields
 
     def _merge(self, rows: NewRows, columns: pa.Schema, part: TableBatch, mark: CommitMark) -> None:
         """Merge a batch's changes directly: nothing is pending.

@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from tailrace.errors import SinkError
-from tailrace.sinks.tables.columns import AddColumn, WidenColumn
+from tailrace.config.sinks import OnIncompatibleType
+from tailrace.sinks.tables.columns import AddColumn, WidenColumn, holding_both, incompatible
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -26,10 +26,23 @@ def without_ids(columns: Iterable[pa.Field]) -> pa.Schema:
 
 def storable(columns: Iterable[pa.Field]) -> pa.Schema:
     """Columns with types that Iceberg has: its smallest integer has 32 bits."""
-    return pa.schema([pa.field(c.name, _storable(c.type)) for c in columns])
+    return pa.schema([pa.field(c.name, storable_type(c.type)) for c in columns])
 
 
-def require_promotions(target: str, changes: Iterable[AddColumn | WidenColumn], held: pa.Schema) -> None:
+def storable_type(type_: pa.DataType) -> pa.DataType:
+    """The type that Iceberg has for a stored type."""
+    return pa.int32() if type_ in (pa.int8(), pa.int16()) else type_
+
+
+def can_follow(held: pa.DataType, needed: pa.DataType) -> bool:
+    """Whether a column of type `held` can be altered to hold values of type `needed`, too."""
+    both = holding_both(held, needed)
+    return both is not None and (both == held or _promotes(held, both))
+
+
+def require_promotions(
+    target: str, changes: Iterable[AddColumn | WidenColumn], held: pa.Schema, policy: OnIncompatibleType
+) -> None:
     """Reject changes of type that Iceberg does not support.
 
     Raises:
@@ -40,12 +53,12 @@ def require_promotions(target: str, changes: Iterable[AddColumn | WidenColumn], 
             continue
         old = held.field(change.name).type
         if not _promotes(old, change.type):
-            raise SinkError(
-                f"column `{change.name}` of target `{target}` cannot follow its source",
+            raise incompatible(
+                change.name,
+                target,
                 f"the target holds {old}, the source has changed to {change.type}, and Iceberg widens "
                 "integers, float and decimals of the same scale only",
-                "start a pipeline with a new sink path and checkpoint, or change the column back",
-                code="TR-7001",
+                policy,
             )
 
 
@@ -53,10 +66,6 @@ def _promotes(old: pa.DataType, new: pa.DataType) -> bool:
     if pa.types.is_decimal(old):
         return bool(pa.types.is_decimal(new) and old.scale == new.scale)
     return (old, new) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
-
-
-def _storable(type_: pa.DataType) -> pa.DataType:
-    return pa.int32() if type_ in (pa.int8(), pa.int16()) else type_
 
 
 def _plain_field(field: pa.Field) -> pa.Field:

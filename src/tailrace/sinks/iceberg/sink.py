@@ -30,14 +30,21 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from tailrace.config.secret import hidden, resolve_all
-from tailrace.config.sinks import IcebergSettings, WriteMode
+from tailrace.config.sinks import IcebergSettings, OnIncompatibleType, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import SNAPSHOT
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.iceberg.columns import held_columns, require_promotions, storable, without_ids
+from tailrace.sinks.iceberg.columns import (
+    can_follow,
+    held_columns,
+    require_promotions,
+    storable,
+    storable_type,
+    without_ids,
+)
 from tailrace.sinks.iceberg.compaction import compact
 from tailrace.sinks.iceberg.files import FileTarget, described, write_cells
 from tailrace.sinks.iceberg.maintenance import expire
@@ -47,12 +54,13 @@ from tailrace.sinks.iceberg.seen import SEEN, SeenKeys
 from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema
+from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema, stored_type
 from tailrace.sinks.tables.rereads import Refresh, refreshes
+from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool
-from tailrace.spark.cells import TableBatch
+from tailrace.spark.cells import TableBatch, Unpack
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 
 _STREAM, _MODE, _BATCH = "tailrace.stream", "tailrace.mode", "tailrace.batch"
@@ -110,15 +118,22 @@ class IcebergSink:
             again = self._refreshes(batch)
 
             def write(name: str, parts: list[TableBatch]) -> None:
-                mode, refreshes_ = self._settings.mode, again.get(name, [])
-                tables = self._claims.of(name)
+                refreshes_, tables = again.get(name, []), self._claims.of(name)
                 target = _Target(
-                    name, mode, self._root, catalog, batch, held.files, refreshes_, self._lock, tables
+                    name,
+                    self._settings,
+                    self._root,
+                    catalog,
+                    batch,
+                    held.files,
+                    refreshes_,
+                    self._lock,
+                    tables,
                 )
                 layout = target.write(parts)
                 if layout is not None:
                     self._layouts[name] = layout
-                    target.maintain(self._settings)
+                    target.maintain()
 
             written = self._pool.write(held.table_batches, write)
             others = again.keys() - {w.target for w in written}
@@ -193,12 +208,14 @@ class _Layout:
 
     Args:
         mode: the table's mode.
+        on_incompatible_type: what becomes of a column whose new type the table's cannot hold.
         columns: the source's columns.
         data: writes data files.
         changes: writes change files, for rewrites.
     """
 
     mode: WriteMode
+    on_incompatible_type: OnIncompatibleType
     columns: pa.Schema
     data: FileTarget
     changes: FileTarget
@@ -206,10 +223,15 @@ class _Layout:
     def recipe(self, kind: str, schema: TableSchema) -> Recipe[str]:
         """How tasks write the rows of a schema that the table follows already."""
         if self.mode is WriteMode.CHANGELOG:
-            return Recipe(schema, log_rows(self.columns), self.data.rolling)
+            return Recipe(schema, self._retyping(log_rows(self.columns)), self.data.rolling)
         if kind == SNAPSHOT:
-            return Recipe(schema, snapshot_rows(self.columns), self.data.rolling)
-        return Recipe(schema, last_rows(self.columns, schema.key), self.changes.rolling)
+            return Recipe(schema, self._retyping(snapshot_rows(self.columns)), self.data.rolling)
+        return Recipe(schema, self._retyping(last_rows(self.columns, schema.key)), self.changes.rolling)
+
+    def _retyping(self, unpack: Unpack) -> Unpack:
+        if self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN:
+            return unpack
+        return retyping(unpack, self.columns, _stored)
 
     def is_same(self, other: _Layout) -> bool:
         """Whether both write the same files, including field ids."""
@@ -235,7 +257,7 @@ class _Target:
     """One table, for one batch."""
 
     name: str
-    mode: WriteMode
+    settings: IcebergSettings
     root: str
     catalog: Catalog
     batch: CellBatch
@@ -249,6 +271,11 @@ class _Target:
     _identifier: tuple[str, ...] = ()
     _added: list[str] = field(default_factory=list)
     _removed: list[DataFile] = field(default_factory=list)
+
+    @property
+    def mode(self) -> WriteMode:
+        """The table's mode."""
+        return self.settings.mode
 
     def write(self, parts: list[TableBatch]) -> _Layout | None:
         """Write the batch, unless the table has it.
@@ -290,6 +317,7 @@ class _Target:
     def _layout(self, table: Table, columns: pa.Schema) -> _Layout:
         return _Layout(
             self.mode,
+            self.settings.on_incompatible_type,
             columns,
             FileTarget(table.io, f"{table.location()}/data", held_columns(table.schema())),
             FileTarget(table.io, f"{table.location()}/changes", pa.schema([*columns, *UPSERT_FIELDS])),
@@ -302,9 +330,9 @@ class _Target:
             return self.staged.pop(key).paths
         return write_cells(part.cells_of(self.batch.frame), layout.recipe(part.kind, part.schemas[-1]))
 
-    def maintain(self, settings: IcebergSettings) -> None:
+    def maintain(self) -> None:
         """Compact small files and expire old snapshots, if it is due."""
-        now = time.time()
+        settings, now = self.settings, time.time()
         if settings.optimize_interval is not None:
             with self.lock:
                 table = self.catalog.load_table(self._identifier)
@@ -394,8 +422,11 @@ class _Target:
         for part in parts:
             for schema in part.schemas:
                 require_free(schema, self._own, f"mode {self.mode}")
-                changes = follow(self.name, columns, storable(stored_schema(schema)))
-                require_promotions(self.name, changes, columns)
+                policy = self.settings.on_incompatible_type
+                if policy is OnIncompatibleType.NEW_COLUMN:
+                    schema = retyped_schema(schema, columns, _stored, can_follow)  # noqa: PLW2901
+                changes = follow(self.name, columns, storable(stored_schema(schema)), policy)
+                require_promotions(self.name, changes, columns, policy)
                 if changes:
                     needed = pa.schema([pa.field(c.name, c.type) for c in changes])
                     if self.mode is WriteMode.CHANGELOG:
@@ -479,6 +510,11 @@ class _Target:
                         snapshot.append_data_file(file)
                     for file in self._removed:
                         snapshot.delete_data_file(file)
+
+
+def _stored(type_: pa.DataType) -> pa.DataType:
+    """The type of values of the canonical type `type_` in a table."""
+    return storable_type(stored_type(type_))
 
 
 @contextmanager

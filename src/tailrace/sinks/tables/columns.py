@@ -4,8 +4,9 @@ Stored types are the canonical Arrow types (`ColumnType.arrow`) with one excepti
 microseconds, as neither Delta nor most readers of Parquet support durations.
 
 A target is never rebuilt without the user's consent. It follows its source where it can keep all its data: a
-new column is added, a type is widened, a column dropped at the source stays and is null from then on.
-Anything else (text to number, a new key) is a SinkError.
+new column is added, a type is widened, a column dropped at the source stays and is null from then on. A type
+that the target's column cannot hold (text in a column of numbers) is a SinkError, or gets a column of its own
+(`sinks.tables.retyped`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tailrace.config.sinks import OnIncompatibleType
 from tailrace.errors import SinkError
 from tailrace.model.table import TableSchema
 from tailrace.reader.schema_projection import column_indices
 
+#: What to do about a column that cannot follow its source.
+INCOMPATIBLE_HINT = (
+    "Delta and Iceberg: set `on-incompatible-type: new-column`, and the values go to a column of their own; "
+    "or drop the target and run `tailrace resync PIPELINE.YAML TABLE`; or change the type back"
+)
 _INTEGERS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 
@@ -83,13 +90,19 @@ def stored_type(type_: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_duration(type_) else type_
 
 
-def follow(target: str, held: pa.Schema, needed: Iterable[pa.Field]) -> list[AddColumn | WidenColumn]:
+def follow(
+    target: str,
+    held: pa.Schema,
+    needed: Iterable[pa.Field],
+    on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK,
+) -> list[AddColumn | WidenColumn]:
     """The changes that let a target also hold rows of another schema.
 
     Args:
         target: its name, for errors.
         held: its present columns.
         needed: the columns of the other schema.
+        on_incompatible_type: what becomes of a column that cannot hold values of both types.
 
     Raises:
         SinkError: a column cannot hold values of both types.
@@ -101,16 +114,27 @@ def follow(target: str, held: pa.Schema, needed: Iterable[pa.Field]) -> list[Add
         if old is None:
             changes.append(AddColumn(field.name, field.type))
         elif not fits(field.type, old.type):
-            both = _holding_both(old.type, field.type)
+            both = holding_both(old.type, field.type)
             if both is None:
-                raise SinkError(
-                    f"column `{field.name}` of target `{target}` cannot follow its source",
-                    f"the target holds {old.type}, the source has changed to {field.type}",
-                    "start a pipeline with a new sink path and checkpoint, or change the column back",
-                    code="TR-7001",
-                )
+                found = f"the target holds {old.type}, the source has changed to {field.type}"
+                raise incompatible(field.name, target, found, on_incompatible_type)
             changes.append(WidenColumn(old.name, both))
     return changes
+
+
+def incompatible(column: str, target: str, found: str, policy: OnIncompatibleType) -> SinkError:
+    """The error for a column that cannot follow its source.
+
+    Args:
+        column: the column.
+        target: the target.
+        found: what was found.
+        policy: whether its table alone is to stop, or the pipeline.
+    """
+    message = f"column `{column}` of target `{target}` cannot follow its source"
+    if policy is OnIncompatibleType.FAIL:
+        return SinkError(message, found, INCOMPATIBLE_HINT, code="TR-7035")
+    return SinkError(message, found, INCOMPATIBLE_HINT, code="TR-7001")
 
 
 def held_names(held: pa.Schema, names: Sequence[str]) -> list[str]:
@@ -119,8 +143,15 @@ def held_names(held: pa.Schema, names: Sequence[str]) -> list[str]:
     return [name if i is None else held.names[i] for name, i in zip(names, indices, strict=True)]
 
 
-def _holding_both(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def can_follow(held: pa.DataType, needed: pa.DataType) -> bool:
+    """Whether a column of type `held` can be altered, if it must be, to hold values of type `needed`, too."""
+    return holding_both(held, needed) is not None
+
+
+def holding_both(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """A type that holds every value of two, and that Delta can change `one` to; None if there is none."""
+    if fits(other, one):
+        return one
     if fits(one, other):
         return other
     if pa.types.is_decimal128(one) and pa.types.is_decimal128(other):

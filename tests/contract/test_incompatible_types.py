@@ -1,0 +1,174 @@
+"""A column whose new type the target cannot hold gets a column of its own, or its table stops by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.config.sinks import DeltaSettings, IcebergSettings, OnIncompatibleType, WriteMode
+from tailrace.model.change import ChangeBatch
+from tailrace.sinks.delta.sink import DeltaSink
+from tailrace.sinks.iceberg.sink import IcebergSink
+from tailrace.sinks.route import Router
+from tests.contract.test_sinks import again, reread
+from tests.support.cells import cell_batch
+from tests.support.changes import BIGINT, INT, TEXT, changes, table
+from tests.support.sinks.iceberg import table_rows
+
+NUMBERS = table(("id", BIGINT), ("v", INT), ("w", TEXT), key=("id",))
+TEXTS = table(("id", BIGINT), ("v", TEXT), ("w", TEXT), key=("id",))
+
+
+@dataclass
+class Lake:
+    """One kind of table.
+
+    Args:
+        open: a sink with a policy, as a new process would open it.
+        rows: the rows in the target.
+        mode: what the target holds.
+    """
+
+    open: Callable[[OnIncompatibleType], Any]
+    rows: Callable[[], list[dict[str, Any]]]
+    mode: WriteMode
+
+    def values(self) -> dict[int, tuple[Any, ...]]:
+        """By id what the newest row has in `v`, `v__string` and `w`."""
+        rows = [row for row in self.rows() if row.get("_is_current", True)]
+        rows.sort(key=lambda row: str(row.get("_seq", "")))
+        return {row["id"]: (row["v"], row.get("v__string"), row["w"]) for row in rows}
+
+
+@pytest.fixture(
+    params=[
+        ("delta", WriteMode.UPSERT, 0),
+        ("delta", WriteMode.UPSERT, 3600),
+        ("delta", WriteMode.SCD2, 0),
+        ("delta", WriteMode.CHANGELOG, None),
+        ("iceberg", WriteMode.UPSERT, None),
+        ("iceberg", WriteMode.CHANGELOG, None),
+    ],
+    ids=lambda p: "-".join(map(str, p)),
+)
+def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
+    kind, mode, interval = request.param
+    opened: list[Any] = []
+
+    def open_(policy: OnIncompatibleType) -> Any:
+        if kind == "delta":
+            delta = DeltaSettings(str(tmp_path), mode, on_incompatible_type=policy, merge_interval=interval)
+            opened.append(DeltaSink(delta, Router([])))
+        else:
+            settings = IcebergSettings(str(tmp_path), mode, on_incompatible_type=policy)
+            opened.append(IcebergSink(settings, Router([])))
+        return opened[-1]
+
+    def rows() -> list[dict[str, Any]]:
+        if kind == "iceberg":
+            found: list[dict[str, Any]] = table_rows(tmp_path, "shop.t").to_pylist()
+            return found
+        frame = spark.read.format("delta").load(str(tmp_path / "shop.t"))
+        return [row.asDict() for row in frame.collect()]
+
+    yield Lake(open_, rows, mode)
+    for sink in opened:
+        sink.close()
+
+
+def without_v(batch: ChangeBatch) -> ChangeBatch:
+    """`batch` with updates from which the log left `v` out."""
+    return replace(batch, absent_after=("v",))
+
+
+def batches(spark: SparkSession) -> list[Any]:
+    first = [("r", None, {"id": i, "v": i, "w": f"w{i}"}) for i in (1, 2, 3)]
+    log = [
+        ("u", {"id": 1, "v": "1", "w": "w1"}, {"id": 1, "v": "one", "w": "w1"}),
+        ("c", None, {"id": 4, "v": "four", "w": "w4"}),
+        ("d", {"id": 3, "v": "3", "w": "w3"}, None),
+    ]
+    rows = [("r", None, {"id": i, "v": v, "w": f"w{i}"}) for i, v in ((1, "one"), (2, "2"), (4, "four"))]
+    return [
+        cell_batch(spark, 0, [("snapshot", changes(NUMBERS, first))]),
+        again(
+            cell_batch(
+                spark,
+                1,
+                [
+                    ("log", changes(TEXTS, log, first=100)),
+                    ("reread", reread(changes(TEXTS, rows, first=200))),
+                ],
+            ),
+            "one",
+            done=True,
+        ),
+    ]
+
+
+WANTED = {1: (None, "one", "w1"), 2: (None, "2", "w2"), 4: (None, "four", "w4")}
+
+
+def noise(number: int) -> ChangeBatch:
+    other = table(("id", BIGINT), key=("id",), name="shop.noise")
+    return changes(other, [("c", None, {"id": number})], first=10_000 + number)
+
+
+def test_column_gets_one_of_its_own_for_its_new_type(spark: SparkSession, lake: Lake) -> None:
+    sink = lake.open(OnIncompatibleType.NEW_COLUMN)
+    for batch in batches(spark):
+        sink.write(batch)
+    found = lake.values()
+    if lake.mode is WriteMode.CHANGELOG:
+        assert {id_: found[id_] for id_ in WANTED} == WANTED
+    else:
+        assert found == WANTED
+
+
+def test_batch_with_the_new_type_may_come_again(spark: SparkSession, lake: Lake) -> None:
+    for _ in range(2):
+        sink = lake.open(OnIncompatibleType.NEW_COLUMN)
+        for batch in batches(spark):
+            sink.write(batch)
+    rows = len(lake.rows())
+    assert lake.values() | WANTED == lake.values()
+    sink.write(batches(spark)[1])
+    assert len(lake.rows()) == rows
+
+
+def test_type_that_fits_again_goes_to_the_former_column(spark: SparkSession, lake: Lake) -> None:
+    sink = lake.open(OnIncompatibleType.NEW_COLUMN)
+    for batch in batches(spark):
+        sink.write(batch)
+    back = [("r", None, {"id": i, "v": i * 10, "w": f"w{i}"}) for i in (1, 2, 4)]
+    sink.write(
+        again(cell_batch(spark, 2, [("reread", reread(changes(NUMBERS, back, first=300)))]), "two", done=True)
+    )
+    found = lake.values()
+    assert {id_: found[id_] for id_ in (1, 2, 4)} == {
+        1: (10, None, "w1"),
+        2: (20, None, "w2"),
+        4: (40, None, "w4"),
+    }
+
+
+def test_value_that_the_log_left_out_stays_in_the_new_column(spark: SparkSession, lake: Lake) -> None:
+    if lake.mode is not WriteMode.UPSERT:
+        pytest.skip("a target that holds no rows keeps no values")
+    sink = lake.open(OnIncompatibleType.NEW_COLUMN)
+    for batch in batches(spark):
+        sink.write(batch)
+    update = [("u", {"id": 1, "v": None, "w": "w1"}, {"id": 1, "v": None, "w": "changed"})]
+    sink.write(
+        again(cell_batch(spark, 2, [("log", without_v(changes(TEXTS, update, first=300)))]), "x", done=False)
+    )
+    sink.write(again(cell_batch(spark, 3, [("log", noise(3))]), "x", done=False))
+    if lake.values()[1][2] == "changed":
+        assert lake.values()[1] == (None, "one", "changed")
+    else:
+        pytest.skip("the change still waits for a merge")
