@@ -464,6 +464,13 @@ CATALOGUE = {
         "Correct the pattern, which must match the whole `database.table`, or move the rule before the "
         "earlier ones.",
     ),
+    "TR-1555": Condition(
+        "tables share a target that cannot tell their rows apart",
+        (),
+        "Routes send several tables to one target that holds rows, without a `shard-column`. Rows with the "
+        "same key are one row there: the one that changed last. A delete in one table removes it.",
+        "Add `shard-column` to the route, unless the tables' keys never meet.",
+    ),
     # ---- 20 Preflight --------------------------------------------------------------------------------------
     "TR-2001": Condition(
         "the server is not set up for capture",
@@ -1372,6 +1379,12 @@ CATALOGUE = {
         "Restore the option that the message names, or start a new query with a new checkpoint and a new "
         "target. To add tables to a stream, keep its own in `tables`.",
     ),
+    "TR-6055": Condition(
+        "the list of written tables cannot be read",
+        (StateError,),
+        "`_tailrace/written.json` below the checkpoint was not written by Tailrace, or by another version.",
+        "Remove the file. Targets that were dropped before the next start are then not noticed.",
+    ),
     # ---- 61 Targets ----------------------------------------------------------------------------------------
     "TR-6101": Condition(
         "the target is not this stream's",
@@ -1384,8 +1397,10 @@ CATALOGUE = {
     "TR-6102": Condition(
         "the target is gone",
         (StateError,),
-        "The stream has written rows to it and will not write them again.",
-        "Restore the table, or start a new stream with a new checkpoint.",
+        "The stream has written rows to it. It fills a dropped target again by itself, except when it began "
+        "without a snapshot, when a former version wrote the checkpoint, or when changes wait to be merged.",
+        "Restore the table, or have it filled again, as the message says: `tailrace resync PIPELINE.YAML "
+        "TABLE`.",
     ),
     "TR-6103": Condition(
         "two targets are at one path",

@@ -172,6 +172,25 @@ def test_batch_that_broke_off_half_way_is_completed_by_its_replay(
         check(case, sink, SNAPSHOT, name)
 
 
+def test_column_with_a_name_that_the_target_needs_is_refused_or_kept(
+    spark: SparkSession, case: SinkCase, open_sink: Any
+) -> None:
+    for number, name in enumerate(("_op", "_SEQ", "_batch")):
+        odd = table(("id", INT), (name, TEXT), key=("id",), name=f"shop.t{number}")
+        cells = [("snapshot", changes(odd, [("r", None, {"id": 1, name: "x"})]))]
+        refused: list[SinkError] = []
+        try:
+            open_sink().write(cell_batch(spark, number, cells))
+        except SinkError as error:
+            refused.append(error)
+        if refused:
+            assert refused[0].code == "TR-7005"
+            assert f"column `{name}` of table `shop.t{number}`" in refused[0].message
+        else:
+            found = case.rows(f"shop.t{number}") if case.rows else [c[2] for c in case.changes(str(odd.id))]
+            assert [row[name] for row in found] == ["x"]
+
+
 def test_target_follows_added_dropped_and_widened_columns(
     spark: SparkSession, case: SinkCase, open_sink: Any
 ) -> None:

@@ -119,6 +119,25 @@ def test_batch_that_comes_again_changes_nothing(spark: SparkSession, tmp_path: P
     assert states[0] == states[1]
 
 
+@pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.CHANGELOG])
+def test_batch_of_many_tables_is_written_once(spark: SparkSession, tmp_path: Path, mode: WriteMode) -> None:
+    schemas = [table(("id", INT), (f"v{i}", TEXT), key=("id",), name=f"shop.t{i}") for i in range(6)]
+    cells = [
+        ("snapshot", changes(s, [("r", None, {"id": k, f"v{i}": "x"}) for k in range(i)]))
+        for i, s in enumerate(schemas)
+        if i
+    ]
+    for _ in range(2):  # a batch comes again
+        sink = DeltaSink(DeltaSettings(str(tmp_path), mode), Router([]))
+        written = sink.write(cell_batch(spark, 0, cells))
+        sink.close()
+        assert {str(w.table): w.snapshot_rows for w in written} == {f"shop.t{i}": i for i in range(1, 6)}
+        for i in range(1, 6):
+            rows = rows_of(spark, tmp_path, f"shop.t{i}")
+            assert [(row["id"], row[f"v{i}"]) for row in rows] == [(k, "x") for k in range(i)]
+    assert not list((tmp_path / "_tailrace").glob("staging/*")), "staged files are removed"
+
+
 def test_replay_adds_only_the_part_that_was_missing(
     spark: SparkSession, tmp_path: Path, upsert: DeltaSink
 ) -> None:

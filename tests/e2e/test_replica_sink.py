@@ -353,3 +353,46 @@ def test_task_left_behind_cannot_begin_a_batch(spark: SparkSession, target: Targ
             ledger.begin(session, *begun, is_fenced=True)
     with closing(dialect.connect()) as session:
         assert ledger.entries(session, ["shop.t"])["shop.t"].begun == 0
+
+
+def add_unique_names(target: Target) -> None:
+    collation = ""
+    if target.server.scheme == "mysql":
+        collation = "MODIFY name VARCHAR(50) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, "
+    target.execute(f"ALTER TABLE shop.t {collation}ADD CONSTRAINT names UNIQUE (name)")
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_row_whose_unique_value_another_row_has_is_refused_and_deletes_nothing(
+    spark: SparkSession, target: Target
+) -> None:
+    rows = [("r", None, row(1, "a")), ("r", None, row(2, "b"))]
+    write(target, cell_batch(spark, 0, [("snapshot", changes(SCHEMA, rows))]))
+    add_unique_names(target)
+    taken = "B" if target.server.scheme == "mysql" else "b"  # equal to `b` by the index
+    log = changes(SCHEMA, [("u", row(1, "a"), row(1, taken)), ("c", None, row(3, "c"))], first=100)
+    batch = cell_batch(spark, 1, [("log", log)])
+    with pytest.raises(SinkError, match="another unique value") as refused:
+        write(target, batch)
+    assert refused.value.code == "TR-7006"
+    write(target, batch, on_refused_row=RefusedRow.QUARANTINE)
+    assert [(r["id"], r["name"]) for r in target.rows("shop.t")] == [(1, "a"), (2, "b"), (3, "c")]
+    assert len(target.rows("_tailrace_quarantine")) == 1
+
+
+@pytest.mark.parametrize(
+    "target",
+    [("mysql", PARTS), pytest.param(("mariadb", WHOLE), marks=pytest.mark.slow)],
+    indirect=True,
+    ids=str,
+)
+def test_rows_of_a_batch_may_exchange_their_unique_values(
+    spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "_LEAST_BUCKET", 1)  # else so few changes are not divided
+    rows = [("r", None, row(i, f"n{i}")) for i in range(8)]
+    write(target, cell_batch(spark, 0, [("snapshot", changes(SCHEMA, rows))]))
+    add_unique_names(target)
+    turned = [("u", row(i, f"n{i}"), row(i, f"n{(i + 1) % 8}")) for i in range(8)]
+    write(target, cell_batch(spark, 1, [("log", changes(SCHEMA, turned, first=100))]), parallelism=4)
+    assert [r["name"] for r in target.rows("shop.t")] == [f"n{(i + 1) % 8}" for i in range(8)]

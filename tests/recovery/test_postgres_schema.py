@@ -7,10 +7,12 @@ from contextlib import closing
 
 import pytest
 
+from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import PositionLostError, PreflightError, TransientSourceError
 from tests.support.engine import Engine, changes_of, rows_of
 from tests.support.exactness import follow_to_end
 from tests.support.postgres import options_for
+from tests.support.rereading import Target
 
 
 @pytest.fixture
@@ -215,3 +217,33 @@ def test_transaction_larger_than_what_is_held_is_read_by_its_task(
         run("INSERT INTO t VALUES (0, '')")
         _, changes, _ = read_all(postgres, engine)
     assert sorted(after["id"] for _, _, after, _ in changes) == list(range(20_001))
+
+
+@pytest.mark.parametrize("batches", [None, 3], ids=["followed", "in its snapshot"])
+def test_table_that_is_taken_out_of_the_pattern_and_in_again_is_complete(
+    postgres, postgres_database, run, batches
+):
+    run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY, v int)")
+    run("INSERT INTO b SELECT n, n FROM generate_series(1, 9) n")
+    with stream(postgres, postgres_database, "public.[ab]", snapshotChunkRows=2) as engine:
+        target = Target(engine, "public.b")
+        if batches is None:
+            target.drain_all()
+        else:
+            for _ in range(batches):
+                target.step()
+        offset = engine.offset
+    for tables, statements in (
+        (
+            "public.a",
+            ["DELETE FROM b WHERE id = 1", "UPDATE b SET v = 0 WHERE id > 7", "INSERT INTO a VALUES (1)"],
+        ),
+        ("public.[ab]", ["INSERT INTO b VALUES (10, 10)"]),
+    ):
+        run(*statements)
+        with stream(postgres, postgres_database, tables, snapshotChunkRows=2) as engine:
+            engine.offset, target.engine = StreamOffset.from_json(offset.to_json()), engine
+            target.drain_all()
+            target.drain_all()
+            offset = engine.offset
+    target.equals(postgres, database=postgres_database)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
@@ -98,6 +99,11 @@ class Attacked:
     def name(self, table: str) -> str:
         return f"{quoted(self.schema, self.quote)}.{quoted(table, self.quote)}"
 
+    @property
+    def plain(self) -> str:
+        """The schema's name, for a replica: its targets' databases end at the first dot."""
+        return self.schema.replace(".", "_")
+
     def q(self, name: str) -> str:
         return quoted(name, self.quote)
 
@@ -151,18 +157,19 @@ def secret(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def in_mysql(mysql: MySqlServer) -> Iterator[Attacked]:
-    schema = f"n_{uuid.uuid4().hex[:8]}"
-    mysql.execute(f"CREATE DATABASE {schema}")
+    schema = f"n.{uuid.uuid4().hex[:8]}"
+    mysql.execute(f"CREATE DATABASE `{schema}`")
     source = {
         "url": f"mysql://{mysql.host}:{mysql.port}",
         "user": mysql.user,
         "password": mysql.password,
-        "tables": rf"{schema}\..*",
+        "tables": rf"{re.escape(schema)}\..*",
         "tls-mode": "disabled",
     }
     yield Attacked(mysql, schema, "`", source, None, TABLES)
-    mysql.execute(f"DROP DATABASE {schema}", f"DROP DATABASE IF EXISTS copy_{schema}")
-    mysql.execute(f"DROP DATABASE IF EXISTS notes_{schema}")
+    plain = schema.replace(".", "_")
+    names = [f"`{schema}`", f"`copy_{plain}`", f"`notes_{plain}`"]
+    mysql.execute(*(f"DROP DATABASE IF EXISTS {name}" for name in names))
 
 
 @pytest.fixture
@@ -190,8 +197,8 @@ class Run:
         self.sinks = sinks
         self.route = [
             {
-                "source-table": rf"{attacked.schema}\.(.*)",
-                "sink-table": f"copy_{attacked.schema}.$1",
+                "source-table": rf"{re.escape(attacked.schema)}\.(.*)",
+                "sink-table": f"copy_{attacked.plain}.$1",
             }
         ]
 
@@ -224,7 +231,7 @@ class Run:
             sink.close()
 
     def target(self, table: str) -> str:
-        return f"copy_{self.attacked.schema}.{table}"
+        return f"copy_{self.attacked.plain}.{table}"
 
     def path(self, sink: str, table: str) -> Path:
         return self.lake / sink / file_name(self.target(table))
@@ -272,7 +279,7 @@ def test_names_of_mysql_reach_every_sink_as_data(
     server, prefix = in_mysql.server, f"p{uuid.uuid4().hex[:8]}"
     replica = {
         "type": "mysql",
-        "url": f"mysql://{server.host}:{server.port}/notes_{in_mysql.schema}",
+        "url": f"mysql://{server.host}:{server.port}/notes_{in_mysql.plain}",
         "user": server.user,
         "password": server.password,
         "tls-mode": "disabled",
@@ -309,7 +316,7 @@ def test_names_of_mysql_reach_every_sink_as_data(
         assert collapsed([row.asDict() for row in parquet]) == wanted, table
         assert collapsed(lines_of(run.path("json", table), names)) == wanted, table
         assert in_topic(kafka, legal(f"{prefix}.{target}")) == wanted, table
-        copied = f"{quoted(f'copy_{in_mysql.schema}', '`')}.{quoted(table, '`')}"
+        copied = f"{quoted(f'copy_{in_mysql.plain}', '`')}.{quoted(table, '`')}"
         assert in_mysql.rows(copied) == wanted, table
     catalog.close()
     nothing_leaked(tmp_path / "a" / "b" / "c" / "d", lake)
@@ -319,7 +326,7 @@ def test_names_of_mysql_reach_every_sink_as_data(
     assert not {c for c in printed if c < " " and c != "\n"} | {c for c in printed if c == "\u202e"}
     assert verify(run.pipeline, secret).equal
     router = Router(run.pipeline.routes)
-    assert router.path(TableId(in_mysql.schema, "../x")) == f"copy_{in_mysql.schema}...%2Fx"
+    assert router.path(TableId(in_mysql.schema, "../x")) == f"copy_{in_mysql.plain}...%2Fx"
 
 
 def test_names_of_postgres_reach_every_sink_as_data(

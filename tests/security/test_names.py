@@ -285,6 +285,14 @@ def test_two_tables_with_one_target_are_refused_with_both_names(
     assert other.quoted in text
 
 
+def test_offset_names_no_table_wrongly_where_a_database_has_a_dot() -> None:
+    offset = StreamOffset(mode="initial", log={}, done={"a.b.c": 1, "a.b": 1})
+    assert offset.table_ids() == [a("b", "a")]
+    sink = json_sink()
+    sink.claim([a("c", "a.b"), a("b", "a")])
+    sink.claim(offset.table_ids())
+
+
 def test_tables_that_a_sink_tells_apart_are_taken() -> None:
     json_sink().claim([a("a b"), a("a_b"), a("A_B"), a("a/b"), a("a%2Fb"), a("_tailrace")])
     kafka_sink().claim([a("a-b"), a("a_b"), a("A_B")])

@@ -182,7 +182,7 @@ class Enumerator:
             offset = self._resumed(with_parked(start, waiting))
             offset, log_range = self._advance_log(offset, limits)
         offset, unchanged = self._begun(offset, start), self._begun(start, start)
-        offset = self._register(offset, log_range)
+        offset = self._register(self._without_excluded(offset), log_range)
         if log_range is None and self._target is not None and self._waits_for_gaps():
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the target
             offset = self._register(offset, log_range)
@@ -373,6 +373,19 @@ class Enumerator:
             self._read_catalog()
         return self._with_new_tables(offset)
 
+    def _without_excluded(self, offset: StreamOffset) -> StreamOffset:
+        """`offset` without the tables that `tables` no longer names.
+
+        The stream skips what is logged of them from now on: if they are named again, they are read again. A
+        table with an identity has a gap then (`_note_gaps`), which is an error if no table is read again.
+        """
+        if offset.mode == "initial":
+            for name in offset.names():
+                may_forget = name not in offset.ids or self._refreshes(offset)
+                if may_forget and not self._options.captures(name):
+                    offset = offset.without(name)
+        return offset
+
     def _with_new_tables(self, offset: StreamOffset) -> StreamOffset:
         if offset.mode not in ("initial", "snapshot"):
             return offset
@@ -483,9 +496,10 @@ class Enumerator:
             found |= {str(table) for table in log_range.rewritten} - self._schema_events.kept(offset.schema)
             if not self._refreshes(offset) and self._schema_events.truncates:
                 found |= {str(table) for table in log_range.truncated}
-            dropped = set(log_range.dropped_databases)
-            found |= {str(table) for table in offset.table_ids() if table.database in dropped}
-        known = found & (offset.tables.keys() | offset.done.keys())
+            # a name with two dots may be meant or not: a table that is read once more is harmless
+            dropped = tuple(f"{database}." for database in log_range.dropped_databases)
+            found |= {name for name in offset.names() if name.startswith(dropped)}
+        known = found & set(offset.names())
         return known if offset.mode == "initial" else set()
 
     def _read_again(self, offset: StreamOffset, rewritten: set[str]) -> StreamOffset:

@@ -144,9 +144,13 @@ class StreamOffset:
         """Whether the table is part of the stream."""
         return name in self.tables or name in self.done or name in self.parked
 
+    def names(self) -> list[str]:
+        """The names of the tables that the stream follows, dropped ones too, parked ones not."""
+        return [*self.tables, *self.done]
+
     def table_ids(self) -> list[TableId]:
-        """The tables that the stream follows, dropped ones too; without those that are parked."""
-        return [TableId.parse(name) for name in (*self.tables, *self.done)]
+        """The tables of `names`, as far as a name tells where that of its database ends."""
+        return [TableId.parse(name) for name in self.names() if name.count(".") == 1]
 
     def with_table(self, name: str, progress: TableProgress) -> StreamOffset:
         """A copy with the snapshot of `name` unfinished, at `progress`."""

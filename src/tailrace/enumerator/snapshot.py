@@ -4,6 +4,10 @@ There is no stored list of chunks: each batch plans its own chunks and advances 
 up to `splits` chunks of `chunk_rows` rows from the tables in name order, starting at their cursors. The
 server finds the end of a chunk, in its own key order. The last chunk of a table is open-ended: as of the
 batch's position it holds the rows that it held when it was planned.
+
+A small table is a part of a chunk: as many of them fit into a batch as its rows allow, since a batch of two
+rows costs what one of two full chunks does. The server says whether a table is that small; its estimate only
+says whether to ask.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from tailrace.errors import TableLockedError, concerning
 from tailrace.model.key import key_of
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
+
+#: How many small tables count as one chunk: each has at most this share of a chunk's rows.
+SMALL_TABLES = 16
 
 #: (table, after, rows) -> the key `rows` rows after `after`, None if fewer remain.
 Boundary = Callable[[TableSchema, Key | None, int], Key | None]
@@ -37,7 +44,7 @@ def advance(
     splits: int,
     chunk_rows: int,
 ) -> tuple[StreamOffset, dict[str, list[KeyRange]]]:
-    """Advance the cursors of unfinished tables by up to `splits` chunks in total.
+    """Advance the cursors of unfinished tables by up to `splits` chunks in total; small tables are parts.
 
     Args:
         start: the offset to continue from.
@@ -51,30 +58,46 @@ def advance(
         The offset with the new cursors, and the planned ranges by table.
     """
     offset, planned = start, dict[str, list[KeyRange]]()
+    left = float(splits)
     for name, progress in start.tables.items():
-        if splits <= 0:
+        if left <= 0:
             break
         if name not in schemas:
             offset = offset.with_done(name, progress.rows)
             continue
-        ranges = _ranges(schemas[name], progress.cursor, boundary, splits, chunk_rows)
+        ranges, cost = _planned(progress, schemas[name], boundary, left, chunk_rows)
         if not ranges:
             continue
-        planned[name], splits = ranges, splits - len(ranges)
+        planned[name], left = ranges, left - cost
         now, finished = _advanced(progress, schemas[name], ranges, chunk_rows)
         offset = offset.with_done(name, now.rows) if finished else offset.with_table(name, now)
     for name, reread in start.again.items():
-        if splits <= 0:
+        if left <= 0:
             break
         if reread.done or name not in schemas:  # a dropped table waits until it is created again
             continue
-        ranges = _ranges(schemas[name], reread.progress.cursor, boundary, splits, chunk_rows)
+        ranges, cost = _planned(reread.progress, schemas[name], boundary, left, chunk_rows)
         if not ranges:
             continue
-        planned[name], splits = ranges, splits - len(ranges)
+        planned[name], left = ranges, left - cost
         now, finished = _advanced(reread.progress, schemas[name], ranges, chunk_rows)
         offset = offset.with_reread(name, RereadProgress(reread.id, now, finished))
     return offset, planned
+
+
+def _planned(
+    progress: TableProgress, schema: TableSchema, boundary: Boundary, left: float, chunk_rows: int
+) -> tuple[list[KeyRange], float]:
+    """The next ranges of a table, and how many chunks they count as: at most `left`."""
+    few = chunk_rows // SMALL_TABLES
+    if few and progress.cursor is None and progress.estimated <= few:
+        try:
+            if boundary(schema, None, few) is None:
+                return [KeyRange(None, None)], 1 / SMALL_TABLES
+        except TableLockedError:
+            return [], 0.0
+    ranges = _ranges(schema, progress.cursor, boundary, int(left), chunk_rows)
+    return ranges, float(len(ranges))
 
 
 def _ranges(

@@ -33,6 +33,7 @@ from tailrace.config.sinks import (
 from tailrace.errors import ConfigError, SinkError, TailraceError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId, TableSchema
+from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.registry import make_sink
 from tailrace.sources import registry
@@ -53,6 +54,7 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
     with closing(registry.source(pipeline.source)) as source:
         tables = [table.schema for table in source.tables()]
     yield from _rules(pipeline, [table.id for table in tables])
+    yield from shard_findings(pipeline, [table.id for table in tables])
     for number, settings in enumerate(pipeline.sinks):
         name = f"sink {settings.type}" if len(pipeline.sinks) == 1 else f"sink[{number}] {settings.type}"
         yield from _sink(name, settings, pipeline, [table.id for table in tables])

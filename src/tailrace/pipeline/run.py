@@ -24,6 +24,7 @@ from tailrace.config.sinks import DeltaSettings, IcebergSettings
 from tailrace.errors import ConfigError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId
+from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
 from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_private
 from tailrace.sinks.registry import make_sinks
@@ -49,6 +50,8 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
     make_directories(pipeline)
     watcher.on_step("checking the source")
     tables = _captured(pipeline)
+    for finding in shard_findings(pipeline, tables):
+        watcher.on_notice(f"{finding.check} {finding.found}. It needs {finding.needed}. {finding.remedy}")
     watcher.on_step("starting Spark")
     settings = pipeline.settings
     session = spark_session(

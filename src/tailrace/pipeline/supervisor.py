@@ -40,6 +40,7 @@ from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.parking import Parking
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
+from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.jvm import failure_classes
 from tailrace.spark.requests import requests_path
@@ -79,11 +80,16 @@ _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
     """The pipeline's source as a stream of cells."""
     options = {
-        "requestsPath": requests_path(absolute(pipeline.checkpoint)),
         "maxParked": str(pipeline.settings.max_parked),
         **pipeline.source_options,
+        "requestsPath": _requests_path(pipeline),
     }
     return session.readStream.format("tailrace").options(**options).load()
+
+
+def _requests_path(pipeline: Pipeline) -> str:
+    given = pipeline.source_options.get("requestsPath")
+    return given or requests_path(absolute(pipeline.checkpoint))
 
 
 class Watcher(Protocol):
@@ -126,6 +132,9 @@ class BatchGate:
         self._sink = sink
         self._watcher = watcher
         self._checkpoint = Checkpoint(pipeline.checkpoint)
+        self._written_tables = WrittenTables(
+            absolute(pipeline.checkpoint), _requests_path(pipeline), watcher.on_notice
+        )
         self._closed = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -147,17 +156,20 @@ class BatchGate:
                 frame.sparkSession.conf.unset(_UMASK)
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
-            left_out: frozenset[str] = frozenset()
+            offset, left_out = StreamOffset(), frozenset[str]()
             if end is not None:
+                offset = StreamOffset.from_json(end)
                 left_out = self._parking.left_out(end)
                 end = without_tables(end, left_out)
                 # a new table's target is checked before any of its rows is written
                 self._sink.claim(StreamOffset.from_json(end).table_ids())
+            noted = self._written_tables
             with (
                 self._cells(frame) as cells,
-                closing(CellBatch(stream, batch_id, cells, end, left_out)) as batch,
+                closing(CellBatch(stream, batch_id, cells, end, left_out, noted)) as batch,
             ):
                 written = self._sink.write(batch)
+            noted.note(batch_id, (part.table for part in written), [*offset.names(), *offset.parked])
             failpoint("sink.committed")
             self.written = batch_id
             self._watcher.on_written(batch_id, written)

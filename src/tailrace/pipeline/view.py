@@ -23,6 +23,10 @@ from tailrace.sources import registry
 
 #: Time between two lines without a TTY, seconds.
 LINE_INTERVAL_S = 5.0
+#: ... of a stream in which nothing happens but that time passes.
+IDLE_INTERVAL_S = 300.0
+#: A lag that differs by this much is news, milliseconds.
+_LAG_NEWS_MS = 10_000
 #: Most tables shown; unfinished ones come first.
 _MOST_TABLES = 12
 #: Most parked tables that are named.
@@ -44,6 +48,9 @@ class ProgressView:
         self._view = StreamView(registry.position_type(dialect))
         self._lock = threading.Lock()
         self._last_line = ""
+        #: What the last line told, apart from rates and times, and when it was printed.
+        self._last_news: object = None
+        self._last_at = float("-inf")
         self._step = "connecting"
         self._ended = threading.Event()
         self._stopping = False
@@ -65,7 +72,7 @@ class ProgressView:
             self._live.stop()
         else:
             self._lines.join()
-            self._line()
+            self._line(is_last=True)
 
     # ---- events --------------------------------------------------------------------------------------
 
@@ -134,12 +141,20 @@ class ProgressView:
         while not self._ended.wait(self._interval_s):
             self._line()
 
-    def _line(self) -> None:
+    def _line(self, *, is_last: bool = False) -> None:
+        now_s = time.monotonic()
         with self._lock:
-            line = self._summary(time.monotonic())
-        if line != self._last_line:
-            self._last_line = line
+            line, news = self._summary(now_s), self._news()
+        is_due = is_last or news != self._last_news or now_s - self._last_at >= IDLE_INTERVAL_S
+        if line != self._last_line and is_due:
+            self._last_line, self._last_news, self._last_at = line, news, now_s
             self._console.print(f"{datetime.now(UTC):%H:%M:%S}  {line}", highlight=False, soft_wrap=True)
+
+    def _news(self) -> object:
+        view = self._view
+        tables = {name: (table.rows, table.done) for name, table in view.tables.items()}
+        lag = (view.lag_ms or 0) // _LAG_NEWS_MS, view.lag_files
+        return self._step if view.batch is None else None, tables, view.changes.total, lag
 
     def _summary(self, now_s: float) -> str:
         view = self._view

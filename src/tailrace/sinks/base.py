@@ -26,6 +26,8 @@ The sink promises the stream:
   `capabilities.order` names.
 * **Tables read again.** A target that holds rows equals its table once a reading has ended. A target that
   holds changes has the rows as changes with operation `r`.
+* **Targets that are gone.** Before a sink creates a target it calls `CellBatch.creates`: the tables whose
+  rows came in earlier batches are read again.
 * **Schema changes.** The target follows its source (`sinks.tables.columns`) or the sink raises SinkError. No
   value is dropped or altered.
 * **Errors.** It raises SinkError for definite errors, TransientSinkError for transient ones, and StateError
@@ -53,7 +55,11 @@ from tailrace.model.change import SNAPSHOT
 from tailrace.model.reread import Reread, rereads
 from tailrace.model.schema_change import SchemaEvent, schema_events
 from tailrace.model.table import TableId
+from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch, table_batches
+
+#: The starting positions of streams whose targets hold whole tables.
+WHOLE = frozenset({"initial", "snapshot"})
 
 
 class Delivery(StrEnum):
@@ -123,6 +129,7 @@ class CellBatch:
         once: the cells, for a single action: unless they are cached, each action reads the source again.
         end: the stream offset at the batch's end, None if it is unknown; without the tables left out.
         left_out: the parked tables (`database.table`): nothing is to be done with their targets.
+        written_tables: the tables that the stream has written; None: unknown.
     """
 
     stream: StreamId
@@ -130,6 +137,7 @@ class CellBatch:
     once: DataFrame
     end: Mapping[str, Any] | None
     left_out: frozenset[str] = frozenset()
+    written_tables: WrittenTables | None = None
 
     @cached_property
     def rereads(self) -> Mapping[str, Reread]:
@@ -140,6 +148,21 @@ class CellBatch:
     def schema_events(self) -> list[SchemaEvent]:
         """The schema changes that come before everything else in the batch, in log order."""
         return schema_events(self.end)
+
+    def creates(self, target: str, tables: Iterable[TableId]) -> bool:
+        """Say that a target is about to be created, and have its tables read again where it lacks rows.
+
+        Args:
+            target: its name.
+            tables: all tables that it holds.
+
+        Returns:
+            Whether earlier batches have brought rows of these tables.
+        """
+        # a stream that began with the log, without a snapshot, has promised no table as a whole
+        if self.written_tables is None or self.end is None or self.end.get("mode") not in WHOLE:
+            return False
+        return self.written_tables.read_again(self.id, target, tables)
 
     @property
     def spark(self) -> SparkSession:

@@ -35,6 +35,7 @@ class Claims:
         self._locations = locations
         self._reserved = dict(reserved or {})
         self._known: set[TableId] = set()
+        self._by_target: dict[str, list[TableId]] = {}
         self._holders: dict[str, TableId] = {}
         #: By directory: a table that holds a location inside it.
         self._inside: dict[str, TableId] = {}
@@ -43,6 +44,10 @@ class Claims:
     def tables(self) -> list[TableId]:
         """The tables that hold locations."""
         return sorted(self._known)
+
+    def of(self, target: str) -> list[TableId]:
+        """The tables of a target, as far as they are known."""
+        return sorted(self._by_target.get(target, ()))
 
     def add(self, tables: Iterable[TableId]) -> None:
         """Claim the locations of tables.
@@ -55,12 +60,13 @@ class Claims:
                 for location in self._locations(table):
                     self._claim(table, location)
                 self._known.add(table)
+                self._by_target.setdefault(self.router.target(table), []).append(table)
 
     def share(self, table: TableId) -> bool:
         """Whether another table has the target of `table`, or may have had it before it left the stream."""
         target = self.router.target(table)
-        known = any(other != table and self.router.target(other) == target for other in self._known)
-        return known or self.router.brings_many_together(table)
+        known = self._by_target.get(target, [])
+        return any(other != table for other in known) or self.router.brings_many_together(table)
 
     def _claim(self, table: TableId, location: str) -> None:
         if location in self._reserved:

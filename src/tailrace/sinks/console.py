@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -50,16 +50,12 @@ class ConsoleSink:
         for part in batch.table_batches:
             if left <= 0:
                 break
-            title = Text(printable(f"batch {batch.id} · {part.table} · {part.kind}"))
-            shown = Table(title=title, title_justify="left")
             cells = part.cells_of(batch.frame).limit(left).toLocalIterator()
-            for number, row in enumerate(_rows((c["cell"] for c in cells), left)):
-                if number == 0:
-                    for name in row:
-                        shown.add_column(Text(printable(name)))
-                shown.add_row(*map(Text, row.values()))
-                left -= 1
-            self._console.print(shown)
+            rows = list(_rows((c["cell"] for c in cells), left))
+            left -= len(rows)
+            title = f"batch {batch.id} · {part.table} · {part.kind}"
+            own = {column.name for schema in part.schemas for column in schema.columns}
+            self._console.print(table_of(title, rows, own, self._console.width))
         rest = sum(part.changes for part in batch.table_batches) - (self._settings.rows - left)
         if rest > 0:
             self._console.print(f"batch {batch.id}: {rest:,} more changes")
@@ -67,6 +63,26 @@ class ConsoleSink:
 
     def close(self) -> None:
         """See `Sink.close`."""
+
+
+def table_of(title: str, rows: Sequence[Mapping[str, str]], own: Collection[str], width: int) -> Table:
+    """A table of changes for a terminal: no value is cut, those of the source's columns stay in one line.
+
+    Args:
+        title: the title.
+        rows: the changes' columns by name; each has the same.
+        own: names of the source's columns.
+        width: columns of the terminal.
+    """
+    shown = Table(title=Text(printable(title)), title_justify="left")
+    widths = {name: max(map(len, (printable(name), *(row[name] for row in rows)))) for name in rows[0]}
+    # each column takes three more for its border and padding, and at least one
+    fits = sum(widths[name] if name in own else 1 for name in widths) + 3 * len(widths) + 1 <= width
+    for name in widths:
+        shown.add_column(Text(printable(name)), no_wrap=fits and name in own, overflow="fold")
+    for row in rows:
+        shown.add_row(*map(Text, row.values()))
+    return shown
 
 
 def _rows(cells: Iterator[bytes], limit: int) -> Iterator[dict[str, str]]:

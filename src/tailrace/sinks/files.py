@@ -140,9 +140,9 @@ class FileSink:
         parts: list[TableBatch],
         staged: Mapping[tuple[str, str], _StagedFiles],
     ) -> None:
-        if target not in self._opened:
-            self._opened[target] = self._open(target, parts[0].table, batch.stream)
-        path = self._opened[target]
+        path = self._opened.get(target)
+        if path is None or not Directory(path).names():
+            path = self._opened[target] = self._open(batch, target, parts[0].table)
         schemas = [schema for part in parts for schema in part.schemas]
         columns = merged_schema(target, schemas)
         for schema in schemas:
@@ -152,11 +152,13 @@ class FileSink:
         writer.save(f"{path}/{_BATCH}={batch.id}")
         failpoint("sink.table")
 
-    def _open(self, target: str, table: TableId, stream: StreamId) -> str:
+    def _open(self, batch: CellBatch, target: str, table: TableId) -> str:
         """The directory of a target; it belongs to this stream from now on."""
-        root = self._settings.path
+        root, stream = self._settings.path, batch.stream
         path = path_in_use(target_path(self._router, table), target, partial(_is_of, root, stream))
         directory = below(root, path)
+        if not Directory(directory).names():
+            batch.creates(target, self._claims.of(target))
         _own(target, directory, stream)
         return directory
 

@@ -69,13 +69,14 @@ class TailraceReader(DataSourceReader):
             if source.holds_snapshots:
                 return [TablesPartition()]
             splits = list(_splits(source, self._options))
-        return [SplitPartition(split) for split in splits]
+        return [SplitPartition((split,)) for split in splits]
 
     @in_short
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
         if isinstance(partition, SplitPartition):
-            yield from read_split(partition.split, self._options, self._layout, follows=False)
+            for split in partition.splits:
+                yield from read_split(split, self._options, self._layout, follows=False)
             return
         with closing(registry.source(self._options)) as source:
             for split in _splits(source, self._options):

@@ -1,8 +1,8 @@
-"""A task's input partition, one split, and how the task reads it."""
+"""A task's input partition, one split or several small ones, and how the task reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,9 +25,23 @@ from tailrace.spark.row_layouts import RowLayout
 
 @dataclass
 class SplitPartition(InputPartition):
-    """A split as Spark's input partition."""
+    """Splits as Spark's input partition, read one after the other."""
 
-    split: Split
+    splits: tuple[Split, ...]
+
+
+def partitions_of(splits: Sequence[Split], parallelism: int) -> list[SplitPartition]:
+    """The partitions of a batch: tables that one split reads as a whole share `parallelism` partitions.
+
+    There are many such splits only where the tables are small (`enumerator.snapshot`).
+    """
+    whole: list[Split] = []
+    alone: list[Split] = []
+    for split in splits:
+        is_whole = isinstance(split, SnapshotSplit) and split.after is split.upto is split.blocks is None
+        (whole if is_whole else alone).append(split)
+    shared = [tuple(whole[first::parallelism]) for first in range(min(parallelism, len(whole)))]
+    return [SplitPartition(group) for group in (*((split,) for split in alone), *shared)]
 
 
 def read_split(

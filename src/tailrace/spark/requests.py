@@ -71,9 +71,10 @@ class RequestDirectory:
         *,
         parked: Parked | None = None,
         replay: bool = False,
+        id_: str | None = None,
     ) -> str:
-        """Request something of tables, see `Request`; returns the request's id."""
-        id_ = f"{time.time_ns():019d}-{uuid.uuid4().hex[:8]}"
+        """Request something of tables, see `Request`; returns the request's id: `id_`, if it is given."""
+        id_ = id_ or f"{time.time_ns():019d}-{uuid.uuid4().hex[:8]}"
         request: dict[str, Any] = {"v": _VERSION, "type": kind, "tables": list(tables)}
         if parked is not None:
             request["parked"] = parked.to_json()

@@ -35,7 +35,7 @@ from tailrace.failpoints import failpoint
 from tailrace.sources import registry
 from tailrace.sources.base import Lag
 from tailrace.spark.batch import TailraceReader
-from tailrace.spark.partition import SplitPartition, read_split
+from tailrace.spark.partition import SplitPartition, partitions_of, read_split
 from tailrace.spark.requested_schema import as_requested, schema_of
 from tailrace.spark.requests import RequestDirectory
 from tailrace.spark.row_layouts import RowLayout, row_layout
@@ -193,7 +193,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._require_same(end)
         splits = self._open().splits(StreamOffset.from_json(start), StreamOffset.from_json(end))
         failpoint("batch.planned")
-        return [SplitPartition(split) for split in splits]
+        return list(partitions_of(splits, self._parallelism))
 
     @in_short
     def commit(self, end: dict[str, Any]) -> None:
@@ -212,7 +212,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
         assert isinstance(partition, SplitPartition)
-        yield from read_split(partition.split, self._options, self._layout, follows=True)
+        for split in partition.splits:
+            yield from read_split(split, self._options, self._layout, follows=True)
 
     # ---- private ----
 
@@ -222,15 +223,19 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             require_same(stored, self._options)
             self._is_ours = True
 
+    @property
+    def _parallelism(self) -> int:
+        """Snapshot splits that are read at the same time."""
+        return self._options.snapshot_parallelism or os.cpu_count() or 1
+
     def _open(self) -> Enumerator:
         """The enumerator, created on first use."""
         if self._enumerator is None:
-            parallelism = self._options.snapshot_parallelism or os.cpu_count() or 1
             path = self._options.requests_path
             self._enumerator = Enumerator(
                 self._options,
                 registry.source(self._options),
-                parallelism=parallelism,
+                parallelism=self._parallelism,
                 requests=None if path is None else RequestDirectory(path),
             )
         return self._enumerator

@@ -25,9 +25,11 @@ class SinkCase:
             the target sees them (for `Order.BY_SEQ` by seq, else in their order).
         takes_parts: of a sink that holds rows: whether updates leave columns unchanged that the log omits;
             else it refuses such updates.
+        drop: removes the target of that name, as a user would.
     """
 
     open: Callable[[Router], Sink]
+    drop: Callable[[str], object]
     rows: Callable[[str], list[Row]] | None = None
     changes: Callable[[str], list[Change]] | None = None
     takes_parts: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shutil import rmtree
 from typing import Any
 
 from tailrace.config.sinks import DeltaSettings, WriteMode
@@ -32,7 +33,12 @@ def _rows_case(request: Any, mode: WriteMode, merge_interval: int) -> SinkCase:
         return [r.asDict() for r in target.frame.collect()]
 
     takes_parts = mode is WriteMode.UPSERT
-    return SinkCase(lambda router: DeltaSink(settings, router), rows=rows, takes_parts=takes_parts)
+    return SinkCase(
+        lambda router: DeltaSink(settings, router),
+        lambda name: rmtree(path / name),
+        rows=rows,
+        takes_parts=takes_parts,
+    )
 
 
 def changelog(request: Any) -> SinkCase:
@@ -42,7 +48,9 @@ def changelog(request: Any) -> SinkCase:
     def changes(name: str) -> list[Change]:
         return changes_of(spark.read.format("delta").load(str(path / name)))
 
-    return SinkCase(lambda router: DeltaSink(settings, router), changes=changes)
+    return SinkCase(
+        lambda router: DeltaSink(settings, router), lambda name: rmtree(path / name), changes=changes
+    )
 
 
 def changes_of(frame: Any) -> list[Change]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from tailrace.config.sinks import JsonSettings, ParquetSettings
@@ -19,6 +20,7 @@ _TYPES = {
     "data": "binary",
     "note": "string",
     "b c": "string",
+    "_batch": "string",
 }
 
 
@@ -42,7 +44,11 @@ def _case(request: Any, settings: type[ParquetSettings] | type[JsonSettings]) ->
         schema = f"{row}, _op string, _seq string, _before struct<{row}>"
         return changes_of(spark.read.format(settings.type).schema(schema).load(str(path / name)))
 
-    return SinkCase(lambda router: FileSink(settings(str(path)), router), changes=changes)
+    return SinkCase(
+        lambda router: FileSink(settings(str(path)), router),
+        lambda name: rmtree(path / name),
+        changes=changes,
+    )
 
 
 def _columns_of_all_files(spark: Any, path: Path) -> list[str]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from tailrace.config.sinks import IcebergSettings, WriteMode
@@ -23,7 +23,12 @@ def upsert(request: Any) -> SinkCase:
     def rows(name: str) -> list[Row]:
         return table_rows(path, name).to_pylist()
 
-    return SinkCase(lambda router: IcebergSink(settings, router), rows=rows, takes_parts=True)
+    return SinkCase(
+        lambda router: IcebergSink(settings, router),
+        lambda name: _drop(path, name),
+        rows=rows,
+        takes_parts=True,
+    )
 
 
 def changelog(request: Any) -> SinkCase:
@@ -37,7 +42,9 @@ def changelog(request: Any) -> SinkCase:
             found.append(as_change(row["_op"], columns, row["_before"]))
         return found
 
-    return SinkCase(lambda router: IcebergSink(settings, router), changes=changes)
+    return SinkCase(
+        lambda router: IcebergSink(settings, router), lambda name: _drop(path, name), changes=changes
+    )
 
 
 def table_rows(path: Any, name: str) -> pa.Table:
@@ -60,8 +67,19 @@ def data_files(path: Any, name: str) -> set[str]:
 
 @contextmanager
 def _table(path: Any, name: str) -> Iterator[Table]:
+    with _catalog(path) as catalog:
+        yield catalog.load_table(tuple(name.split(".")))
+
+
+def _drop(path: Any, name: str) -> None:
+    with _catalog(path) as catalog:
+        catalog.drop_table(tuple(name.split(".")))
+
+
+@contextmanager
+def _catalog(path: Any) -> Iterator[Catalog]:
     catalog = load_catalog("tailrace", type="sql", uri=f"sqlite:///{path}/_tailrace/iceberg.db")
     try:
-        yield catalog.load_table(tuple(name.split(".")))
+        yield catalog
     finally:
         catalog.close()

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings
 from tailrace.sinks.kafka.sink import KafkaSink
 from tests.support.sinks.case import Change, Row, SinkCase
@@ -49,7 +51,12 @@ def _case(request: Any, delivery: KafkaDelivery) -> SinkCase:
     def changes(name: str) -> list[Change]:
         return list(_changes(messages(broker, f"{prefix}.{name}")))
 
-    return SinkCase(lambda router: Named(settings, router, "mysql"), changes=changes)
+    def drop(name: str) -> None:
+        topic = f"{prefix}.{name}"
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.delete_topics([topic])[topic].result(30)
+
+    return SinkCase(lambda router: Named(settings, router, "mysql"), drop, changes=changes)
 
 
 def _changes(found: list[Message]) -> Iterator[Change]:

@@ -96,4 +96,9 @@ def postgres_whole_batch(request: Any) -> SinkCase:
 
 def _case(request: Any, product: str, transaction: ReplicaTransaction) -> SinkCase:
     target = replica_target(request, product, transaction)
-    return SinkCase(lambda router: ReplicaSink(target.settings, router), rows=target.rows, takes_parts=True)
+    return SinkCase(
+        lambda router: ReplicaSink(target.settings, router),
+        lambda name: target.execute(f"DROP TABLE {name}"),
+        rows=target.rows,
+        takes_parts=True,
+    )

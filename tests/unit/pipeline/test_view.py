@@ -28,5 +28,19 @@ def test_step_is_shown_until_a_batch_is_known():
     assert "writing" not in printed
 
 
+def test_idle_stream_prints_no_line_after_the_other(monkeypatch):
+    out = io.StringIO()
+    with ProgressView(Console(file=out, width=200), "mysql", interval_s=60) as view:
+        view.on_written(0, [])
+        for ts_ms in range(5):
+            view._view.complete_ts_ms = ts_ms
+            view._line()
+        assert out.getvalue().count("\n") == 1
+        monkeypatch.setattr("tailrace.pipeline.view.IDLE_INTERVAL_S", 0.0)
+        for _ in range(2):  # the same line is never printed twice
+            view._line()
+            assert out.getvalue().count("\n") == 2
+
+
 def test_notice_is_printed_without_control_characters():
     assert "lost `a\\x1b[2J`" in shown(report=lambda view: view.on_notice("lost `a\x1b[2J`"))

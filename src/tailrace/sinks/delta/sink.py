@@ -34,11 +34,14 @@ from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
-from tailrace.sinks.tables.targets import TargetPool, of_one_table
+from tailrace.sinks.tables.targets import TargetPool, by_target, of_one_table
+from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.sql import own_session
 
+#: From this many tables on, all of a batch are written by one Spark job.
+_MANY = 4
 #: How often the background thread looks for work, seconds.
 _LOOK_S = 0.25
 
@@ -65,6 +68,7 @@ class DeltaSink:
         self._router = router
         self._single_pass = SinglePass()
         self._tables: _Tables | None = None
+        self._written_tables: WrittenTables | None = None
         #: The last batch failed.
         self._failed = False
         # Held by a batch, a round of merges, or the maintenance of a table.
@@ -122,13 +126,13 @@ class DeltaSink:
     def _write(self, batch: CellBatch) -> list[Written]:
         if self._tables is None:
             self._tables = self._open(batch.spark, batch.stream)
-        tables = self._tables
+        tables, self._written_tables = self._tables, batch.written_tables
         self._left_out = batch.left_out
         written, merge_now = self._single_pass.write(
             batch,
             one_pass=partial(self._one_pass, batch, tables),
             commit=partial(self._commit, batch, tables),
-            write_found=lambda: self._commit(batch, tables, StagedBatch.of(batch)),
+            write_found=partial(self._write_found, batch, tables),
         )
         point = Point(batch.id, batch.end)
         touched = {w.target for w in written}
@@ -162,6 +166,24 @@ class DeltaSink:
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
 
+    def _write_found(self, batch: CellBatch, tables: _Tables) -> tuple[list[Written], bool]:
+        """Write a batch by what it holds: many tables in one pass, few with a Spark job for each."""
+        found = batch.table_batches
+        if len(found) < _MANY or any(len(part.schemas) > 1 for part in found):
+            return self._commit(batch, tables, StagedBatch.of(batch))
+        work = by_target(found, self._claims)
+
+        def prepare(name: str, parts: list[TableBatch]) -> None:
+            target = tables.of(parts[0].table)
+            with of_one_table(part.table for part in parts):
+                retried(name, lambda: target.prepare(batch, parts, self._claims.of(name)))
+
+        self._pool.run([partial(prepare, name, parts) for name, parts in work.items()])
+        schemas = {(str(part.table), part.kind): part.schemas[0] for part in found}
+        with self._one_pass(batch, tables, schemas) as staged:
+            held = staged if staged is not None and staged.is_complete else StagedBatch.of(batch)
+            return self._commit(batch, tables, held)
+
     def _commit(
         self, batch: CellBatch, tables: _Tables, held: StagedBatch[StagedFiles]
     ) -> tuple[list[Written], bool]:
@@ -170,8 +192,8 @@ class DeltaSink:
         merge_now = self._schedule.is_due(time.monotonic(), tables.pending_rows + changes)
 
         def write(name: str, parts: list[TableBatch]) -> None:
-            target = tables.of(parts[0].table)
-            retried(name, lambda: target.write(batch, parts, held.files, merge_now=merge_now))
+            target, of_target = tables.of(parts[0].table), self._claims.of(name)
+            retried(name, lambda: target.write(batch, parts, held.files, of_target, merge_now=merge_now))
 
         written = self._pool.write(held.table_batches, write)
         jobs = [partial(self._reread, batch, tables, table) for table in refreshes(batch, self._claims)]
@@ -189,10 +211,12 @@ class DeltaSink:
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""
         router = self._claims.router
-        names = set(tables.pending()) - {router.target(TableId.parse(table)) for table in self._left_out}
+        left_out = {router.target(TableId.parse(table)) for table in self._left_out}
+        names = set(tables.pending()) - left_out
+        names -= self._forget_gone(tables, names, point)
 
         def merge(name: str) -> None:
-            with of_one_table(t for t in self._claims.tables if router.target(t) == name):
+            with of_one_table(self._claims.of(name)):
                 retried(name, partial(tables.targets[name].merge_pending, point))
 
         self._pool.run([partial(merge, name) for name in names])
@@ -200,6 +224,20 @@ class DeltaSink:
         if took_s:
             self._schedule.merged(time.monotonic(), took_s)
         return names
+
+    def _forget_gone(self, tables: _Tables, names: Iterable[str], point: Point) -> set[str]:
+        """Forget pending changes of those targets that were dropped, if their tables are read again."""
+        noted = self._written_tables
+        if noted is None:
+            return set()
+        gone = set()
+        for name in names:
+            target, number = tables.targets[name], point.batch + 1
+            # the next batch may create the target: it then makes the same request
+            if target.table.state() is None and noted.read_again(number, name, self._claims.of(name)):
+                target.forget_pending(point)
+                gone.add(name)
+        return gone
 
     # ---- in the background -------------------------------------------------------------------------
 

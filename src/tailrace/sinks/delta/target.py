@@ -151,11 +151,25 @@ class DeltaTarget:
         unpack, fields = self._rows_of(kind, columns, schema)
         return Recipe(schema, unpack, partial(rolling, fields, directory))
 
+    def prepare(self, batch: CellBatch, parts: Sequence[TableBatch], tables: Sequence[TableId]) -> None:
+        """Create the table, or change it to fit, before tasks write its rows.
+
+        Args:
+            batch: the batch.
+            parts: its parts for this target.
+            tables: all tables of the target.
+        """
+        state = self._open(batch, tables, parts[0])
+        for part in parts:
+            columns = self._follow(part, state)
+        self.columns = columns if self.table.is_direct() else None
+
     def write(
         self,
         batch: CellBatch,
         parts: list[TableBatch],
         staged: MutableMapping[tuple[str, str], StagedFiles],
+        tables: Sequence[TableId],
         *,
         merge_now: bool,
     ) -> None:
@@ -165,13 +179,14 @@ class DeltaTarget:
             batch: the batch.
             parts: its parts for this target.
             staged: files that are staged already, by table and kind, made by `recipe`; used ones are removed.
+            tables: all tables of the target.
             merge_now: whether changes must be in the table at once.
 
         Raises:
             SinkError: the table has no key, or cannot follow its source.
             StateError: the table belongs to another stream.
         """
-        state = self._open(parts[0])
+        state = self._open(batch, tables, parts[0])
         point = Point(batch.id, batch.end)
         for part in parts:
             app = f"tailrace/{self.stream.query}/{_in_setting(str(part.table))}/{part.kind}"
@@ -233,7 +248,7 @@ class DeltaTarget:
         if not self.pending:
             return
         state = self._state()
-        mark = point.mark(f"tailrace/{self.stream.query}/merge", self.stream.query, part="merge")
+        mark = self._merge_mark(point)
         merged = state.transactions.get(mark.app, -1)
         if any(batch > merged for batch in self.pending.batches):
             started = time.monotonic()
@@ -247,12 +262,20 @@ class DeltaTarget:
             failpoint("sink.merged")
         self.pending.forget(mark)
 
+    def forget_pending(self, point: Point) -> None:
+        """Forget the pending changes: the target is gone, and is filled anew."""
+        self.pending.forget(self._merge_mark(point))
+
+    def _merge_mark(self, point: Point) -> CommitMark:
+        return point.mark(f"tailrace/{self.stream.query}/merge", self.stream.query, part="merge")
+
     # ---- the table -----------------------------------------------------------------------------------
 
-    def _open(self, part: TableBatch) -> DeltaState:
+    def _open(self, batch: CellBatch, tables: Sequence[TableId], part: TableBatch) -> DeltaState:
         """The table's state; creates the table if it does not exist."""
         state = self.table.state()
         if state is None:
+            batch.creates(self.name, tables)
             self._create(part)
             return self._state()
         held = state.properties
@@ -276,7 +299,7 @@ class DeltaTarget:
             raise StateError(
                 f"target `{self.name}` at `{self.table.path}` is gone",
                 "the stream has written to it, but there is no Delta table now",
-                "restore the table, or begin a new stream with a new checkpoint",
+                "restore the table, or have it filled again: tailrace resync PIPELINE.YAML TABLE",
                 code="TR-6102",
             )
         return state

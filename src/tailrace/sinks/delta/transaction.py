@@ -42,6 +42,8 @@ def delta_state(session: SparkSession, path: str) -> DeltaState | None:
         return None
     nothing = jvm.scala.Option.empty()
     snapshot = log.update(False, nothing, nothing)
+    if int(snapshot.version()) < 0:  # Delta remembers a table whose directory has been removed
+        return None
     return DeltaState(
         _map(snapshot.metadata().configuration()), _transactions(snapshot), int(snapshot.version())
     )

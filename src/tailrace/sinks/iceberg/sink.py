@@ -118,9 +118,17 @@ class IcebergSink:
             again = self._refreshes(batch)
 
             def write(name: str, parts: list[TableBatch]) -> None:
-                refreshes_ = again.get(name, [])
+                refreshes_, tables = again.get(name, []), self._claims.of(name)
                 target = _Target(
-                    name, self._settings, self._root, catalog, batch, held.files, refreshes_, self._lock
+                    name,
+                    self._settings,
+                    self._root,
+                    catalog,
+                    batch,
+                    held.files,
+                    refreshes_,
+                    self._lock,
+                    tables,
                 )
                 layout = target.write(parts)
                 if layout is not None:
@@ -258,6 +266,8 @@ class _Target:
     #: Its tables that are read again.
     refreshes: Sequence[Refresh]
     lock: threading.Lock
+    #: All tables that it holds.
+    tables: Sequence[TableId]
     _identifier: tuple[str, ...] = ()
     _added: list[str] = field(default_factory=list)
     _removed: list[DataFile] = field(default_factory=list)
@@ -374,6 +384,7 @@ class _Target:
             return None
 
     def _create(self, names: tuple[str, ...], part: TableBatch) -> Table:
+        self.batch.creates(self.name, self.tables)
         schema = part.schemas[0]
         require_free(schema, self._own, f"mode {self.mode}")
         if self.mode is WriteMode.UPSERT and not schema.key:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -52,6 +52,7 @@ class KafkaBatch:
 
     def write(self) -> list[Written]:
         """Write what is not written yet."""
+        self._creates(self.shares.gone(self.claims.tables))
         return self.single_pass.write(self.batch, self._one_pass, self._commit, self._write_found)
 
     @contextmanager
@@ -83,6 +84,7 @@ class KafkaBatch:
         """Write the batch by what it holds."""
         found = self.batch.table_batches
         self.claims.add(part.table for part in found)
+        self._creates(self.shares.without_topic(part.table for part in found))
         if found or self.side_topics.tells_of(self.batch):
             self.side_topics.write(self.batch, self.stream)
         if found and self.missing:
@@ -90,6 +92,11 @@ class KafkaBatch:
             share = self.shares.share(self.batch.id, self.stream, self.writers, schemas)
             self._note(run_writers(self._cells(), share, self.missing))
         return [Written.of(part, self.claims.router.target(part.table)) for part in found]
+
+    def _creates(self, tables: Iterable[TableId]) -> None:
+        """Say that the topics of tables are about to be created."""
+        for target in sorted({self.claims.router.target(table) for table in tables}):
+            self.batch.creates(target, self.claims.of(target))
 
     def _cells(self) -> DataFrame:
         """The cells to be written: columns `min_seq` and `cell`."""

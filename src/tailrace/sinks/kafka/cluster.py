@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from tailrace.config.secret import hidden
@@ -20,6 +20,9 @@ from tailrace.sinks.kafka.librdkafka import HOPELESS
 _TIMEOUT_S = 30.0
 #: How long to trust what is known of topics, seconds.
 _FRESH_S = 60.0
+#: How long to trust that topics are still there, seconds. (A topic that was deleted may be there, and empty:
+#: brokers create what a producer asks for.)
+_THERE_S = 1.0
 #: The brokers' default of `max.message.bytes`.
 _DEFAULT_LIMIT = 1_048_588
 
@@ -53,6 +56,9 @@ class Cluster:
         self._errors: list[Any] = []
         self._topics: dict[str, Topic] = {}
         self._fetched = -_FRESH_S
+        #: The ids of topics that were there, and when that was asked last.
+        self._ids: dict[str, str] = {}
+        self._looked = -_THERE_S
         self._has_answered = False
         settings = client.settings()
         try:
@@ -108,10 +114,47 @@ class Cluster:
             listed = self._list()
             known = unknown & listed.keys()
             limits = self._limits(known) if known else {}
+            if new := known - self._ids.keys():
+                self._ids |= {name: id_ for name, id_ in self._described(new).items() if id_}
             for name in known:
                 self._topics[name] = Topic(name, listed[name], limits.get(name, _DEFAULT_LIMIT))
             self._fetched = time.monotonic()
         return {name: self._topics[name] for name in needed & self._topics.keys()}
+
+    def gone(self, names: Iterable[str]) -> set[str]:
+        """Those of the names whose topics were deleted since the last call, perhaps created anew meanwhile.
+
+        A topic is known from the first call of this method or of `found` that finds it.
+        """
+        now = time.monotonic()
+        asked = set(names)
+        if not asked or now - self._looked < _THERE_S:
+            return set()
+        self._looked = now
+        found = self._described(asked)
+        gone = {name for name, id_ in self._ids.items() if name in asked and found.get(name, id_) != id_}
+        self._ids |= {name: id_ for name, id_ in found.items() if id_}
+        for name in gone:
+            self._topics.pop(name, None)
+            if not found[name]:
+                del self._ids[name]
+        return gone
+
+    def forget(self) -> None:
+        """Trust nothing that is known of topics."""
+        self._topics, self._looked = {}, -_THERE_S
+
+    def _described(self, names: Iterable[str]) -> dict[str, str]:
+        """The ids of topics, "" if there is none of a name; nothing of those that the brokers do not tell."""
+        found = {}
+        topics = TopicCollection(sorted(names))
+        for name, future in self._admin.describe_topics(topics, request_timeout=_TIMEOUT_S).items():
+            error = _failure(future)
+            if error is None:
+                found[name] = str(future.result().topic_id)
+            elif error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
+                found[name] = ""
+        return found
 
     def _list(self) -> dict[str, int]:
         """The number of partitions of every topic."""

@@ -102,9 +102,20 @@ class ShareFactory:
 
     def with_topic(self, schemas: Schemas) -> Schemas:
         """Those of the tables whose topics exist: a deleted topic is created again for new changes only."""
-        topics = {schema.id: self._format.topic(schema.id) for schema in schemas.values()}
+        absent = self.without_topic(schema.id for schema in schemas.values())
+        return {key: schema for key, schema in schemas.items() if schema.id not in absent}
+
+    def gone(self, tables: Iterable[TableId]) -> list[TableId]:
+        """Those of the tables whose topics were deleted since this was asked last."""
+        topics = {table: self._format.topic(table) for table in tables}
+        gone = self._cluster.gone(topics.values())
+        return [table for table, topic in topics.items() if topic in gone]
+
+    def without_topic(self, tables: Iterable[TableId]) -> set[TableId]:
+        """Those of the tables whose topics do not exist."""
+        topics = {table: self._format.topic(table) for table in tables}
         existing = self._cluster.found(topics.values())
-        return {key: schema for key, schema in schemas.items() if topics[schema.id] in existing}
+        return {table for table, topic in topics.items() if topic not in existing}
 
     def _topics(self, tables: Iterable[TableId]) -> dict[str, Topic]:
         """The topic of each table, created if it is missing."""

@@ -127,10 +127,12 @@ class KafkaSink:
             ).write()
         except KafkaError as error:
             self._stream = None
+            self._cluster.forget()
             raise sink_error(error.name, error.text, error.topic) from error
         except BaseException:
             # The next batch reads from Kafka what is written.
             self._stream = None
+            self._cluster.forget()
             raise
 
     def close(self) -> None:

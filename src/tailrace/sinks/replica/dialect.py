@@ -122,6 +122,9 @@ class WriteSession(Protocol):
     def key(self, table: TableName) -> list[str]:
         """The columns of its primary key, in order."""
 
+    def has_unique_values(self, table: TableName) -> bool:
+        """Whether it has a unique index besides its primary key, which somebody has made."""
+
     def close(self) -> None:
         """Close the connection."""
 

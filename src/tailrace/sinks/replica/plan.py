@@ -44,14 +44,20 @@ class BatchPlan:
         batch: the batch.
         work: targets to write, with their parts.
         parallelism: number of units to write at the same time.
+        is_undivided: whether a target has one unit of changes, however many: unique values may pass from one
+            of its rows to another, and no row may keep one that another row has by now.
     """
 
-    def __init__(self, batch: CellBatch, work: Work, parallelism: int) -> None:
+    def __init__(
+        self, batch: CellBatch, work: Work, parallelism: int, is_undivided: Callable[[str], bool]
+    ) -> None:
         self.batch = batch
         #: Each source table's target.
         self.routes = {str(part.table): name for name, parts in work.items() for part in parts}
         changes = {name: sum(p.changes for p in parts if p.kind in _MERGED) for name, parts in work.items()}
         counts = {name: bucket_count(n, parallelism) for name, n in changes.items() if n}
+        is_small = len(work) <= parallelism and all(n == 1 for n in counts.values())
+        counts |= {name: 1 for name, n in counts.items() if n > 1 and is_undivided(name)}
         self._partitions = max([min(parallelism, len(counts)), *counts.values()]) if counts else 0
         #: By target: the number of buckets, and the Spark partition of the first.
         self.buckets = {
@@ -74,9 +80,7 @@ class BatchPlan:
                 counts.get(name, 0), [split for split in splits if self.routes[split[1]] == name]
             )
         #: Whether its like can be written in one pass (`one_pass`).
-        self.is_small = (
-            not self._has_snapshot and len(work) <= parallelism and all(n == 1 for n in counts.values())
-        )
+        self.is_small = is_small and not self._has_snapshot
 
     def write(self, task_input: TaskInput) -> list[UnitResult]:
         """Write all units.

@@ -116,6 +116,16 @@ class PostgresWriteSession:
             )
         ]
 
+    def has_unique_values(self, table: TableName) -> bool:
+        """See `WriteSession.has_unique_values`."""
+        name = self._dialect.literal(self._dialect.name(table))
+        return bool(
+            self.run(
+                "SELECT 1 FROM pg_catalog.pg_index WHERE indrelid ="
+                f" to_regclass({name}) AND indisunique AND NOT indisprimary LIMIT 1"
+            )
+        )
+
     def write(self, operation: RowOperation, table: TableName, schema: TargetSchema, rows: pa.Table) -> None:
         """See `WriteSession.write`."""
         if operation is RowOperation.INSERT:

@@ -41,7 +41,7 @@ from tailrace.config.sinks import (
     PostgresSettings,
     ReplicaTransaction,
 )
-from tailrace.errors import StateError
+from tailrace.errors import SinkError, StateError
 from tailrace.extras import require
 from tailrace.failpoints import failpoint
 from tailrace.model.change import LOG
@@ -110,15 +110,30 @@ class ReplicaSink:
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
         try:
-            return self._single_pass.write(
-                batch,
-                one_pass=partial(self._one_pass, batch),
-                commit=partial(self._commit_pass, batch),
-                write_found=partial(self._write_found, batch),
-            )
+            try:
+                return self._write_once(batch)
+            except SinkError:
+                known = sorted(self._schemas)
+                self.close()
+                if not self._is_one_gone(known, batch.stream):
+                    raise
+                return self._write_once(batch)  # which looks what exists
         except BaseException:
             self.close()  # the session may be in a transaction, or broken
             raise
+
+    def _write_once(self, batch: CellBatch) -> list[Written]:
+        return self._single_pass.write(
+            batch,
+            one_pass=partial(self._one_pass, batch),
+            commit=partial(self._commit_pass, batch),
+            write_found=partial(self._write_found, batch),
+        )
+
+    def _is_one_gone(self, targets: Iterable[str], stream: StreamId) -> bool:
+        """Whether a target that was there has been dropped."""
+        dialect, session = self._open(stream)
+        return any(not session.columns(dialect.table_name(name)) for name in targets)
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -212,11 +227,16 @@ class ReplicaSink:
             return
         for name, parts in todo.items():
             with of_one_table(part.table for part in parts):
-                self._prepare_table(session, ledger, parts, entries.get(name), name=name, stream=batch.stream)
+                self._prepare_table(session, ledger, parts, entries.get(name), name=name, batch=batch)
         tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in todo}
         readings = {name: of_target for name, of_target in readings.items() if name in todo}
         self._create_keys(session, ledger, tables, readings)
-        plan = BatchPlan(batch, todo, self._settings.parallelism)
+        plan = BatchPlan(
+            batch,
+            todo,
+            self._settings.parallelism,
+            lambda name: session.has_unique_values(tables[name].name),
+        )
         self._was_small = plan.is_small
         epoch = uuid.uuid4().hex
         replayed = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units)
@@ -373,7 +393,7 @@ class ReplicaSink:
         entry: Entry | None,
         *,
         name: str,
-        stream: StreamId,
+        batch: CellBatch,
     ) -> None:
         """Create a table, or alter it to hold the rows of the batch.
 
@@ -388,20 +408,21 @@ class ReplicaSink:
         existing = session.columns(table)
         if current is None:
             if existing:
-                self._adopt(session, dialect, needed, existing, stream)
-            ledger.claim(session, name, stream, needed)
+                self._adopt(session, dialect, needed, existing, batch.stream)
+            batch.creates(name, self._claims.of(name))
+            ledger.claim(session, name, batch.stream, needed)
             current = needed
-        elif not existing and entry is not None and entry.begun >= 0:
+        elif not (existing or entry is None or entry.begun < 0 or batch.creates(name, self._claims.of(name))):
             raise StateError(
                 f"target `{name}` is gone",
                 f"the stream has written it up to batch {entry.done}, and will not write those rows again",
-                "start a new stream: with a new checkpoint, and DELETE FROM "
-                f"{ledger.targets} WHERE target = {dialect.literal(name)}",
+                f"restore the table; or have it created and filled again: DELETE FROM {ledger.targets}"
+                f" WHERE target = {dialect.literal(name)}; then: tailrace resync PIPELINE.YAML TABLE",
                 code="TR-6102",
             )
         if existing:
             statements = dialect.alter(table, current, needed, existing)
-            prefix = keys_prefix(stream.query, name)
+            prefix = keys_prefix(batch.stream.query, name)
             for keys in sorted(k for k in self._keys_tables if k.startswith(prefix)):
                 statements += dialect.alter(
                     ledger.own_table(keys), current.of_keys, needed.of_keys, needed.key
