@@ -56,6 +56,7 @@ EXIT_SOURCE_LOST = 4
 #: Commands of other modules, loaded when they are called: name, module, attribute, extra that brings them.
 _ELSEWHERE = (
     ("verify", "tailrace.verify.commands", "verify", None),
+    ("repair", "tailrace.verify.commands", "repair", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )
