@@ -33,6 +33,7 @@ from tailrace.errors import (
     ConfigError,
     PositionLostError,
     PreflightError,
+    TablesParkedError,
     TailraceError,
     TransientSourceError,
 )
@@ -40,7 +41,11 @@ from tailrace.printable import printable, printable_lines
 from tailrace.private import open_private
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailrace.enumerator.offset import StreamOffset
+    from tailrace.enumerator.request import Kind
+    from tailrace.model.parked import Parked
 
 #: Done, or stopped on request.
 EXIT_DONE = 0
@@ -52,6 +57,8 @@ EXIT_CONFIG = 2
 EXIT_PREFLIGHT = 3
 #: The source is out of reach, or its log no longer holds what the stream needs.
 EXIT_SOURCE_LOST = 4
+#: Everything is read, except for tables that are parked.
+EXIT_PARKED = 5
 
 #: Commands of other modules, loaded when they are called: name, module, attribute, extra that brings them.
 _ELSEWHERE = (
@@ -183,19 +190,107 @@ def resync(pipeline_file: Path, tables: tuple[str, ...]) -> None:
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline begins with its next batch, a
     stopped one when it is started. The log is followed meanwhile, and readers never see an empty target.
     """
-    from tailrace.spark.requests import RequestDirectory, requests_path  # noqa: PLC0415
-
     pipeline = load_pipeline(pipeline_file)
+    _require_captured(pipeline, tables, "cannot be read again")
+    parked = sorted(_parked(pipeline).keys() & set(tables))
+    if parked:
+        raise ConfigError(
+            f"{', '.join(f'`{name}`' for name in parked)} cannot be read again: parked",
+            None,
+            f"tailrace resume {pipeline_file} {' '.join(parked)}",
+            code="TR-1340",
+        )
+    id_ = _request(pipeline, tables, "resync")
+    click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be read again")
+
+
+@cli.command()
+@_pipeline_argument
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+def park(pipeline_file: Path, tables: tuple[str, ...]) -> None:
+    """Leave tables out until they are resumed; all others go on.
+
+    TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline leaves it out from its next batch
+    on, a stopped one when it is started. The targets keep what they have.
+    """
+    pipeline = load_pipeline(pipeline_file)
+    _require_captured(pipeline, tables, "cannot be parked")
+    id_ = _request(pipeline, tables, "park")
+    click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be parked")
+
+
+@cli.command()
+@_pipeline_argument
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+@click.option(
+    "--replay",
+    is_flag=True,
+    help="Deliver the changes made since the table was parked, from the server's log (MySQL, MariaDB), "
+    "instead of reading its rows again.",
+)
+def resume(pipeline_file: Path, tables: tuple[str, ...], replay: bool) -> None:
+    """Go on with parked tables. Their rows are read again, in place.
+
+    Afterwards a target that holds rows equals its table. A target that holds changes receives the rows as
+    changes of kind `r`; what happened to a row in between is told by --replay only.
+    """
+    pipeline = load_pipeline(pipeline_file)
+    _require_captured(pipeline, tables, "cannot be resumed")
+    if replay and pipeline.source.dialect == "postgresql":
+        raise ConfigError(
+            "`tailrace resume --replay` cannot be used with PostgreSQL",
+            "the replication slot keeps the log up to where the other tables are, which is past it",
+            f"tailrace resume {pipeline_file} {' '.join(tables)}",
+            code="TR-1341",
+        )
+    known = _parked(pipeline)
+    for name in known.keys() & set(tables):
+        if replay and known[name].had != "all":
+            click.echo(
+                f"{printable(name)}: its first snapshot was not finished, so its rows are read", err=True
+            )
+    for name in sorted(set(tables) - known.keys()):
+        click.echo(f"{printable(name)} is not parked yet: nothing happens unless it is by then", err=True)
+    appending = [sink.type for sink in pipeline.sinks if _appends(sink)]
+    if appending and not replay:
+        click.echo(
+            f"sink {', '.join(appending)} receives the rows; changes made while the table was parked are not "
+            "told",
+            err=True,
+        )
+    id_ = _request(pipeline, tables, "resume", replay=replay)
+    click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be resumed")
+
+
+def _require_captured(pipeline: Pipeline, tables: Sequence[str], refusal: str) -> None:
+    """Refuse names of tables that the pipeline does not capture.
+
+    Raises:
+        ConfigError: there are some.
+    """
     unknown = [name for name in tables if not pipeline.source.captures(name)]
     if unknown:
         raise ConfigError(
-            f"{', '.join(f'`{name}`' for name in unknown)} cannot be read again",
+            f"{', '.join(f'`{name}`' for name in unknown)} {refusal}",
             f"the pipeline captures {', '.join(f'`{p}`' for p in pipeline.source.tables)}",
             "name tables as `database.table`, or add them to `source.tables`",
             code="TR-1302",
         )
-    id_ = RequestDirectory(requests_path(pipeline.checkpoint)).add(tables)
-    click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be read again")
+
+
+def _request(pipeline: Pipeline, tables: Sequence[str], kind: Kind, *, replay: bool = False) -> str:
+    from tailrace.spark.requests import RequestDirectory, requests_path  # noqa: PLC0415
+
+    return RequestDirectory(requests_path(pipeline.checkpoint)).add(tables, kind, replay=replay)
+
+
+def _parked(pipeline: Pipeline) -> dict[str, Parked]:
+    """The parked tables, by the pipeline's newest offset."""
+    from tailrace.model.parked import parked_tables  # noqa: PLC0415
+    from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
+
+    last = Checkpoint(pipeline.checkpoint).last()
+    return {} if last is None else parked_tables(last.end)
 
 
 @cli.group()
@@ -206,7 +301,8 @@ def offsets() -> None:
 @offsets.command()
 @_pipeline_argument
 def show(pipeline_file: Path) -> None:
-    """Print the newest stream offset of the pipeline's checkpoint."""
+    """Print the newest stream offset of the pipeline's checkpoint, and which tables are parked."""
+    from tailrace.model.parked import parked_tables  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file)
@@ -216,6 +312,8 @@ def show(pipeline_file: Path) -> None:
         return
     state = "committed" if last.committed else "planned: the next start repeats it"
     click.echo(f"batch {last.id}, {state}", err=True)
+    for name, entry in parked_tables(last.end).items():
+        click.echo(printable_lines(f"parked: {name}: {entry.reason}"), err=True)
     click.echo(_json(last.end, indent=2))
 
 
@@ -388,6 +486,8 @@ def exit_code(error: TailraceError) -> int:
             return EXIT_PREFLIGHT
         case PositionLostError() | TransientSourceError():
             return EXIT_SOURCE_LOST
+        case TablesParkedError():
+            return EXIT_PARKED
         case _:
             return EXIT_FAILED
 

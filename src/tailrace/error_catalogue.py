@@ -26,6 +26,7 @@ from tailrace.errors import (
     StateError,
     TableGapError,
     TableLockedError,
+    TablesParkedError,
     TailraceError,
     TransientSinkError,
     TransientSourceError,
@@ -336,6 +337,19 @@ CATALOGUE = {
         "`tailrace offsets set` was given a log position before the present one, and a sink appends "
         "changes: it would have them twice.",
         "Continue from the present position or a later one. `tailrace resync` reads tables again.",
+    ),
+    "TR-1340": Condition(
+        "a parked table cannot be read again",
+        (ConfigError,),
+        "`tailrace resync` names a table that is parked: nothing of it is read.",
+        "`tailrace resume PIPELINE.YAML TABLE...` goes on with it, and reads its rows again.",
+    ),
+    "TR-1341": Condition(
+        "changes cannot be replayed",
+        (ConfigError,),
+        "`tailrace resume --replay` needs the log since the table was parked. PostgreSQL's slot releases the "
+        "log as soon as the other tables have it.",
+        "Leave out `--replay`: the table's rows are read again.",
     ),
     # ---- 14 Captured tables --------------------------------------------------------------------------------
     "TR-1401": Condition(
@@ -1028,6 +1042,13 @@ CATALOGUE = {
         "configuration file). Then set `onPositionLost: refresh` (pipelines: `on-position-lost: "
         "refresh`), which reads every table again.",
     ),
+    "TR-4140": Condition(
+        "the changes of a parked table are no longer in the log",
+        (SourceError,),
+        "`tailrace resume --replay` asks for the changes since the table was parked. The server has purged "
+        "that part of the log since then. The table is parked again, the others go on.",
+        "`tailrace resume PIPELINE.YAML TABLE...` reads the table's rows again.",
+    ),
     # ---- 42 Replication slot and publication ---------------------------------------------------------------
     "TR-4201": Condition(
         "the replication slot no longer holds the stream's position",
@@ -1698,6 +1719,19 @@ CATALOGUE = {
         "An internal contradiction.",
         "Report a bug, with the traceback in the log file.",
     ),
+    "TR-8040": Condition(
+        "a table has something that is not foreseen",
+        (SourceError, SinkError),
+        "A bug: code that works on one table met something of it that it does not know. The table is parked, "
+        "the others go on.",
+        "Report it, with the traceback in the log file. `tailrace resume` goes on with the table.",
+    ),
+    "TR-8041": Condition(
+        "tables are parked; everything else is read",
+        (TablesParkedError,),
+        "Each of these tables met an error that concerned it alone. The run has read all other tables.",
+        "See the reason of each table in the detail, fix it, then `tailrace resume PIPELINE.YAML TABLE...`.",
+    ),
     # ---- 81 Verification -----------------------------------------------------------------------------------
     "TR-8101": Condition(
         "there is nothing to compare",
@@ -1742,6 +1776,12 @@ CATALOGUE = {
         "It has rows that the table no longer has. A change log receives the present rows of a table that "
         "is read again, and no deletes.",
         "Use `mode: upsert` or `mode: scd2`, or fill a new change log.",
+    ),
+    "TR-8146": Condition(
+        "a table could not be compared after its repair",
+        (StateError,),
+        "It was parked or dropped while `tailrace repair` waited for the pipeline.",
+        "Do what the message's detail says, then repeat `tailrace repair PIPELINE.YAML`.",
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(

@@ -13,6 +13,7 @@
     │   │   └── KeyChangedError    the key under which a table is read is gone
     │   └── DecodeError            malformed bytes
     ├── StateError             an offset, checkpoint or target from which the stream cannot continue
+    ├── TablesParkedError      everything is read, except for tables that are parked
     └── SinkError
         └── TransientSinkError     retry
 
@@ -20,6 +21,10 @@
 what to do, with the statement to run, on several lines where it needs them. None of them ever holds a row's
 values or a secret. Their text shows control characters of names and server messages escaped. `code` names the
 condition and stays the same when texts change; `error_catalogue` has the cause and the fix of each.
+
+`table` is the source table that the error concerns, if it concerns one table alone: a pipeline then parks
+that table, and all others go on (docs/design/0008-parking.md). Whoever works on one table says so by
+`concerning`.
 
 All errors can be pickled. In a Python process of Spark, an error carries itself as a note, in JSON: Spark
 reports only the text of a traceback to the driver, where `spark.task_errors` reads the note.
@@ -30,8 +35,11 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Iterable
-from typing import Any
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
 from tailrace.printable import printable, printable_lines, shortened
 
@@ -54,32 +62,49 @@ class TailraceError(Exception):
         detail: what was found and what is needed, or None.
         hint: how to fix it, with the SQL or setting, or None.
         code: of the condition, one of `error_catalogue.CATALOGUE`.
+        table: the table that it concerns, as `str(TableId)`; None: more than one table, or unknown.
     """
 
     #: Whether the same call may succeed later without intervention.
     retryable = False
 
     def __init__(
-        self, message: str, detail: str | None = None, hint: str | None = None, *, code: str | None = None
+        self,
+        message: str,
+        detail: str | None = None,
+        hint: str | None = None,
+        *,
+        code: str | None = None,
+        table: str | None = None,
     ) -> None:
         super().__init__(message, detail, hint)
         self.message = message
         self.detail = detail
         self.hint = hint
         self.code = code
+        self.table = table
+        self._note()
+
+    def _note(self) -> None:
         if "pyspark.worker_util" in sys.modules:  # a Python process of Spark: only tracebacks leave it
             self.add_note(NOTE + self.to_json())
+
+    def concern(self, table: str) -> None:
+        """Note that the error concerns one table, unless it says so already."""
+        if self.table is None:
+            self.table = table
+            self._note()  # the last note counts
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An exception is pickled as its class and `args`, and __init__ needs the code for the note.
         return functools.partial(type(self), code=self.code), self.args, self.__dict__
 
     def to_json(self) -> str:
-        """Class, message, detail, hint, code and what else it has, on one line of ASCII."""
+        """Class, message, detail, hint, code, table and what else it has, on one line of ASCII."""
         parts = [part and shortened(part, _LONGEST) for part in (self.message, self.detail, self.hint)]
         # A subclass that another module defines goes by its base class here.
         kind = next(cls.__name__ for cls in type(self).__mro__ if cls.__module__ == __name__)
-        return json.dumps([kind, *parts, self.code, *self._more()])
+        return json.dumps([kind, *parts, self.code, self.table, *self._more()])
 
     def _more(self) -> list[object]:
         """Further arguments of the class, as JSON values."""
@@ -156,14 +181,7 @@ class SchemaMismatchError(SourceError):
 
 
 class KeyChangedError(SchemaMismatchError):
-    """The key under which a table's rows are read no longer exists: its cursor means nothing any more.
-
-    Attributes:
-        table: the table, as `str(TableId)`; None where a task raised the error and the driver reports it: the
-            next batch that is planned raises it with the table.
-    """
-
-    table: str | None = None
+    """The key under which a table's rows are read no longer exists: its cursor means nothing any more."""
 
 
 class DecodeError(SourceError):
@@ -174,6 +192,10 @@ class StateError(TailraceError):
     """The stream cannot continue from its stored state (offset, checkpoint, target table)."""
 
 
+class TablesParkedError(TailraceError):
+    """A pipeline has read everything, except for tables that are parked."""
+
+
 class SinkError(TailraceError):
     """Writing to the target failed permanently."""
 
@@ -182,6 +204,79 @@ class TransientSinkError(SinkError):
     """Writing failed for a transient reason."""
 
     retryable = True
+
+
+E = TypeVar("E", bound=TailraceError)
+#: Conditions that are of the table that somebody works on, rather than of a whole server, target or machine.
+_OF_A_TABLE = (
+    "TR-15",
+    *("TR-2210", "TR-2211", "TR-2212", "TR-2215", "TR-3009", "TR-3011", "TR-3012", "TR-3102"),
+    *(
+        "TR-4303",
+        "TR-4405",
+        "TR-4406",
+        "TR-4407",
+        "TR-4409",
+        "TR-50",
+        "TR-52",
+        "TR-6102",
+        "TR-6103",
+        "TR-6104",
+    ),
+    *(
+        "TR-6106",
+        "TR-7001",
+        "TR-7002",
+        "TR-7003",
+        "TR-7004",
+        "TR-7005",
+        "TR-7006",
+        "TR-7036",
+        "TR-7102",
+        "TR-7203",
+    ),
+    *("TR-7036", "TR-7203", "TR-7205", "TR-7407", "TR-7503", "TR-7505", "TR-7507", "TR-76", "TR-8040"),
+)
+#: What our own code raises when it meets something of a table that it does not know, in whichever library.
+_UNFORESEEN = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, NotImplementedError)
+
+
+def of_table(error: E, table: str) -> E:
+    """`error`, raised by work on a table: it concerns the table if its condition is one of tables."""
+    if error.code is not None and error.code.startswith(_OF_A_TABLE):
+        error.concern(table)
+    return error
+
+
+@contextmanager
+def concerning(table: object, *, sink: bool = False) -> Iterator[None]:
+    """Errors raised in this context concern one table.
+
+    Errors of the system (OSError) stay as they are: they tell nothing about the table.
+
+    Args:
+        table: a `TableId`, or its text.
+        sink: whether a target is written, rather than the source read.
+
+    Raises:
+        TailraceError: what was raised, with the table.
+    """
+    try:
+        yield
+    except TailraceError as error:
+        of_table(error, str(table))
+        raise
+    except _UNFORESEEN as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        texts = (
+            f"table `{table}` has something that is not foreseen",
+            f"{type(error).__name__}{where}",
+            "the traceback is in the log file: please report it",
+        )
+        if sink:
+            raise SinkError(*texts, code="TR-8040", table=str(table)) from error
+        raise SourceError(*texts, code="TR-8040", table=str(table)) from error
 
 
 def from_json(text: str, at: int = 0) -> TailraceError:
@@ -195,10 +290,13 @@ def from_json(text: str, at: int = 0) -> TailraceError:
         ValueError: there is none.
     """
     parts = json.JSONDecoder().raw_decode(text, at)[0]
-    if len(parts) == 4:  # of a version before codes
-        parts = [*parts, None]
-    name, message, detail, hint, code, *more = parts
+    if 4 <= len(parts) < 6:  # of a version before codes, or before tables
+        parts = [*parts, *[None] * (6 - len(parts))]
+    name, message, detail, hint, code, table, *more = parts
     kind = globals().get(str(name))
     if not (isinstance(kind, type) and issubclass(kind, TailraceError)):
         raise ValueError(f"no class of errors: {name}")
-    return kind(message, detail, hint, *more, code=code)
+    found = kind(message, detail, hint, *more, code=code)
+    if table is not None:
+        found.concern(table)
+    return found

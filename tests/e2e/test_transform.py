@@ -103,8 +103,9 @@ def test_filter_masks_truncation_and_skipped_operations_work_together(
         truncate={"text": "4"},
         skipped_operations=("d",),
     )
-    with pytest.raises(ConfigError, match=r"Spark rejects the transform of `shop\.other`"):
+    with pytest.raises(ConfigError, match=r"Spark rejects the transform of `shop\.other`") as raised:
         transformed(spark, rule)
+    assert raised.value.table == "shop.other"
     rule = TransformRule(**{**vars(rule), "source_table": r"shop\.t"})
     hashed = {name: hashlib.sha256(f"pepper{name}".encode()).hexdigest() for name in "abcd"}
     assert in_order(transformed(spark, rule)) == [

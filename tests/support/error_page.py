@@ -21,6 +21,7 @@ from tailrace.errors import (
     StateError,
     TableGapError,
     TableLockedError,
+    TablesParkedError,
     TailraceError,
     TransientSinkError,
     TransientSourceError,
@@ -48,12 +49,13 @@ The class decides what happens next:
 
 {classes}
 
-Definite errors end the stream at once: nothing is skipped. Transient errors restart it. An error of
+Definite errors end the stream at once: nothing is skipped. An error of one table alone parks that
+table, and the others go on. Transient errors restart it. An error of
 a replica's connection has the code of the same error at the source, and is a `SinkError` or
 `TransientSinkError`.
 
 Spark reports an error of a Python process only as the text of its traceback. There, the line
-`tailrace-error: [class, message, detail, hint, code, ...]` holds the error in JSON; the pipeline reads
+`tailrace-error: [class, message, detail, hint, code, table, ...]` holds the error in JSON; the pipeline reads
 it and raises the same error.
 """
 
@@ -71,6 +73,7 @@ _MEANINGS: dict[type[TailraceError], str] = {
     SourceError: "Reading the source failed otherwise, and will fail again.",
     TransientSinkError: "Writing failed in a way that may pass, more often than `restarts` allows.",
     SinkError: "Writing failed otherwise, and will fail again.",
+    TablesParkedError: "Everything is read, except for tables that are parked.",
     StateError: "Stored state (offset, checkpoint, target table) cannot be continued.",
     TailraceError: "A development server or the demo failed.",
 }

@@ -141,6 +141,18 @@ class PipelineProcess:
             assert token.exists(), f"{failpoint} was not reached\n{self.output()}"
         return code
 
+    def command(self, name: str, *arguments: str) -> int:
+        """Call another command with the pipeline's file; returns the exit code."""
+        with self._log.open("ab") as output:
+            return subprocess.run(
+                [sys.executable, "-m", "tailrace", name, str(self.file), *arguments],
+                env=self._env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=60,
+            ).returncode
+
     @property
     def pid(self) -> int | None:
         """The process id of the current run, None before the first."""

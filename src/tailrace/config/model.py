@@ -102,6 +102,7 @@ class PipelineSettings:
         master: Spark master; default: SPARK_MASTER, or a local Spark.
         metrics: where metrics and health are served, as `HOST:PORT`; default: nowhere.
         restarts: how often in a row a stream that failed with a transient error is restarted.
+        max_parked: how many tables may be parked, while the others go on; one more ends the pipeline.
         spark: further Spark settings; secrets as references.
 
     Raises:
@@ -116,12 +117,17 @@ class PipelineSettings:
     master: str | None = None
     metrics: str | None = None
     restarts: int = 10
+    max_parked: int = 10
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for name, value in (("interval-ms", self.interval_ms), ("parallelism", self.parallelism)):
             if value is not None and value <= 0:
                 raise ConfigError(f"`pipeline.{name}` must be > 0", f"found {value}", code="TR-1010")
+        if self.max_parked < 0:
+            raise ConfigError(
+                "`pipeline.max-parked` must be >= 0", f"found {self.max_parked}", code="TR-1010"
+            )
         refuse_credentials(self.checkpoint, "pipeline.checkpoint")
         if self.metrics is not None:
             host, _, port = self.metrics.rpartition(":")

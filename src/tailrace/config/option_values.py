@@ -35,6 +35,14 @@ def positive(text: str) -> int:
     return value
 
 
+def not_negative(text: str) -> int:
+    """A number >= 0."""
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
 def byte_count(text: str) -> int:
     """A number of bytes > 0, with or without a unit: `65536`, `64k`, `2 MiB`."""
     match = re.fullmatch(r"\s*(\d+)\s*([kmg]?)i?b?\s*", text.lower())

@@ -21,6 +21,7 @@ from tailrace.config.option_values import (
     boolean,
     byte_count,
     column_patterns,
+    not_negative,
     one_of,
     parse_url,
     positive,
@@ -272,6 +273,15 @@ class SourceOptions:
             str,
             "a directory",
             "Where the stream looks for requests (`tailrace resync`); pipelines: below the checkpoint.",
+        ),
+    )
+    max_parked: int = field(
+        default=0,
+        metadata=option(
+            not_negative,
+            "a number >= 0",
+            "How many tables may be parked because they cannot be captured, while the others go on; "
+            "pipelines: `pipeline.max-parked`.",
         ),
     )
     server_id: int | None = field(

@@ -19,14 +19,29 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.freshness import Freshness
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
+from tailrace.enumerator.parked import (
+    after_a_gap,
+    left_out,
+    may_park,
+    not_replayable,
+    park,
+    parked_at,
+    replayed,
+    resume,
+    to_resume,
+    waits_to_resume,
+    with_parked,
+)
+from tailrace.enumerator.request import Request, Requests
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.stream_keys import (
     changed_key,
@@ -39,12 +54,15 @@ from tailrace.enumerator.stream_keys import (
 from tailrace.errors import (
     ConfigError,
     PositionLostError,
+    PreflightError,
     SchemaMismatchError,
     ServerChangedError,
     TableGapError,
     TableLockedError,
+    TailraceError,
 )
 from tailrace.model.messages import MESSAGES
+from tailrace.model.parked import Reason
 from tailrace.model.split import Key, LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import GONE, TRUNCATED, CapturedTable, Log, LogRange, Position, Source
@@ -65,29 +83,6 @@ class Limits:
 
     max_rows: int | None = None
     max_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request of the user to a running stream.
-
-    Args:
-        id: identifies it; it takes effect once.
-        tables: tables to read again, as `str(TableId)`.
-    """
-
-    id: str
-    tables: tuple[str, ...]
-
-
-class Requests(Protocol):
-    """Requests that wait for the stream."""
-
-    def pending(self) -> Sequence[Request]:
-        """The requests, the oldest first; those that the stream has accepted may be among them."""
-
-    def remove(self, ids: Collection[str]) -> None:
-        """Remove requests that have taken effect for good."""
 
 
 class Enumerator:
@@ -128,6 +123,10 @@ class Enumerator:
         #: From where on: the log's end when they were found. A batch in which a reading begins must not hold
         #: changes from before the gap: their rows would count as present.
         self._gaps_end: Position | None = None
+        #: The tables for which the server's checks have been made.
+        self._checked_tables: set[str] = set()
+        #: Tables that match `tables` and cannot be captured, with the reason: they are parked.
+        self._refused: dict[str, TailraceError] = {}
         #: Tables that are not in the log yet, as others hold locks on them.
         self._unpublished: set[str] = set()
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
@@ -169,20 +168,24 @@ class Enumerator:
     def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         self._check_source()
         self._offset = start
+        waiting = self._waiting(start)
         if start.log is None:
-            offset = self._begin()
+            offset = with_parked(self._begin(), waiting, self._schemas)
             log_range = None
         else:
             self._source.confirm(self._source.position(start.log))
-            offset, log_range = self._advance_log(start, limits)
-        offset = unchanged = offset.without_rereads({n for n, r in start.again.items() if r.done})
+            offset = self._resumed(with_parked(start, waiting))
+            offset, log_range = self._advance_log(offset, limits)
+        ended = {n for n, r in start.again.items() if r.done}
+        offset, unchanged = offset.without_rereads(ended), start.without_rereads(ended)
         offset = self._register(offset, log_range)
         if log_range is None and self._target is not None and self._waits_for_gaps():
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the target
             offset = self._register(offset, log_range)
+        offset = self._without_refused(start, offset)
         rewritten = self._rewritten(offset, log_range) | self._passed_gaps(start)
         offset = self._identified(self._read_again(offset, rewritten))
-        offset = self._accept_requests(offset)
+        offset = self._accept_requests(offset, waiting)
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, self._captured, is_current=is_current)
         self._offset = offset
@@ -223,7 +226,10 @@ class Enumerator:
             and start.gaps == end.gaps
         ):
             splits.extend(self._log_splits(start, end))
+        splits.extend(self._replays(start, end))
         ranges = self._ranges(start, end)
+        for name in ranges.keys() & self._left_out(end):
+            del ranges[name]
         if ranges:
             self._refresh(ranges)
             ranges = self._with_valid_keys(start, end, ranges)
@@ -291,8 +297,7 @@ class Enumerator:
 
     def _check_source(self) -> None:
         if not self._checked:
-            self._source.require()
-            self._checked = True
+            self._note_refused()
 
     def _begin(self) -> StreamOffset:
         mode = self._options.starting_position
@@ -309,7 +314,7 @@ class Enumerator:
         if start.mode == "snapshot":
             return start, None
         position = self._source.position(start.log)
-        has_rows_to_read = self._has_rows_to_read(start) and not self._waits_for_gaps()
+        has_rows_to_read = self._has_rows_to_read(start) and not self._waits_for_log(start)
         self._freshness.look(position)
         log = self._follow(start)
         read_upto = log.read_upto()
@@ -326,7 +331,7 @@ class Enumerator:
             return start, None
         self._freshness.reached(log_range.end)
         quiet = not (log_range.has_changes or log_range.ddl_ahead or log_range.has_rewrites)
-        quiet = quiet and not (has_rows_to_read or log_range.is_far or self._waits_for_gaps())
+        quiet = quiet and not (has_rows_to_read or log_range.is_far or self._waits_for_log(start))
         if quiet and self._target is None and self._clock() - self._advanced_at < QUIET_ADVANCE_S:
             return start, None
         return replace(start, log=log_range.end.to_json()), log_range
@@ -382,8 +387,10 @@ class Enumerator:
         self._gaps.clear()
         self._gaps_end = None
         position = self._source.rejoin(start.log)
-        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1)
+        offset = after_a_gap(replace(start, log=position.to_json(), gaps=start.gaps + 1))
         for name in self._schemas:
+            if name in offset.parked:
+                continue
             if offset.knows(name):
                 offset = _reread(offset, name, self._captured[name].estimated_rows)
             else:
@@ -467,7 +474,8 @@ class Enumerator:
                 found |= {str(table) for table in log_range.truncated}
             dropped = set(log_range.dropped_databases)
             found |= {str(table) for table in offset.table_ids() if table.database in dropped}
-        return {name for name in found if offset.knows(name)} if offset.mode == "initial" else set()
+        known = found & (offset.tables.keys() | offset.done.keys())
+        return known if offset.mode == "initial" else set()
 
     def _read_again(self, offset: StreamOffset, rewritten: set[str]) -> StreamOffset:
         """Begin to read `rewritten` tables again, by `onRewrite`; forget those that were dropped."""
@@ -488,17 +496,99 @@ class Enumerator:
                     offset = offset.without(name)
         return offset
 
-    def _accept_requests(self, offset: StreamOffset) -> StreamOffset:
-        """Begin what waiting requests ask for."""
-        waiting = () if self._requests is None else self._requests.pending()
-        if all(request.id in offset.requests for request in waiting):
-            return offset
+    def _accept_requests(self, offset: StreamOffset, waiting: Sequence[Request]) -> StreamOffset:
+        """Begin what waiting requests ask for; tables are parked already."""
+        postponed: set[str] = set()
         for request in waiting:
-            for name in request.tables if request.id not in offset.requests else ():
-                if name in self._tables():
-                    offset = _reread(offset, name, self._captured[name].estimated_rows)
+            if request.kind == "resync":
+                for name in request.tables:
+                    if name in self._tables() and name not in offset.parked:
+                        offset = _reread(offset, name, self._captured[name].estimated_rows)
+            elif request.kind == "resume":
+                offset, is_possible = self._accept_resume(offset, request)
+                postponed |= set() if is_possible else {request.id}
+        new = {request.id for request in waiting} - postponed
+        if self._requests is None or not new:
+            return offset
         # an accepted request that no longer waits has taken effect for good
-        return replace(offset, requests=tuple(request.id for request in waiting))
+        accepted = new | set(offset.requests)
+        return replace(offset, requests=tuple(r.id for r in self._requests.pending() if r.id in accepted))
+
+    # ---- parked tables ----
+
+    def _waiting(self, start: StreamOffset) -> Sequence[Request]:
+        """The requests that the stream has not accepted."""
+        pending = () if self._requests is None else self._requests.pending()
+        return [request for request in pending if request.id not in start.requests]
+
+    def _without_refused(self, start: StreamOffset, offset: StreamOffset) -> StreamOffset:
+        """`offset`, planned from `start`, with the tables parked that cannot be captured.
+
+        Raises:
+            TailraceError: there are too many of them, or no others.
+        """
+        new = {name: error for name, error in self._refused.items() if name not in offset.parked}
+        if not new:
+            return offset
+        if not may_park(offset, new, self._captured, self._options.max_parked):
+            raise next(iter(new.values()))
+        for name, error in new.items():
+            entry = parked_at(name, start, offset, Reason.of(error))
+            offset = park(offset, name, replace(entry, log=entry.log or offset.log))
+        return offset
+
+    def _accept_resume(self, offset: StreamOffset, request: Request) -> tuple[StreamOffset, bool]:
+        """Let parked tables be resumed; whether that is possible now, as no one holds locks on them."""
+        asked = offset.parked.keys() & set(request.tables)
+        if not asked:
+            return offset, True
+        self._refused.clear()
+        self._check_again()
+        self._read_catalog()
+        if asked & self._unpublished:
+            return offset, False
+        for name in asked:
+            if name in self._refused:
+                reason = Reason.of(self._refused[name])
+                offset = park(offset, name, replace(offset.parked[name], reason=reason))
+            elif name not in self._captured:
+                offset = offset.without(name)
+        assert offset.log is not None
+        reads_log = offset.mode != "snapshot"
+        end = self._source.log_end() if reads_log else self._source.position(offset.log)
+        if self._target is not None:
+            self._target = max(self._target, end, key=lambda position: position.order)
+        able = tuple(name for name in asked if name in offset.parked and name not in self._refused)
+        return to_resume(offset, replace(request, tables=able), end.to_json()), True
+
+    def _resumed(self, offset: StreamOffset) -> StreamOffset:
+        """`offset` with the tables followed again whose time has come."""
+        if not waits_to_resume(offset):
+            return offset
+        if self._schemas_read_at is None:
+            self._read_catalog()
+        assert offset.log is not None
+        at = self._source.position(offset.log).order
+        for name, entry in offset.parked.items():
+            if entry.resume is None or self._source.position(entry.resume).order > at:
+                continue
+            if name in self._captured:
+                offset = resume(offset, name, self._captured[name].estimated_rows)
+        return offset
+
+    def _waits_for_log(self, offset: StreamOffset) -> bool:
+        """Whether something begins once the log is read up to a position that is known already."""
+        return self._waits_for_gaps() or waits_to_resume(offset)
+
+    def _check_again(self) -> None:
+        """Make the checks of the start once more, for tables: what is wrong with the server is said there."""
+        with suppress(PreflightError):
+            self._note_refused()
+
+    def _note_refused(self) -> None:
+        """Find out which tables cannot be captured, by the checks of the server."""
+        self._refused.update(self._source.require())
+        self._checked = True
 
     @staticmethod
     def _is_first(offset: StreamOffset) -> bool:
@@ -593,6 +683,7 @@ class Enumerator:
             },
             finished=self._finished(start, end),
             keys={t.schema.id: key for t in self._captured.values() if (key := key_in_log(end, t))},
+            without=self._left_out(end) | replayed(start, end).keys(),
         )
         tasks = self._options.log_parallelism
         if self._options.partitioner == "forward":
@@ -601,6 +692,36 @@ class Enumerator:
         if tasks == 1 or split.events is not None:
             return [split]
         return [replace(split, share=(number, tasks)) for number in range(tasks)]
+
+    def _left_out(self, end: StreamOffset) -> frozenset[str]:
+        """The tables of which the batch that ends at `end` holds nothing."""
+        return left_out(end, () if self._requests is None else self._requests.pending())
+
+    def _replays(self, start: StreamOffset, end: StreamOffset) -> list[LogSplit]:
+        """The changes since it was parked of each table that is resumed with them."""
+        assert end.log is not None
+        found = []
+        for name, log in replayed(start, end).items():
+            if name in self._left_out(end):
+                continue
+            table = self._tables()[name].id if name in self._tables() else TableId.parse(name)
+            captured = self._captured.get(name)
+            key = () if captured is None else key_in_log(end, captured)
+            try:
+                start_log = self._source.position(log).to_json()
+            except PositionLostError as error:
+                raise not_replayable(table, error) from error
+            found.append(
+                LogSplit(
+                    start_log,
+                    self._source.position(end.log).to_json(),
+                    finished=frozenset({name}),
+                    keys={table: key} if key else {},
+                    without=self._left_out(end),
+                    parked=table,
+                )
+            )
+        return found
 
     @staticmethod
     def _finished(start: StreamOffset, end: StreamOffset) -> frozenset[str] | None:
@@ -617,11 +738,12 @@ class Enumerator:
 
     def _ranges(self, start: StreamOffset, end: StreamOffset) -> dict[str, list[KeyRange]]:
         if self._plan is not None and self._plan[:2] == (start, end):
-            return self._plan[2]
+            return dict(self._plan[2])
         ranges: dict[str, list[KeyRange]] = {}
+        replays = replayed(start, end)
         for name, rows in end.done.items():
             # a first snapshot that ended because the table is read again has no last range
-            if rows is not None and name not in start.done and name not in end.again:
+            if rows is not None and name not in start.done and name not in {**end.again, **replays}:
                 before = start.tables.get(name, TableProgress())
                 ranges[name] = [KeyRange(before.cursor, None)]
         for name, progress in end.tables.items():
@@ -675,9 +797,11 @@ class Enumerator:
             )
         self._captured = {str(t.schema.id): t for t in found}
         self._schemas = {str(t.schema.id): t.schema for t in found}
+        if self._options.max_parked:
+            self._leave_out_refused()
         self._schemas_read_at = self._clock()
         self._note_gaps(self._offset)
-        self._unpublished = set(map(str, self._source.publish([t.schema for t in found])))
+        self._unpublished = set(map(str, self._source.publish(list(self._schemas.values()))))
         for name in self._unpublished:
             if not self._offset.knows(name):
                 del self._schemas[name]  # new once it is in the log
@@ -686,6 +810,21 @@ class Enumerator:
             end = self._gaps_end = self._source.log_end()
             if self._target is not None:
                 self._target = max(self._target, end, key=lambda position: position.order)
+
+    def _leave_out_refused(self) -> None:
+        """Find out which captured tables cannot be captured, and go on without them."""
+        new = self._captured.keys() - self._checked_tables
+        if new and self._checked_tables:
+            self._check_again()
+        refusals = self._source.refusals()
+        self._checked_tables |= new
+        found = self._captured.keys() | refusals.keys()
+        self._refused = {name: error for name, error in self._refused.items() if name in found}
+        self._refused.update(refusals)
+        if may_park(self._offset, self._refused, self._captured, self._options.max_parked):
+            for name in self._refused.keys() & self._captured.keys():
+                del self._schemas[name]
+                del self._captured[name]
 
     def _refresh(self, tables: Collection[str]) -> None:
         """Read the catalog again if it is outdated for one of these tables."""

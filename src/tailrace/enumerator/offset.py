@@ -8,6 +8,7 @@
      "again": {"shop.items": {"id": "4f1c", "c": [3], "n": 3, "e": 7, "done": false}},   read again
      "requests": ["01J9..."],                             requests that the stream has accepted
      "gaps": 0,                                           how often the log was lost, and joined again later
+     "parked": {"shop.bad": {...}},                       left out for now, with the reason (`model.parked`)
      "forgot": false,                                     whether tables that were dropped are forgotten
      "keys": {"shop.items": ["sku"]},                     keys that the log does not carry, by table
      "schema": [{"table": "shop.items", "changes": [...]}],   schema changes with which the batch begins
@@ -23,7 +24,8 @@ first offset, which Spark requests twice and never stores, is the constant {"v":
 
 Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a pipeline
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids` and `schema` were added
-later; older versions ignore them.
+later; older versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace
+would read such a table as a new one.
 """
 
 from __future__ import annotations
@@ -34,12 +36,15 @@ from typing import Any
 
 from tailrace.errors import StateError
 from tailrace.model.key import key_from_json, key_to_json
+from tailrace.model.parked import Parked, parked_tables
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key
 from tailrace.model.table import Column, TableId
 
-VERSION = 2
-#: Written while nothing needs version 2.
+VERSION = 3
+#: Written while no table is parked, but something needs it.
+_FORMER_VERSION = 2
+#: Written while nothing needs a later version.
 _OLD_VERSION = 1
 
 
@@ -114,6 +119,7 @@ class StreamOffset:
         keys: the key under which the stream reads a table, where the log does not carry it.
         ids: identities of the stream's tables, by name, as far as they are known.
         schema: schema changes of the batch that ends here, in log order (`model.schema_change`).
+        parked: tables that the stream leaves out; they are in none of the other mappings but `keys`.
     """
 
     mode: str = ""
@@ -127,6 +133,7 @@ class StreamOffset:
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
     schema: tuple[SchemaEvent, ...] = ()
+    parked: Mapping[str, Parked] = field(default_factory=dict)
 
     @property
     def is_new(self) -> bool:
@@ -135,10 +142,10 @@ class StreamOffset:
 
     def knows(self, name: str) -> bool:
         """Whether the table is part of the stream."""
-        return name in self.tables or name in self.done
+        return name in self.tables or name in self.done or name in self.parked
 
     def table_ids(self) -> list[TableId]:
-        """The tables of the stream, dropped ones too."""
+        """The tables that the stream follows, dropped ones too; without those that are parked."""
         return [TableId.parse(name) for name in (*self.tables, *self.done)]
 
     def with_table(self, name: str, progress: TableProgress) -> StreamOffset:
@@ -162,7 +169,8 @@ class StreamOffset:
         """The tables of which a first snapshot from here would bring rows that targets have by `former`."""
         begun = {name for name, progress in former.tables.items() if progress.cursor is not None}
         same = {name for name in begun if self.tables.get(name) == former.tables[name]}
-        return sorted((begun | former.done.keys()) - same - self.done.keys())
+        had = begun | former.done.keys() | former.parked.keys()
+        return sorted(had - same - self.done.keys() - self.parked.keys())
 
     def without(self, name: str) -> StreamOffset:
         """A copy that knows nothing of the table `name`, except that it has forgotten one."""
@@ -172,6 +180,7 @@ class StreamOffset:
             done={n: rows for n, rows in self.done.items() if n != name},
             keys={n: key for n, key in self.keys.items() if n != name},
             ids={n: id_ for n, id_ in self.ids.items() if n != name},
+            parked={n: p for n, p in self.parked.items() if n != name},
             forgot=True,
         )
 
@@ -198,8 +207,10 @@ class StreamOffset:
             value["keys"] = {n: list(key) for n, key in sorted(self.keys.items())}
         if self.schema:
             value["schema"] = [event.to_json() for event in self.schema]
-        if self.again or self.requests or self.gaps or self.forgot:
-            value["v"] = VERSION
+        if self.parked:
+            value["parked"] = {n: p.to_json() for n, p in sorted(self.parked.items())}
+        if self.again or self.requests or self.gaps or self.forgot or self.parked:
+            value["v"] = VERSION if self.parked else _FORMER_VERSION
             value["again"] = {
                 n: {"id": r.id, **r.progress.to_json(), "done": r.done} for n, r in sorted(self.again.items())
             }
@@ -216,7 +227,7 @@ class StreamOffset:
             StateError: a newer Tailrace wrote it, or it is not an offset of Tailrace.
         """
         version = value.get("v")
-        if version not in (_OLD_VERSION, VERSION):
+        if version not in (_OLD_VERSION, _FORMER_VERSION, VERSION):
             raise StateError(
                 "the checkpoint's offset cannot be read",
                 f"found version {version!r}, this Tailrace supports versions {_OLD_VERSION} to {VERSION}",
@@ -240,4 +251,5 @@ class StreamOffset:
             {n: tuple(key) for n, key in value.get("keys", {}).items()},
             dict(value.get("ids", {})),
             tuple(SchemaEvent.from_json(event) for event in value.get("schema", ())),
+            parked_tables(value),
         )

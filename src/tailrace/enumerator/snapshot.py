@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
-from tailrace.errors import TableLockedError
+from tailrace.errors import TableLockedError, concerning
 from tailrace.model.key import key_of
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
@@ -84,7 +84,8 @@ def _ranges(
     ranges: list[KeyRange] = []
     while len(ranges) < splits:
         try:
-            end = boundary(schema, after, chunk_rows)
+            with concerning(schema.id):
+                end = boundary(schema, after, chunk_rows)
         except TableLockedError:
             break  # the other tables do not wait for it
         ranges.append(KeyRange(after, end))

@@ -48,16 +48,15 @@ def key_changed(
     found = tuple(table.column(name) for name in names) if still_a_key else key_of(table)
     if still_a_key and all(_sorts_alike(a.type, b.type) for a, b in zip(key, found, strict=True)):
         return None
-    error = KeyChangedError(
+    return KeyChangedError(
         f"the key of `{table.id}` was changed while its snapshot was read",
         f"rows are read by the key ({_described(key)}), which is gone; "
         + (f"the key is now ({_described(found)})" if found else "the table now has no key"),
         "set onRewrite: refresh, with startingPosition initial, to read the table again by its new key; "
         "or change the key back",
         code="TR-5003",
+        table=str(table.id),
     )
-    error.table = str(table.id)
-    return error
 
 
 def key_to_json(key: Sequence[Column]) -> list[list[Any]]:

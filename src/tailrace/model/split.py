@@ -64,6 +64,8 @@ class LogSplit:
         finished: the finished tables, as `str(TableId)`; None: every captured table.
         keys: key columns of tables whose key the log does not carry (unique keys).
         events: the range's raw events if the driver still held them; None: the task reads them.
+        without: tables of which nothing is emitted, as `str(TableId)`: they are parked.
+        parked: the one table of the range that was parked at its start, and is resumed with these changes.
         share: (number, count): only the changes whose keys hash to this share; None: all.
     """
 
@@ -73,10 +75,14 @@ class LogSplit:
     finished: frozenset[str] | None = None
     keys: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
     events: bytes | None = None
+    without: frozenset[str] = frozenset()
+    parked: TableId | None = None
     share: tuple[int, int] | None = None
 
     def concerns(self, table: TableId) -> bool:
         """Whether the split may emit changes of `table`."""
+        if str(table) in self.without:
+            return False
         return self.finished is None or str(table) in self.finished or table in self.cursors
 
 

@@ -48,7 +48,7 @@ _PHASES = {
     "commit": ("walCommit", "commitOffsets", "commitBatch"),
 }
 #: The states of a table, each a series that is 1 or 0.
-_STATES = ("snapshot", "reread", "streaming")
+_STATES = ("snapshot", "reread", "streaming", "parked")
 
 
 class Metrics(Collector):
@@ -177,6 +177,9 @@ class Metrics(Collector):
             complete_ts_ms = view.complete_of(name)
             if complete_ts_ms is not None:
                 complete.add_metric(labels, complete_ts_ms / 1000)
+        for name in view.parked:
+            for each in _STATES:
+                state.add_metric([self._pipeline, name, each], int(each == "parked"))
         yield from (rows, estimated, state, complete)
 
     def _gauge(self, name: str, text: str, *labels: str) -> GaugeMetricFamily:

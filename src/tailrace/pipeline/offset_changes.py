@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.enumerator.offset import StreamOffset, TableProgress
+from tailrace.errors import coded
 from tailrace.printable import printable
 from tailrace.sources.base import Position
 
@@ -19,10 +20,11 @@ def changes(former: StreamOffset, new: StreamOffset, position_type: type[Positio
         *_log(former, new, position_type),
         *_snapshots(former, new),
         *_rereads(former, new),
+        *_parked(former, new),
         *(f"schema of {e.table}: {', '.join(c.kind for c in e.changes)}" for e in new.schema),
         *(f"request {id_} accepted" for id_ in new.requests if id_ not in former.requests),
     ]
-    known, now = {*former.tables, *former.done}, {*new.tables, *new.done}
+    known, now = ({*o.tables, *o.done, *o.parked} for o in (former, new))
     lines += [f"{name}: forgotten, it was dropped" for name in sorted(known - now)]
     return [printable(line) for line in lines]
 
@@ -48,7 +50,7 @@ def _snapshots(former: StreamOffset, new: StreamOffset) -> list[str]:
         if progress != former.tables.get(name):
             lines.append(f"{name}: snapshot, {_rows(progress)}")
     for name, rows in sorted(new.done.items()):
-        if name not in former.done and name not in new.again:
+        if name not in former.done and name not in new.again and name not in former.parked:
             lines.append(
                 f"{name}: followed without a snapshot"
                 if rows is None
@@ -64,6 +66,16 @@ def _rereads(former: StreamOffset, new: StreamOffset) -> list[str]:
             state = "read again, done" if reread.done else f"read again, {_rows(reread.progress)}"
             lines.append(f"{name}: {state}")
     return lines
+
+
+def _parked(former: StreamOffset, new: StreamOffset) -> list[str]:
+    lines = [
+        f"{name}: parked: {coded(entry.reason.message, entry.reason.code)}"
+        for name, entry in sorted(new.parked.items())
+        if name not in former.parked
+    ]
+    resumed = former.parked.keys() & (new.tables.keys() | new.done.keys())
+    return lines + [f"{name}: resumed" for name in sorted(resumed)]
 
 
 def _rows(progress: TableProgress) -> str:

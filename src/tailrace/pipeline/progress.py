@@ -97,6 +97,7 @@ class StreamView:
         lag_files: log files left to read.
         held_bytes: bytes of the log that the server holds back for the stream (PostgreSQL).
         left_bytes: bytes of log until the server no longer does; None: no limit, or not known.
+        parked: tables that the stream leaves out.
     """
 
     position_type: type[Position]
@@ -111,6 +112,7 @@ class StreamView:
     lag_files: int = 0
     held_bytes: int | None = None
     left_bytes: int | None = None
+    parked: tuple[str, ...] = ()
 
     def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
         """Record a batch that the sink has written."""
@@ -150,12 +152,15 @@ class StreamView:
         )
 
     def complete_of(self, table: str) -> int | None:
-        """As `complete_ts_ms`, of one table; None while its rows are being read."""
-        return None if table in self.unfinished else self.complete_ts_ms
+        """As `complete_ts_ms`, of one table; None while its rows are being read, or it is parked."""
+        return None if table in self.unfinished or table in self.parked else self.complete_ts_ms
 
     def _tables(self, end: Mapping[str, Any], now_s: float) -> None:
         again = {name for name, state in (end.get("again") or {}).items() if not state["done"]}
         self.unfinished = frozenset(again | (end.get("tables") or {}).keys())
+        self.parked = tuple(end.get("parked") or ())
+        for name in self.parked:
+            self.tables.pop(name, None)
         for name, state in (end.get("tables") or {}).items():
             table = self.tables.setdefault(name, TableView())
             table.rows, table.estimated, table.done = state["n"], state["e"], False

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from tailrace.cache import cache_dir
@@ -101,7 +102,8 @@ def make_directories(pipeline: Pipeline) -> None:
 
 def _captured(pipeline: Pipeline) -> list[TableId]:
     """The tables that are captured now; raises PreflightError if the server is not set up for it."""
-    with closing(registry.source(pipeline.source)) as source:
+    options = replace(pipeline.source, max_parked=pipeline.settings.max_parked)
+    with closing(registry.source(options)) as source:
         source.require()
         return [table.schema.id for table in source.tables()]
 

@@ -3,6 +3,7 @@
     the stream ends by      action
     a stop request          the running batch finishes, the next one does not begin
     all read                (trigger available-now) done
+    an error of one table   the table is parked (`pipeline.parking`), and the stream started again without it
     a definite error        raised as it is, the first time
     a transient error       restarted after a pause, at most `restarts` times without a batch in between
 
@@ -32,15 +33,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace import errors
 from tailrace.config.model import Pipeline, TriggerMode
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.errors import SourceError, TailraceError, TransientSourceError
+from tailrace.errors import SourceError, TailraceError, TransientSourceError, of_table
 from tailrace.failpoints import failpoint
+from tailrace.model.parked import without_tables
 from tailrace.pipeline.cluster_watch import ClusterWatch
+from tailrace.pipeline.parking import Parking
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.jvm import failure_classes
 from tailrace.spark.requests import requests_path
-from tailrace.spark.task_errors import missing_package, parse_error
+from tailrace.spark.task_errors import error_of_table, missing_package, parse_error
 
 #: Classes of causes in the JVM: a process or connection was lost.
 _TRANSIENT = frozenset(
@@ -63,13 +66,23 @@ _COMMIT_S = 10.0
 
 #: A line with an exception's class and message.
 _CAUSE = re.compile(r"(Caused by: )?(\w+\.)*\w*(Error|Exception): ")
+#: A line with the class of an error of Python, or of Spark's analysis: not of the system, nor of a store.
+_UNFORESEEN = re.compile(
+    r"(\w+\.)*(Value|Key|Index|Type|Attribute|Overflow|ZeroDivision|NotImplemented|Assertion)Error: "
+    r"|(\w+\.)*Arrow(Invalid|TypeError|KeyError|NotImplementedError|CapacityError): "
+    r"|(\w+\.)*AnalysisException: "
+)
 #: The system's messages for a full disk.
 _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
 def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
     """The pipeline's source as a stream of cells."""
-    options = {"requestsPath": requests_path(absolute(pipeline.checkpoint)), **pipeline.source_options}
+    options = {
+        "requestsPath": requests_path(absolute(pipeline.checkpoint)),
+        "maxParked": str(pipeline.settings.max_parked),
+        **pipeline.source_options,
+    }
     return session.readStream.format("tailrace").options(**options).load()
 
 
@@ -103,10 +116,12 @@ class BatchGate:
         pipeline: the pipeline.
         sink: the sink of the batches.
         watcher: receives each batch written.
+        parking: knows which tables a batch is to be written without.
     """
 
-    def __init__(self, pipeline: Pipeline, sink: Sink, watcher: Watcher) -> None:
+    def __init__(self, pipeline: Pipeline, sink: Sink, watcher: Watcher, parking: Parking) -> None:
         self._pipeline = pipeline
+        self._parking = parking
         self._transform = Transformer(pipeline.transforms, pipeline.routes)
         self._sink = sink
         self._watcher = watcher
@@ -132,9 +147,16 @@ class BatchGate:
                 frame.sparkSession.conf.unset(_UMASK)
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
-            if end is not None:  # a new table's target is checked before any of its rows is written
+            left_out: frozenset[str] = frozenset()
+            if end is not None:
+                left_out = self._parking.left_out(end)
+                end = without_tables(end, left_out)
+                # a new table's target is checked before any of its rows is written
                 self._sink.claim(StreamOffset.from_json(end).table_ids())
-            with self._cells(frame) as cells, closing(CellBatch(stream, batch_id, cells, end)) as batch:
+            with (
+                self._cells(frame) as cells,
+                closing(CellBatch(stream, batch_id, cells, end, left_out)) as batch,
+            ):
                 written = self._sink.write(batch)
             failpoint("sink.committed")
             self.written = batch_id
@@ -193,12 +215,14 @@ class Supervisor:
             TailraceError: the stream cannot continue.
         """
         attempt = 0
+        parking = Parking(self.pipeline, self.watcher.on_notice)
         while True:
-            gate = BatchGate(self.pipeline, self.sink, self.watcher)
+            gate = BatchGate(self.pipeline, self.sink, self.watcher, parking)
             try:
-                self._run_once(gate)
-                return
+                self._run_once(gate, parking)
             except TailraceError as error:
+                if parking.park(error):
+                    continue
                 if gate.written is not None:
                     attempt = 0
                 attempt += 1
@@ -208,10 +232,13 @@ class Supervisor:
                 self.watcher.on_restart(error, attempt, pause)
                 if self.stop.wait(pause):
                     return
+            else:
+                parking.at_end(stopped=self.stop.is_set())
+                return
 
-    def _run_once(self, gate: BatchGate) -> None:
+    def _run_once(self, gate: BatchGate, parking: Parking) -> None:
         try:
-            self._follow(gate)
+            self._follow(gate, parking)
         except (Py4JError, ConnectionError) as error:
             if isinstance(error, Py4JJavaError):
                 raise
@@ -224,16 +251,16 @@ class Supervisor:
                     code="TR-8001",
                 ) from error
 
-    def _follow(self, gate: BatchGate) -> None:
+    def _follow(self, gate: BatchGate, parking: Parking) -> None:
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
         seen = ""
         while query.isActive and not self.stop.wait(_POLL_S):
-            seen = self._report(query, seen)
+            seen = self._report(query, seen, parking)
             cluster.look()
         if self.stop.is_set():
             _stop(query, gate)
-        self._report(query, seen)
+        self._report(query, seen, parking)
         if self.stop.is_set():
             return
         failure = query.exception()
@@ -258,13 +285,15 @@ class Supervisor:
         except (PySparkException, Py4JJavaError) as error:
             raise _as_ours(error, None, None) from error
 
-    def _report(self, query: StreamingQuery, seen: str) -> str:
+    def _report(self, query: StreamingQuery, seen: str, parking: Parking) -> str:
         progress = query.lastProgress
         if progress is None:
             return seen
         text: str = progress.json
         if text != seen:
-            self.watcher.on_progress(json.loads(text))
+            report = json.loads(text)
+            parking.look(report)
+            self.watcher.on_progress(report)
         return text
 
 
@@ -304,9 +333,10 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
     if isinstance(raised, TailraceError):
         return raised
     text = str(failure)
+    table = None if raised is None else error_of_table(raised)
     ours = parse_error(text)
     if ours is not None:
-        return ours
+        return ours if table is None else of_table(ours, table)
     missing = missing_package(text)
     if missing is not None:
         return missing
@@ -319,9 +349,12 @@ def _as_ours(failure: Exception, query: StreamingQuery | None, raised: Exception
             "a disk is full", cause, "free some space: what was not written is written again", code="TR-7007"
         )
     if raised is not None:
-        return errors.SinkError(
+        found = errors.SinkError(
             "writing a batch failed", cause, "the traceback is in the log file", code="TR-7008"
         )
+        if table is not None and _UNFORESEEN.match(cause):
+            found.concern(table)
+        return found
     return SourceError("the stream failed", cause, "the traceback is in the log file", code="TR-8003")
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.config.model import RouteRule, TransformRule
 from tailrace.config.secret import Secret
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, concerning
 from tailrace.model.cell import CELL_SCHEMA
 from tailrace.model.change import OP_LETTERS
 from tailrace.model.sparksql import identifier
@@ -77,7 +77,8 @@ class Transformer:
                 plain.append(str(part.table))
                 continue
             rule = rule or TransformRule(str(part.table))
-            done.extend(_transformed(cells, part, schema, rule, shard) for schema in part.schemas)
+            with concerning(part.table):
+                done.extend(_transformed(cells, part, schema, rule, shard) for schema in part.schemas)
         if plain:
             done.append(cells.where(f.col("table").isin(plain)))
         return reduce(DataFrame.unionAll, done) if done else cells

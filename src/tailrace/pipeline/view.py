@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tailrace.errors import TailraceError, coded
 from tailrace.pipeline.progress import StreamView, TableView
-from tailrace.printable import printable
+from tailrace.printable import printable, printable_lines
 from tailrace.sinks.base import Written
 from tailrace.sources import registry
 
@@ -25,6 +25,8 @@ from tailrace.sources import registry
 LINE_INTERVAL_S = 5.0
 #: Most tables shown; unfinished ones come first.
 _MOST_TABLES = 12
+#: Most parked tables that are named.
+_MOST_NAMED = 3
 
 
 class ProgressView:
@@ -90,7 +92,7 @@ class ProgressView:
 
     def on_notice(self, text: str) -> None:
         """See `Watcher`."""
-        self._console.print(Text(printable(text), "yellow"))
+        self._console.print(Text(printable_lines(text), "yellow"))
 
     def stopping(self) -> None:
         """Show that a stop was requested."""
@@ -165,6 +167,10 @@ class ProgressView:
             at = datetime.fromtimestamp(view.complete_ts_ms / 1000, UTC)
             text = f"complete up to {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
             parts.append(text + _exception(view))
+        if view.parked:
+            named = ", ".join(map(printable, view.parked[:_MOST_NAMED]))
+            more = len(view.parked) - _MOST_NAMED
+            parts.append(f"parked: {named}" + (f" and {more} more" if more > 0 else ""))
         if view.batch is not None:
             parts.append(f"batch {view.batch}")
         return " · ".join(parts)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.errors import concerning
 from tailrace.model.change import OP_CREATE, OP_DELETE, OP_UPDATE, ChangeBatch
 from tailrace.model.key import key_changed, key_of
 from tailrace.model.split import LogSplit
@@ -28,13 +29,16 @@ def read_log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
         SchemaMismatchError: a table's key has other columns than the cursor of its snapshot.
     """
     for batch in session.changes(split):
-        changes = split_key_updates(batch)
-        cursor = split.cursors.get(changes.table.id)
-        if cursor is None:
+        with concerning(batch.table.id):
+            changes = split_key_updates(batch)
+            cursor = split.cursors.get(changes.table.id)
+            mask = None
+            if cursor is not None:
+                _require_key(cursor.table, changes.table)
+                mask = session.at_or_below(cursor.table, keys_of(changes), cursor.upto)
+        if mask is None:
             yield changes
             continue
-        _require_key(cursor.table, changes.table)
-        mask = session.at_or_below(cursor.table, keys_of(changes), cursor.upto)
         if pc.all(mask).as_py():
             yield changes
         elif pc.any(mask).as_py():

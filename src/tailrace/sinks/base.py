@@ -11,6 +11,9 @@ promises the sink:
 * **Tables read again.** A table may be read once more (cells of kind REREAD): after a schema change that
   rewrote its rows, or on request. The target may have these keys. Their `seq` is above that of all log cells
   of the batch. `CellBatch.rereads` names the tables; `model.reread` says which rows to delete at the end.
+* **Parked tables** are left out, with their rereadings and schema changes. A batch that comes again may lack
+  tables that it had before, from then on for good. So a sink divides a batch by tables and keys only, never
+  by how many rows come before others (docs/design/0008-parking.md).
 * **Key updates are split** into a delete of the old key and a create of the new one.
 * **Schemas.** A batch may hold two schemas of a table. A schema never returns once a later one was seen.
 
@@ -118,13 +121,15 @@ class CellBatch:
         stream: the stream.
         id: Spark's number of the batch.
         once: the cells, for a single action: unless they are cached, each action reads the source again.
-        end: the stream offset at the batch's end, None if it is unknown.
+        end: the stream offset at the batch's end, None if it is unknown; without the tables left out.
+        left_out: the parked tables (`database.table`): nothing is to be done with their targets.
     """
 
     stream: StreamId
     id: int
     once: DataFrame
     end: Mapping[str, Any] | None
+    left_out: frozenset[str] = frozenset()
 
     @cached_property
     def rereads(self) -> Mapping[str, Reread]:

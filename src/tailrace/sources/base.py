@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
+from tailrace.errors import TailraceError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
@@ -209,11 +210,15 @@ class Source(ABC):
     holds_snapshots: ClassVar[bool] = False
 
     @abstractmethod
-    def require(self) -> None:
+    def require(self) -> Mapping[str, TailraceError]:
         """Check every precondition.
 
+        Returns:
+            The tables that cannot be captured, with the reasons, as long as they may be parked (the option
+            `maxParked`).
+
         Raises:
-            PreflightError: some do not hold; it names them all.
+            PreflightError: some preconditions do not hold; it names them all.
         """
 
     @abstractmethod
@@ -255,6 +260,10 @@ class Source(ABC):
     @abstractmethod
     def tables(self) -> Sequence[CapturedTable]:
         """The captured tables that exist now."""
+
+    def refusals(self) -> Mapping[str, TailraceError]:
+        """Those of the tables that `tables` found that cannot be added to the log, with the reasons."""
+        return {}
 
     def identities(self) -> Mapping[str, str]:
         """What tells the tables that `tables` found from others of their names; "": what concerns all.

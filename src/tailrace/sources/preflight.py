@@ -42,6 +42,7 @@ class Finding:
         remedy: the statement (or the setting in a file) that fixes it; "" where nothing is to be fixed.
         severity: its consequence.
         code: of a finding other than OK, one of `error_catalogue.CATALOGUE`.
+        table: the table that it is about, as `str(TableId)`; None: the server, or several tables.
     """
 
     check: str
@@ -50,6 +51,7 @@ class Finding:
     remedy: str = ""
     severity: Severity = Severity.OK
     code: str | None = None
+    table: str | None = None
 
 
 class CheckedConnection(AbstractContextManager[Any], Protocol):
@@ -95,8 +97,11 @@ class Preflight(ABC, Generic[C]):
             return [_unreachable(options, error)]
 
     @classmethod
-    def require(cls, options: SourceOptions) -> None:
+    def require(cls, options: SourceOptions) -> dict[str, TailraceError]:
         """Refuse capture when a precondition is not met.
+
+        Returns:
+            The tables that cannot be captured, as far as they may be parked, with the reasons.
 
         Raises:
             PreflightError: names every precondition that is not met, with the SQL that fixes it.
@@ -105,7 +110,10 @@ class Preflight(ABC, Generic[C]):
         findings = cls._findings(options)
         # MariaDB is checked as MySQL: the server's finding names the product
         product = next((f.found.split()[0] for f in findings if f.check == "server"), cls.product)
-        require(findings, f"{product} server `{options.host}:{options.port}`")
+        server = f"{product} server `{options.host}:{options.port}`"
+        refused = _parkable(findings, options.max_parked)
+        require([finding for finding in findings if finding.table not in refused], server)
+        return refused
 
     @classmethod
     def _findings(cls, options: SourceOptions) -> list[Finding]:
@@ -164,6 +172,23 @@ def _unreachable(options: SourceOptions, error: TailraceError) -> Finding:
         Severity.ERROR,
         code=error.code,
     )
+
+
+def _parkable(findings: Sequence[Finding], most: int) -> dict[str, TailraceError]:
+    """The tables that cannot be captured, if they are at most `most` and others can be."""
+    failed = {f.table: f for f in reversed(errors(findings)) if f.table is not None}
+    if not failed or len(failed) > most or not {f.table for f in findings} - failed.keys() - {None}:
+        return {}
+    return {
+        table: PreflightError(
+            f"table `{table}` cannot be captured",
+            f"found {f.found}, needed {f.needed}",
+            f.remedy or None,
+            code=f.code,
+            table=table,
+        )
+        for table, f in failed.items()
+    }
 
 
 def render(findings: Iterable[Finding]) -> str:

@@ -9,12 +9,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from tailrace.config.options import SourceOptions
+from tailrace.enumerator.parked import not_replayable
+from tailrace.errors import PositionLostError, concerning
 from tailrace.failpoints import failpoint
-from tailrace.model.split import SnapshotSplit, Split
+from tailrace.model.change import ChangeBatch
+from tailrace.model.split import LogSplit, SnapshotSplit, Split
+from tailrace.model.table import TableId
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
 from tailrace.reader.snapshot import read_snapshot, read_until_rewritten
 from tailrace.sources import registry
+from tailrace.sources.base import Session
 from tailrace.spark.row_layouts import RowLayout
 
 
@@ -42,12 +47,29 @@ def read_split(
             exact = options.exactly_once
             refreshes = follows and options.starting_position == "initial" and options.on_rewrite == "refresh"
             read = read_until_rewritten if refreshes else read_snapshot
-            point, changes = "snapshot.batch", read(session.located(split), session, exact=exact)
+            changes = read(session.located(split), session, exact=exact)
+            point, changes = "snapshot.batch", _concerning(split.table.id, changes)
         else:
-            changes = in_share(read_log(session.located(split), session), split.share)
+            changes = in_share(_log(split, session), split.share)
             point = "log.batch"
         for rows in layout.rows(changes):
             yield rows
             failpoint(point)
     finally:
         session.close()
+
+
+def _log(split: LogSplit, session: Session) -> Iterator[ChangeBatch]:
+    """The changes of a log split; a parked table whose changes are gone is parked again."""
+    try:
+        yield from read_log(session.located(split), session)
+    except PositionLostError as error:
+        if split.parked is None:
+            raise
+        raise not_replayable(split.parked, error) from error
+
+
+def _concerning(table: TableId, changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
+    """`changes`, whose errors are of one table."""
+    with concerning(table):
+        yield from changes

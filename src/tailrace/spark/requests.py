@@ -1,6 +1,8 @@
 """Requests to a running stream: files in a directory, by default next to the checkpoint.
 
     <checkpoint>/_tailrace/requests/<id>.json    {"v": 1, "type": "resync", "tables": ["shop.orders"]}
+                                                 {"v": 1, "type": "park", "tables": [...], "parked": {...}}
+                                                 {"v": 1, "type": "resume", "tables": [...], "replay": true}
 
 A stream's offsets are chosen in a process of Spark's own, which shares nothing with `tailrace run` but the
 file system. The stream notes in its offset which requests it has accepted, so that each takes effect once,
@@ -13,9 +15,11 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from typing import Any, get_args
 
-from tailrace.enumerator.enumerator import Request
+from tailrace.enumerator.request import Kind, Request
 from tailrace.errors import StateError
+from tailrace.model.parked import Parked
 from tailrace.spark.checkpoint import Directory, is_local
 
 _VERSION = 1
@@ -60,10 +64,21 @@ class RequestDirectory:
             self._read_at = now
         return self._pending
 
-    def add(self, tables: Sequence[str]) -> str:
-        """Request that tables be read again; returns the request's id."""
+    def add(
+        self,
+        tables: Sequence[str],
+        kind: Kind = "resync",
+        *,
+        parked: Parked | None = None,
+        replay: bool = False,
+    ) -> str:
+        """Request something of tables, see `Request`; returns the request's id."""
         id_ = f"{time.time_ns():019d}-{uuid.uuid4().hex[:8]}"
-        request = {"v": _VERSION, "type": "resync", "tables": list(tables)}
+        request: dict[str, Any] = {"v": _VERSION, "type": kind, "tables": list(tables)}
+        if parked is not None:
+            request["parked"] = parked.to_json()
+        if replay:
+            request["replay"] = True
         # a reader must not find half a file: a name without the suffix is no request
         self._directory.write(id_, json.dumps(request))
         self._directory.rename(id_, id_ + _SUFFIX)
@@ -81,13 +96,15 @@ class RequestDirectory:
             return None
         try:
             value = json.loads(text)
-            if value["v"] != _VERSION or value["type"] != "resync":
+            if value["v"] != _VERSION or value["type"] not in get_args(Kind):
                 raise ValueError
-            return Request(id_, tuple(map(str, value["tables"])))
+            parked = None if value.get("parked") is None else Parked.from_json(value["parked"])
+            replay = bool(value.get("replay", False))
+            return Request(id_, tuple(map(str, value["tables"])), value["type"], parked, replay)
         except (ValueError, KeyError, TypeError):
             raise StateError(
                 f"`{self._path}/{id_}{_SUFFIX}` is not a request",
                 f"found {text[:200]!a}",
-                "remove the file; `tailrace resync` writes requests",
+                "remove the file; `tailrace resync`, `park` and `resume` write requests",
                 code="TR-6006",
             ) from None

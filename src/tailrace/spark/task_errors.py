@@ -10,10 +10,16 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
 
 from tailrace.errors import NOTE, ConfigError, TailraceError, from_json
 
 _NOTE = re.compile(rf"^{NOTE}(?=\[)", re.MULTILINE)
+#: Attribute of a failure of Spark: the table that it was about.
+_TABLE = "tailrace_table"
 #: Spark's messages if a Python that it starts lacks our package: the driver's, an executor's.
 _NO_TAILRACE = re.compile(
     r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: tailrace"
@@ -52,3 +58,19 @@ def parse_error(text: str) -> TailraceError | None:
         except (ValueError, TypeError):
             continue
     return None
+
+
+@contextmanager
+def task_errors_concerning(table: object) -> Iterator[None]:
+    """Failures of Spark in this context are of one table, as far as `error_of_table` can tell."""
+    try:
+        yield
+    except PySparkException as error:
+        error.__dict__.setdefault(_TABLE, str(table))
+        raise
+
+
+def error_of_table(error: BaseException) -> str | None:
+    """The table to which `task_errors_concerning` has attributed a failure of Spark."""
+    found: str | None = error.__dict__.get(_TABLE)
+    return found

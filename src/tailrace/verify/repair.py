@@ -90,7 +90,8 @@ def request(pipeline: Pipeline, tables: Sequence[str]) -> str:
     directory = RequestDirectory(requests_path(pipeline.checkpoint))
     accepted = set(_end_requests(pipeline))
     for waiting in directory.pending():
-        if set(waiting.tables) == set(tables) and waiting.id not in accepted:
+        same = waiting.kind == "resync" and set(waiting.tables) == set(tables)
+        if same and waiting.id not in accepted:
             return waiting.id
     return directory.add(tables)
 
@@ -172,7 +173,8 @@ def repair(
         on_rows: see `verify`.
 
     Raises:
-        StateError: a target cannot be repaired, or nothing has accepted the request.
+        StateError: a target cannot be repaired, nothing has accepted the request, or a table could not be
+            compared afterwards.
     """
     tables = tables_to_read(pipeline, report)
     last = Checkpoint(pipeline.checkpoint).last_committed()
@@ -181,7 +183,26 @@ def repair(
     say(f"request {id_}: {names} will be read again; waiting for the pipeline, which must run")
     batch = wait(pipeline, id_, tables, after=-1 if last is None else last.id, patience_s=patience_s, say=say)
     say(f"batch {batch}: all rows are read; comparing again")
-    return compared(pipeline, spark, tables, on_rows=on_rows)
+    after = compared(pipeline, spark, tables, on_rows=on_rows)
+    require_compared(after, tables)
+    return after
+
+
+def require_compared(report: Report, tables: Sequence[str]) -> None:
+    """Refuse a report that leaves out some of `tables`: of these it does not say that they are equal.
+
+    Raises:
+        StateError: it does; a table was parked or dropped meanwhile, for example.
+    """
+    left = set(tables).difference(*(target.tables for target in report.targets))
+    if left:
+        why = dict(report.skipped)
+        raise StateError(
+            f"{', '.join(f'`{name}`' for name in sorted(left))} could not be compared after the repair",
+            "; ".join(f"`{name}`: {why[name]}" for name in sorted(left & why.keys())) or None,
+            "do what the detail says, then repeat `tailrace repair`",
+            code="TR-8146",
+        )
 
 
 def _end_requests(pipeline: Pipeline) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def tables_by_target(
 
     A target of several tables is compared with all of them if one matches.
     """
-    known = sorted({*end.tables, *end.done})
+    known = sorted({*end.tables, *end.done, *end.parked})
     found = {str(t.schema.id): t for t in source.tables()}
     ids = {name: found[name].schema.id if name in found else TableId.parse(name) for name in known}
     targets = {name: routing.target(id_) for name, id_ in ids.items()}
@@ -53,12 +53,17 @@ def tables_by_target(
             f"it has {', '.join(f'`{n}`' for n in known) or 'none'}",
             code="TR-8102",
         )
+    parked = {targets[name]: name for name in end.parked}
     by_target: dict[str, list[SourceTable]] = {}
     skipped: list[tuple[str, str]] = []
     for name in known:
         if targets[name] not in chosen:
             continue
-        if name not in found:
+        if name in end.parked:
+            skipped.append((name, "it is parked: tailrace resume PIPELINE.YAML " + name))
+        elif targets[name] in parked:
+            skipped.append((name, f"its target is that of `{parked[targets[name]]}`, which is parked"))
+        elif name not in found:
             skipped.append((name, "the source no longer has this table"))
         elif end.mode not in ("initial", "snapshot"):
             skipped.append((name, f"the stream started at `{end.mode}`, without earlier rows"))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tailrace.config.options import parse_options
-from tailrace.enumerator.enumerator import Enumerator, Limits, Request
+from tailrace.enumerator.enumerator import Enumerator, Limits
 from tailrace.enumerator.offset import StreamOffset
+from tailrace.enumerator.request import Request
 from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, TableGapError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
 from tailrace.sources.base import Log, LogClock, LogRange, Source
@@ -54,9 +55,12 @@ class FakeSource(Source, Log):
         self.now_us = 1
 
     def require(self):
+        return {}
+
+    def close(self):
         pass
 
-    server_changed = close = require
+    server_changed = close
 
     def position(self, value):
         return At(**value)

@@ -22,7 +22,7 @@ from tailrace.sinks.base import Written
 from tailrace.sources.postgres.position import PostgresPosition
 
 #: Values of labels, which the page names beside the labels.
-VALUES = {"snapshot", "log", "reread", "streaming", "plan", "write", "commit"}
+VALUES = {"snapshot", "log", "reread", "streaming", "parked", "plan", "write", "commit"}
 AT_MS = 1_700_000_000_000
 LOG = {"file": "binlog.000001", "pos": 400, "gtids": "", "server": "", "epoch": 0, "ts_ms": AT_MS}
 
@@ -114,14 +114,21 @@ def test_every_metric_is_documented_with_its_labels() -> None:
 
 
 def test_each_table_has_one_state_and_a_time_only_when_it_is_complete(metrics: Metrics, url: str) -> None:
-    metrics.on_progress(report())
+    progress = report()
+    progress["sources"][0]["endOffset"]["parked"] = {"shop.bad": {}}
+    metrics.on_progress(progress)
     found = samples(url)
     states = {
         labels[1].removeprefix("table="): labels[0].removeprefix("state=")
         for (name, *labels), value in found.items()
         if name == "tailrace_table_state" and value == 1
     }
-    assert states == {"shop.new": "snapshot", "shop.items": "reread", "shop.orders": "streaming"}
+    assert states == {
+        "shop.new": "snapshot",
+        "shop.items": "reread",
+        "shop.orders": "streaming",
+        "shop.bad": "parked",
+    }
     complete = {labels[0] for name, *labels in found if name == "tailrace_table_complete_timestamp_seconds"}
     assert complete == {"table=shop.orders"}
 

@@ -14,7 +14,7 @@ from tailrace.config.model import Pipeline
 from tailrace.errors import StateError
 from tailrace.spark.requests import RequestDirectory, requests_path
 from tailrace.verify.compare import Differences
-from tailrace.verify.repair import request, tables_to_read, wait
+from tailrace.verify.repair import request, require_compared, tables_to_read, wait
 from tailrace.verify.report import Report, TargetReport
 
 
@@ -80,6 +80,8 @@ def test_request_that_waits_is_not_repeated_and_one_that_is_accepted_is(tmp_path
     first = request(pipeline, ["shop.t"])
     assert request(pipeline, ["shop.t"]) == first
     assert request(pipeline, ["shop.t", "shop.u"]) != first
+    parking = RequestDirectory(requests_path(pipeline.checkpoint)).add(["shop.v"], "park")
+    assert request(pipeline, ["shop.v"]) != parking
     add_batch(tmp_path, 0, requests=[first])
     assert request(pipeline, ["shop.t"]) != first
 
@@ -109,3 +111,13 @@ def test_request_that_nobody_accepts_is_an_error_and_stays(tmp_path: Path) -> No
         wait(pipeline, id_, ["shop.t"], after=-1, patience_s=5, clock=clock, sleep=sleep)
     assert ended.value.code == "TR-6045"
     assert [r.id for r in RequestDirectory(requests_path(pipeline.checkpoint)).pending()] == [id_]
+
+
+def test_table_that_was_left_out_does_not_count_as_repaired() -> None:
+    both = compared("t", "shop.t"), compared("u", "shop.u")
+    require_compared(report(*both), ["shop.t", "shop.u"])
+    parked = Report(3, "p", both[:1], (("shop.u", "it is parked"),), 1.0)
+    with pytest.raises(StateError, match=r"`shop\.u` could not be compared") as refused:
+        require_compared(parked, ["shop.t", "shop.u"])
+    assert refused.value.code == "TR-8146"
+    assert refused.value.detail == "`shop.u`: it is parked"

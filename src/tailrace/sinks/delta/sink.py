@@ -34,7 +34,7 @@ from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
-from tailrace.sinks.tables.targets import TargetPool
+from tailrace.sinks.tables.targets import TargetPool, of_one_table
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.checkpoint import Directory, absolute
 from tailrace.spark.sql import own_session
@@ -58,6 +58,8 @@ class DeltaSink:
         self._layout = TableLayout(settings.mode)
         self._claims = Claims(router, lambda table: [target_path(router, table)])
         self._pool = TargetPool(self._claims, settings.parallelism)
+        #: Parked tables: what is pending of them stays so.
+        self._left_out: frozenset[str] = frozenset()
         self._schedule = Schedule(settings.merge_interval)
         self._maintenance = Maintenance(settings)
         self._router = router
@@ -121,6 +123,7 @@ class DeltaSink:
         if self._tables is None:
             self._tables = self._open(batch.spark, batch.stream)
         tables = self._tables
+        self._left_out = batch.left_out
         written, merge_now = self._single_pass.write(
             batch,
             one_pass=partial(self._one_pass, batch, tables),
@@ -185,10 +188,14 @@ class DeltaSink:
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""
-        names = set(tables.pending())
-        self._pool.run(
-            [partial(retried, name, partial(tables.targets[name].merge_pending, point)) for name in names]
-        )
+        router = self._claims.router
+        names = set(tables.pending()) - {router.target(TableId.parse(table)) for table in self._left_out}
+
+        def merge(name: str) -> None:
+            with of_one_table(t for t in self._claims.tables if router.target(t) == name):
+                retried(name, partial(tables.targets[name].merge_pending, point))
+
+        self._pool.run([partial(merge, name) for name in names])
         took_s = tables.merging_s()
         if took_s:
             self._schedule.merged(time.monotonic(), took_s)

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
+from tailrace.errors import concerning
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
 from tailrace.formats.connect.topics import legal
 from tailrace.model.table import TableId, TableSchema
@@ -118,7 +119,11 @@ class ShareFactory:
         """The registry's ids of all message schemas of tables with `schemas`."""
         if self._registry is None:
             return NO_IDS
-        return self._registry.ids(made for schema in schemas for made in self._format.schemas(schema))
+        found: dict[str, int] = {}
+        for schema in schemas:
+            with concerning(schema.id, sink=True):
+                found |= self._registry.ids(self._format.schemas(schema))
+        return found
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from tailrace.errors import SinkError, TransientSinkError
 #: token: the producer that wrote; null in a failure.
 #: refused: messages put into quarantine.
 #: failure_kind: "transient" or "definite"; null if there is no failure.
-#: failure, detail, hint, code: the error's parts.
+#: failure, detail, hint, code, of: the error's parts.
 #: changes: changes written; null if the writer was stopped before it began.
 REPORT = (
     "writer int, token string, refused bigint,"
     " failure_kind string, failure string, detail string, hint string, code string,"
+    " of string,"
     " changes array<struct<table string, kind string, changes bigint>>"
 )
 _CHANGES = pa.struct([("table", pa.string()), ("kind", pa.string()), ("changes", pa.int64())])
@@ -35,6 +36,7 @@ _REPORT = pa.schema(
         ("detail", pa.string()),
         ("hint", pa.string()),
         ("code", pa.string()),
+        ("of", pa.string()),
         ("changes", pa.list_(_CHANGES)),
     ]
 )
@@ -65,7 +67,7 @@ def failed_report(error: SinkError) -> pa.RecordBatch:
     """The report of a writer that failed."""
     kind = _TRANSIENT if isinstance(error, TransientSinkError) else _DEFINITE
     parts = {"failure": error.message, "detail": error.detail, "hint": error.hint, "code": error.code}
-    return _row(failure_kind=kind, changes=[], **parts)
+    return _row(failure_kind=kind, changes=[], of=error.table, **parts)
 
 
 def reported_error(report: Any) -> SinkError | None:
@@ -77,7 +79,7 @@ def reported_error(report: Any) -> SinkError | None:
     if report["failure_kind"] is None:
         return None
     kind = TransientSinkError if report["failure_kind"] == _TRANSIENT else SinkError
-    return kind(report["failure"], report["detail"], report["hint"], code=report["code"])
+    return kind(report["failure"], report["detail"], report["hint"], code=report["code"], table=report["of"])
 
 
 def _row(**values: object) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tailrace.errors import concerning
 from tailrace.formats.base import MessageFormat, SchemaIds
 from tailrace.formats.debezium.headers import key_updates
 from tailrace.kernels.rowhash import hash_rows
@@ -82,7 +83,9 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
             if share.schemas is not None and batch.table.text not in share.schemas:
                 yield from (_row(writer, "", STOP) for writer in range(share.writers))
                 return
-            for writer, part in cut(share, batch):
+            with concerning(batch.table.id, sink=True):
+                parts = list(cut(share, batch))
+            for writer, part in parts:
                 yield _row(writer, seq, cell.as_buffer() if part is batch else encode_cell(part))
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from tailrace.errors import SinkError
+from tailrace.errors import SinkError, concerning, of_table
 from tailrace.model.cell import decode_cell
 from tailrace.sinks.kafka.failure import FENCED, overdue, sink_error
 from tailrace.sinks.kafka.librdkafka import KafkaError
@@ -47,12 +47,14 @@ def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
                     transaction = None
                 if transaction is None:
                     transaction = open_transaction(share, writer)
-                transaction.write(decode_cell(cell.as_buffer()))
+                changes = decode_cell(cell.as_buffer())
+                with concerning(changes.table.id, sink=True):
+                    transaction.write(changes)
         if transaction is not None:
             yield transaction.finish()
     except KafkaError as error:
         _drop(transaction)
-        failure = sink_error(error.name, error.text, error.topic)
+        failure = _of_topic(share, error)
         limit_s = share.client.transaction_s
         if transaction is not None and transaction.lasted_s > limit_s and failure.retryable:
             failure = overdue(limit_s, error.name, error.text)
@@ -66,6 +68,13 @@ def write_share(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
     except BaseException:
         _drop(transaction)
         raise
+
+
+def _of_topic(share: Share, error: KafkaError) -> SinkError:
+    """An error of Kafka, with the table if its topic is that of one."""
+    failure = sink_error(error.name, error.text, error.topic)
+    tables = [table for table, topic in share.topics.items() if topic.name == error.topic]
+    return of_table(failure, tables[0]) if len(tables) == 1 else failure
 
 
 def _drop(transaction: WriterTransaction | None) -> None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from tailrace.errors import concerning
 from tailrace.model.change import LOG
 from tailrace.model.table import TableSchema
 from tailrace.sinks.replica.changes import split_by_bucket
@@ -103,7 +104,8 @@ def _task(
             n, cells = found.get(table, (0, 0))
             found[table] = n + len(batch), cells + 1
             schema = task_input.attempt.tables[target].schema
-            units.setdefault(target, []).extend(rows for _, rows in split_by_bucket(batch, schema, 1))
+            with concerning(batch.table.id, sink=True):
+                units.setdefault(target, []).extend(rows for _, rows in split_by_bucket(batch, schema, 1))
         yield _found_row(found)
         if not units:
             return

@@ -59,7 +59,7 @@ from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, 
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.targets import by_target, written
+from tailrace.sinks.tables.targets import by_target, of_one_table, written
 from tailrace.spark.cells import TableBatch
 
 _log = logging.getLogger(__name__)
@@ -169,7 +169,7 @@ class ReplicaSink:
     def _commit_pass(self, batch: CellBatch, done: ReplicaPass) -> list[Written]:
         """Finish a batch that one pass has written."""
         work = by_target(done.table_batches, self._claims)
-        _raise_first(done.results)
+        _raise_first(done.results, {str(p.table): name for name, parts in work.items() for p in parts})
         dialect, session = self._open(batch.stream)
         ledger = Ledger(dialect)
         if not self._is_whole:
@@ -211,7 +211,8 @@ class ReplicaSink:
         if not todo:
             return
         for name, parts in todo.items():
-            self._prepare_table(session, ledger, parts, entries.get(name), name=name, stream=batch.stream)
+            with of_one_table(part.table for part in parts):
+                self._prepare_table(session, ledger, parts, entries.get(name), name=name, stream=batch.stream)
         tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in todo}
         readings = {name: of_target for name, of_target in readings.items() if name in todo}
         self._create_keys(session, ledger, tables, readings)
@@ -224,7 +225,7 @@ class ReplicaSink:
         if self._is_whole:
             self._write_whole(session, ledger, plan, attempt)
         else:
-            _raise_first(plan.write(TaskInput(attempt, plan.routes, plan.buckets, None)))
+            _raise_first(plan.write(TaskInput(attempt, plan.routes, plan.buckets, None)), plan.routes)
             _finish(session, ledger, batch, attempt)
         self._drop_old_keys(session, ledger, batch, dict.fromkeys(todo, True), readings)
 
@@ -240,7 +241,7 @@ class ReplicaSink:
         for dry_run in (False, True):
             self._drop_staging_tables(session, ledger, stream)
             results = plan.write(TaskInput(attempt, routes, plan.buckets, TableStaging(stream, dry_run)))
-            _raise_first(results)
+            _raise_first(results, routes)
             try:
                 self._merge_staged(session, ledger, plan.batch, attempt, results)
                 break
@@ -249,7 +250,10 @@ class ReplicaSink:
                 session.run("ROLLBACK")
                 if dry_run:
                     reason, column = refused.refusal.reason, refused.refusal.column
-                    raise refused_error(refused.target, column, reason, f"batch {attempt.batch}") from refused
+                    with of_one_table(t for t, target in routes.items() if target == refused.target):
+                        raise refused_error(
+                            refused.target, column, reason, f"batch {attempt.batch}"
+                        ) from refused
         failpoint("sink.table")
         self._drop_staging_tables(session, ledger, stream)
 
@@ -529,10 +533,12 @@ def _position(batch: CellBatch) -> str | None:
     return None if batch.end is None else json.dumps(batch.end, separators=(",", ":"))
 
 
-def _raise_first(results: Iterable[UnitResult]) -> None:
+def _raise_first(results: Iterable[UnitResult], routes: Mapping[str, str]) -> None:
+    """Raise the first error of `results`, with its table if its target has one in the batch."""
     for result in results:
         if result.error is not None:
-            raise result.error
+            with of_one_table(table for table, target in routes.items() if target == result.target):
+                raise result.error
 
 
 def _keys_gone(ledger: Ledger, reading: Reading) -> StateError:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tailrace.errors import SinkError, TailraceError, TransientSinkError, from_json
+from tailrace.errors import SinkError, TailraceError, TransientSinkError, concerning, from_json
 from tailrace.model.cell import decode_cell, to_stream
 from tailrace.model.change import ChangeBatch
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts, split_by_bucket
@@ -235,7 +235,9 @@ def bucket_log(task_input: TaskInput) -> Callable[[Batches], Batches]:
                 target = task_input.routes[name.as_py()]
                 count, first = task_input.buckets[target]
                 changes = decode_cell(cell.as_buffer())
-                for bucket, rows in split_by_bucket(changes, task_input.attempt.tables[target].schema, count):
+                with concerning(changes.table.id, sink=True):
+                    buckets = list(split_by_bucket(changes, task_input.attempt.tables[target].schema, count))
+                for bucket, rows in buckets:
                     yield _bucket_row(first + bucket, target, f"b{bucket}", rows)
 
     return task

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from tailrace.errors import concerning
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableSchema
 from tailrace.sinks.base import CellBatch
@@ -133,7 +134,8 @@ def _write(changes: Iterable[ChangeBatch], recipes: Mapping[tuple[str, str], Rec
         found[key].add(_Written(len(batch), 1))
         files = filled[key]
         held -= files.held_bytes
-        files.add(recipe.unpack(batch))
+        with concerning(batch.table.id, sink=True):
+            files.add(recipe.unpack(batch))
         held += files.held_bytes
         if held > ROW_GROUP_BYTES:
             held = _relieve(filled.values())

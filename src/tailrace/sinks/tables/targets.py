@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 
+from tailrace.errors import concerning
 from tailrace.sinks.base import Written
 from tailrace.sinks.claims import Claims
 from tailrace.spark.cells import TableBatch
+from tailrace.spark.task_errors import task_errors_concerning
 
 
 class TargetPool:
@@ -33,7 +36,7 @@ class TargetPool:
             Exception: the first that `write` raised, once all threads have finished.
         """
         work = by_target(parts, self._claims)
-        self.run([partial(write, name, parts) for name, parts in work.items()])
+        self.run([partial(_write, write, name, parts) for name, parts in work.items()])
         return written(work)
 
     def run(self, jobs: Iterable[Callable[[], None]]) -> None:
@@ -52,6 +55,24 @@ class TargetPool:
         self._pool.shutdown()
 
 
+def _write(write: Callable[[str, list[TableBatch]], None], name: str, parts: list[TableBatch]) -> None:
+    """Write a target; an error is that of its table, if it has one in the batch."""
+    with of_one_table(part.table for part in parts):
+        write(name, parts)
+
+
+@contextmanager
+def of_one_table(tables: Iterable[object]) -> Iterator[None]:
+    """Errors raised in this context concern a table if it is the only one of `tables`."""
+    found = set(tables)
+    if len(found) != 1:
+        yield
+        return
+    (table,) = found
+    with concerning(table, sink=True), task_errors_concerning(table):
+        yield
+
+
 def by_target(parts: Iterable[TableBatch], claims: Claims) -> dict[str, list[TableBatch]]:
     """The parts of a batch by the name of their target.
 
@@ -60,7 +81,8 @@ def by_target(parts: Iterable[TableBatch], claims: Claims) -> dict[str, list[Tab
     """
     work: dict[str, list[TableBatch]] = {}
     for part in parts:
-        claims.add([part.table])
+        with concerning(part.table):
+            claims.add([part.table])
         work.setdefault(claims.router.target(part.table), []).append(part)
     return work
 

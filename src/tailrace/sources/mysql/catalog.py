@@ -21,7 +21,7 @@ from typing import Any, Literal
 import pymysql
 from pymysql.cursors import DictCursor
 
-from tailrace.errors import SchemaMismatchError
+from tailrace.errors import SchemaMismatchError, TailraceError
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import Kind
 from tailrace.sources import network
@@ -92,6 +92,7 @@ def tables(
     connection: BoundedConnection,
     captures: Callable[[str], bool],
     zero_dates: Callable[[str], str | None] = lambda _: None,
+    refused: dict[str, TailraceError] | None = None,
 ) -> list[CatalogTable]:
     """The base tables that are captured, ordered by name; system schemas are never among them.
 
@@ -101,6 +102,7 @@ def tables(
         connection: its user sees what it may read.
         captures: whether the table `database.table` is captured.
         zero_dates: how zero and partial dates of the column `database.table.column` are read.
+        refused: receives the tables that cannot be captured, with the reason; None: the first one is raised.
 
     Raises:
         SchemaMismatchError: a captured table has a column of an unsupported type, or a primary key over a
@@ -110,7 +112,7 @@ def tables(
     """
     try:
         with connection.cursor(DictCursor) as cursor:
-            return list(_tables(cursor, captures, zero_dates, is_mariadb(connection)))
+            return list(_tables(cursor, captures, zero_dates, is_mariadb(connection), refused))
     except (pymysql.err.MySQLError, OSError) as error:
         raise translate(error, "reading the catalog") from error
 
@@ -145,6 +147,7 @@ def _tables(
     captures: Callable[[str], bool],
     zero_dates: Callable[[str], str | None],
     mariadb: bool,
+    refused: dict[str, TailraceError] | None,
 ) -> Iterator[CatalogTable]:
     cursor.execute(
         "SELECT TABLE_SCHEMA AS d, TABLE_NAME AS t, TABLE_TYPE AS type FROM information_schema.TABLES"
@@ -155,14 +158,17 @@ def _tables(
     for id_, type_ in found:
         if captures(str(id_)):
             if type_ == _VERSIONED:
-                raise _is_versioned(id_)
+                if refused is None:
+                    raise _is_versioned(id_)
+                refused[str(id_)] = _is_versioned(id_)
+                continue
             by_database[id_.database].append(id_)
     cursor.execute("SELECT @@max_allowed_packet AS room")
     (row,) = cursor.fetchall()
     count = max(1, min(_TABLES_PER_QUERY, (int(row["room"]) - _STATEMENT_BYTES) // _NAME_BYTES))
     for ids in by_database.values():
         for first in range(0, len(ids), count):
-            yield from _described(cursor, ids[first : first + count], zero_dates, mariadb)
+            yield from _described(cursor, ids[first : first + count], zero_dates, mariadb, refused)
 
 
 def _is_versioned(id_: TableId) -> SchemaMismatchError:
@@ -175,7 +181,11 @@ def _is_versioned(id_: TableId) -> SchemaMismatchError:
 
 
 def _described(
-    cursor: DictCursor, ids: Sequence[TableId], zero_dates: Callable[[str], str | None], mariadb: bool
+    cursor: DictCursor,
+    ids: Sequence[TableId],
+    zero_dates: Callable[[str], str | None],
+    mariadb: bool,
+    refused: dict[str, TailraceError] | None = None,
 ) -> Iterator[CatalogTable]:
     cursor.execute(_SET_UP)
     where = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (" + ", ".join(["%s"] * len(ids)) + ")"
@@ -205,8 +215,14 @@ def _described(
     indexes = _grouped(cursor.fetchall())
     for id_ in ids:
         if id_.table in columns and id_.table in facts:  # else the table was dropped since it was listed
-            table_columns = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
-            keys, kind = _keys(id_, table_columns, indexes.get(id_.table, []))
+            try:
+                table_columns = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
+                keys, kind = _keys(id_, table_columns, indexes.get(id_.table, []))
+            except SchemaMismatchError as error:
+                if refused is None:
+                    raise
+                refused[str(id_)] = error
+                continue
             fact = facts[id_.table]
             yield CatalogTable(
                 TableSchema(id_, table_columns, keys[0] if keys else ()),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
+from tailrace.errors import TailraceError
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, LogClock, LogRange, Page, Source
@@ -44,10 +45,15 @@ class MySqlSource(Source):
         self._positions = ServerPositions(options)
         self._ending = EndingTransactions(options)
         self._follower: BinlogFollower | None = None
+        self._refused: Mapping[str, TailraceError] = {}
 
-    def require(self) -> None:
+    def require(self) -> Mapping[str, TailraceError]:
         """Check every precondition."""
-        preflight.require(self._options)
+        return preflight.require(self._options)
+
+    def refusals(self) -> Mapping[str, TailraceError]:
+        """The tables that the last call of `tables` left out, with the reasons."""
+        return self._refused
 
     def position(self, value: Mapping[str, Any]) -> MySqlPosition:
         """The position that `to_json` wrote, on the server that answers now."""
@@ -76,10 +82,18 @@ class MySqlSource(Source):
 
     def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
-        return self._run(
-            lambda c: catalog.tables(c, self._options.captures, self._options.zero_dates.of),
+        refused: dict[str, TailraceError] = {}
+        found = self._run(
+            lambda c: catalog.tables(
+                c,
+                self._options.captures,
+                self._options.zero_dates.of,
+                refused if self._options.max_parked else None,
+            ),
             "reading the catalog",
         )
+        self._refused = refused
+        return found
 
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs.

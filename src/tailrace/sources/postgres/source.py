@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import SourceError, TableLockedError, TransientSourceError, coded
+from tailrace.errors import SourceError, TableLockedError, TailraceError, TransientSourceError, coded
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import GONE, Log, LogClock, LogRange, Page, Source
@@ -81,9 +81,21 @@ class PostgresSource(Source):
         self._kept: slot.Kept | None = None
         self._confirmed: PostgresPosition | None = None
 
-    def require(self) -> None:
+    def require(self) -> Mapping[str, TailraceError]:
         """Check every precondition."""
-        preflight.require(self._options)
+        return preflight.require(self._options)
+
+    def refusals(self) -> Mapping[str, TailraceError]:
+        """The tables that must not or cannot be published, each with the reason and the remedy."""
+        if self._options.starting_position == "snapshot":
+            return {}
+        refused = self.unpublishable(list(self._found.values()))
+        rest = [id_ for id_ in self._found if id_ not in refused]
+        refused |= self._run(
+            lambda c: publication.refusals(c, self._options.publication, self._published, rest),
+            "reading the catalog",
+        )
+        return {str(table): error for table, error in refused.items()}
 
     def position(self, value: Mapping[str, Any]) -> PostgresPosition:
         """The position that `to_json` wrote.

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from tailrace.errors import concerning
 from tailrace.kernels.imagebuffers import ImageBuffers, Layout
 from tailrace.model.change import ChangeBatch
 from tailrace.sources.wire.kernels import rowbatch as rb
@@ -57,6 +58,10 @@ class ChangeDecoder(ABC):
     def _decode(self, slot: int, chosen: np.ndarray) -> Iterator[ChangeBatch]:
         """Decode the chosen row events, all of the layout in `slot`."""
         layout = self._layouts[slot]
+        with concerning(layout.plan.schema.id):
+            yield from self._decoded(layout, slot, chosen)
+
+    def _decoded(self, layout: Layout, slot: int, chosen: np.ndarray) -> Iterator[ChangeBatch]:
         plan = layout.plan
         columns = len(plan.schema.columns)
         cursor = np.zeros(rb.CU_WORDS, np.int64)

@@ -78,6 +78,7 @@ class TableChecks:
                             error.hint or "",
                             Severity.ERROR,
                             code=error.code,
+                            table=name,
                         )
                     )
             return found, refused
@@ -110,6 +111,7 @@ class TableChecks:
                 f"GRANT SELECT ON {shown} TO {self._probe.account};",
                 Severity.ERROR,
                 code="TR-2004",
+                table=str(id_),
             )
         if table.key_kind == "none":
             is_fine = False
@@ -122,6 +124,7 @@ class TableChecks:
                 f"ALTER TABLE {shown} ADD COLUMN id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY;",
                 Severity.ERROR if snapshot else Severity.WARNING,
                 code="TR-5001",
+                table=str(id_),
             )
         if table.engine.lower() != "innodb":
             is_fine = False
@@ -132,6 +135,7 @@ class TableChecks:
                 f"ALTER TABLE {shown} ENGINE = InnoDB;",
                 Severity.WARNING,
                 code="TR-2117",
+                table=str(id_),
             )
         if str(id_) in cascading:
             is_fine = False
@@ -144,9 +148,10 @@ class TableChecks:
                 "",
                 Severity.WARNING,
                 code="TR-2118",
+                table=str(id_),
             )
         if is_fine:
-            yield Finding(check, f"key {', '.join(table.schema.key)}", "")
+            yield Finding(check, f"key {', '.join(table.schema.key)}", "", table=str(id_))
 
     def _cascading(self) -> set[str]:
         """Tables whose rows change with those of another table without an event in the log."""

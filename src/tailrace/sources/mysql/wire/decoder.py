@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from tailrace.errors import DecodeError, SchemaMismatchError, SourceError
+from tailrace.errors import DecodeError, SchemaMismatchError, SourceError, concerning
 from tailrace.kernels.imagebuffers import Layout
 from tailrace.kernels.memory import SLACK
 from tailrace.model.change import ChangeBatch
@@ -357,7 +357,11 @@ class EventDecoder(ChangeDecoder):
         except (DecodeError, SchemaMismatchError) as error:
             message = f"{error.message} in table `{schema.id}`"
             raise type(error)(
-                message, f"at {event.where}: {error.detail}", error.hint, code=error.code
+                message,
+                f"at {event.where}: {error.detail}",
+                error.hint,
+                code=error.code,
+                table=str(schema.id),
             ) from error
         if state[ev.SC_EVENTS] == MAX_EVENTS or self._unpacked_bytes + len(whole) > _MAX_UNPACKED:
             yield from self._flush()
@@ -410,7 +414,8 @@ class EventDecoder(ChangeDecoder):
             if self._captures(table) and not (self._mariadb and is_sequence(body)):
                 slot = self._slots.get(body[6:], -1)
                 if slot < 0:
-                    plan = self._plan(parse_table_map(body))
+                    with concerning(table):
+                        plan = self._plan(parse_table_map(body))
                     slot = len(self._layouts)
                     self._layouts.append(Layout(plan, self._max_rows))
                     self._slots[body[6:]] = slot
@@ -420,7 +425,9 @@ class EventDecoder(ChangeDecoder):
                 self._current[table] = slot
         except (DecodeError, SchemaMismatchError) as error:
             detail = f"{error.detail or 'table map event'}, at {event.where}"
-            raise type(error)(error.message, detail, error.hint, code=error.code) from error
+            raise type(error)(
+                error.message, detail, error.hint, code=error.code, table=error.table
+            ) from error
         self._maps.add(body, slot)
 
     def _plan(self, map_: TableMap) -> RowPlan:

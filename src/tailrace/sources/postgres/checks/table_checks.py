@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
 from tailrace.model.table import TableId
@@ -130,8 +131,8 @@ class TableChecks:
             )
         if not findings:
             key = ", ".join(table.schema.key) or "none"
-            yield Finding(name, f"key {key}, replica identity {_identity(table)}", "")
-        yield from findings
+            findings.append(Finding(name, f"key {key}, replica identity {_identity(table)}", ""))
+        yield from (replace(finding, table=str(table.schema.id)) for finding in findings)
 
     def _identity(self, table: CatalogTable) -> Iterator[Finding]:
         """In a published table without a replica identity updates and deletes fail, for all writers."""
@@ -161,7 +162,11 @@ class TableChecks:
                 "SELECT has_database_privilege(current_database(), 'CREATE') OR "
                 "(SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user)"
             )
-            may = bool(allowed) and owned.issuperset(captured)
+            foreign = [t for t in captured if t not in owned]
+            if self._options.max_parked and allowed and not self._is_super:
+                yield from map(self._foreign, foreign)
+                foreign = []
+            may = bool(allowed) and not foreign
             if in_recovery(self._connection):
                 yield self._on_standby(name, "does not exist", statement)
                 return
@@ -179,7 +184,21 @@ class TableChecks:
                 code="TR-2214",
             )
         filtered = [t for t in captured if t in existing.filtered]
-        if filtered:
+        if self._options.max_parked:
+            yield from (
+                Finding(
+                    f"table {t}",
+                    f"a WHERE in publication {existing.name}",
+                    "all rows",
+                    f"ALTER PUBLICATION {identifier(existing.name)} DROP TABLE {t.sql}; "
+                    f"ALTER PUBLICATION {identifier(existing.name)} ADD TABLE {t.sql};",
+                    Severity.ERROR,
+                    code="TR-2215",
+                    table=str(t),
+                )
+                for t in filtered
+            )
+        elif filtered:
             listed = ", ".join(f"`{t}`" for t in filtered)
             yield Finding(
                 name,
@@ -202,8 +221,23 @@ class TableChecks:
             "WHERE oid = (SELECT oid FROM pg_catalog.pg_publication WHERE pubname = $1)",
             existing.name,
         )
-        yield self._ownership(
-            name, f"lacks {len(lacking)} tables", statement, bool(owner) and owned.issuperset(lacking)
+        foreign = [t for t in lacking if not (owner and t in owned)]
+        if self._options.max_parked and not self._is_super:
+            yield from map(self._foreign, foreign)
+            foreign = []
+        yield self._ownership(name, f"lacks {len(lacking)} tables", statement, not foreign)
+
+    def _foreign(self, table: TableId) -> Finding:
+        """A table that its owner has to add to the publication."""
+        return Finding(
+            f"table {table}",
+            f"not in the publication, and user {self._user} cannot add it",
+            "a publication of all captured tables",
+            f"{publication.addition(self._options.publication, [table])}; -- as the owner of the table and "
+            "the publication",
+            Severity.ERROR,
+            code="TR-2216",
+            table=str(table),
         )
 
     def _on_standby(self, name: str, found: str, statement: str) -> Finding:

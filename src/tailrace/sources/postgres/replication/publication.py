@@ -132,15 +132,21 @@ def require_whole(published: Publication | None, tables: Sequence[TableId]) -> N
             code="TR-2214",
         )
     if filtered:
-        raise SourceError(
-            f"publication `{published.name}` lacks changes of {', '.join(f'`{t}`' for t in filtered)}",
-            "it has a WHERE there: a snapshot reads all rows, and the log would have changes of some only",
-            " ".join(
-                f"ALTER PUBLICATION {name} DROP TABLE {t.sql}; ALTER PUBLICATION {name} ADD TABLE {t.sql};"
-                for t in filtered
-            ),
-            code="TR-2215",
-        )
+        raise _filtered(published, filtered)
+
+
+def _filtered(published: Publication, tables: Sequence[TableId]) -> SourceError:
+    """The error of tables of which the publication has some rows only."""
+    name = identifier(published.name)
+    return SourceError(
+        f"publication `{published.name}` lacks changes of {', '.join(f'`{t}`' for t in tables)}",
+        "it has a WHERE there: a snapshot reads all rows, and the log would have changes of some only",
+        " ".join(
+            f"ALTER PUBLICATION {name} DROP TABLE {t.sql}; ALTER PUBLICATION {name} ADD TABLE {t.sql};"
+            for t in tables
+        ),
+        code="TR-2215",
+    )
 
 
 def ensure(
@@ -180,6 +186,32 @@ def ensure(
             mark.write(connection, name, mark.Mark())
         added += part
     return added, locked
+
+
+def refusals(
+    connection: Connection, name: str, published: Publication | None, tables: Sequence[TableId]
+) -> dict[TableId, SourceError]:
+    """Those of `tables` whose changes the publication cannot get, or lacks in part, each with the reason.
+
+    Raises pg8000's errors.
+    """
+    if published is not None and published.all_tables:
+        return {}
+    found = (
+        {} if published is None else {t: _filtered(published, [t]) for t in tables if t in published.filtered}
+    )
+    missing = [t for t in tables if published is None or t not in published.tables]
+    if not missing:
+        return found
+    owns = published is None or connection.value(
+        f"SELECT pg_has_role(pubowner, 'USAGE') FROM pg_catalog.pg_publication WHERE pubname = {string(name)}"
+    )
+    for table in _foreign(connection, missing) if owns else missing:
+        statement = (
+            creation(name, [table], connection.version) if published is None else addition(name, [table])
+        )
+        found[table] = _not_ours(connection, statement, f"`{table}`" if owns else "the publication")
+    return found
 
 
 def creation(name: str, tables: Sequence[TableId], version: int) -> str:
@@ -222,14 +254,19 @@ def _execute(connection: Connection, statement: str, tables: Sequence[TableId] =
         if state != "42501":
             raise translate(error, "changing the publication") from error
         foreign = _foreign(connection, tables)
-        which = f"user `{connection.value('SELECT current_user::text')}` does not own "
-        which += ", ".join(f"`{t}`" for t in foreign) if foreign else "the publication"
-        raise SourceError(
-            "this user cannot create or extend the publication",
-            f"{which}; the publication's tables are added by their owner, and so is the publication",
-            f"as the owner of the tables: {statement};",
-            code="TR-2216",
-        ) from error
+        what = ", ".join(f"`{t}`" for t in foreign) if foreign else "the publication"
+        raise _not_ours(connection, statement, what) from error
+
+
+def _not_ours(connection: Connection, statement: str, what: str) -> SourceError:
+    """The error if `statement` needs another user, the owner of `what`."""
+    which = f"user `{connection.value('SELECT current_user::text')}` does not own {what}"
+    return SourceError(
+        "this user cannot create or extend the publication",
+        f"{which}; the publication's tables are added by their owner, and so is the publication",
+        f"as the owner of the tables: {statement};",
+        code="TR-2216",
+    )
 
 
 def _foreign(connection: Connection, tables: Sequence[TableId]) -> list[TableId]:

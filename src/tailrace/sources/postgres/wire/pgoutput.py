@@ -25,7 +25,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from tailrace.errors import DecodeError, SchemaMismatchError
+from tailrace.errors import DecodeError, SchemaMismatchError, concerning
 from tailrace.kernels.imagebuffers import Layout
 from tailrace.kernels.memory import SLACK
 from tailrace.kernels.tables import TABLES
@@ -275,7 +275,8 @@ class LogDecoder(ChangeDecoder):
             slot = self._slots.get(body, -1)
             if slot < 0:
                 slot = len(self._layouts)
-                self._layouts.append(Layout(ImagePlan(self._schema(relation)), self._max_rows))
+                with concerning(relation.id):
+                    self._layouts.append(Layout(ImagePlan(self._schema(relation)), self._max_rows))
                 self._described.append(relation)
                 self._slots[body] = slot
             if self._current.get(relation.id, slot) != slot:

@@ -1,0 +1,41 @@
+"""What users, and the pipeline itself, ask of a running stream."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tailrace.model.parked import Parked
+
+Kind = Literal["resync", "park", "resume"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to a stream.
+
+    Args:
+        id: identifies it; it takes effect once.
+        tables: the tables that it concerns, as `str(TableId)`.
+        kind: `resync`: read them again; `park`: leave them out from now on; `resume`: go on with them.
+        parked: how to park them. Only the pipeline itself says so, while its stream stands still: the batch
+            that is planned already, if any, is to be written without the tables.
+        replay: whether to resume with the changes of the time in between, rather than with the rows.
+    """
+
+    id: str
+    tables: tuple[str, ...]
+    kind: Kind = "resync"
+    parked: Parked | None = None
+    replay: bool = False
+
+
+class Requests(Protocol):
+    """Requests that wait for the stream."""
+
+    def pending(self) -> Sequence[Request]:
+        """The requests, the oldest first; those that the stream has accepted may be among them."""
+
+    def remove(self, ids: Collection[str]) -> None:
+        """Remove requests that have taken effect for good."""
