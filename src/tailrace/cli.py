@@ -63,6 +63,7 @@ EXIT_PARKED = 5
 #: Commands of other modules, loaded when they are called: name, module, attribute, extra that brings them.
 _ELSEWHERE = (
     ("verify", "tailrace.verify.commands", "verify", None),
+    ("repair", "tailrace.verify.commands", "repair", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )

@@ -1379,6 +1379,13 @@ CATALOGUE = {
         "Restore the option that the message names, or start a new query with a new checkpoint and a new "
         "target. To add tables to a stream, keep its own in `tables`.",
     ),
+    "TR-6045": Condition(
+        "nothing has taken up a request to read tables again",
+        (StateError,),
+        "The pipeline is stopped, or its trigger's interval is longer than `tailrace repair --patience`.",
+        "Start the pipeline: `tailrace run PIPELINE.YAML`. It begins with the request, which is kept. Then "
+        "repeat `tailrace repair PIPELINE.YAML`.",
+    ),
     "TR-6055": Condition(
         "the list of written tables cannot be read",
         (StateError,),
@@ -1801,6 +1808,19 @@ CATALOGUE = {
         (StateError,),
         "The Delta table's history was cleaned up.",
         "Run the pipeline until its next batch is committed, then verify again.",
+    ),
+    "TR-8145": Condition(
+        "a change log cannot be repaired",
+        (StateError,),
+        "It has rows that the table no longer has. A change log receives the present rows of a table that "
+        "is read again, and no deletes.",
+        "Use `mode: upsert` or `mode: scd2`, or fill a new change log.",
+    ),
+    "TR-8146": Condition(
+        "a table could not be compared after its repair",
+        (StateError,),
+        "It was parked or dropped while `tailrace repair` waited for the pipeline.",
+        "Do what the message's detail says, then repeat `tailrace repair PIPELINE.YAML`.",
     ),
     # ---- 90 Development servers and demo -------------------------------------------------------------------
     "TR-9001": Condition(

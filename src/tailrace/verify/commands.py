@@ -1,4 +1,4 @@
-"""`tailrace verify`."""
+"""`tailrace verify` and `tailrace repair`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ from tailrace.printable import printable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.config.model import Pipeline
+
 #: Exit code if a row differs.
 EXIT_DIFFERENT = 1
+#: What an interrupted command says.
+_INTERRUPTED = {
+    "verify": "interrupted before the comparison was complete; nothing was changed",
+    "repair": "interrupted; the pipeline still reads tables again that were requested",
+}
 
 
 @click.command(context_settings={"show_default": True})
@@ -55,7 +62,65 @@ def verify(
     """
     pipeline = load_pipeline(pipeline_file)
     pipeline.require_extras()
-    # Importing Spark's modules takes a second: report a wrong file first.
+    from tailrace.verify.report import print_report  # noqa: PLC0415 - see `_spark`
+    from tailrace.verify.run import verify as compare  # noqa: PLC0415
+
+    with _spark(pipeline, "verify", cluster=cluster) as spark, _RowCounter() as counter:
+        report = compare(
+            pipeline,
+            spark,
+            pattern=pattern,
+            limit=limit,
+            parallelism=parallelism,
+            on_rows=counter.add,
+        )
+    print_report(report, Console(highlight=False), show_values=show_values)
+    if not report.equal:
+        raise SystemExit(EXIT_DIFFERENT)
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("tables", nargs=-1, metavar="[TABLE...]")
+@click.option("--dry-run", is_flag=True, help="Only compare, and say what would be read again.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(0),
+    default=60,
+    help="Seconds that the pipeline may take to begin. Give more than its trigger's interval.",
+)
+def repair(pipeline_file: Path, tables: tuple[str, ...], *, dry_run: bool, patience: float) -> None:
+    """Compare source and target, have tables that differ read again in place, and compare them once more.
+
+    TABLE is `database.table` (PostgreSQL: schema.table); by default, all tables. The pipeline makes the
+    correction: it must run, or be started while this command waits. Exit code 1 if any row differs in the
+    end, or with `--dry-run` now.
+    """
+    pipeline = load_pipeline(pipeline_file)
+    pipeline.require_extras()
+    from tailrace.verify.repair import compared, tables_to_read  # noqa: PLC0415 - see `_spark`
+    from tailrace.verify.repair import repair as correct  # noqa: PLC0415
+    from tailrace.verify.report import print_report  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    with _spark(pipeline, "repair", cluster=False) as spark:
+        with _RowCounter() as counter:
+            report = compared(pipeline, spark, tables, on_rows=counter.add)
+        print_report(report, console, show_values=False)
+        if not report.equal and dry_run:
+            names = ", ".join(map(printable, tables_to_read(pipeline, report)))
+            click.echo(f"would be read again: {names}")
+        elif not report.equal:
+            report = correct(pipeline, spark, report, patience_s=patience, say=click.echo)
+            print_report(report, console, show_values=False)
+    if not report.equal:
+        raise SystemExit(EXIT_DIFFERENT)
+
+
+@contextmanager
+def _spark(pipeline: Pipeline, command: str, *, cluster: bool) -> Iterator[SparkSession]:
+    """A session for a comparison, ended afterwards; Spark's errors become ours where they hold one."""
+    # Importing Spark's modules takes a second: a wrong file is reported first.
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -63,31 +128,22 @@ def verify(
     from tailrace.pipeline.signals import end_on_signals  # noqa: PLC0415
     from tailrace.spark.session import local_master, spark_session, stop_session  # noqa: PLC0415
     from tailrace.spark.task_errors import missing_package, parse_error  # noqa: PLC0415
-    from tailrace.verify.report import print_report  # noqa: PLC0415
-    from tailrace.verify.run import verify as compare  # noqa: PLC0415
 
     settings = pipeline.settings
     log_file = default_log_file(pipeline)
-    with end_on_signals("interrupted before the comparison was complete; nothing was changed"):
+    with end_on_signals(_INTERRUPTED[command]):
         spark = spark_session(
-            f"{settings.name} verify",
+            f"{settings.name} {command}",
             source=pipeline.source.dialect,
             delta=any(isinstance(sink, DeltaSettings) for sink in pipeline.sinks),
             master=settings.master if cluster else local_master(settings.parallelism),
             parallelism=settings.parallelism,
-            log_file=log_file.with_name(f"{log_file.stem}-verify.log"),
+            log_file=log_file.with_name(f"{log_file.stem}-{command}.log"),
             extra_conf=settings.spark,
         )
         try:
-            with _cluster_watched(spark), _RowCounter() as counter:
-                report = compare(
-                    pipeline,
-                    spark,
-                    pattern=pattern,
-                    limit=limit,
-                    parallelism=parallelism,
-                    on_rows=counter.add,
-                )
+            with _cluster_watched(spark):
+                yield spark
         except (PySparkException, Py4JJavaError) as error:
             ours = parse_error(str(error)) or missing_package(str(error))
             if ours is None:
@@ -95,9 +151,6 @@ def verify(
             raise ours from error
         finally:
             stop_session(spark)
-    print_report(report, Console(highlight=False), show_values=show_values)
-    if not report.equal:
-        raise SystemExit(EXIT_DIFFERENT)
 
 
 @contextmanager

@@ -69,15 +69,29 @@ def targets_of(
     Raises:
         ConfigError: no sink can be verified.
     """
+    sink = compared_sink(sinks, source)
+    if isinstance(sink, DeltaSettings):
+        return DeltaTargets(spark, sink, router, batch)
+    return ReplicaTargets.open(source, sink, batch)
+
+
+def compared_sink(
+    sinks: Sequence[SinkSettings], source: SourceOptions
+) -> DeltaSettings | MySqlSettings | PostgresSettings:
+    """The first sink that can be verified.
+
+    Raises:
+        ConfigError: there is none.
+    """
     for sink in sinks:
         if isinstance(sink, DeltaSettings):
-            return DeltaTargets(spark, sink, router, batch)
+            return sink
         if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
-            return ReplicaTargets.open(source, sink, batch)
+            return sink
     raise ConfigError(
         f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
         "verify supports Delta tables, and replicas in a database of the source's kind",
-        "use `sink: {type: delta}`",
+        "use `sink: {type: delta}`; `tailrace resync` reads tables again without comparing them",
         code="TR-8103",
     )
 

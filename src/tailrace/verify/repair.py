@@ -1,0 +1,211 @@
+"""Repair: tables whose targets `verify` found to differ are read again, in place, and compared once more.
+
+    verify ─▶ differing targets ─▶ request beside the checkpoint ─▶ the stream reads their tables again
+                                                                                       │
+    verify ◀─ the batch that ends the reading is committed ◀───────────────────────────┘
+
+The stream makes the correction, not this module: only it can order the rows with its own changes. So the
+pipeline must run, or be started, and everything that holds of `tailrace resync` holds here (design 0006).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import SparkSession
+
+from tailrace.config.model import Pipeline
+from tailrace.config.sinks import DeltaSettings, WriteMode
+from tailrace.enumerator.offset import StreamOffset
+from tailrace.errors import StateError
+from tailrace.printable import printable
+from tailrace.spark.checkpoint import Checkpoint
+from tailrace.spark.requests import RequestDirectory, requests_path
+from tailrace.verify.report import Report
+from tailrace.verify.run import verify
+from tailrace.verify.targets import compared_sink
+
+#: How often to look at the checkpoint, seconds.
+_POLL_S = 1.0
+#: How often to compare a replica that is being written, and the pause between, seconds.
+_ATTEMPTS = 10
+_PAUSE_S = 2.0
+#: The error of `verify` that passes: a batch was written meanwhile.
+_BEING_WRITTEN = "TR-8104"
+
+
+def compared(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    tables: Sequence[str],
+    *,
+    on_rows: Callable[[int], None] = lambda _: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Report:
+    """Compare `tables` (none: all) with their targets; a replica between two of the pipeline's batches.
+
+    Raises:
+        StateError: a replica was being written each time, or see `verify`.
+    """
+    pattern = "|".join(re.escape(name) for name in tables) or None
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return verify(pipeline, spark, pattern=pattern, on_rows=on_rows)
+        except StateError as error:
+            if error.code != _BEING_WRITTEN or attempt == _ATTEMPTS:
+                raise
+            sleep(_PAUSE_S)
+    raise AssertionError
+
+
+def tables_to_read(pipeline: Pipeline, report: Report) -> list[str]:
+    """The tables to read again, so that the targets of `report` equal them.
+
+    Raises:
+        StateError: a target keeps changes, from which rows that the table no longer has cannot be removed.
+    """
+    differing = [target for target in report.targets if not target.equal]
+    sink = compared_sink(pipeline.sinks, pipeline.source)
+    if isinstance(sink, DeltaSettings) and sink.mode is WriteMode.CHANGELOG:
+        for target in differing:
+            found = target.differences
+            if found is None or found.extra or target.examined < target.differing:
+                raise StateError(
+                    f"`{target.target}` cannot be repaired: it is a change log",
+                    "it has, or may have, rows that the table no longer has; a change log receives the "
+                    "present rows of a table that is read again, and no deletes",
+                    "use `mode: upsert` or `mode: scd2`, or fill a new change log",
+                    code="TR-8145",
+                )
+    return sorted({table for target in differing for table in target.tables})
+
+
+def request(pipeline: Pipeline, tables: Sequence[str]) -> str:
+    """Ask the stream to read `tables` again; returns the request's id.
+
+    A request for the same tables that still waits is not repeated.
+    """
+    directory = RequestDirectory(requests_path(pipeline.checkpoint))
+    accepted = set(_end_requests(pipeline))
+    for waiting in directory.pending():
+        same = waiting.kind == "resync" and set(waiting.tables) == set(tables)
+        if same and waiting.id not in accepted:
+            return waiting.id
+    return directory.add(tables)
+
+
+def wait(
+    pipeline: Pipeline,
+    id_: str,
+    tables: Sequence[str],
+    *,
+    after: int,
+    patience_s: float,
+    say: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Wait until a request has taken effect; returns the batch that ended the reading.
+
+    Args:
+        pipeline: the pipeline.
+        id_: the request.
+        tables: its tables.
+        after: a batch that was committed before the request was made.
+        patience_s: how long the stream may take to accept the request; reading may take any time.
+        say: receives what happens, a line each.
+        clock: monotonic seconds.
+        sleep: waits for seconds.
+
+    Raises:
+        StateError: nothing has accepted the request.
+    """
+    checkpoint = Checkpoint(pipeline.checkpoint)
+    directory = RequestDirectory(requests_path(pipeline.checkpoint))
+    began, seen, is_accepted = clock(), after, False
+    while True:
+        # first: the file of an accepted request goes only after its batch is committed
+        is_gone = all(waiting.id != id_ for waiting in directory.pending())
+        last = checkpoint.last_committed()
+        for number in range(seen + 1, (-1 if last is None else last.id) + 1):
+            value = checkpoint.end_of(number)
+            seen = number
+            if value is None:  # Spark has removed it
+                continue
+            end = StreamOffset.from_json(value)
+            if not is_accepted and (
+                id_ in end.requests or (is_gone and last is not None and number == last.id)
+            ):
+                is_accepted = True
+                say(f"batch {number}: the pipeline has begun to read them again")
+            if is_accepted and all(name not in end.again or end.again[name].done for name in tables):
+                return number
+        if not is_accepted and clock() - began >= patience_s:
+            raise StateError(
+                "the pipeline has not taken up the request to read tables again",
+                f"found no batch with request {id_} after {patience_s:,.0f} s; the request is kept",
+                "if the pipeline is stopped, start it: `tailrace run PIPELINE.YAML`; it begins with the "
+                "request. Then repeat `tailrace repair`",
+                code="TR-6045",
+            )
+        sleep(_POLL_S)
+
+
+def repair(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    report: Report,
+    *,
+    patience_s: float,
+    say: Callable[[str], None] = lambda _: None,
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> Report:
+    """Have the tables that differ in `report` read again, and compare them once more.
+
+    Args:
+        pipeline: the pipeline; it runs, or is started meanwhile.
+        spark: a session for `verify`.
+        report: what `compared` has found; not equal.
+        patience_s: see `wait`.
+        say: receives what happens, a line each.
+        on_rows: see `verify`.
+
+    Raises:
+        StateError: a target cannot be repaired, nothing has accepted the request, or a table could not be
+            compared afterwards.
+    """
+    tables = tables_to_read(pipeline, report)
+    last = Checkpoint(pipeline.checkpoint).last_committed()
+    id_ = request(pipeline, tables)
+    names = ", ".join(map(printable, tables))
+    say(f"request {id_}: {names} will be read again; waiting for the pipeline, which must run")
+    batch = wait(pipeline, id_, tables, after=-1 if last is None else last.id, patience_s=patience_s, say=say)
+    say(f"batch {batch}: all rows are read; comparing again")
+    after = compared(pipeline, spark, tables, on_rows=on_rows)
+    require_compared(after, tables)
+    return after
+
+
+def require_compared(report: Report, tables: Sequence[str]) -> None:
+    """Refuse a report that leaves out some of `tables`: of these it does not say that they are equal.
+
+    Raises:
+        StateError: it does; a table was parked or dropped meanwhile, for example.
+    """
+    left = set(tables).difference(*(target.tables for target in report.targets))
+    if left:
+        why = dict(report.skipped)
+        raise StateError(
+            f"{', '.join(f'`{name}`' for name in sorted(left))} could not be compared after the repair",
+            "; ".join(f"`{name}`: {why[name]}" for name in sorted(left & why.keys())) or None,
+            "do what the detail says, then repeat `tailrace repair`",
+            code="TR-8146",
+        )
+
+
+def _end_requests(pipeline: Pipeline) -> tuple[str, ...]:
+    """The requests that the newest planned batch has accepted."""
+    last = Checkpoint(pipeline.checkpoint).last()
+    return () if last is None else StreamOffset.from_json(last.end).requests
