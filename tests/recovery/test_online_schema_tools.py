@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 
 import pymysql
+import pytest
 
+from tailrace_dev.servers import debian
+from tests.support import percona
 from tests.support.engine import Engine, options_for
 from tests.support.rereading import Target
 
@@ -41,6 +45,32 @@ def test_target_equals_the_table_that_gh_ost_changes_beside_writers(mysql, datab
         target.drain_all()
         target.equals(mysql)
         assert {*engine.offset.tables, *engine.offset.done} == {f"{database}.t"}
+        assert target.readings == 1
+
+
+@pytest.mark.skipif(not debian.available(), reason="percona-toolkit is downloaded as a Debian package")
+@pytest.mark.parametrize("product", ["mysql", "mariadb"])
+def test_target_equals_the_table_that_percona_s_tool_changes_beside_writers(request, product, tmp_path):
+    server = request.getfixturevalue(product)
+    database = request.getfixturevalue("database" if product == "mysql" else "mariadb_database")
+    _create(server, database)
+    writers = _Writers(server, database)
+    with Engine(options_for(server, rf"{database}\..*", snapshotChunkRows=7)) as engine, writers:
+        target = Target(engine, f"{database}.t")
+        target.step()
+        with ThreadPoolExecutor() as pool:
+            change = "ADD COLUMN c INT NOT NULL DEFAULT 5, MODIFY a BIGINT"
+            altering = pool.submit(percona.alter, server, f"{database}.t", change, tmp_path, chunk_size="10")
+            while not altering.done():
+                if not target.step():
+                    wait([altering], timeout=0.05)
+            altering.result()
+        writers.stop()
+        target.drain_all()
+        target.drain_all()
+        target.equals(server)
+        assert {*engine.offset.tables, *engine.offset.done} == {f"{database}.t"}
+        assert target.readings == 1
 
 
 def _cut_over(mysql, database):
