@@ -379,7 +379,6 @@ CATALOGUE = {
         "Shapes `row` and `envelope` have the columns of one table.",
         "Name one table in `tables`, or use shape `debezium` for many.",
     ),
-    # ---- 15 Transforms and routes --------------------------------------------------------------------------
     "TR-1450": Condition(
         "a helper table of an online schema tool is not captured",
         (),
@@ -389,6 +388,7 @@ CATALOGUE = {
         "Nothing, if it is one. Otherwise set `captureHelperTables`, or name the table in `tables` without "
         "wildcards.",
     ),
+    # ---- 15 Transforms and routes --------------------------------------------------------------------------
     "TR-1501": Condition(
         "Spark rejects a transform",
         (ConfigError,),
