@@ -45,15 +45,21 @@ class Lake:
         return {row["id"]: (row["v"], row.get("v__string"), row["w"]) for row in rows}
 
 
+LAKES = [
+    ("delta", WriteMode.UPSERT, 0),
+    ("delta", WriteMode.CHANGELOG, None),
+    ("iceberg", WriteMode.UPSERT, None),
+]
+#: Those that differ from others in what changes become, not in the columns they go to.
+MORE_LAKES = [
+    ("delta", WriteMode.UPSERT, 3600),
+    ("delta", WriteMode.SCD2, 0),
+    ("iceberg", WriteMode.CHANGELOG, None),
+]
+
+
 @pytest.fixture(
-    params=[
-        ("delta", WriteMode.UPSERT, 0),
-        ("delta", WriteMode.UPSERT, 3600),
-        ("delta", WriteMode.SCD2, 0),
-        ("delta", WriteMode.CHANGELOG, None),
-        ("iceberg", WriteMode.UPSERT, None),
-        ("iceberg", WriteMode.CHANGELOG, None),
-    ],
+    params=[*LAKES, *(pytest.param(lake, marks=pytest.mark.slow) for lake in MORE_LAKES)],
     ids=lambda p: "-".join(map(str, p)),
 )
 def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
