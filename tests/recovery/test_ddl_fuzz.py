@@ -2,7 +2,7 @@
 
 They come while the table is snapshotted, followed and read again, between a batch's plan and its reading, and
 while the stream is stopped. A batch may be read twice: the second reading counts, as after a crash. Both are
-equal if no schema change came between them.
+equal if no schema change came between them; rows read by SELECT only where the log has the rows before.
 
 TAILRACE_SEED=1234 runs that seed alone.
 """
@@ -152,7 +152,9 @@ def _step(table: RandomTable, target: Target) -> None:
             table.change_rows(3)
             engine.plan.close()
             second = read(engine, batch)
-            assert [*map(multiset, second)] == [*map(multiset, first)], "a replay differs from the batch"
+            assert multiset(second[1]) == multiset(first[1]), "a replay has another log"
+            if table.logs_old_rows():
+                assert multiset(second[0]) == multiset(first[0]), "a replay has other rows"
             target.apply(*second, end=batch[1].to_json())
         case "shape in batch" | "twice" as kind:
             batch = engine.next()

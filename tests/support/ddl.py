@@ -79,6 +79,10 @@ class RandomTable(ABC):
             if not self.attempt(statement):
                 return
 
+    def logs_old_rows(self) -> bool:
+        """Whether the log has the whole row before an update or a delete."""
+        return True
+
     @abstractmethod
     def fields(self) -> list[Field]:
         """The columns besides `id`."""
@@ -224,6 +228,11 @@ class PostgresTable(RandomTable):
     """A table of PostgreSQL."""
 
     KEY_AS_NUMBER = "id::int"
+
+    def logs_old_rows(self) -> bool:
+        """Whether the table has the replica identity FULL."""
+        found = self.execute("SELECT relreplident::text FROM pg_class WHERE oid = to_regclass('t')")
+        return bool(found) and found[0][0] == "f"
 
     def fields(self) -> list[Field]:
         """The columns besides `id`."""
