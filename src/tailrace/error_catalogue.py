@@ -393,6 +393,15 @@ CATALOGUE = {
         "Shapes `row` and `envelope` have the columns of one table.",
         "Name one table in `tables`, or use shape `debezium` for many.",
     ),
+    "TR-1450": Condition(
+        "a helper table of an online schema tool is not captured",
+        (),
+        "gh-ost and pt-online-schema-change fill a table `_t_gho` or `_t_new` beside `t`, then rename it to "
+        "`t`. Tables with such names are not captured, even where a pattern of `tables` matches them: `t` is "
+        "read again when they take its place.",
+        "Nothing, if it is one. Otherwise set `captureHelperTables`, or name the table in `tables` without "
+        "wildcards.",
+    ),
     # ---- 15 Transforms and routes --------------------------------------------------------------------------
     "TR-1501": Condition(
         "Spark rejects a transform",

@@ -47,6 +47,15 @@ def test_server_set_up_for_capture_has_no_finding(mysql: MySqlServer, database: 
     require(options)
 
 
+def test_tables_left_out_for_their_names_are_named(mysql: MySqlServer, database: str) -> None:
+    for table in ("t", "_t_old"):
+        mysql.execute(f"CREATE TABLE `{database}`.{table} (id INT PRIMARY KEY)")
+    finding = _finding(check(_options(mysql, rf"{database}\..*")), f"table {database}._t_old")
+    assert (finding.severity, finding.code) == (Severity.WARNING, "TR-1450")
+    findings = check(_options(mysql, rf"{database}\..*", captureHelperTables="true"))
+    assert "TR-1450" not in {f.code for f in findings}
+
+
 @pytest.mark.parametrize(
     ("name", "bad", "severity", "remedy"),
     [

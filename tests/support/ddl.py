@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 _PARTITIONED = """ALTER TABLE t PARTITION BY RANGE (id)
     (PARTITION p0 VALUES LESS THAN (20), PARTITION p1 VALUES LESS THAN MAXVALUE)"""
+_COLUMNS = "id int PRIMARY KEY, a int, b text, c numeric(10,2), d int"
 #: Rows have ids from 1 to this.
 MOST_ROWS = 60
 
@@ -38,6 +39,9 @@ class RandomTable(ABC):
         seed: of all choices.
     """
 
+    #: The key, which may be text, as a number.
+    KEY_AS_NUMBER = "id"
+
     def __init__(self, execute: Callable[..., Any], seed: int) -> None:
         self.execute = execute
         self.random = random.Random(seed)
@@ -54,7 +58,7 @@ class RandomTable(ABC):
         for _ in range(statements):
             fields = [f for f in self.fields() if not f.is_generated]
             first = self.random.randint(1, MOST_ROWS)
-            where = f"id BETWEEN {first} AND {first + self.random.randint(0, 5)}"
+            where = f"{self.KEY_AS_NUMBER} BETWEEN {first} AND {first + self.random.randint(0, 5)}"
             match self.random.choice("iiuud"):
                 case "i":
                     names = ", ".join(["id", *(self.quoted(f.name) for f in fields)])
@@ -74,6 +78,10 @@ class RandomTable(ABC):
         for statement in statements:
             if not self.attempt(statement):
                 return
+
+    def logs_old_rows(self) -> bool:
+        """Whether the log has the whole row before an update or a delete."""
+        return True
 
     @abstractmethod
     def fields(self) -> list[Field]:
@@ -120,7 +128,7 @@ class RandomTable(ABC):
             case "decimal":
                 return f"{number}.25"
             case _:
-                return f"'{number}'" if self.random.random() < 0.5 else f"'x{number}'"
+                return f"'{self.random.choice(['', '', 'x', 'ä'])}{number}'"
 
     def rows(self, columns: int) -> str:
         """VALUES of a third of the ids with that many further numbers."""
@@ -166,10 +174,27 @@ class MySqlTable(RandomTable):
         yield ["TRUNCATE TABLE t"]
         yield ["DROP TABLE t", *self._new("t")]
         yield ["DROP TABLE IF EXISTS o", *self._new("n"), "RENAME TABLE t TO o, n TO t"]
-        yield ["ALTER TABLE t MODIFY id BIGINT"]
+        for type_ in ("INT", "BIGINT", "VARCHAR(20)", "VARCHAR(20) COLLATE utf8mb4_bin"):
+            yield [f"ALTER TABLE t MODIFY id {type_}"]
         yield ["ALTER TABLE t CONVERT TO CHARACTER SET latin1"]
         yield [_PARTITIONED]
         yield ["ALTER TABLE t TRUNCATE PARTITION p0"]
+        yield ["ALTER TABLE t DROP PARTITION p0"]
+        yield [
+            "DROP TABLE IF EXISTS x",
+            "CREATE TABLE x LIKE t",
+            "ALTER TABLE x REMOVE PARTITIONING",
+            f"INSERT INTO x (id) VALUES ({self.random.randint(1, 19)})",
+            "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE x",
+        ]
+        written = ", ".join(["id", *(self.quoted(f.name) for f in fields if not f.is_generated)])
+        yield [
+            "DROP TABLE IF EXISTS _t_gho, _t_del",
+            "CREATE TABLE _t_gho LIKE t",
+            f"ALTER TABLE _t_gho ADD COLUMN {new} {type_} DEFAULT {default}{place}",
+            f"INSERT INTO _t_gho ({written}) SELECT {written} FROM t",
+            "RENAME TABLE t TO _t_del, _t_gho TO t",
+        ]
         yield ["ALTER TABLE t REMOVE PARTITIONING"]
         yield [f"ALTER TABLE t ADD COLUMN {new} INT NOT NULL DEFAULT 0", _rekeyed(f"id, {new}")]
         yield [_rekeyed("id")]
@@ -186,6 +211,11 @@ class MySqlTable(RandomTable):
             "DECIMAL(10,1)",
             "VARCHAR(40)",
             "VARCHAR(20) NOT NULL",
+            "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            _labels(range(10)),
+            _labels(reversed(range(10))),
+            "INT AS (id + 2) STORED",
+            "INT AS (id + 3) VIRTUAL",
         ):
             yield [f"ALTER TABLE t MODIFY {name} {type_}"]
         if len(fields) > 1:
@@ -196,6 +226,13 @@ class MySqlTable(RandomTable):
 
 class PostgresTable(RandomTable):
     """A table of PostgreSQL."""
+
+    KEY_AS_NUMBER = "id::int"
+
+    def logs_old_rows(self) -> bool:
+        """Whether the table has the replica identity FULL."""
+        found = self.execute("SELECT relreplident::text FROM pg_class WHERE oid = to_regclass('t')")
+        return bool(found) and found[0][0] == "f"
 
     def fields(self) -> list[Field]:
         """The columns besides `id`."""
@@ -213,9 +250,31 @@ class PostgresTable(RandomTable):
 
     def _new(self, name: str) -> Sequence[str]:
         return (
-            f"CREATE TABLE {name} (id int PRIMARY KEY, a int, b text, c numeric(10,2), d int)",
+            f"CREATE TABLE {name} ({_COLUMNS})",
             f"INSERT INTO {name} (id, a, c) VALUES {self.rows(2)}",
         )
+
+    def _new_partitioned(self) -> Sequence[str]:
+        low, high = self.new_name(), self.new_name()
+        return (
+            f"CREATE TABLE t ({_COLUMNS}) PARTITION BY RANGE (id)",
+            f"CREATE TABLE {low} PARTITION OF t FOR VALUES FROM (0) TO (20)",
+            f"CREATE TABLE {high} PARTITION OF t DEFAULT",
+            f"INSERT INTO t (id, a, c) VALUES {self.rows(2)}",
+        )
+
+    def _parts(self) -> list[str]:
+        found = self.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass('t')"
+        )
+        return [name for (name,) in found]
+
+    def _rekeyed(self, columns: str) -> str:
+        found = self.execute(
+            "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass('t') AND contype = 'p'"
+        )
+        drop = "".join(f"DROP CONSTRAINT {name}, " for (name,) in found)
+        return f"ALTER TABLE t {drop}ADD PRIMARY KEY ({columns})"
 
     def shapes(self) -> Iterator[Sequence[str]]:
         """Schema changes that are possible now."""
@@ -233,7 +292,20 @@ class PostgresTable(RandomTable):
             *self._new("n"),
             "BEGIN; ALTER TABLE t RENAME TO o; ALTER TABLE n RENAME TO t; COMMIT",
         ]
-        yield ["ALTER TABLE t ALTER id TYPE bigint"]
+        for type_ in ("int", "bigint", "numeric(10,0)", "text"):
+            yield [f"ALTER TABLE t ALTER id TYPE {type_} USING id::text::{type_}"]
+        yield ["DROP TABLE t", *self._new_partitioned()]
+        yield [f"ALTER TABLE t ADD COLUMN {new} int NOT NULL DEFAULT 0", self._rekeyed(f"id, {new}")]
+        yield [self._rekeyed("id")]
+        for part in self._parts():
+            yield [f"ALTER TABLE t DETACH PARTITION {part}"]
+            yield [f"TRUNCATE {part}"]
+            yield [f"DROP TABLE {part}"]
+            yield [
+                f"ALTER TABLE t DETACH PARTITION {part}",
+                f"UPDATE {part} SET d = -1",
+                f"ALTER TABLE t ATTACH PARTITION {part} DEFAULT",
+            ]
         yield ["VACUUM FULL t"]
         for identity in ("DEFAULT", "FULL"):
             yield [f"ALTER TABLE t REPLICA IDENTITY {identity}"]
@@ -252,6 +324,11 @@ class PostgresTable(RandomTable):
             aside = f"ALTER TABLE t RENAME {first} TO swapped"
             yield [f"BEGIN; {aside}; {moved}; ALTER TABLE t RENAME swapped TO {second}; COMMIT"]
             yield [f"BEGIN; ALTER TABLE t DROP {first}; {moved}; COMMIT"]
+
+
+def _labels(numbers: Iterable[int]) -> str:
+    labels = [f"'{prefix}{number}'" for number in numbers for prefix in ("", "x", "ä")]
+    return f"ENUM({', '.join(labels)}, 'y')"
 
 
 def _rekeyed(columns: str) -> str:

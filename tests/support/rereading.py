@@ -65,6 +65,11 @@ class Target:
         self._key: tuple[str, ...] = ()
         self._seen: dict[str, set[tuple[Any, ...]]] = {}
 
+    @property
+    def readings(self) -> int:
+        """How many times the table has been read again."""
+        return len(self._seen)
+
     def step(self) -> bool:
         """Apply the next batch; whether there was one."""
         batch = self.engine.next()

@@ -74,6 +74,8 @@ _TIME_ADJUSTER = "enable.time.adjuster"
 _BEHAVIOR = "schema.change.behavior"
 _CHANGES = ("include.schema.changes", "exclude.schema.changes")
 _MYSQL = ("mysql", "mariadb")
+#: Tables that gh-ost and pt-online-schema-change make beside the table that they change.
+_HELPER_TABLE = re.compile(r"[^.]+\._.+_(gho|ghc|del|new|old)", re.DOTALL)
 _POSTGRES = ("postgresql",)
 #: Kinds of starting position that only some databases have.
 _STARTS_ONLY_FOR = {"file": "mysql", "gtid": "mysql", "timestamp": "mysql", "lsn": "postgresql"}
@@ -408,6 +410,17 @@ class SourceOptions:
         metadata=_message_prefixes(_MESSAGE_PREFIXES[1], "all but those whose prefix matches"),
     )
     tls: TlsOptions = TlsOptions()
+    capture_helper_tables: bool = field(
+        default=False,
+        metadata=option(
+            boolean,
+            "true | false",
+            "Whether patterns of `tables` also match helper tables of gh-ost and pt-online-schema-change "
+            "(`_t_gho`, `_t_ghc`, `_t_del`, `_t_new`, `_t_old`). One that `tables` names without wildcards "
+            "is captured anyway.",
+            only_for=_MYSQL,
+        ),
+    )
     allow_public_key_retrieval: bool = field(
         default=False,
         metadata=option(
@@ -577,7 +590,20 @@ class SourceOptions:
 
     def captures(self, name: str) -> bool:
         """Whether the table `database.table` is captured."""
+        return self.matches(name) and not self.hides(name)
+
+    def matches(self, name: str) -> bool:
+        """Whether a pattern matches the table `database.table`."""
         return any(re.fullmatch(p, name, re.DOTALL) for p in self.tables)
+
+    def hides(self, name: str) -> bool:
+        """Whether `database.table` is a helper table of an online schema tool, and not captured as such."""
+        return (
+            self.dialect in _MYSQL
+            and not self.capture_helper_tables
+            and _HELPER_TABLE.fullmatch(name) is not None
+            and name not in (p.replace("\\.", ".") for p in self.tables)
+        )
 
 
 _URL = Option(

@@ -77,6 +77,27 @@ def test_tables_are_matched_whole_and_a_comma_within_braces_is_no_separator():
     assert not options.captures("myshop.t1")
 
 
+HELPERS = ["_t_gho", "_t_ghc", "_t_del", "_t_20261123120000_del", "_t_new", "__t_new", "_t_old"]
+
+
+@pytest.mark.parametrize("helper", HELPERS)
+def test_helper_tables_of_schema_tools_are_captured_only_if_asked_for(helper):
+    given = {**GIVEN, "tables": r"shop\..*"}
+    assert not parse_options(given).captures(f"shop.{helper}")
+    assert parse_options({**given, "captureHelperTables": "true"}).captures(f"shop.{helper}")
+    assert parse_options({**given, "tables": rf"shop\.{helper}"}).captures(f"shop.{helper}")
+
+
+@pytest.mark.parametrize("table", ["t_new", "_new", "_t_older", "t"])
+def test_other_tables_are_not_taken_for_helper_tables(table):
+    assert parse_options({**GIVEN, "tables": r"shop\..*"}).captures(f"shop.{table}")
+
+
+def test_postgres_has_no_helper_tables():
+    given = {**GIVEN, "url": "postgresql://h/d", "tables": r"shop\..*"}
+    assert parse_options(given).captures("shop._t_old")
+
+
 def test_password_is_never_shown():
     options = parse_options({**GIVEN, "password": "hunter2"})
     assert "hunter2" not in repr(options)

@@ -44,13 +44,17 @@ class TableChecks:
             " WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN"
             " ('information_schema', 'mysql', 'performance_schema', 'sys') ORDER BY 1"
         )
+        names = [str(row["name"]) for row in rows]
         #: Captured tables that this user may see.
-        self._names = [str(row["name"]) for row in rows if options.captures(str(row["name"]))]
+        self._names = [name for name in names if options.captures(name)]
+        #: Those that a pattern matches, but that are not captured.
+        self._hidden = [name for name in names if options.matches(name) and options.hides(name)]
 
     def run(self) -> Iterator[Finding]:
         """Every finding, by table."""
         for pattern in self._options.tables:
             yield from self._pattern(pattern)
+        yield from self._helpers()
         found, refused = self._described()
         yield from refused
         cascading = self._cascading()
@@ -95,6 +99,18 @@ class TableChecks:
                 # Tables may be created later, but options that match none at all are probably a mistake.
                 Severity.ERROR if len(self._options.tables) == 1 or not self._names else Severity.WARNING,
                 code="TR-1401",
+            )
+
+    def _helpers(self) -> Iterator[Finding]:
+        for name in self._hidden:
+            yield Finding(
+                f"table {name}",
+                "not captured: its name is that of an online schema tool's helper table",
+                "a name of another form, if it is a table of its own",
+                "set `captureHelperTables` to true, or name the table in `tables` without wildcards",
+                Severity.WARNING,
+                code="TR-1450",
+                table=name,
             )
 
     def _table(self, table: catalog.CatalogTable, cascading: set[str]) -> Iterator[Finding]:
