@@ -454,3 +454,17 @@ def test_lost_position_stops_the_stream_unless_told_to_refresh():
     source.lost = False
     third = plan.latest(second, Limits())
     assert rereads(plan.splits(second, third))[0] == ("shop.a", None, (10,))
+
+
+def test_table_dropped_in_a_lost_part_of_the_log_is_read_again_when_it_returns():
+    source = FakeSource(a=5, b=5)
+    first = finished(source)
+    source.lost = True
+    del source.rows["shop.b"]
+    plan = enumerator(source, onPositionLost="refresh")
+    second = plan.latest(first, Limits())
+    assert not second.knows("shop.b")
+    source.lost = False
+    source.rows["shop.b"] = 3
+    source.ranges = [LogRange(At(510), has_changes=False, ddl_ahead=True, created=(B.id,))]
+    assert "shop.b" in plan.latest(second, Limits()).again
