@@ -439,6 +439,19 @@ def test_request_takes_effect_once():
     assert requests.waiting == []
 
 
+def test_request_waits_until_the_log_is_read_up_to_where_it_was_found():
+    """A row that was changed, then deleted without the log saying so, must not count as present."""
+    source = FakeSource(a=5, b=5)
+    first = finished(source)
+    source.end = At(160)
+    source.ranges = [LogRange(At(150), has_changes=True), LogRange(At(160), has_changes=False)]
+    plan = enumerator(source, requests=FakeRequests(Request("r1", ("shop.b",))))
+    second = plan.latest(first, Limits())
+    third = plan.latest(second, Limits())  # at once, though nothing changed
+    assert (second.again, third.log, third.again) == ({}, {"pos": 160}, {})
+    assert set(plan.latest(third, Limits()).again) == {"shop.b"}
+
+
 def test_lost_position_stops_the_stream_unless_told_to_refresh():
     source = FakeSource(a=25, b=5)
     first = finished(source)
