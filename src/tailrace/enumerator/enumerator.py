@@ -125,6 +125,8 @@ class Enumerator:
         #: From where on: the log's end when they were found. A batch in which a reading begins must not hold
         #: changes from before the gap: their rows would count as present.
         self._gaps_end: Position | None = None
+        #: The log's end when requests to read tables again were found, by id: as with gaps.
+        self._resyncs: dict[str, Position] = {}
         #: The tables for which the server's checks have been made.
         self._checked_tables: set[str] = set()
         #: Tables that match `tables` and cannot be captured, with the reason: they are parked.
@@ -171,6 +173,7 @@ class Enumerator:
         self._check_source()
         self._offset = start
         waiting = self._waiting(start)
+        self._note_resyncs(start, waiting)
         if start.log is None:
             offset = with_parked(self._begin(), waiting, self._schemas)
             log_range = None
@@ -190,7 +193,7 @@ class Enumerator:
         offset = self._without_refused(start, replace(offset, schema=events))
         rewritten = self._rewritten(offset, log_range) | self._passed_gaps(start)
         offset = self._identified(self._read_again(offset, rewritten))
-        offset = self._accept_requests(offset, waiting)
+        offset = self._accept_requests(offset, [r for r in waiting if r.id not in self._resyncs])
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, self._captured, is_current=is_current)
         self._offset = offset
@@ -412,6 +415,10 @@ class Enumerator:
         self._schema_events.forget()
         position = self._source.rejoin(start.log)
         offset = after_a_gap(replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=()))
+        # dropped in the lost part: if such a table returns, its target holds rows that no log deletes
+        followed = offset.tables.keys() | offset.done.keys()
+        for name in followed - self._captured.keys() - self._refused.keys():
+            offset = offset.without(name)
         for name in self._schemas:
             if name in offset.parked:
                 continue
@@ -537,6 +544,24 @@ class Enumerator:
                 offset = offset.without(name)
         return offset
 
+    def _note_resyncs(self, start: StreamOffset, waiting: Sequence[Request]) -> None:
+        """Note up to where the log must be read before tables are read again that requests ask for.
+
+        Rows may be gone without the log saying so. An older change of such a row must not be in a batch
+        of the reading: it would count as present.
+        """
+        if start.log is None or start.mode == "snapshot":
+            return
+        ids = {request.id for request in waiting if request.kind == "resync"}
+        at = self._source.position(start.log).order
+        noted = {id_: end for id_, end in self._resyncs.items() if id_ in ids}
+        if ids - noted.keys():
+            end = self._source.log_end()
+            noted |= dict.fromkeys(ids - noted.keys(), end)
+            if self._target is not None:
+                self._target = max(self._target, end, key=lambda position: position.order)
+        self._resyncs = {id_: end for id_, end in noted.items() if end.order > at}
+
     def _accept_requests(self, offset: StreamOffset, waiting: Sequence[Request]) -> StreamOffset:
         """Begin what waiting requests ask for; tables are parked already."""
         postponed: set[str] = set()
@@ -619,7 +644,7 @@ class Enumerator:
 
     def _waits_for_log(self, offset: StreamOffset) -> bool:
         """Whether something begins once the log is read up to a position that is known already."""
-        return self._waits_for_gaps() or waits_to_resume(offset)
+        return self._waits_for_gaps() or bool(self._resyncs) or waits_to_resume(offset)
 
     def _check_again(self) -> None:
         """Make the checks of the start once more, for tables: what is wrong with the server is said there."""

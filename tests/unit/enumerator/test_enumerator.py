@@ -439,6 +439,19 @@ def test_request_takes_effect_once():
     assert requests.waiting == []
 
 
+def test_request_waits_until_the_log_is_read_up_to_where_it_was_found():
+    """A row that was changed, then deleted without the log saying so, must not count as present."""
+    source = FakeSource(a=5, b=5)
+    first = finished(source)
+    source.end = At(160)
+    source.ranges = [LogRange(At(150), has_changes=True), LogRange(At(160), has_changes=False)]
+    plan = enumerator(source, requests=FakeRequests(Request("r1", ("shop.b",))))
+    second = plan.latest(first, Limits())
+    third = plan.latest(second, Limits())  # at once, though nothing changed
+    assert (second.again, third.log, third.again) == ({}, {"pos": 160}, {})
+    assert set(plan.latest(third, Limits()).again) == {"shop.b"}
+
+
 def test_lost_position_stops_the_stream_unless_told_to_refresh():
     source = FakeSource(a=25, b=5)
     first = finished(source)
@@ -454,3 +467,17 @@ def test_lost_position_stops_the_stream_unless_told_to_refresh():
     source.lost = False
     third = plan.latest(second, Limits())
     assert rereads(plan.splits(second, third))[0] == ("shop.a", None, (10,))
+
+
+def test_table_dropped_in_a_lost_part_of_the_log_is_read_again_when_it_returns():
+    source = FakeSource(a=5, b=5)
+    first = finished(source)
+    source.lost = True
+    del source.rows["shop.b"]
+    plan = enumerator(source, onPositionLost="refresh")
+    second = plan.latest(first, Limits())
+    assert not second.knows("shop.b")
+    source.lost = False
+    source.rows["shop.b"] = 3
+    source.ranges = [LogRange(At(510), has_changes=False, ddl_ahead=True, created=(B.id,))]
+    assert "shop.b" in plan.latest(second, Limits()).again
