@@ -232,7 +232,7 @@ def resume(pipeline_file: Path, tables: tuple[str, ...], replay: bool) -> None:
     """Go on with parked tables. Their rows are read again, in place.
 
     Afterwards a target that holds rows equals its table. A target that holds changes receives the rows as
-    changes of kind `r`; what happened to a row in between is told by --replay only.
+    changes of kind `r`; only --replay tells what happened to a row in between.
     """
     pipeline = load_pipeline(pipeline_file)
     _require_captured(pipeline, tables, "cannot be resumed")
