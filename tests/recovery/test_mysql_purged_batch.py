@@ -8,6 +8,7 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.spark.requests import RequestDirectory
 from tests.support.engine import Engine, options_for
 from tests.support.rereading import Target
+from tests.support.wait import wait_until
 
 
 def newest(mysql):
@@ -59,5 +60,7 @@ def test_stream_goes_on_behind_a_batch_whose_log_was_purged(mysql, database, tmp
     target.apply(*read, end=end.to_json())
     with engine_for(options, tmp_path) as engine:
         engine.offset, target.engine = end, engine
+        # the request takes effect once the log is read up to where it was found
+        wait_until(lambda: [target.step()] and engine.offset.requests, 30, "the request to be accepted")
         target.drain(mysql)
         target.equals(mysql)
