@@ -402,6 +402,14 @@ CATALOGUE = {
         "Nothing, if it is one. Otherwise set `captureHelperTables`, or name the table in `tables` without "
         "wildcards.",
     ),
+    "TR-1451": Condition(
+        "MariaDB does not log a generated column",
+        (),
+        "MariaDB logs generated columns (STORED and VIRTUAL) when a row is inserted, and leaves them out "
+        "when it is updated. Targets that hold rows keep the value that they have.",
+        "Leave the column out by a transform and compute it there from the others. Or correct targets from "
+        "time to time: `tailrace repair PIPELINE.YAML`.",
+    ),
     # ---- 15 Transforms and routes --------------------------------------------------------------------------
     "TR-1501": Condition(
         "Spark rejects a transform",

@@ -55,6 +55,7 @@ class TableChecks:
         for pattern in self._options.tables:
             yield from self._pattern(pattern)
         yield from self._helpers()
+        yield from self._generated()
         found, refused = self._described()
         yield from refused
         cascading = self._cascading()
@@ -112,6 +113,28 @@ class TableChecks:
                 code="TR-1450",
                 table=name,
             )
+
+    def _generated(self) -> Iterator[Finding]:
+        if self._server.flavor != MARIADB:
+            return
+        rows = self._probe.rows(
+            "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name, COLUMN_NAME AS col"
+            " FROM information_schema.COLUMNS WHERE IS_GENERATED = 'ALWAYS' ORDER BY 1, ORDINAL_POSITION"
+        )
+        captured = set(self._names)
+        for row in rows:
+            name = str(row["name"])
+            if name in captured:
+                yield Finding(
+                    f"table {name}",
+                    f"MariaDB leaves its generated column `{row['col']}` out of the log of updates",
+                    "columns that the log has: a target that holds rows keeps an outdated value",
+                    "leave the column out by a transform and compute it there; or correct it from time to "
+                    "time: tailrace repair PIPELINE.YAML",
+                    Severity.WARNING,
+                    code="TR-1451",
+                    table=name,
+                )
 
     def _table(self, table: catalog.CatalogTable, cascading: set[str]) -> Iterator[Finding]:
         id_ = table.schema.id
