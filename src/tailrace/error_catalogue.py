@@ -1088,6 +1088,16 @@ CATALOGUE = {
         "that part of the log since then. The table is parked again, the others go on.",
         "`tailrace resume PIPELINE.YAML TABLE...` reads the table's rows again.",
     ),
+    "TR-4173": Condition(
+        "the server keeps the log that the pipeline needs for a short time only",
+        (),
+        "At the present rate, or by its age, the log at the pipeline's position may be gone within six "
+        "hours: `binlog_expire_logs_seconds` (MySQL, MariaDB), `max_slot_wal_keep_size` or "
+        "`idle_replication_slot_timeout` (PostgreSQL). A pipeline that has lost its position has to read its "
+        "tables again.",
+        "Raise the limit, start the pipeline if it is stopped, or look why it is behind: `tailrace status "
+        "PIPELINE.YAML`. Where only tables that are not captured change, set `heartbeat.action.query`.",
+    ),
     # ---- 42 Replication slot and publication ---------------------------------------------------------------
     "TR-4201": Condition(
         "the replication slot no longer holds the stream's position",

@@ -73,6 +73,8 @@ _TIME_ADJUSTER = "enable.time.adjuster"
 #: Flink CDC's names of the options for schema changes.
 _BEHAVIOR = "schema.change.behavior"
 _CHANGES = ("include.schema.changes", "exclude.schema.changes")
+#: Debezium's names of the options for heartbeats.
+_INTERVAL, _ACTION_QUERY = "heartbeat.interval.ms", "heartbeat.action.query"
 _MYSQL = ("mysql", "mariadb")
 #: Tables that gh-ost and pt-online-schema-change make beside the table that they change.
 _HELPER_TABLE = re.compile(r"[^.]+\._.+_(gho|ghc|del|new|old)", re.DOTALL)
@@ -359,6 +361,27 @@ class SourceOptions:
             "Table (id INT PRIMARY KEY, ts TIMESTAMP(6)) that the stream may write to as a barrier where "
             "GTIDs are off.",
             only_for=_MYSQL,
+        ),
+    )
+    heartbeat_interval_ms: int = field(
+        default=0,
+        metadata=option(
+            not_negative,
+            "milliseconds, 0: none",
+            f"Time between two runs of `{_ACTION_QUERY}`, as Debezium's; a Kafka sink's messages have a "
+            "setting of their own.",
+            name=_INTERVAL,
+        ),
+    )
+    heartbeat_action_query: str | None = field(
+        default=None,
+        metadata=option(
+            str,
+            "a statement",
+            "As Debezium's: a statement that writes something to the log, so that the stream's position "
+            "moves on while nothing happens in the captured tables. It is run as `user`. PostgreSQL: SELECT "
+            "pg_logical_emit_message(true, 'heartbeat', '').",
+            name=_ACTION_QUERY,
         ),
     )
     slot_name: str | None = field(
@@ -681,6 +704,7 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     )
     _check_shape(options.shape, values.keys(), where)
     _check_schema_changes(options, values.keys(), where)
+    _check_heartbeat(options, where)
     _check_dialect(options, values.keys(), where)
     return options
 
@@ -753,6 +777,21 @@ def _check_schema_changes(options: SourceOptions, given: Collection[str], where:
             "set onRewrite: refresh and startingPosition: initial, or onDropTable: ignore",
             code="TR-1031",
         )
+
+
+def _check_heartbeat(options: SourceOptions, where: str) -> None:
+    """Reject an interval without a statement, and a statement without an interval."""
+    if bool(options.heartbeat_interval_ms) == bool(options.heartbeat_action_query):
+        return
+    given, missing = (
+        (_INTERVAL, _ACTION_QUERY) if options.heartbeat_interval_ms else (_ACTION_QUERY, _INTERVAL)
+    )
+    raise ConfigError(
+        f"{where} `{given}` has no effect without `{missing}`",
+        "a heartbeat is a statement that is run at an interval",
+        f"set `{missing}`, or leave `{given}` out",
+        code="TR-1011",
+    )
 
 
 def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -> None:

@@ -27,6 +27,8 @@ from tailrace.config.options import SourceOptions
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.freshness import Freshness
+from tailrace.enumerator.heartbeat import Heartbeat
+from tailrace.enumerator.log_room import LogRoom
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.enumerator.parked import (
     after_a_gap,
@@ -95,6 +97,9 @@ class Enumerator:
         parallelism: snapshot splits that are read concurrently.
         requests: requests to the stream, None if it accepts none.
         clock: monotonic seconds.
+
+    Attributes:
+        log_room: how long the server keeps the stream's log.
     """
 
     def __init__(
@@ -116,6 +121,8 @@ class Enumerator:
         self._schema_events = SchemaEvents(source, options.schema_policy)
         self._boundary = BoundaryPrefetch(source.boundary)
         self._freshness = Freshness(source.log_clock, clock)
+        self.log_room = LogRoom(source.log_retention, clock)
+        self._heartbeat = _heartbeat(options, source, clock)
         self._offset = StreamOffset()
         self._schemas: dict[str, TableSchema] = {}
         self._captured: dict[str, CapturedTable] = {}
@@ -328,7 +335,10 @@ class Enumerator:
             return start, None
         position = self._source.position(start.log)
         has_rows_to_read = self._has_rows_to_read(start) and not self._waits_for_log(start)
+        if self._heartbeat is not None:
+            self._heartbeat.beat()
         self._freshness.look(position)
+        self.log_room.look(position)
         log = self._follow(start)
         read_upto = log.read_upto()
         log_range = log.range_after(
@@ -953,3 +963,10 @@ def _require_apart(tables: Iterable[TableId]) -> None:
                 "rename one of them, or capture only one of the databases (schemas) that hold them",
                 code="TR-1403",
             )
+
+
+def _heartbeat(options: SourceOptions, source: Source, clock: Callable[[], float]) -> Heartbeat | None:
+    statement = options.heartbeat_action_query
+    if statement is None:
+        return None
+    return Heartbeat(lambda: source.heartbeat(statement), options.heartbeat_interval_ms / 1000, clock)

@@ -37,6 +37,7 @@ from tailrace.errors import SourceError, TailraceError, TransientSourceError, of
 from tailrace.failpoints import failpoint
 from tailrace.model.parked import without_tables
 from tailrace.pipeline.cluster_watch import ClusterWatch
+from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.parking import Parking
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
@@ -220,6 +221,9 @@ class Supervisor:
     watcher: Watcher
     stop: threading.Event
 
+    def __post_init__(self) -> None:
+        self._log_warning = LogWarning(self.watcher.on_notice)
+
     def run(self) -> None:
         """Run until everything is read, a stop is requested, or the stream cannot continue.
 
@@ -305,6 +309,7 @@ class Supervisor:
         if text != seen:
             report = json.loads(text)
             parking.look(report)
+            self._log_warning.look(report)
             self.watcher.on_progress(report)
         return text
 

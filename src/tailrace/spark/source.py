@@ -165,7 +165,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         With it goes the lag, because Spark takes no metrics from a Python source:
         {"ms": 40, "bytes": 512, "files": 0}; bytes is null across log files, ms if it is unknown. And the
-        time up to which the stream is complete with the newest batch, `complete_us` of the enumerator.
+        time up to which the stream is complete with the newest batch, `complete_us` of the enumerator, and
+        how long the server keeps the log, `room` of `enumerator.log_room`.
         """
         head = self._open().head()
         if head.is_new:
@@ -183,6 +184,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         if (complete_us := self._open().complete_us) is not None:
             value["complete_us"] = complete_us
+        if (room := self._open().log_room.to_json()) is not None:
+            value["room"] = room
         return value
 
     @in_short

@@ -100,6 +100,12 @@ class FakeSource(Source, Log):
 
     read_upto = head
 
+    def log_retention(self, position):
+        return None
+
+    def heartbeat(self, statement):
+        self.beats = [*getattr(self, "beats", []), statement]
+
     def log_clock(self, position):
         return LogClock(self.now_us, self.head())
 

@@ -12,7 +12,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TableLockedError, TailraceError, TransientSourceError, coded
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import GONE, Log, LogClock, LogRange, Page, Source
+from tailrace.sources.base import GONE, Log, LogClock, LogRange, LogRetention, Page, Source
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
@@ -22,6 +22,7 @@ from tailrace.sources.postgres.protocol.literal import source_of
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
 from tailrace.sources.postgres.replication.release import Release
+from tailrace.sources.postgres.replication.retention import retention
 from tailrace.sources.postgres.replication.timeline import another_server
 from tailrace.sources.postgres.snapshot import keys
 from tailrace.sources.postgres.snapshot.blocks import by_blocks, is_read_as_it_is
@@ -138,6 +139,16 @@ class PostgresSource(Source):
         """The server's clock, then its log's end."""
         ((ts_us, lsn),) = self._run(lambda c: c.rows(_LOG_CLOCK), "asking for the time")
         return LogClock(int(ts_us), replace(position, lsn=parse_lsn(lsn)))
+
+    def log_retention(self, position: PostgresPosition) -> LogRetention | None:  # noqa: ARG002 - the slot's
+        """How long the server keeps the log for the stream's slot."""
+        if self._options.starting_position == "snapshot":
+            return None
+        return self._run(lambda c: retention(c, self._options.slot), "asking how long the log is kept")
+
+    def heartbeat(self, statement: str) -> None:
+        """Run a statement that writes something to the log."""
+        self._run(lambda c: c.rows(statement), "running heartbeat.action.query")
 
     def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
