@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import time
 import uuid
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -59,6 +60,9 @@ EXIT_PREFLIGHT = 3
 EXIT_SOURCE_LOST = 4
 #: Everything is read, except for tables that are parked.
 EXIT_PARKED = 5
+
+#: Time between two looks of `status --watch`, seconds.
+_WATCH_S = 2.0
 
 #: Commands of other modules, loaded when they are called: name, module, attribute, extra that brings them.
 _ELSEWHERE = (
@@ -179,6 +183,32 @@ def drop(pipeline_file: Path, unmarked: bool) -> None:
         "nothing to remove"
     ]:
         click.echo(printable(line))
+
+
+@cli.command()
+@_pipeline_argument
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; docs/reference/status.md describes it.")
+@click.option("--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
+def status(pipeline_file: Path, as_json: bool, watch: bool) -> None:
+    """Show how far a pipeline is, from its checkpoint, its source and its sinks; it need not run.
+
+    Each table with its state and the time up to which its target is complete; position and lag; how long the
+    server keeps the log; what each sink has received and what its readers see.
+    """
+    from tailrace.pipeline.status import status as look  # noqa: PLC0415
+    from tailrace.pipeline.status_text import lines  # noqa: PLC0415
+
+    pipeline = load_pipeline(pipeline_file)
+    pipeline.require_extras()
+    while True:
+        found = look(pipeline)
+        text = _json(found.to_json()) if as_json else "\n".join(lines(found, str(pipeline_file)))
+        if watch and not as_json:
+            click.clear()
+        click.echo(text)
+        if not watch:
+            return
+        time.sleep(_WATCH_S)
 
 
 @cli.command()
@@ -357,6 +387,7 @@ def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
     applied once more. Tables whose snapshot would begin again are read again in place (`tailrace resync`).
     """
     from tailrace.enumerator.offset import RereadProgress, StreamOffset  # noqa: PLC0415
+    from tailrace.pipeline.run_state import forget_run  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file)
@@ -376,6 +407,7 @@ def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
     click.echo(f"to   {_json(value)}")
     if not dry_run:
         kept = checkpoint.set_end(value)
+        forget_run(checkpoint.path)
         click.echo(f"done; the old offset is kept in {pipeline.checkpoint}/{kept}")
 
 

@@ -1537,6 +1537,12 @@ CATALOGUE = {
         "A defect of Tailrace: the target was to be altered first.",
         "Report it. Nothing has been written.",
     ),
+    "TR-7073": Condition(
+        "what a sink's targets hold cannot be read",
+        (TailraceError,),
+        "`tailrace status` reads the targets' own records. The store does not answer, or refuses this user.",
+        "Run it where the pipeline runs, with the same credentials; the message has the store's answer.",
+    ),
     # ---- 71 Delta ------------------------------------------------------------------------------------------
     "TR-7101": Condition(
         "another writer changes the Delta table at the same time",

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tailrace.cli import cli
 from tailrace.errors import ConfigError
+from tailrace.pipeline.run_state import RunNotes
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.requests import RequestDirectory, requests_path
 
@@ -160,3 +161,28 @@ def test_difference_between_two_batches(pipeline: Any, tmp_path: Path) -> None:
     assert run("offsets", "diff", file, "1", "1").splitlines()[1:] == ["  nothing"]
     with pytest.raises(ConfigError, match="does not hold batch 9"):
         run("offsets", "diff", file, "0", "9")
+
+
+def test_status_names_what_is_known_without_source_and_targets(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: parquet, path: {tmp_path / 'lake'}}}")
+    text = run("status", file)
+    assert "pipeline pipeline: not running" in text
+    assert "batch 0, committed" in text
+    assert "source does not answer" in text
+    assert "shop.t: streaming" in text
+    found = json.loads(run("status", file, "--json"))
+    assert found["running"] is False
+    assert found["source"]["answers"] is False
+    assert [table["name"] for table in found["tables"]] == ["shop.t"]
+
+
+def test_changed_offset_forgets_up_to_which_time_the_last_run_was_complete(
+    pipeline: Any, tmp_path: Path
+) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path / 'lake'}}}")
+    checkpoint = str(tmp_path / "checkpoint")
+    with RunNotes(checkpoint) as notes:
+        notes.on_progress({"sources": [{"latestOffset": {"v": 1, "complete_us": 17}}]})
+    assert json.loads(run("status", file, "--json"))["complete_up_to"] is not None
+    run("offsets", "set", file, json.dumps(offset(pos=400)))
+    assert json.loads(run("status", file, "--json"))["complete_up_to"] is None

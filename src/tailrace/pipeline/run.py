@@ -24,8 +24,10 @@ from tailrace.config.sinks import DeltaSettings, IcebergSettings
 from tailrace.errors import ConfigError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId
+from tailrace.pipeline.run_state import RunNotes
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
+from tailrace.pipeline.watchers import Watchers
 from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_private
 from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
@@ -48,6 +50,11 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
         TailraceError: the stream cannot continue.
     """
     make_directories(pipeline)
+    with RunNotes(absolute(pipeline.checkpoint)) as notes:
+        _run(pipeline, Watchers((watcher, notes)), stop, log_file)
+
+
+def _run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | None) -> None:
     watcher.on_step("checking the source")
     tables = _captured(pipeline)
     for finding in shard_findings(pipeline, tables):
