@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import os
 import sys
 import time
 import uuid
 from contextlib import ExitStack
 from importlib.util import find_spec
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from rich.console import Console
 from tailrace import __version__, extras
 from tailrace.config.load import load_pipeline
 from tailrace.config.model import Pipeline
+from tailrace.config.option_values import byte_count
 from tailrace.config.sinks import (
     ConsoleSettings,
     DeltaSettings,
@@ -39,7 +38,6 @@ from tailrace.errors import (
     TransientSourceError,
 )
 from tailrace.printable import printable, printable_lines
-from tailrace.private import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,12 +112,29 @@ _pipeline_argument = click.argument(
     type=click.Path(path_type=Path, dir_okay=False),
     help="File for Spark's warnings and tracebacks; default: tailrace.log next to the checkpoint.",
 )
-def run(pipeline_file: Path, log_file: Path | None) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the log file; json: an object per line, batches too.",
+)
+@click.option(
+    "--log-max-size",
+    metavar="BYTES",
+    default="20m",
+    show_default=True,
+    callback=lambda _, __, text: _size(text),
+    help="Size, with k, m or g, from which on the log file is emptied; three former contents are kept.",
+)
+def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_size: int) -> None:
     """Run a pipeline until it is stopped (Ctrl-C), or until everything is read (trigger: available-now)."""
     # Spark's modules take a second to import: a wrong file is reported first.
     pipeline = load_pipeline(pipeline_file)
     pipeline.require_extras()
     from tailrace.pipeline import run as engine  # noqa: PLC0415
+    from tailrace.pipeline.event_log import EventLog  # noqa: PLC0415
+    from tailrace.pipeline.log_output import LogOutput  # noqa: PLC0415
     from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
@@ -127,15 +142,25 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
 
     engine.make_directories(pipeline)
     log_file = log_file or engine.default_log_file(pipeline)
-    _log_to(log_file)
+    is_json = log_format == "json"
     console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
     with ExitStack() as stack:
+        log = LogOutput(log_file, pipeline.settings.name, is_json=is_json, max_bytes=log_max_size)
+        stack.enter_context(log)
         metrics = Metrics(pipeline.settings.name, pipeline.source.dialect)
         if (address := pipeline.metrics_address) is not None:
             stack.enter_context(MetricsServer(address, metrics))
         view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
         stop = stack.enter_context(stop_on_signals(view.stopping))
-        engine.run(pipeline, Watchers((view, metrics)), stop, log_file)
+        watchers = Watchers((view, metrics, EventLog(batches=is_json)))
+        engine.run(pipeline, watchers, stop, log.file)
+
+
+def _size(text: str) -> int:
+    try:
+        return int(byte_count(text))
+    except ValueError:
+        raise click.BadParameter("bytes > 0, with k, m or g") from None
 
 
 @cli.command()
@@ -468,45 +493,9 @@ def _offset(text: str) -> StreamOffset:
         ) from None
 
 
-class _PrivateFileHandler(logging.FileHandler):
-    """A log that only its owner may read."""
-
-    def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="utf-8", opener=open_private)
-
-
 def _json(value: object, indent: int | None = None) -> str:
     """`value` as JSON without control characters: JSON itself allows DEL."""
     return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
-
-
-class _LogFormatter(logging.Formatter):
-    """A message is one line, whatever names and server messages it contains; a traceback is several."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """See Formatter."""
-        return printable(super().formatMessage(record))
-
-    def format(self, record: logging.LogRecord) -> str:
-        """See Formatter."""
-        return printable_lines(super().format(record))
-
-
-def _log_to(path: Path) -> None:
-    """Write Python's own logging to the log file as well: py4j reports each failed call."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
-    except OSError as error:
-        raise ConfigError(
-            f"log file `{path}` cannot be written",
-            error.strerror,
-            "name another one with `--log-file`; by default, it is next to the checkpoint",
-            code="TR-1201",
-        ) from None
-    handler = _PrivateFileHandler(path, delay=True)
-    handler.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 def exit_code(error: TailraceError) -> int:

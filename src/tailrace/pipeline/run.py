@@ -32,10 +32,13 @@ from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_p
 from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
 from tailrace.spark.checkpoint import absolute, is_local
+from tailrace.spark.launch import LogFile
 from tailrace.spark.session import spark_session, stop_session
 
 
-def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | None = None) -> None:
+def run(
+    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | LogFile | None = None
+) -> None:
     """Run a pipeline until everything is read (`trigger: available-now`) or `stop` is set.
 
     Args:
@@ -54,7 +57,9 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
         _run(pipeline, Watchers((watcher, notes)), stop, log_file)
 
 
-def _run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | None) -> None:
+def _run(
+    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | LogFile | None
+) -> None:
     watcher.on_step("checking the source")
     tables = _captured(pipeline)
     for finding in shard_findings(pipeline, tables):
