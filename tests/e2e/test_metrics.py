@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import urllib.error
 import urllib.request
@@ -13,13 +12,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.pipelines import PipelineProcess
+from tests.support.prometheus import free_port
 from tests.support.wait import wait_until
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def test_running_pipeline_serves_metrics_and_becomes_ready(mysql: Any, database: str, tmp_path: Path) -> None:
