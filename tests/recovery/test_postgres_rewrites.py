@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.enumerator import enumerator
+from tailrace.enumerator import captured_tables
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import SchemaMismatchError
 from tests.recovery.test_postgres_schema import stream
@@ -132,7 +132,7 @@ def run(postgres, postgres_database):
 @pytest.fixture(autouse=True)
 def _often(monkeypatch):
     """The catalog is searched at every batch."""
-    monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0)
+    monkeypatch.setattr(captured_tables, "CATALOG_REFRESH_S", 0)
 
 
 def plain(run):
