@@ -246,3 +246,16 @@ def test_offset_from_before_rows_were_told_apart_is_continued(postgres, postgres
         run("ALTER TABLE t ADD n int DEFAULT 5")
         target.drain_all()
         target.equals(postgres, database=postgres_database)
+
+
+def test_key_that_changes_while_the_stream_comes_to_a_rewrite_of_its_table(postgres, postgres_database, run):
+    """The catalog is not read again before the first change is passed, and the log has the new key."""
+    plain(run)
+    with stream(postgres, postgres_database, tables="public.t", snapshotChunkRows=4) as engine:
+        target = Target(engine, "public.t")
+        assert target.step()
+        run("ALTER TABLE t ALTER b TYPE text USING b || '!'")
+        target.step()  # the rewrite is found
+        run("ALTER TABLE t ALTER id TYPE text", "UPDATE t SET a = 0 WHERE id IN ('2', '20')")
+        target.drain_all()
+        target.equals(postgres, database=postgres_database)

@@ -373,6 +373,8 @@ class Enumerator:
         tables, events = self._captured.tables, self._schema_events
         found = rereading.rewritten(offset, log_range, tables, events, self._options)
         found |= self._gaps.take_passed(start)
+        if refreshes(offset, self._options):
+            found |= self._gaps.cut_short(offset)
         return rereading.read_again(offset, found, tables, events, self._options)
 
     def _without_refused(self, start: StreamOffset, offset: StreamOffset) -> StreamOffset:

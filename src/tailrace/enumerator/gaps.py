@@ -82,6 +82,14 @@ class Gaps:
         self._found = {name: why for name, why in self._found.items() if name not in found}
         return {name for name in found if start.knows(name)}
 
+    def cut_short(self, offset: StreamOffset) -> set[str]:
+        """The tables with gaps whose first snapshot is unfinished.
+
+        The schema change that made the gap, or the next one, may take away the key that their cursors are
+        values of, and the catalog is not read again before the gap is passed: cursors count no more.
+        """
+        return {name for name, p in offset.tables.items() if name in self._waiting and p.cursor is not None}
+
     def forget(self) -> None:
         """Forget all gaps: every table is read again."""
         self._found.clear()
