@@ -102,6 +102,8 @@ class PipelineSettings:
         master: Spark master; default: SPARK_MASTER, or a local Spark.
         metrics: where metrics and health are served, as `HOST:PORT`; default: nowhere.
         restarts: how often in a row a stream that failed with a transient error is restarted.
+        restarts_per_hour: how often within an hour; 0: no limit.
+        on_failure: a command to run, or a webhook to call, when the pipeline ends with an error.
         max_parked: how many tables may be parked, while the others go on; one more ends the pipeline.
         spark: further Spark settings; secrets as references.
 
@@ -117,6 +119,8 @@ class PipelineSettings:
     master: str | None = None
     metrics: str | None = None
     restarts: int = 10
+    restarts_per_hour: int = 60
+    on_failure: Secret | None = None
     max_parked: int = 10
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -124,10 +128,13 @@ class PipelineSettings:
         for name, value in (("interval-ms", self.interval_ms), ("parallelism", self.parallelism)):
             if value is not None and value <= 0:
                 raise ConfigError(f"`pipeline.{name}` must be > 0", f"found {value}", code="TR-1010")
-        if self.max_parked < 0:
-            raise ConfigError(
-                "`pipeline.max-parked` must be >= 0", f"found {self.max_parked}", code="TR-1010"
-            )
+        for name, number in (
+            ("restarts", self.restarts),
+            ("restarts-per-hour", self.restarts_per_hour),
+            ("max-parked", self.max_parked),
+        ):
+            if number < 0:
+                raise ConfigError(f"`pipeline.{name}` must be >= 0", f"found {number}", code="TR-1010")
         refuse_credentials(self.checkpoint, "pipeline.checkpoint")
         if self.metrics is not None:
             host, _, port = self.metrics.rpartition(":")

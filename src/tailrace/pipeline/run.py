@@ -21,9 +21,10 @@ from pathlib import Path
 from tailrace.cache import cache_dir
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeltaSettings, IcebergSettings
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId
+from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.run_state import RunNotes
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
@@ -53,8 +54,13 @@ def run(
         TailraceError: the stream cannot continue.
     """
     make_directories(pipeline)
-    with RunNotes(absolute(pipeline.checkpoint)) as notes:
-        _run(pipeline, Watchers((watcher, notes)), stop, log_file)
+    try:
+        with RunNotes(absolute(pipeline.checkpoint)) as notes:
+            _run(pipeline, Watchers((watcher, notes)), stop, log_file)
+    except TailraceError as error:
+        if (on_failure := pipeline.settings.on_failure) is not None:
+            tell_failure(on_failure, pipeline.settings.name, error, watcher.on_notice)
+        raise
 
 
 def _run(
