@@ -69,9 +69,9 @@ class Restarts:
             self._doublings = 0
         if self.in_a_row > self._most or self.is_open:
             return None
-        pause = min(_FIRST_PAUSE_S * 2**self._doublings, _LONGEST_PAUSE_S)
+        pause = min(_FIRST_PAUSE_S * 2.0**self._doublings, _LONGEST_PAUSE_S)
         self._doublings += 1
-        return pause * (1 - self._dice() / 2)
+        return float(pause * (1 - self._dice() / 2))
 
     @property
     def is_open(self) -> bool:
