@@ -188,6 +188,29 @@ def check(pipeline_file: Path) -> None:
 
 
 @cli.command()
+@click.argument(
+    "pipeline_file",
+    metavar="[PIPELINE.YAML]",
+    required=False,
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+def doctor(pipeline_file: Path | None) -> None:
+    """Look at what a pipeline runs on: versions, jars, space, ports, clocks, round trips to source and sinks.
+
+    Without a file: this machine alone. What a server must allow is the subject of `tailrace check`.
+    """
+    from tailrace.pipeline.doctor import diagnose  # noqa: PLC0415
+    from tailrace.sources import preflight  # noqa: PLC0415
+
+    failed = False
+    for finding in diagnose(None if pipeline_file is None else load_pipeline(pipeline_file)):
+        failed = failed or bool(preflight.errors([finding]))
+        click.echo(preflight.render([finding]))
+    if failed:
+        raise SystemExit(EXIT_PREFLIGHT)
+
+
+@cli.command()
 @_pipeline_argument
 @click.option(
     "--unmarked",

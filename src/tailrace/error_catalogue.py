@@ -326,6 +326,32 @@ CATALOGUE = {
         "Another process listens there, the address is not of this machine, or the port needs root's rights.",
         "Give `pipeline.metrics` another address, e.g. 127.0.0.1:9405.",
     ),
+    "TR-1273": Condition(
+        "a version of Python or PySpark is not supported",
+        (PreflightError,),
+        "`tailrace doctor` compares the versions in this environment with those that Tailrace supports.",
+        "Install a supported version, or Tailrace into an environment of its own.",
+    ),
+    "TR-1274": Condition(
+        "a port cannot be listened on",
+        (PreflightError,),
+        "Another process has the port, or the address is not one of this machine.",
+        "Give the setting another port, or end the other process: `ss -ltnp`.",
+    ),
+    "TR-1275": Condition(
+        "the clocks of this machine and of the source differ",
+        (),
+        "`tailrace_lag_seconds` compares both clocks. The time up to which targets are complete is by the "
+        "source's clock alone and stays right.",
+        "Let both machines take the time from the same NTP servers.",
+    ),
+    "TR-1276": Condition(
+        "the way to a server is long",
+        (),
+        "A round trip takes more than a tenth of a second. Planning a batch takes several, and so does "
+        "writing it.",
+        "Run the pipeline nearer to the server, or use fewer and larger batches: `trigger: interval`.",
+    ),
     # ---- 13 Command line -----------------------------------------------------------------------------------
     "TR-1301": Condition(
         "the given offset cannot be used",
@@ -1541,6 +1567,13 @@ CATALOGUE = {
         (TailraceError,),
         "`tailrace status` reads the targets' own records. The store does not answer, or refuses this user.",
         "Run it where the pipeline runs, with the same credentials; the message has the store's answer.",
+    ),
+    "TR-7074": Condition(
+        "a sink's port does not answer",
+        (PreflightError,),
+        "`tailrace doctor` opens a connection to each sink. The name is unknown, a firewall drops the "
+        "packets, or nothing listens.",
+        "Check the address in the sink's section, and the way to it: `nc -vz HOST PORT`.",
     ),
     # ---- 71 Delta ------------------------------------------------------------------------------------------
     "TR-7101": Condition(

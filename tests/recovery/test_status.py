@@ -14,6 +14,7 @@ import yaml
 from tailrace.config.load import load_pipeline
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.model.parked import Parked, Reason
+from tailrace.pipeline.doctor import diagnose
 from tailrace.pipeline.run_state import RunNotes
 from tailrace.pipeline.status import Status, status
 from tailrace.pipeline.status_text import lines
@@ -193,3 +194,9 @@ def test_status_tells_what_each_table_waits_for(shop: Shop) -> None:
     assert "drop the column" in text
     assert "tailrace resume shop.yaml shop.bad" in text
     assert "shop.new: snapshot 40 %: 40 of ~100 rows" in text
+
+
+def test_doctor_measures_clock_and_round_trip_of_the_source(shop: Shop) -> None:
+    found = {finding.check: finding for finding in diagnose(load_pipeline(shop.file))}
+    assert found["clock"].code is None
+    assert "answers within" in found[f"source {shop.address.host}:{shop.address.port}"].found
