@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -46,6 +47,7 @@ from tailrace.errors import (
     ServerChangedError,
     TableGapError,
     TableLockedError,
+    TailraceError,
 )
 from tailrace.model.parked import Reason
 from tailrace.model.split import Key, Split
@@ -180,6 +182,13 @@ class Enumerator:
         self._plan = (start, end, ranges)
         self._offset = end
         self._advanced_at = self._clock()
+
+    def wait(self, start: StreamOffset, timeout_s: float) -> None:
+        """Wait for more of the log, if the stream at `start` waits for nothing else."""
+        may_wait = self._horizon.upto is None and start.mode != "snapshot"
+        if may_wait and self._log is not None and not self._has_rows_to_read(start):
+            with suppress(TailraceError):  # `latest` meets it again
+                self._log.wait(timeout_s)
 
     def splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
         """The splits of the batch `(start, end]`."""

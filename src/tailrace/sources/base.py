@@ -208,6 +208,10 @@ class Log(ABC):
         """The last position known to be in the log."""
 
     @abstractmethod
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is more of the log than `range_after` knew of when it was called last."""
+
+    @abstractmethod
     def read_upto(self) -> Any:
         """The position up to which the log has been read: `range_after` knows of all changes below it."""
 

@@ -101,6 +101,9 @@ class FakeSource(Source, Log):
 
     read_upto = head
 
+    def wait(self, timeout_s):
+        self.waits = getattr(self, "waits", 0) + 1
+
     def log_retention(self, position):
         return None
 

@@ -191,6 +191,10 @@ class MySqlLog(Log):
         """The last position known to be in the log."""
         return self._follower.head()
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is more of the log."""
+        self._follower.wait(timeout_s)
+
     def read_upto(self) -> MySqlPosition:
         """The end of the last event read."""
         return self._follower.read_upto()

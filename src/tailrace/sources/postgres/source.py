@@ -422,6 +422,8 @@ class PostgresLog(Log):
         self._ends: dict[PostgresPosition, PostgresPosition] = {}
         self._slot_read: tuple[float, slot.Slot | None] | None = None
         self._release = Release(options)
+        #: Up to where the log was known when `range_after` was called last.
+        self._known_lsn = 0
 
     def range_after(
         self,
@@ -433,6 +435,7 @@ class PostgresLog(Log):
         for_rows: bool = False,
     ) -> LogRange | None:
         """The next batch's share of the log after `start`; with `upto`, None only when that is reached."""
+        self._known_lsn = self._follower.head().lsn
         self._follower.check()  # after the server was replaced there may never be anything new
         limit = None if upto is None else self._reachable(upto).lsn
         snapshot: Snapshot | None = None
@@ -497,6 +500,10 @@ class PostgresLog(Log):
         is_far = found.end - head.lsn > IDLE_BYTES  # the follower waits for batches
         lsn = found.end if is_far else head.lsn
         return replace(head, lsn=lsn, held_bytes=found.held_bytes, left_bytes=found.left_bytes)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is more of the log."""
+        self._follower.wait_until(self._known_lsn + 1, timeout_s)
 
     def read_upto(self) -> PostgresPosition:
         """The position up to which the server has decoded the log."""
