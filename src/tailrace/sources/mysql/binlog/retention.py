@@ -37,6 +37,7 @@ class _Limit:
     size: int
 
 
+@network.sensible("how long it keeps its log")
 def retention(connection: BoundedConnection, position: MySqlPosition) -> LogRetention:
     """How long the server keeps the log from `position` on."""
     files = binary_logs(connection)
@@ -58,7 +59,6 @@ def retention(connection: BoundedConnection, position: MySqlPosition) -> LogRete
     return LogRetention(held, left, left_s, written, limits)
 
 
-@network.sensible("how long it keeps its log")
 def _settings(connection: BoundedConnection) -> tuple[dict[str, str], float]:
     """The settings by name, and the server's clock in seconds since 1970 UTC."""
     listed = ", ".join(f"'{name}'" for name in _NAMES)

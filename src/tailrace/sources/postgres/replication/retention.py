@@ -14,6 +14,7 @@ from tailrace.sources.postgres.protocol.literal import string
 from tailrace.sources.postgres.replication.slot import read
 
 
+@network.sensible("how long it keeps its log")
 def retention(connection: Connection, name: str) -> LogRetention | None:
     """How long the server keeps the log for the slot called `name`; None: there is no such slot."""
     slot = read(connection, name)
@@ -38,7 +39,6 @@ def _setting(connection: Connection, name: str) -> str:
     return str(value)
 
 
-@network.sensible("the time limit of replication slots")
 def _idle_s(connection: Connection, name: str) -> float | None:
     """Seconds until a slot without a reader is invalidated; None: no limit."""
     rows = connection.rows(
