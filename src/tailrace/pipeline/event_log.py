@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.sinks.base import Written
 
+#: A code as messages show it, and the table with which a notice about one begins.
+_CODE = re.compile(r"\[(TR-\d{4})\]")
+_TABLE = re.compile(r"table `([^`]+)`")
 _log = logging.getLogger("tailrace.pipeline")
 
 
@@ -47,4 +51,6 @@ class EventLog:
 
     def on_notice(self, text: str) -> None:
         """See `Watcher`."""
-        _log.warning("%s", text, extra={"event": "notice"})
+        code, table = _CODE.search(text), _TABLE.match(text)
+        more = {"event": "notice", "code": code and code[1], "table": table and table[1]}
+        _log.warning("%s", text, extra=more)
