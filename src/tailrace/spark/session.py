@@ -127,6 +127,8 @@ def spark_session(
         environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", _LOOPBACK)
         # Throughput counts, and G1 spends a tenth of two cores on the short-lived objects of a stream.
         java_options.append("-XX:+UseParallelGC")
+        # Left alone, this collector lets the heap grow to its limit, and an idle stream keeps it: a gigabyte.
+        java_options.append("-XX:MaxHeapFreeRatio=70")
         # The JVM holds a batch once or twice: with Spark's default of a gigabyte, collections take half a
         # second. Every other way of setting the heap wins over this variable.
         os.environ.setdefault("SPARK_DRIVER_MEMORY", f"{_heap_mb()}m")
