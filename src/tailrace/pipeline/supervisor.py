@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -38,7 +37,6 @@ from tailrace.errors import SourceError, TailraceError, TransientSourceError, of
 from tailrace.failpoints import failpoint
 from tailrace.model.parked import without_tables
 from tailrace.pipeline.cluster_watch import ClusterWatch
-from tailrace.pipeline.idle_heap import IdleHeap
 from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.parking import Parking
 from tailrace.pipeline.restarts import Restarts
@@ -46,7 +44,7 @@ from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.checkpoint import Checkpoint, absolute
-from tailrace.spark.jvm import collect_garbage, failure_classes
+from tailrace.spark.jvm import failure_classes
 from tailrace.spark.requests import requests_path
 from tailrace.spark.task_errors import error_of_table, missing_package, parse_error
 
@@ -274,12 +272,11 @@ class Supervisor:
 
     def _follow(self, gate: BatchGate, parking: Parking) -> None:
         self.watcher.on_step("starting the stream")
-        query, cluster, heap = self._start(gate)
+        query, cluster = self._start(gate)
         seen = ""
         while query.isActive and not self.stop.wait(_POLL_S):
             seen = self._report(query, seen, parking)
             cluster.look()
-            heap.look(gate.written)
         if self.stop.is_set():
             _stop(query, gate)
         self._report(query, seen, parking)
@@ -289,7 +286,7 @@ class Supervisor:
         if failure is not None:
             raise _as_ours(failure, query, gate.failure) from failure
 
-    def _start(self, gate: BatchGate) -> tuple[StreamingQuery, ClusterWatch, IdleHeap]:
+    def _start(self, gate: BatchGate) -> tuple[StreamingQuery, ClusterWatch]:
         settings = self.pipeline.settings
         try:
             cells = self.read()
@@ -302,10 +299,8 @@ class Supervisor:
                     writer = writer.trigger(processingTime=f"{settings.interval_ms} milliseconds")
                 case TriggerMode.CONTINUOUS:
                     pass
-            session = cells.sparkSession
-            heap = IdleHeap(partial(collect_garbage, session))
-            with _private_files(session):
-                return writer.start(), ClusterWatch(session, self.watcher.on_notice), heap
+            with _private_files(cells.sparkSession):
+                return writer.start(), ClusterWatch(cells.sparkSession, self.watcher.on_notice)
         except (PySparkException, Py4JJavaError) as error:
             raise _as_ours(error, None, None) from error
 

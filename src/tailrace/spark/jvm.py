@@ -67,12 +67,6 @@ def select_list(frame: DataFrame) -> SelectList:
     return SelectList(kind == "Project" and plan.deterministic(), sources)
 
 
-def collect_garbage(session: SparkSession) -> None:
-    """Have the driver's JVM collect its garbage; Spark has only `spark.cleaner.periodicGC.interval`."""
-    jvm: Any = session._jvm
-    jvm.java.lang.System.gc()
-
-
 def failure_classes(query: StreamingQuery) -> tuple[str, ...]:
     """Class names of the causes of a query's failure, outermost first; PySpark keeps only the text."""
     failure = query._jsq.exception()
