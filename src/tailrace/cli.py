@@ -64,6 +64,7 @@ EXIT_PARKED = 5
 _ELSEWHERE = (
     ("verify", "tailrace.verify.commands", "verify", None),
     ("repair", "tailrace.verify.commands", "repair", None),
+    ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )
@@ -117,6 +118,7 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
     pipeline.require_extras()
     from tailrace.pipeline import run as engine  # noqa: PLC0415
     from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
+    from tailrace.pipeline.notifier import Notifier  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
     from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
@@ -131,7 +133,8 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
             stack.enter_context(MetricsServer(address, metrics))
         view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
         stop = stack.enter_context(stop_on_signals(view.stopping))
-        engine.run(pipeline, Watchers((view, metrics)), stop, log_file)
+        notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
+        engine.run(pipeline, Watchers((view, metrics, notifier)), stop, log_file)
 
 
 @cli.command()

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tailrace.config.options import SourceOptions
+from tailrace.enumerator import signals
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.freshness import Freshness
@@ -193,7 +194,7 @@ class Enumerator:
         offset = self._without_refused(start, replace(offset, schema=events))
         rewritten = self._rewritten(offset, log_range) | self._passed_gaps(start)
         offset = self._identified(self._read_again(offset, rewritten))
-        offset = self._accept_requests(offset, [r for r in waiting if r.id not in self._resyncs])
+        offset = self._accept_requests(offset, signals.in_order(waiting, self._resyncs))
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, self._captured, is_current=is_current)
         self._offset = offset
@@ -275,7 +276,9 @@ class Enumerator:
             head = self._log.head()
         except ServerChangedError:
             return current  # the next batch looks up its position on the other server
-        return replace(current, log=head.to_json(), tables={}, again={}, requests=(), schema=())
+        return replace(
+            current, log=head.to_json(), tables={}, again={}, requests=(), schema=(), signals={}, answers=()
+        )
 
     @property
     def complete_us(self) -> int | None:
@@ -414,7 +417,8 @@ class Enumerator:
         self._gaps_end = None
         self._schema_events.forget()
         position = self._source.rejoin(start.log)
-        offset = after_a_gap(replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=()))
+        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=(), answers=())
+        offset = after_a_gap(offset)
         # dropped in the lost part: if such a table returns, its target holds rows that no log deletes
         followed = offset.tables.keys() | offset.done.keys()
         for name in followed - self._captured.keys() - self._refused.keys():
@@ -537,7 +541,7 @@ class Enumerator:
         Tables of which targets have deleted all rows, as they were dropped, are forgotten.
         """
         ended = {name for name, reread in start.again.items() if reread.done}
-        offset = replace(offset.without_rereads(ended), schema=())
+        offset = replace(offset.without_rereads(ended), schema=(), answers=())
         applies = self._options.on_drop_table == "apply"
         for name in ended & offset.done.keys() if applies else ():
             if name not in self._tables():
@@ -569,11 +573,15 @@ class Enumerator:
             if request.kind == "resync":
                 for name in request.tables:
                     if name in self._tables() and name not in offset.parked:
-                        offset = _reread(offset, name, self._captured[name].estimated_rows)
+                        by = request.id if request.signal is None else request.signal.id
+                        offset = _reread(offset, name, self._captured[name].estimated_rows, by)
             elif request.kind == "resume":
                 offset, is_possible = self._accept_resume(offset, request)
                 postponed |= set() if is_possible else {request.id}
+            if request.id not in postponed:
+                offset = signals.answered(offset, request, self._signal_context())
         new = {request.id for request in waiting} - postponed
+        offset = signals.without_accepted(offset, new)
         if self._requests is None or not new:
             return offset
         # an accepted request that no longer waits has taken effect for good
@@ -585,7 +593,16 @@ class Enumerator:
     def _waiting(self, start: StreamOffset) -> Sequence[Request]:
         """The requests that the stream has not accepted."""
         pending = () if self._requests is None else self._requests.pending()
-        return [request for request in pending if request.id not in start.requests]
+        found = [request for request in pending if request.id not in start.requests]
+        found += signals.waiting_in(start)
+        if all(request.kind != "signal" for request in found):
+            return found
+        self._offset = start
+        return signals.resolved(found, start, self._signal_context())
+
+    def _signal_context(self) -> signals.Context:
+        """What signals are resolved by."""
+        return signals.Context(self._tables().keys(), self._options.dialect)
 
     def _without_refused(self, start: StreamOffset, offset: StreamOffset) -> StreamOffset:
         """`offset`, planned from `start`, with the tables parked that cannot be captured.
@@ -713,6 +730,8 @@ class Enumerator:
 
     def _has_rows_to_read(self, offset: StreamOffset) -> bool:
         """Whether rows of tables are still to be read."""
+        if offset.paused:
+            return False
         if self._schemas_read_at is None:
             self._read_catalog()
         unfinished = (name for name, reread in offset.again.items() if not reread.done)
@@ -925,10 +944,20 @@ def _has_rows(offset: StreamOffset, name: str) -> bool:
     return name in offset.done or (name in offset.tables and offset.tables[name].cursor is not None)
 
 
-def _reread(offset: StreamOffset, name: str, estimated: int) -> StreamOffset:
-    """`offset` with a table to be read again from its first row, whatever has been read of it."""
+def _reread(offset: StreamOffset, name: str, estimated: int, by: str | None = None) -> StreamOffset:
+    """`offset` with a table to be read again from its first row, whatever has been read of it.
+
+    Args:
+        offset: the stream's state.
+        name: the table.
+        estimated: its rows.
+        by: who asks for it; that counts only where the target is right without it.
+    """
+    former = offset.again.get(name)
+    if name not in offset.done or (former is not None and not former.done and former.by is None):
+        by = None
     progress = TableProgress(estimated=estimated)
-    return offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], progress))
+    return offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], progress, by=by))
 
 
 def _cursors(offset: StreamOffset) -> dict[str, TableProgress]:
