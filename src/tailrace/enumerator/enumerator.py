@@ -44,6 +44,7 @@ from tailrace.enumerator.parked import (
 )
 from tailrace.enumerator.request import Request, Requests
 from tailrace.enumerator.schema_events import SchemaEvents
+from tailrace.enumerator.signal_table import SignalTable
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.stream_keys import (
     changed_key,
@@ -114,6 +115,7 @@ class Enumerator:
         self._sizing = BatchSizing(parallelism, clock)
         self._clock = clock
         self._log: Log | None = None
+        self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
         self._schema_events = SchemaEvents(source, options.schema_policy)
         self._boundary = BoundaryPrefetch(source.boundary)
         self._freshness = Freshness(source.log_clock, clock)
@@ -190,6 +192,7 @@ class Enumerator:
         if log_range is None and self._target is not None and self._waits_for_gaps():
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the target
             offset = self._register(offset, log_range)
+        offset = self._with_signals(start, offset, log_range)
         events = self._schema_events.of(log_range, self._schemas, left_out=offset.parked.keys())
         offset = self._without_refused(start, replace(offset, schema=events))
         rewritten = self._rewritten(offset, log_range) | self._passed_gaps(start)
@@ -599,6 +602,16 @@ class Enumerator:
             return found
         self._offset = start
         return signals.resolved(found, start, self._signal_context())
+
+    def _with_signals(
+        self, start: StreamOffset, offset: StreamOffset, log_range: LogRange | None
+    ) -> StreamOffset:
+        """`offset` with the signals that the log has in the batch."""
+        if log_range is None or not log_range.may_have_signals or self._signal_table is None:
+            return offset
+        assert start.log is not None
+        found = self._signal_table.read(self._follow(start), start.log, log_range.end.to_json())
+        return signals.with_signals(offset, found)
 
     def _signal_context(self) -> signals.Context:
         """What signals are resolved by."""
