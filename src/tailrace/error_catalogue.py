@@ -417,12 +417,11 @@ CATALOGUE = {
         "wildcards.",
     ),
     "TR-1451": Condition(
-        "MariaDB does not log a generated column",
+        "generated columns of MariaDB are omitted",
         (),
         "MariaDB logs generated columns (STORED and VIRTUAL) when a row is inserted, and leaves them out "
-        "when it is updated. Targets that hold rows keep the value that they have.",
-        "Leave the column out by a transform and compute it there from the others. Or correct targets from "
-        "time to time: `tailrace repair PIPELINE.YAML`.",
+        "when it is updated. Their values cannot be known then, so targets do not get these columns.",
+        "Nothing, or compute the column in a transform, from the columns that it is made of.",
     ),
     # ---- 15 Transforms and routes --------------------------------------------------------------------------
     "TR-1501": Condition(

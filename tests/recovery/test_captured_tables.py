@@ -91,7 +91,7 @@ def user(mysql: Any, tables: dict[str, str]) -> Iterator[_User]:
     account = _User(mysql)
     mysql.execute(
         f"CREATE USER '{account.user}' IDENTIFIED BY 'secret'",
-        f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{account.user}'",
+        f"GRANT REPLICATION SLAVE, REPLICATION CLIENT, XA_RECOVER_ADMIN ON *.* TO '{account.user}'",
         f"GRANT SELECT ON {tables['a']} TO '{account.user}'",
         f"GRANT SELECT ON {tables['b']} TO '{account.user}'",
     )

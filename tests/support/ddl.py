@@ -276,6 +276,14 @@ class PostgresTable(RandomTable):
         drop = "".join(f"DROP CONSTRAINT {name}, " for (name,) in found)
         return f"ALTER TABLE t {drop}ADD PRIMARY KEY ({columns})"
 
+    def _off_the_key(self, field: Field) -> list[str]:
+        """What must happen before a column is dropped: without a key, updates would be refused."""
+        found = self.execute(
+            "SELECT 1 FROM pg_index, pg_attribute WHERE indrelid = to_regclass('t') AND indisprimary"
+            f" AND attrelid = indrelid AND attnum = ANY (indkey) AND attname = '{field.name}'"
+        )
+        return [self._rekeyed("id")] if found else []
+
     def shapes(self) -> Iterator[Sequence[str]]:
         """Schema changes that are possible now."""
         fields, one = self.fields(), self.random.choice
@@ -311,19 +319,21 @@ class PostgresTable(RandomTable):
             yield [f"ALTER TABLE t REPLICA IDENTITY {identity}"]
         if not fields:
             return
-        name = self.quoted(one(fields).name)
-        yield [f"ALTER TABLE t DROP COLUMN {name}"]
+        field = one(fields)
+        name = self.quoted(field.name)
+        yield [*self._off_the_key(field), f"ALTER TABLE t DROP COLUMN {name}"]
         yield [f"ALTER TABLE t RENAME COLUMN {name} TO {new}"]
         yield [f"ALTER TABLE t ALTER {name} SET DEFAULT NULL"]
         yield [f"ALTER TABLE t ALTER {name} TYPE text USING {name}::text || '!'"]
         for type_ in ("int", "bigint", "numeric(12,3)", "numeric(10,1)", "text"):
             yield [f"ALTER TABLE t ALTER {name} TYPE {type_} USING {name}::text::{type_}"]
         if len(fields) > 1:
-            first, second = (self.quoted(f.name) for f in self.random.sample(fields, 2))
+            gone, other = self.random.sample(fields, 2)
+            first, second = self.quoted(gone.name), self.quoted(other.name)
             moved = f"ALTER TABLE t RENAME {second} TO {first}"
             aside = f"ALTER TABLE t RENAME {first} TO swapped"
             yield [f"BEGIN; {aside}; {moved}; ALTER TABLE t RENAME swapped TO {second}; COMMIT"]
-            yield [f"BEGIN; ALTER TABLE t DROP {first}; {moved}; COMMIT"]
+            yield [*self._off_the_key(gone), f"BEGIN; ALTER TABLE t DROP {first}; {moved}; COMMIT"]
 
 
 def _labels(numbers: Iterable[int]) -> str:

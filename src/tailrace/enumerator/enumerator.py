@@ -803,6 +803,7 @@ class Enumerator:
             },
             finished=self._finished(start, end),
             keys={t.schema.id: key for t in self._captured.values() if (key := key_in_log(end, t))},
+            left_out={t.schema.id: t.left_out for t in self._captured.values() if t.left_out},
             without=self._left_out(end) | replayed(start, end).keys(),
         )
         tasks = self._options.log_parallelism
@@ -837,6 +838,7 @@ class Enumerator:
                     self._source.position(end.log).to_json(),
                     finished=frozenset({name}),
                     keys={table: key} if key else {},
+                    left_out={table: captured.left_out} if captured is not None else {},
                     without=self._left_out(end),
                     parked=table,
                 )

@@ -14,6 +14,7 @@ bytes that Spark moves.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,6 +63,12 @@ TRANSACTION_ORDER = pa.struct(
 )
 #: Name of the column that holds it in `ChangeBatch.to_record_batch`: part of a stored form.
 ORDER_COLUMN = "place"
+
+
+def _of_columns(rows: pa.StructArray, names: Sequence[str]) -> pa.StructArray:
+    """The columns of that name of rows among which a null has null in each."""
+    columns, fields = [rows.field(name) for name in names], [rows.type.field(name) for name in names]
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=rows.is_null())
 
 
 def origin_of_rows(rows: int, *, seq: str, ts_us: int, file: str, pos: int) -> pa.RecordBatch:
@@ -136,6 +143,21 @@ class ChangeBatch:
             after=None if self.after is None else self.after.take(indices),
             origin=self.origin.take(indices),
             order=None if self.order is None else self.order.take(indices),
+        )
+
+    def without(self, names: Collection[str]) -> ChangeBatch:
+        """The changes without some columns, none of which is part of the key."""
+        kept = [column for column in self.table.columns if column.name not in names]
+        if len(kept) == len(self.table.columns):
+            return self
+        table = replace(self.table, columns=tuple(kept))
+        return replace(
+            self,
+            table=table,
+            before=None if self.before is None else _of_columns(self.before, [c.name for c in kept]),
+            after=None if self.after is None else _of_columns(self.after, [c.name for c in kept]),
+            absent_before=tuple(name for name in self.absent_before if name not in names),
+            absent_after=tuple(name for name in self.absent_after if name not in names),
         )
 
     def slice(self, offset: int, length: int | None = None) -> ChangeBatch:

@@ -63,6 +63,7 @@ class LogSplit:
         cursors: tables whose snapshot is unfinished at the batch's start, with the progress at that point.
         finished: the finished tables, as `str(TableId)`; None: every captured table.
         keys: key columns of tables whose key the log does not carry (unique keys).
+        left_out: columns of tables that are dropped from their changes: not all row images have them.
         events: the range's raw events if the driver still held them; None: the task reads them.
         without: tables of which nothing is emitted, as `str(TableId)`: they are parked.
         parked: the one table of the range that was parked at its start, and is resumed with these changes.
@@ -74,6 +75,7 @@ class LogSplit:
     cursors: Mapping[TableId, Cursor] = field(default_factory=dict)
     finished: frozenset[str] | None = None
     keys: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
+    left_out: Mapping[TableId, tuple[str, ...]] = field(default_factory=dict)
     events: bytes | None = None
     without: frozenset[str] = frozenset()
     parked: TableId | None = None

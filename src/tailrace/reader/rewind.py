@@ -73,6 +73,7 @@ class Rewind:
         Raises:
             SchemaMismatchError: the before images are not whole rows, or do not fit the table's schema.
         """
+        batch = batch.without({*batch.absent_before} - {c.name for c in self._table.columns})
         if batch.absent_before and not self._keys_only:
             raise SchemaMismatchError(
                 f"cannot reconstruct snapshot rows of `{self._table.id}`: the log has partial row images",

@@ -102,6 +102,10 @@ class CapturedTable(Protocol):
         """Every key by which its rows can be read; the schema's is one of them."""
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """Columns that are not in the schema, as the log does not have them in all row images."""
+
+    @property
     def key_in(self) -> KeyPlace:
         """What knows its key, while the stream reads a part of the log that may be older than the catalog."""
 

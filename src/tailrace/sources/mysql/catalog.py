@@ -5,6 +5,9 @@ and VIRTUAL alike), the generated invisible primary key. They do not hold the hi
 functional indexes, and neither does `information_schema.COLUMNS`. Measured on 9.7.4 with `mysqlbinlog
 --print-table-metadata`. So a SELECT of the columns listed here has a row image's columns.
 
+MariaDB logs generated columns of rows that are inserted, and leaves them out of updates and deletes. Their
+values after an update cannot be known, so they are in no schema.
+
 A key is the primary key, else a UNIQUE index over whole NOT NULL columns, else there is none. A primary key
 over a column's prefix is treated as one over the column, as the log does: correct, but the server then sorts
 the rest of the table for every page.
@@ -73,13 +76,21 @@ class CatalogTable:
         engine: storage engine, e.g. `InnoDB`.
         key_kind: where the schema's key comes from.
         keys: all keys by which its rows can be read, the schema's first.
+        logged: the schema with all columns that the log's table maps have.
     """
 
     schema: TableSchema
     estimated_rows: int
     engine: str
     key_kind: KeyKind
-    keys: tuple[tuple[str, ...], ...] = ()
+    keys: tuple[tuple[str, ...], ...]
+    logged: TableSchema
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Columns that the log has in some row images only: the generated columns of MariaDB."""
+        known = {column.name for column in self.schema.columns}
+        return tuple(c.name for c in self.logged.columns if c.name not in known)
 
     @property
     def key_in(self) -> KeyPlace:
@@ -196,11 +207,13 @@ def _described(
         names,
     )
     facts = {r["t"]: r for r in cursor.fetchall()}
+    generated = "IS_GENERATED" if mariadb else "'NEVER'"
     cursor.execute(
         "SELECT TABLE_NAME AS t, COLUMN_NAME AS name, DATA_TYPE AS type, COLUMN_TYPE AS declared,"
         " IS_NULLABLE AS nullable, CHARACTER_MAXIMUM_LENGTH AS length, NUMERIC_PRECISION AS digits,"
         " NUMERIC_SCALE AS scale, DATETIME_PRECISION AS fraction, CHARACTER_SET_NAME AS charset,"
-        f" COLLATION_NAME AS collation FROM information_schema.COLUMNS {where}"
+        f" COLLATION_NAME AS collation, {generated} AS is_generated"
+        f" FROM information_schema.COLUMNS {where}"
         " ORDER BY TABLE_NAME, ORDINAL_POSITION",
         names,
     )
@@ -215,8 +228,14 @@ def _described(
     indexes = _grouped(cursor.fetchall())
     for id_ in ids:
         if id_.table in columns and id_.table in facts:  # else the table was dropped since it was listed
+            rows = columns[id_.table]
             try:
-                table_columns = tuple(_column(id_, row, zero_dates) for row in columns[id_.table])
+                logged = tuple(_column(id_, row, zero_dates) for row in rows)
+                table_columns = tuple(
+                    column
+                    for row, column in zip(rows, logged, strict=True)
+                    if _text(row["is_generated"]) != "ALWAYS"
+                )
                 keys, kind = _keys(id_, table_columns, indexes.get(id_.table, []))
             except SchemaMismatchError as error:
                 if refused is None:
@@ -224,12 +243,14 @@ def _described(
                 refused[str(id_)] = error
                 continue
             fact = facts[id_.table]
+            key = keys[0] if keys else ()
             yield CatalogTable(
-                TableSchema(id_, table_columns, keys[0] if keys else ()),
+                TableSchema(id_, table_columns, key),
                 int(fact["estimate"] or 0),
                 fact["engine"] or "",
                 kind,
                 keys,
+                TableSchema(id_, logged, key),
             )
 
 
@@ -298,7 +319,8 @@ def _keys(
         tuple(p["part"] for p in index)
         for index in indexes.values()
         if all(
-            p["part"] and p["prefix"] is None and p["nullable"] != "YES" and not p["unusable"] for p in index
+            p["part"] in by_name and p["prefix"] is None and p["nullable"] != "YES" and not p["unusable"]
+            for p in index
         )
     ]
     usable = [key for key in usable if all(by_name[n].type.kind in _ORDERED_KINDS for n in key)]

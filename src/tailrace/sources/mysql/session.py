@@ -136,10 +136,12 @@ class MySqlSession(Session):
             recall=lambda prepared: read_prepared(self._options, prepared, start.server),
         )
         if split.events is not None:
-            yield from decoder.feed_all(unpack_blocks(split.events))
+            for batch in decoder.feed_all(unpack_blocks(split.events)):
+                yield batch.without(split.left_out.get(batch.table.id, ()))
             return
         for block in read_log(self._options, start, end):
-            yield from decoder.feed(block)
+            for batch in decoder.feed(block):
+                yield batch.without(split.left_out.get(batch.table.id, ()))
         self._left = (end.file, end.pos, split.finished), decoder.open
 
     def _holds_captured(self, database: str) -> bool:
@@ -149,9 +151,9 @@ class MySqlSession(Session):
         )
 
     def _schema_of(self, table: TableId) -> TableSchema | None:
-        """A table's schema in the catalog, None if it is not there."""
+        """A table's schema in the catalog as the log has it, None if it is not there."""
         found = self._run(lambda c: catalog.table(c, table, self._options.zero_dates.of), f"reading {table}")
-        return None if found is None else found.schema
+        return None if found is None else found.logged
 
     def within(
         self, table: TableSchema, keys: pa.StructArray, after: Key | None, upto: Key | None

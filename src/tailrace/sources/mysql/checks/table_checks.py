@@ -55,7 +55,6 @@ class TableChecks:
         for pattern in self._options.tables:
             yield from self._pattern(pattern)
         yield from self._helpers()
-        yield from self._generated()
         found, refused = self._described()
         yield from refused
         cascading = self._cascading()
@@ -114,28 +113,6 @@ class TableChecks:
                 table=name,
             )
 
-    def _generated(self) -> Iterator[Finding]:
-        if self._server.flavor != MARIADB:
-            return
-        rows = self._probe.rows(
-            "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name, COLUMN_NAME AS col"
-            " FROM information_schema.COLUMNS WHERE IS_GENERATED = 'ALWAYS' ORDER BY 1, ORDINAL_POSITION"
-        )
-        captured = set(self._names)
-        for row in rows:
-            name = str(row["name"])
-            if name in captured:
-                yield Finding(
-                    f"table {name}",
-                    f"MariaDB leaves its generated column `{row['col']}` out of the log of updates",
-                    "columns that the log has: a target that holds rows keeps an outdated value",
-                    "leave the column out by a transform and compute it there; or correct it from time to "
-                    "time: tailrace repair PIPELINE.YAML",
-                    Severity.WARNING,
-                    code="TR-1451",
-                    table=name,
-                )
-
     def _table(self, table: catalog.CatalogTable, cascading: set[str]) -> Iterator[Finding]:
         id_ = table.schema.id
         check, shown = f"table {id_}", printable(table_name(id_))
@@ -187,6 +164,17 @@ class TableChecks:
                 "",
                 Severity.WARNING,
                 code="TR-2118",
+                table=str(id_),
+            )
+        if table.left_out:
+            is_fine = False
+            yield Finding(
+                check,
+                f"generated columns {', '.join(table.left_out)}",
+                "none: MariaDB leaves them out of the log of updates, so they are omitted",
+                "",
+                Severity.WARNING,
+                code="TR-1451",
                 table=str(id_),
             )
         if is_fine:
