@@ -129,6 +129,8 @@ class Enumerator:
         #: changes from before the gap: their rows would count as present.
         self._gaps_end: Position | None = None
         #: The log's end when requests to read tables again were found, by id: as with gaps.
+        self._noted: dict[str, Position] = {}
+        #: Those of them that the log has not been read up to.
         self._resyncs: dict[str, Position] = {}
         #: The tables for which the server's checks have been made.
         self._checked_tables: set[str] = set()
@@ -559,15 +561,16 @@ class Enumerator:
         """
         if start.log is None or start.mode == "snapshot":
             return
-        ids = {request.id for request in waiting if request.kind == "resync"}
+        # of those in the log, all that is older than the signal lies before this batch
+        ids = {r.id for r in waiting if r.kind == "resync"} - start.signals.keys()
         at = self._source.position(start.log).order
-        noted = {id_: end for id_, end in self._resyncs.items() if id_ in ids}
-        if ids - noted.keys():
+        self._noted = {id_: end for id_, end in self._noted.items() if id_ in ids}
+        if ids - self._noted.keys():
             end = self._source.log_end()
-            noted |= dict.fromkeys(ids - noted.keys(), end)
+            self._noted |= dict.fromkeys(ids - self._noted.keys(), end)
             if self._target is not None:
                 self._target = max(self._target, end, key=lambda position: position.order)
-        self._resyncs = {id_: end for id_, end in noted.items() if end.order > at}
+        self._resyncs = {id_: end for id_, end in self._noted.items() if end.order > at}
 
     def _accept_requests(self, offset: StreamOffset, waiting: Sequence[Request]) -> StreamOffset:
         """Begin what waiting requests ask for; tables are parked already."""
