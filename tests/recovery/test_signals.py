@@ -79,7 +79,7 @@ class Stream:
         self.answers: list[Answer] = []
         self.told: list[tuple[str, str, str]] = []
         self.number = 0
-        self.engine.plan._requests = self.requests
+        self.engine.plan._requests._requests = self.requests
 
     @property
     def offset(self) -> StreamOffset:
