@@ -119,6 +119,7 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
     from tailrace.pipeline import run as engine  # noqa: PLC0415
     from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
     from tailrace.pipeline.notifier import Notifier  # noqa: PLC0415
+    from tailrace.pipeline.signal_topic import SignalTopic  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
     from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
@@ -133,6 +134,8 @@ def run(pipeline_file: Path, log_file: Path | None) -> None:
             stack.enter_context(MetricsServer(address, metrics))
         view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
         stop = stack.enter_context(stop_on_signals(view.stopping))
+        if pipeline.signals.topic is not None:
+            stack.enter_context(SignalTopic(pipeline, view.on_notice))
         notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
         engine.run(pipeline, Watchers((view, metrics, notifier)), stop, log_file)
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from tailrace.config.document import MOST_CHARACTERS, Section, read_document
 from tailrace.config.model import Pipeline, PipelineSettings, RouteRule, TransformRule
-from tailrace.config.notifications import NotificationSettings
+from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret, is_slip, shown
@@ -30,7 +30,7 @@ from tailrace.model.change import OP_LETTERS
 _T = TypeVar("_T")
 _R = TypeVar("_R", RouteRule, TransformRule)
 
-_SECTIONS = ("source", "transform", "route", "sink", "pipeline", "notifications")
+_SECTIONS = ("source", "transform", "route", "sink", "pipeline", "notifications", "signals")
 #: Keys that a source section may have instead of `url` and `user`, as in Flink CDC.
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options that the pipeline sets itself.
@@ -83,7 +83,8 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
     routes = _rules(RouteRule, given.get("route") or [], "route")
     filled = _filled(settings, sinks, default_name)
     notifications = _dataclass(NotificationSettings, given.get("notifications") or {}, "notifications")
-    return Pipeline(source, options, sinks, transforms, routes, filled, notifications)
+    signals = _dataclass(SignalSettings, given.get("signals") or {}, "signals")
+    return Pipeline(source, options, sinks, transforms, routes, filled, notifications, signals)
 
 
 def _filled(

@@ -90,6 +90,36 @@ class NotificationSettings:
         return self.log or any((self.file, self.webhook, self.call, self.topic))
 
 
+@dataclass(frozen=True)
+class SignalSettings:
+    """Where a pipeline takes signals from, besides its table of signals and the command line.
+
+    Args:
+        topic: a Kafka topic; Debezium's `signal.kafka.topic`.
+        key: the key of the messages that are meant for this pipeline; default: the Kafka sink's
+            `topic-prefix`, or else the pipeline's name.
+        bootstrap_servers: its brokers; default: those of the pipeline's Kafka sink.
+        properties: librdkafka's settings; default: those of the pipeline's Kafka sink.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+
+    topic: str | None = None
+    key: str | None = None
+    bootstrap_servers: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.topic is None and (self.key or self.bootstrap_servers or self.properties):
+            raise ConfigError(
+                "settings of section `signals` have no effect",
+                "there is no `signals.topic`",
+                "give it, or leave them out",
+                code="TR-1011",
+            )
+
+
 def is_http(url: str) -> bool:
     """Whether `url` is an http or https address with a host."""
     return re.match(r"https?://[^/\s]+", url) is not None

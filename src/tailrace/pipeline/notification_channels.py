@@ -15,7 +15,7 @@ import queue
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,8 @@ from tailrace.sinks.bounded_http import send
 #: Most notifications that wait for a slow channel.
 _MOST_WAITING = 10_000
 _ATTEMPTS = 3
+#: How long Kafka may take to accept a notification, seconds.
+_TOPIC_S = 10.0
 _FIRST_PAUSE_S = 1.0
 #: How long the end of a pipeline waits for what still waits, seconds.
 _LAST_S = 5.0
@@ -182,6 +184,42 @@ class Function:
         """See `Channel`."""
         for _, text in notifications:
             self._function(json.loads(text))
+
+    def close(self) -> None:
+        """See `Channel`."""
+
+
+class Topic:
+    """Sends each to a Kafka topic, as Debezium's channel `sink` with JSON: the key is {"id": ...}.
+
+    Args:
+        client: librdkafka's settings.
+        topic: the topic.
+    """
+
+    name = "topic"
+
+    def __init__(self, client: Mapping[str, str], topic: str) -> None:
+        from confluent_kafka import Producer  # noqa: PLC0415 - an extra
+
+        self._topic = topic
+        self._producer = Producer(
+            {**client, "enable.idempotence": "true", "message.timeout.ms": str(int(_TOPIC_S * 1000))}
+        )
+
+    def send(self, batch: int, notifications: Sequence[tuple[Notification, str]]) -> None:  # noqa: ARG002
+        """See `Channel`."""
+        lost: list[str] = []
+        for one, text in notifications:
+            self._producer.produce(
+                self._topic,
+                text.encode(),
+                json.dumps({"id": one.id}).encode(),
+                on_delivery=lambda error, _: lost.append(str(error)) if error is not None else None,
+            )
+        left = self._producer.flush(2 * _TOPIC_S)
+        if left or lost:
+            raise TimeoutError(lost[0] if lost else f"not delivered within {2 * _TOPIC_S:g} s")
 
     def close(self) -> None:
         """See `Channel`."""

@@ -15,7 +15,16 @@ from tailrace.config.model import Pipeline
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import TailraceError
 from tailrace.model.signal import Answer
-from tailrace.pipeline.notification_channels import Apart, Channel, FileChannel, Function, LogChannel, Webhook
+from tailrace.pipeline.kafka_access import kafka_settings
+from tailrace.pipeline.notification_channels import (
+    Apart,
+    Channel,
+    FileChannel,
+    Function,
+    LogChannel,
+    Topic,
+    Webhook,
+)
 from tailrace.pipeline.notifications import Batch, notifications
 from tailrace.printable import printable
 from tailrace.sinks.base import Written
@@ -105,6 +114,9 @@ def channels(pipeline: Pipeline, tell: Callable[[str], None]) -> Sequence[Channe
         found.append(Apart(Webhook(settings), tell))
     if settings.call is not None:
         found.append(Apart(Function(settings.call), tell))
+    if settings.topic is not None:
+        client = kafka_settings(pipeline, "notifications", settings.bootstrap_servers, settings.properties)
+        found.append(Apart(Topic(client, settings.topic), tell))
     return found
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.config.load import _SOURCE_ALIASES
 from tailrace.config.model import PipelineSettings, RouteRule, TransformRule
-from tailrace.config.notifications import NotificationSettings
+from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.options import MODES, OPTIONS
 from tailrace.config.sinks import SINKS
 from tailrace.enumerator.signals import TYPES
@@ -55,6 +55,7 @@ SECTIONS: Mapping[str, Mapping[str, set[str]]] = {
     "transform": keys(TransformRule),
     "route": keys(RouteRule),
     "notifications": keys(NotificationSettings),
+    "signals": keys(SignalSettings),
 }
 KNOWN = {name for section in SECTIONS.values() for name in section}
 VALUES = {value for section in SECTIONS.values() for values in section.values() for value in values}
@@ -66,7 +67,7 @@ OTHERS = re.compile(
 )
 #: A setting of a section, with or without a value.
 _QUALIFIED = re.compile(
-    r"`(source|sink|pipeline|transform|route|notifications)\.([A-Za-z][\w.-]*)(?:: ([\w-]+))?"
+    r"`(source|sink|pipeline|transform|route|notifications|signals)\.([A-Za-z][\w.-]*)(?:: ([\w-]+))?"
 )
 #: A name of several words between backticks, with or without a value.
 _COMPOSED = re.compile(r"`([a-z]+(?:[-.][a-z*]+)+|[a-z]+(?:[A-Z][a-z]+)+)(?:: ([\w-]+))?`")
