@@ -48,7 +48,7 @@ def test_signalled_snapshot_survives_a_kill_and_is_told_once(
     before = len(told(file))
     assert pipeline.run(failpoint="sink.committed") != 0
     assert pipeline.run() == 0, pipeline.output()
-    rows = delta_rows(spark, tmp_path / "tables" / database / "t")
+    rows = delta_rows(spark, tmp_path / "tables" / table)
     assert sorted((row["id"], row["v"]) for row in rows) == [(1, 1), (3, 3)]
     new = told(file)[before:]
     assert [kind for id_, _, kind in new if id_ == "ad-hoc"] == [
@@ -59,4 +59,4 @@ def test_signalled_snapshot_survives_a_kill_and_is_told_once(
     assert [(aggregate, kind) for id_, aggregate, kind in new if id_ == "l1"] == [("Signal", "COMPLETED")]
     assert '"id": "ad-hoc"' in (tmp_path / "tables" / "_tailrace" / "tailrace.log").read_text()
     assert 'at {"file":' in pipeline.output()
-    assert not (tmp_path / "tables" / database / "debezium_signal").exists()
+    assert not (tmp_path / "tables" / signals).exists()

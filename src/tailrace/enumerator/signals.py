@@ -11,9 +11,11 @@ same (`pipeline.notifications` tells it). What cannot be obeyed is answered, too
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.request import Kind, Request
@@ -110,22 +112,34 @@ def _matching(
     names = offset.parked if signal.type == "resume" else {*context.tables, *offset.names()}
     if _REQUESTS[signal.type] == "resync":
         names = set(context.tables) - offset.parked.keys()
-    tables = tuple(sorted(n for n in names if any(p.fullmatch(n) for p in patterns.values())))
-    unmatched = tuple(text for text, p in patterns.items() if not any(map(p.fullmatch, names)))
+    found = {text: _matched(text, names) for text in patterns}
+    tables = tuple(sorted(set().union(*found.values())))
+    unmatched = tuple(text for text, matched in found.items() if not matched)
     if not tables:
         which = "parked" if signal.type == "resume" else "captured"
         raise _RefusedError(f"no {which} table matches {', '.join(f'`{text}`' for text in unmatched)}")
     return tables, unmatched
 
 
-def _patterns(signal: Signal) -> dict[str, re.Pattern[str]]:
+def _patterns(signal: Signal) -> list[str]:
     given = signal.data.get(_TABLES, [])
     if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
         raise _RefusedError(f"`{_TABLES}` is not a list of texts")
+    return list(dict.fromkeys(text.strip() for text in given))
+
+
+def _matched(pattern: str, names: Iterable[str]) -> set[str]:
+    """The names that a pattern matches as a whole.
+
+    By RE2, whose time is bounded: anybody's pattern must not hold up the stream, as it might with `re`.
+    """
+    known = pa.array(sorted(names), pa.string())
     try:
-        return {text: re.compile(text.strip(), re.DOTALL) for text in given}
-    except (re.error, RecursionError, OverflowError):
+        pc.match_substring_regex(pa.array([""]), pattern)  # so it is whole by itself
+        mask = pc.match_substring_regex(known, rf"(?s)\A(?:{pattern})\z")
+    except pa.ArrowInvalid:
         raise _RefusedError(f"`{_TABLES}` has an entry that is no regular expression") from None
+    return set(known.filter(mask).to_pylist())
 
 
 def in_order(waiting: Iterable[Request], postponed: Collection[str]) -> list[Request]:
@@ -166,8 +180,7 @@ def _accepted(offset: StreamOffset, request: Request, context: Context) -> Strea
     if request.kind == "signal":  # not resolved
         _matching(signal, offset, context)
         raise _RefusedError("its tables are not captured")
-    texts = _patterns(signal)
-    unmatched = [t for t, p in texts.items() if not any(map(p.fullmatch, request.tables))]
+    unmatched = [text for text in _patterns(signal) if not _matched(text, request.tables)]
     if unmatched:
         offset = _with(offset, signal, "UNKNOWN_SCHEMA", "no captured table matches", unmatched)
     if request.kind == "resync":
@@ -184,7 +197,7 @@ def _stop(offset: StreamOffset, signal: Signal) -> StreamOffset:
         raise _RefusedError("its data has an unknown `type`; known are incremental and blocking")
     patterns = _patterns(signal)
     unfinished = {name: r for name, r in offset.again.items() if not r.done}
-    asked = {n for n in unfinished if not patterns or any(p.fullmatch(n) for p in patterns.values())}
+    asked = set().union(*(_matched(text, unfinished) for text in patterns)) if patterns else set(unfinished)
     stopped = {name for name in asked if unfinished[name].by is not None}
     if not asked:
         return _with(offset, signal, "SKIPPED", "none of these tables is being read again")

@@ -133,6 +133,14 @@ def test_signal_that_cannot_be_obeyed_is_answered(
     assert stream.is_idle
 
 
+def test_pattern_that_would_take_for_ever_does_not(stream: Stream) -> None:
+    stream.send("execute-snapshot", data_collections=["(.*)*(.*)*(.*)*x", "a)|(b"])
+    assert "no regular expression" in answer(stream.next()).reason
+    stream.commit()
+    stream.send("execute-snapshot", data_collections=["(.|.)*(.|.)*(.|.)*!"])
+    assert "no captured table" in answer(stream.next()).reason
+
+
 def test_file_that_is_no_request_is_answered(stream: Stream, tmp_path: Path) -> None:
     (tmp_path / "0001.json").write_text("{")
     assert "is not a request" in answer(stream.next()).reason
