@@ -47,6 +47,8 @@ class Notifier:
         self._checkpoint = Checkpoint(pipeline.checkpoint)
         self._tell = tell
         self._channels = channels(pipeline, tell)
+        #: The newest batch and its end.
+        self._last: tuple[int, StreamOffset] | None = None
         #: Channels of which the user knows that they fail.
         self._failing: set[str] = set()
 
@@ -59,19 +61,15 @@ class Notifier:
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:  # noqa: ARG002
         """See `Watcher`."""
-        end = self._checkpoint.end_of(batch_id)
-        if end is None:
+        former, new = self._end_of(batch_id - 1), self._end_of(batch_id)
+        if new is None:
             return
-        new = StreamOffset.from_json(end)
+        self._last = batch_id, new
         for answer in new.answers:
             if (text := _in_words(answer)) is not None:
                 self._tell(text)
-        if not self._channels:
+        if not self._channels or former is None:
             return
-        start = self._checkpoint.end_of(batch_id - 1) if batch_id else None
-        former = StreamOffset() if start is None else StreamOffset.from_json(start)
-        if start is None and batch_id:
-            return  # Spark has removed it: the batch was written long ago
         batch = Batch(self._checkpoint.query_id() or "", self._name, batch_id)
         found = notifications(batch, former, new)
         now_ms = time.time_ns() // 1_000_000
@@ -84,6 +82,13 @@ class Notifier:
                 if channel.name not in self._failing:
                     self._failing.add(channel.name)
                     self._tell(f"notifications are lost: channel `{channel.name}` fails: {error.strerror}")
+
+    def _end_of(self, batch_id: int) -> StreamOffset | None:
+        """The offset at a batch's end; None if the checkpoint does not have it any more."""
+        if self._last is not None and self._last[0] == batch_id:
+            return self._last[1]
+        end = self._checkpoint.end_of(batch_id) if batch_id >= 0 else StreamOffset().to_json()
+        return None if end is None else StreamOffset.from_json(end)
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """See `Watcher`."""
