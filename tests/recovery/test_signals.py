@@ -54,9 +54,10 @@ class Place:
 
     def options(self, **given: Any) -> SourceOptions:
         given = {"signal.data.collection": self.signals, "snapshotChunkRows": 20, **given}
+        tables = given.pop("tables", self.table)
         if self.product == "postgres":
-            return postgres_tables.options_for(self.server, self.database, self.table, **given)
-        return mysql_engine.options_for(self.server, self.table, **given)
+            return postgres_tables.options_for(self.server, self.database, tables, **given)
+        return mysql_engine.options_for(self.server, tables, **given)
 
     def send(self, kind: str, id_: str, data: Any = None) -> None:
         """Insert a signal, and delete it at once: the log has it."""
@@ -290,3 +291,45 @@ def test_hundreds_of_signals_at_once_are_answered(place: Place, tmp_path: Path) 
         assert sum(a.status == "COMPLETED" for a in stream.answers) == 100
         assert "wait already" in next(a.reason for a in stream.answers if a.status == "ABORTED")
         stream.settled()
+
+
+@pytest.fixture
+def mysql_place(request: pytest.FixtureRequest) -> Place:
+    return Place(request, "mysql")
+
+
+def test_signals_of_compressed_and_of_xa_transactions_are_obeyed(mysql_place: Place, tmp_path: Path) -> None:
+    place = mysql_place
+    stream = Stream(place, tmp_path / "requests", kills=False)
+    with closing(stream.engine):
+        stream.snapshot()
+        log = "VALUES ('{}', 'log', '{{\"message\": \"m\"}}')"
+        place.execute(
+            "SET SESSION binlog_transaction_compression = ON",
+            f"INSERT INTO {place.signals} {log.format('packed')}",
+        )
+        assert stream.answered("packed").status == "COMPLETED"
+        for xid, end in (("x1", "ROLLBACK"), ("x2", "COMMIT")):
+            place.execute(
+                f"XA START '{xid}'",
+                f"INSERT INTO {place.signals} {log.format(xid)}",
+                f"XA END '{xid}'",
+                f"XA PREPARE '{xid}'",
+            )
+            place.execute(f"XA {end} '{xid}'")
+        assert stream.answered("x2").status == "COMPLETED"
+        assert [answer.id for answer in stream.answers] == ["packed", "x2"]
+        stream.settled()
+
+
+def test_signal_table_that_is_captured_is_delivered_too(place: Place, tmp_path: Path) -> None:
+    tables = f"{place.table},{place.signals}"
+    with closing(Engine(place.options(tables=tables), parallelism=1)) as engine:
+        target = Target(engine, place.signals)
+        wait_until(
+            lambda: target.step() is None or engine.offset.done.keys() >= {place.signals}, 60, "snapshot"
+        )
+        place.execute(f"INSERT INTO {place.signals} VALUES ('both', 'pause-snapshot', NULL)")
+        wait_until(lambda: target.step() is None or engine.offset.paused, 60, "the pause")
+        target.equals(place.server, **place.of)
+        assert [row["id"] for row in target.rows] == ["both"]
