@@ -175,10 +175,8 @@ def test_row_of_the_signal_table_has_a_table_read_again_once(place: Place, strea
 def test_signal_from_a_file_is_obeyed_as_one_from_the_table(place: Place, stream: Stream) -> None:
     stream.snapshot()
     stream.target.rows = stream.target.rows[1:]
-    stream.kills = False  # it waits until the log is read up to where a process first saw it
     stream.requests.add_signal({"id": "f1", "type": "resync", "data": {"data-collections": [place.table]}})
     stream.until(lambda: stream.target.readings, "the reading")
-    stream.kills = True
     stream.settled()
     assert stream.target.readings == 1
     assert stream.requests.pending() == []

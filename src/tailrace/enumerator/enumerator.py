@@ -221,9 +221,8 @@ class Enumerator:
             head = self._log.head()
         except ServerChangedError:
             return current  # the next batch looks up its position on the other server
-        return replace(
-            current, log=head.to_json(), tables={}, again={}, requests=(), schema=(), signals={}, answers=()
-        )
+        rest = replace(current, requests=(), schema=(), waits={}, signals={}, answers=())
+        return replace(rest, log=head.to_json(), tables={}, again={})
 
     @property
     def complete_us(self) -> int | None:

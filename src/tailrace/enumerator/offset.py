@@ -15,6 +15,7 @@
      "ids": {"shop.orders": "16384/16391"},               what else than its name a table is known by, if
                                                           the database has that (`Source.identities`)
      "paused": true,                                      whether the reading of rows is paused
+     "waits": {"01JA...": {...position...}},              requests that wait until the log is read to there
      "signals": {"8f0a...": {...signal...}},              signals found in the log, obeyed a batch later
      "answers": [{...answer...}]}                         what became of signals (`model.signal`)
 
@@ -27,8 +28,8 @@ first offset, which Spark requests twice and never stores, is the constant {"v":
 
 Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a pipeline
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
-`signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back; older
-versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace would read
+`waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back;
+older versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace would read
 such a table as a new one.
 """
 
@@ -139,6 +140,7 @@ class StreamOffset:
         schema: schema changes of the batch that ends here, in log order (`model.schema_change`).
         parked: tables that the stream leaves out; they are in none of the other mappings but `keys`.
         paused: whether no rows of tables are read, in first snapshots or again.
+        waits: requests to read tables again that wait until the log is read up to a position.
         signals: signals that were found in the log up to here, by the ids of their requests.
         answers: what became of signals in the batch that ends here.
     """
@@ -156,6 +158,7 @@ class StreamOffset:
     schema: tuple[SchemaEvent, ...] = ()
     parked: Mapping[str, Parked] = field(default_factory=dict)
     paused: bool = False
+    waits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     signals: Mapping[str, Signal] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
 
@@ -239,6 +242,8 @@ class StreamOffset:
             value["parked"] = {n: p.to_json() for n, p in sorted(self.parked.items())}
         if self.paused:
             value["paused"] = True
+        if self.waits:
+            value["waits"] = {id_: dict(position) for id_, position in self.waits.items()}
         if self.signals:
             value["signals"] = {id_: signal.to_json() for id_, signal in self.signals.items()}
         if self.answers:
@@ -282,6 +287,7 @@ class StreamOffset:
             tuple(SchemaEvent.from_json(event) for event in value.get("schema", ())),
             parked_tables(value),
             value.get("paused", False),
+            dict(value.get("waits", {})),
             {id_: Signal.from_json(signal) for id_, signal in value.get("signals", {}).items()},
             tuple(Answer.from_json(answer) for answer in value.get("answers", ())),
         )

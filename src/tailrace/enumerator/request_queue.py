@@ -79,6 +79,7 @@ class RequestQueue:
         # all that is older than a signal in the log lies before this batch
         ids = {r.id for r in waiting if r.kind == "resync"} - start.signals.keys()
         at = self._source.position(start.log).order
+        self._found_at |= {id_: self._source.position(end) for id_, end in start.waits.items()}
         self._found_at = {id_: end for id_, end in self._found_at.items() if id_ in ids}
         if ids - self._found_at.keys():
             end = self._source.log_end()
@@ -91,7 +92,12 @@ class RequestQueue:
         return bool(self._not_due) or waits_to_resume(offset)
 
     def accept(self, offset: StreamOffset, waiting: Sequence[Request]) -> StreamOffset:
-        """Begin what waiting requests ask for, unless its time has not come; tables are parked already."""
+        """Begin what waiting requests ask for; tables are parked already.
+
+        What waits for the log is in the offset: another process must not wait anew.
+        """
+        waits = {id_: self._found_at[id_].to_json() for id_ in sorted(self._not_due)}
+        offset = replace(offset, waits=waits)
         due = signals.in_order(waiting, self._not_due)
         postponed: set[str] = set()
         for request in due:

@@ -214,7 +214,12 @@ def test_stop_waits_behind_a_snapshot_signal_that_waits_for_the_log(stream: Stre
     stream.source.end = At(150)  # the reading begins once the log is read up to here
     stream.send("execute-snapshot", data_collections=["shop.a"])
     stream.send("stop-snapshot", "s2")
-    assert stream.next() == DONE
+    end = stream.next()
+    assert replace(end, waits={}) == DONE
+    assert list(end.waits.values()) == [{"pos": 150}]
+    assert stream.is_idle
+    stream.source.end = At(200)  # another process does not wait for more
+    stream.plan = stream.started()
     stream.source.ranges = [_range(150)]
     stream.next()
     end = stream.next()
