@@ -29,8 +29,8 @@ first offset, which Spark requests twice and never stores, is the constant {"v":
 Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a pipeline
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
 `waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back;
-older versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace would read
-such a table as a new one.
+older versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace would
+read such a table as a new one.
 """
 
 from __future__ import annotations
