@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.request import Kind, Request
-from tailrace.model.signal import Answer, Signal, Status
+from tailrace.model.signal import MOST_REASON, Answer, Signal, Status
 
 #: Signals about tables, by the kind of request that they are.
 _REQUESTS: dict[str, Kind] = {
@@ -245,7 +245,7 @@ _EFFECTS: dict[str, Callable[[StreamOffset, Signal], StreamOffset]] = {
 def _with(
     offset: StreamOffset, signal: Signal, status: Status, reason: str, tables: Iterable[str] = ()
 ) -> StreamOffset:
-    answer = Answer(signal.id, signal.type, status, reason, tuple(tables))
+    answer = Answer(signal.id, signal.type, status, reason[:MOST_REASON], tuple(tables))
     return replace(offset, answers=(*offset.answers, answer))
 
 

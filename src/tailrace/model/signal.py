@@ -17,7 +17,9 @@ from typing import Any, Literal
 MOST_DATA = 65_536
 #: Most characters of its id and type, and of the reason in an answer.
 MOST_NAME = 255
-_MOST_REASON = 1_000
+MOST_REASON = 1_000
+#: How deep its data may be.
+_MOST_DEPTH = 8
 
 #: What became of a signal.
 Status = Literal["COMPLETED", "ABORTED", "SKIPPED", "PAUSED", "RESUMED", "STOPPED", "UNKNOWN_SCHEMA"]
@@ -76,7 +78,7 @@ class Answer:
             "id": self.id,
             "signal": self.signal,
             "status": self.status,
-            "reason": self.reason[:_MOST_REASON],
+            "reason": self.reason,
             "tables": list(self.tables),
         }
 
@@ -94,10 +96,10 @@ def read_signal(id_: object, type_: object, data: object) -> Signal:
         type_: its type, a text.
         data: its arguments: a JSON object, as text or parsed; None, or "": none.
     """
-    name = id_[:MOST_NAME] if isinstance(id_, str) else ""
+    name = _text(id_) if isinstance(id_, str) else ""
     if not isinstance(type_, str) or not type_:
         return Signal(name, "", problem="it has no type")
-    kind = type_.strip()[:MOST_NAME]
+    kind = _text(type_.strip())
     if isinstance(data, str):
         if len(data) > MOST_DATA:
             return Signal(name, kind, problem=f"its data has more than {MOST_DATA:,} characters")
@@ -109,4 +111,29 @@ def read_signal(id_: object, type_: object, data: object) -> Signal:
         data = {}
     if not isinstance(data, dict):
         return Signal(name, kind, problem="its data is not a JSON object")
+    if not _fits_an_offset(data):
+        return Signal(name, kind, problem="its data holds what is no JSON, or too much")
     return Signal(name, kind, data)
+
+
+def _text(given: str) -> str:
+    """A name without what UTF-8 lacks."""
+    return given[:MOST_NAME].encode("utf-8", "replace").decode()
+
+
+def _fits_an_offset(data: Mapping[str, Any]) -> bool:
+    """Whether data can be stored as JSON by anybody: Python reads NaN, lone surrogates and any depth."""
+    inner: list[Any] = [data]
+    for _ in range(_MOST_DEPTH):
+        inner = [
+            value
+            for outer in inner
+            if isinstance(outer, dict | list)
+            for value in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    if inner:
+        return False
+    try:
+        return len(json.dumps(data, allow_nan=False, ensure_ascii=False).encode()) <= 4 * MOST_DATA
+    except ValueError:
+        return False

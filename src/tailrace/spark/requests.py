@@ -99,10 +99,10 @@ class RequestDirectory:
         self._pending = [request for request in self._pending if request.id not in ids]
 
     def _read(self, id_: str) -> Request | None:
-        text = self._directory.read(id_ + _SUFFIX)
-        if text is None:  # removed meanwhile
-            return None
         try:
+            text = self._directory.read(id_ + _SUFFIX)
+            if text is None:  # removed meanwhile
+                return None
             value = json.loads(text)
             if value["v"] != _VERSION or value["type"] not in get_args(Kind):
                 raise ValueError

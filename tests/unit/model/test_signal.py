@@ -31,6 +31,11 @@ def test_signal_without_data_has_no_arguments(data: Any) -> None:
         ("1", "log", "[" * 60_000, "not JSON"),
         ("1", "log", "[1]", "not a JSON object"),
         ("1", "log", 7, "not a JSON object"),
+        ("1", "log", '{"message": NaN}', "no JSON"),
+        ("1", "log", {"message": float("inf")}, "no JSON"),
+        ("1", "log", r'{"message": "\ud800"}', "no JSON"),
+        ("1", "log", '{"a":' * 500 + "1" + "}" * 500, "too much"),
+        ("1", "log", {"message": "x" * 300_000}, "too much"),
         ("1", "log", '"' + "x" * 70_000 + '"', "more than"),
     ],
 )
@@ -38,6 +43,11 @@ def test_wrong_signal_says_what_is_wrong_with_it(id_: Any, type_: Any, data: Any
     found = read_signal(id_, type_, data)
     assert problem in str(found.problem)
     assert found.data == {}
+
+
+def test_names_are_text() -> None:
+    found = read_signal("a\ud800", "log\udfff", None)
+    assert (found.id, found.type) == ("a?", "log?")
 
 
 def test_long_names_are_cut() -> None:

@@ -37,6 +37,13 @@ def test_file_that_is_no_request_is_a_signal_that_cannot_be_obeyed(tmp_path: Pat
     assert "is not a request" in str(request.signal.problem)
 
 
+def test_file_that_is_not_text_is_a_signal_that_cannot_be_obeyed(tmp_path: Path) -> None:
+    (tmp_path / "0001.json").write_bytes(b"\xff\xfe{")
+    (request,) = RequestDirectory(str(tmp_path)).pending()
+    assert request.signal is not None
+    assert request.signal.problem is not None
+
+
 def test_signal_is_read_as_it_was_sent(tmp_path: Path) -> None:
     directory = RequestDirectory(str(tmp_path))
     first = directory.add_signal({"id": "ad-hoc", "type": "log", "data": {"message": "at {}"}})
