@@ -66,6 +66,7 @@ _WATCH_S = 2.0
 _ELSEWHERE = (
     ("verify", "tailrace.verify.commands", "verify", None),
     ("repair", "tailrace.verify.commands", "repair", None),
+    ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )
@@ -136,6 +137,8 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
     from tailrace.pipeline.event_log import EventLog  # noqa: PLC0415
     from tailrace.pipeline.log_output import LogOutput  # noqa: PLC0415
     from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
+    from tailrace.pipeline.notifier import Notifier  # noqa: PLC0415
+    from tailrace.pipeline.signal_topic import SignalTopic  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
     from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
@@ -152,7 +155,10 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
             stack.enter_context(MetricsServer(address, metrics))
         view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
         stop = stack.enter_context(stop_on_signals(view.stopping))
-        watchers = Watchers((view, metrics, EventLog(batches=is_json)))
+        if pipeline.signals.topic is not None:
+            stack.enter_context(SignalTopic(pipeline, view.on_notice))
+        notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
+        watchers = Watchers((view, metrics, notifier, EventLog(batches=is_json)))
         engine.run(pipeline, watchers, stop, log.file)
 
 

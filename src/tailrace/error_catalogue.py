@@ -211,6 +211,13 @@ CATALOGUE = {
         "the other settings exclude that.",
         "Set `onRewrite: refresh` and `startingPosition: initial`; or `onDropTable: ignore`.",
     ),
+    "TR-1069": Condition(
+        "the function of `notifications.call` cannot be imported",
+        (ConfigError,),
+        "`notifications.call` names a module that Python does not find, or a name that the module lacks.",
+        "Write `package.module:function`, and put the module's directory on PYTHONPATH where `tailrace run` "
+        "is started.",
+    ),
     # ---- 11 Secrets and files that settings name -----------------------------------------------------------
     "TR-1101": Condition(
         "an environment variable is not set",
@@ -390,6 +397,13 @@ CATALOGUE = {
         "`tailrace resume --replay` needs the log since the table was parked. PostgreSQL's slot releases the "
         "log as soon as the other tables have it.",
         "Leave out `--replay`: the table's rows are read again.",
+    ),
+    "TR-1369": Condition(
+        "a signal cannot be sent",
+        (ConfigError,),
+        "`tailrace signal` was given a type that it does not know, or `--data` that is not a JSON object.",
+        '`tailrace signal --help` names the types. Write data as `--data \'{"data-collections": '
+        '["shop.orders"]}\'`.',
     ),
     # ---- 14 Captured tables --------------------------------------------------------------------------------
     "TR-1401": Condition(
@@ -1415,14 +1429,6 @@ CATALOGUE = {
         (StateError,),
         "Its end must not change before the sink has written it.",
         "Start the pipeline, stop it, and try again.",
-    ),
-    "TR-6006": Condition(
-        "a request to the stream cannot be read",
-        (StateError,),
-        "A file in the directory of requests, by default `_tailrace/requests` below the checkpoint, was "
-        "not written by Tailrace, or by another version.",
-        "Remove the file that the message names, and repeat the command: `tailrace resync PIPELINE.YAML "
-        "TABLE`.",
     ),
     "TR-6007": Condition(
         "the checkpoint is of another stream",

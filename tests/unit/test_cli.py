@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tailrace.cli import cli
 from tailrace.errors import ConfigError
+from tailrace.model.signal import Signal
 from tailrace.pipeline.run_state import RunNotes
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.requests import RequestDirectory, requests_path
@@ -95,6 +96,33 @@ def test_resync_leaves_a_request_for_the_stream(pipeline: Any, tmp_path: Path) -
     assert request.tables == ("shop.t", "shop.u")
     with pytest.raises(ConfigError, match=r"`other\.t` cannot be read again"):
         run("resync", file, "other.t")
+
+
+def test_signal_leaves_itself_for_the_stream(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    data = '{"data-collections": ["shop[.]t"]}'
+    assert "ad-hoc" in run("signal", file, "execute-snapshot", "--data", data, "--id", "ad-hoc")
+    run("signal", file, "pause-snapshot")
+    first, second = RequestDirectory(requests_path(str(tmp_path / "checkpoint"))).pending()
+    assert first.signal == Signal("ad-hoc", "execute-snapshot", {"data-collections": ["shop[.]t"]})
+    assert second.signal == Signal(second.id, "pause-snapshot")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("make-coffee",), "type of the signal is unknown"),
+        (("log", "--data", "{"), "not JSON"),
+        (("log", "--data", "[]"), "not a JSON object"),
+    ],
+)
+def test_signal_that_is_wrong_is_not_sent(
+    pipeline: Any, tmp_path: Path, arguments: tuple[str, ...], problem: str
+) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    with pytest.raises(ConfigError, match=problem):
+        run("signal", file, *arguments)
+    assert RequestDirectory(requests_path(str(tmp_path / "checkpoint"))).pending() == []
 
 
 def add_batch(file: Path, number: int, end: dict[str, Any], *, committed: bool = True) -> None:

@@ -5,6 +5,8 @@
     route:     a table's target            RouteRule, the first that matches counts
     sink:      where changes go            `config.sinks`: one or several, `type` says which
     pipeline:  how it runs                 PipelineSettings
+    notifications: what it tells           `config.notifications`
+    signals:   what it is told             `config.notifications`
 
 Every section but `source` is a dataclass, and `config.load` reads a section by its dataclass: a field
 `checkpoint_path` is the key `checkpoint-path` (camelCase is read too), its annotation is the type, and a
@@ -17,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
 from tailrace.config.options import SourceOptions
 from tailrace.config.secret import Secret, refuse_credentials, shown
@@ -164,6 +167,8 @@ class Pipeline:
         transforms: in the file's order.
         routes: in the file's order.
         settings: how it runs; `name` and `checkpoint` are filled in.
+        notifications: where it tells what its batches did.
+        signals: where signals come from.
     """
 
     source: SourceOptions
@@ -172,6 +177,8 @@ class Pipeline:
     transforms: tuple[TransformRule, ...]
     routes: tuple[RouteRule, ...]
     settings: PipelineSettings
+    notifications: NotificationSettings = field(default_factory=NotificationSettings)
+    signals: SignalSettings = field(default_factory=SignalSettings)
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:

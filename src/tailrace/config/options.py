@@ -28,6 +28,7 @@ from tailrace.config.option_values import (
     publication_name,
     regexes,
     server_id,
+    signal_table,
     slot_name,
     some_of,
     starting_position,
@@ -70,6 +71,8 @@ _MESSAGE_PREFIXES = ("message.prefix.include.list", "message.prefix.exclude.list
 _EXTENDED_HEADERS = "extended.headers.enabled"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
+#: Debezium's name of the option for the table of signals.
+_SIGNAL_TABLE = "signal.data.collection"
 #: Flink CDC's names of the options for schema changes.
 _BEHAVIOR = "schema.change.behavior"
 _CHANGES = ("include.schema.changes", "exclude.schema.changes")
@@ -325,6 +328,16 @@ class SourceOptions:
             " | ".join(ON_POSITION_LOST),
             "When the server no longer has the log that the stream needs: stop, or read every table again "
             "and continue from the log's present end.",
+        ),
+    )
+    signal_data_collection: str | None = field(
+        default=None,
+        metadata=option(
+            signal_table,
+            "a table as `database.table` (PostgreSQL: `schema.table`)",
+            "Table whose inserts are signals, as Debezium's. Its rows are read from the log; they are not "
+            "delivered unless `tables` names it, too.",
+            name=_SIGNAL_TABLE,
         ),
     )
     requests_path: str | None = field(
@@ -612,6 +625,10 @@ class SourceOptions:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
 
+    def has_signals(self, name: str) -> bool:
+        """Whether the table `database.table` is that of the signals."""
+        return name == self.signal_data_collection
+
     def captures(self, name: str) -> bool:
         """Whether the table `database.table` is captured."""
         return self.matches(name) and not self.hides(name)
@@ -814,6 +831,13 @@ def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -
                 "leave it out",
                 code="TR-1011",
             )
+    if options.signal_data_collection is not None and options.starting_position == "snapshot":
+        raise ConfigError(
+            f"{where} `{_SIGNAL_TABLE}` has no effect with `startingPosition` `snapshot`",
+            "signals are read from the log",
+            "leave it out",
+            code="TR-1011",
+        )
     kind = options.starting_position.partition(":")[0].lower()
     needed = _STARTS_ONLY_FOR.get(kind)
     if needed is not None and (needed == "postgresql") != (dialect == "postgresql"):

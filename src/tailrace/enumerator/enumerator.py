@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.enumerator import rereading
+from tailrace.enumerator import rereading, signals
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.captured_tables import CapturedTables, require_apart
@@ -38,6 +38,7 @@ from tailrace.enumerator.request import Requests
 from tailrace.enumerator.request_queue import RequestQueue
 from tailrace.enumerator.rereading import refreshes, to_reread, unfinished
 from tailrace.enumerator.schema_events import SchemaEvents
+from tailrace.enumerator.signal_table import SignalTable
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.splits import SplitPlanner, ranges_between
 from tailrace.enumerator.stream_keys import with_keys
@@ -99,7 +100,10 @@ class Enumerator:
         self._horizon = Horizon()
         self._gaps = Gaps(options, source)
         self._captured = CapturedTables(options, source, self._gaps, self._horizon, clock)
-        self._requests = RequestQueue(requests, source, self._captured, self._gaps, self._horizon)
+        self._requests = RequestQueue(
+            requests, source, self._captured, self._gaps, self._horizon, dialect=options.dialect
+        )
+        self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
         self._planner = SplitPlanner(
             options, source, self._captured, parallelism=parallelism, follow=self._follow
         )
@@ -166,6 +170,7 @@ class Enumerator:
         if log_range is None and self._horizon.upto is not None and self._gaps.wait:
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the horizon
             offset = self._register(offset, log_range)
+        offset = self._with_signals(start, offset, log_range)
         events = self._schema_events.of(log_range, captured.schemas, left_out=offset.parked.keys())
         offset = self._without_refused(start, replace(offset, schema=events))
         offset = self._gaps.identified(self._with_rereads(start, offset, log_range))
@@ -232,7 +237,8 @@ class Enumerator:
             head = self._log.head()
         except ServerChangedError:
             return current  # the next batch looks up its position on the other server
-        return replace(current, log=head.to_json(), tables={}, again={}, requests=(), schema=())
+        rest = replace(current, requests=(), schema=(), waits={}, signals={}, answers=())
+        return replace(rest, log=head.to_json(), tables={}, again={})
 
     @property
     def complete_us(self) -> int | None:
@@ -369,7 +375,8 @@ class Enumerator:
         self._gaps.forget()
         self._schema_events.forget()
         position = self._source.rejoin(start.log)
-        offset = after_a_gap(replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=()))
+        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=(), answers=())
+        offset = after_a_gap(offset)
         # dropped in the lost part: if such a table returns, its target holds rows that no log deletes
         followed = offset.tables.keys() | offset.done.keys()
         for name in followed - self._captured.tables.keys() - self._captured.refused.keys():
@@ -395,6 +402,16 @@ class Enumerator:
         if refreshes(offset, self._options):
             found |= self._gaps.cut_short(offset)
         return rereading.read_again(offset, found, tables, events, self._options)
+
+    def _with_signals(
+        self, start: StreamOffset, offset: StreamOffset, log_range: LogRange | None
+    ) -> StreamOffset:
+        """`offset` with the signals that the log has in the batch."""
+        if log_range is None or not log_range.may_have_signals or self._signal_table is None:
+            return offset
+        assert start.log is not None
+        found = self._signal_table.read(self._follow(start), start.log, log_range.end.to_json())
+        return signals.with_signals(offset, found)
 
     def _without_refused(self, start: StreamOffset, offset: StreamOffset) -> StreamOffset:
         """`offset`, planned from `start`, with the tables parked that cannot be captured.
@@ -466,7 +483,9 @@ class Enumerator:
         return offset, planned
 
     def _has_rows_to_read(self, offset: StreamOffset) -> bool:
-        """Whether rows of tables are still to be read."""
+        """Whether rows of tables are still to be read, and may be."""
+        if offset.paused:
+            return False
         self._captured.require_read(offset)
         return bool(offset.tables) or any(name in self._captured.tables for name in unfinished(offset))
 

@@ -161,6 +161,7 @@ class LogRange:
             it may lack changes of them.
         truncated: tables that are truncated somewhere within it, so that a reading of them that is to find
             out which rows are gone begins behind it.
+        may_have_signals: whether the table of signals may have changed within it.
     """
 
     end: Any
@@ -172,6 +173,7 @@ class LogRange:
     is_far: bool = False
     left: tuple[str, ...] = ()
     truncated: tuple[TableId, ...] = ()
+    may_have_signals: bool = False
 
     @property
     def alters_tables(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -75,6 +76,9 @@ class PostgresSource(Source):
         self._rewritten: Collection[str] = ()
         #: Locked tables that were named last.
         self._said_locked: set[str] = set()
+        #: The table of signals that is published, and what was said of one that cannot be.
+        self._signals_published: str | None = None
+        self._said_signals: str | None = None
         #: Whether the stream has begun with snapshots: a table that is added later is read first.
         self._reads_new_tables = options.starting_position == "initial"
         #: The tables that the stream follows, by name with their oids, and the other way round.
@@ -224,7 +228,36 @@ class PostgresSource(Source):
             if not self._reads_new_tables:
                 raise error  # where a stream starts without a snapshot, its changes would be missing
             say(f"table {table.quoted} waits to be added to the publication: {error_text(error)}")
+        self._publish_signals()
         return list(locked)
+
+    def _publish_signals(self) -> None:
+        """Add the table of the signals to the publication; what keeps it from that is said, and no error."""
+        name = self._options.signal_data_collection
+        if name is None or name == self._signals_published:
+            return
+        named = replace(self._options, tables=(re.escape(name),), capture_helper_tables=True)
+        found = self._run(lambda c: catalog.captured(c, named), "reading the catalog")
+        if not found:
+            return  # it may be created later
+        problem: SourceError | None = self._refusal(found[0])
+        if problem is None:
+            try:
+                _, locked = self._run(
+                    lambda c: publication.ensure(c, self._options.publication, [found[0].schema.id]),
+                    "publishing the table of signals",
+                )
+            except SourceError as error:
+                if error.retryable:
+                    raise
+                problem = error
+            else:
+                problem = next(iter(locked.values()), None)
+        if problem is None:
+            self._signals_published = name
+        elif self._said_signals != problem.message:
+            self._said_signals = problem.message
+            say(f"signals of table `{name}` are not received: {error_text(problem)}")
 
     def unpublishable(self, tables: Sequence[catalog.CatalogTable]) -> dict[TableId, SourceError]:
         """The tables that must not or cannot be published, each with the reason and the remedy."""
