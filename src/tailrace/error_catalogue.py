@@ -1825,13 +1825,6 @@ CATALOGUE = {
         "The Delta table's history was cleaned up.",
         "Run the pipeline until its next batch is committed, then verify again.",
     ),
-    "TR-8145": Condition(
-        "a change log cannot be repaired",
-        (StateError,),
-        "It has rows that the table no longer has. A change log receives the present rows of a table that "
-        "is read again, and no deletes.",
-        "Use `mode: upsert` or `mode: scd2`, or fill a new change log.",
-    ),
     "TR-8146": Condition(
         "a table could not be compared after its repair",
         (StateError,),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -87,8 +86,8 @@ class ChangeLog:
 
 
 @pytest.fixture(params=["delta", "iceberg"])
-def log(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[ChangeLog]:
-    yield ChangeLog(spark, request.param, tmp_path)
+def log(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> ChangeLog:
+    return ChangeLog(spark, request.param, tmp_path)
 
 
 def first(*rows: Row, schema: TableSchema = SCHEMA) -> tuple[str, ChangeBatch]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as f
 
 from tailrace.config.load import parse_pipeline
 from tailrace.pipeline.supervisor import Supervisor, read_cells
@@ -32,7 +33,7 @@ STEPS: list[list[str]] = [
 ]
 
 
-@pytest.mark.parametrize("mode", ["upsert", "scd2"])
+@pytest.mark.parametrize("mode", ["upsert", "scd2", "changelog"])
 def test_delta_target_equals_its_table_after_each_rewrite(
     spark: SparkSession, mysql: Any, database: str, tmp_path: Path, mode: str
 ) -> None:
@@ -125,5 +126,8 @@ def _require_equal(spark: SparkSession, mysql: Any, table: str, lake: Path, mode
     found = spark.read.format("delta").load(str(lake / table))
     if mode == "scd2":
         found = found.where("_is_current")
+    if mode == "changelog":
+        found = found.withColumn("_last", f.max("_seq").over(Window.partitionBy("id")))
+        found = found.where("_seq = _last AND _op <> 'd'")
     rows = [tuple(row) for row in found.select(*names).collect()]
     assert sorted(rows, key=lambda row: row[0]) == wanted

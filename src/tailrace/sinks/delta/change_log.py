@@ -52,7 +52,7 @@ class ReadRows:
                 Directory(self._readings).remove_directory(name)
         rows.write.mode("overwrite").parquet(f"{self._readings}/{self.reread}/batch={batch}")
 
-    def correct(  # noqa: PLR0913 - of one table
+    def correct(
         self,
         table: DeltaTable,
         seen: SeenKeys,

@@ -259,9 +259,7 @@ class DeltaTarget:
         """Whether the rows of a table that is read again are compared with those of the change log."""
         return not self.layout.merges and bool(part.schemas[-1].key)
 
-    def _key_of_reading(
-        self, read: Sequence[TableBatch], state: DeltaState, columns: pa.Schema
-    ) -> list[str]:
+    def _key_of_reading(self, read: Sequence[TableBatch], state: DeltaState, columns: pa.Schema) -> list[str]:
         """The key of a table that is read again; empty if it has none. A change log takes up a new one."""
         held: list[str] = json.loads(state.properties.get(_KEY, "[]"))
         if self.layout.merges or not read:

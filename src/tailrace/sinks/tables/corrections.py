@@ -8,9 +8,9 @@ set aside until the reading ends. Then, by key:
                                                                                another row: `r` with that row
                                                                                not seen: `d` with the old row
 
-A row read as of P(m) sorts behind the changes up to P(m) and before all later ones, so changes that came while
-the table was read are taken into account. The corrections of a reading sort behind everything that the change
-log has, and before everything that comes later: their `_seq` is the greatest one there is with a digit more.
+A row read as of P(m) sorts behind the changes up to P(m) and before all later ones, so changes that came
+while the table was read are taken into account. The corrections of a reading sort behind everything that the
+change log has, and before everything that comes later: their `_seq` is the greatest there is, and a digit.
 
 One aggregation by key over the change log, in Spark, which spills to disk: memory is bounded, and the cost is
 one scan of the change log for each reading, however many batches the reading takes.
@@ -56,9 +56,7 @@ def corrections(
     rows = (
         held.select(*map(_column, names), f.lit(_HELD).alias(_FROM))
         .unionByName(read.select(*map(_column, names), f.lit(_READ).alias(_FROM)))
-        .unionByName(
-            seen.select(*map(_column, key), f.lit(_SEEN).alias(_FROM)), allowMissingColumns=True
-        )
+        .unionByName(seen.select(*map(_column, key), f.lit(_SEEN).alias(_FROM)), allowMissingColumns=True)
     )
     found = rows.groupBy(*map(_column, key)).agg(
         f.max(_FROM).alias(_FROM),
@@ -83,9 +81,7 @@ def corrections(
     values["_ts_ms"] = f.when(deleted, f.lit(ts_ms or None)).otherwise(f.col(f"{_NEW}._ts_ms"))
     values["_position"] = f.when(~deleted, f.col(f"{_NEW}._position"))
     schema = spark_schema(log_fields(columns))
-    return found.select(
-        *(values.get(c.name, f.lit(None)).cast(c.dataType).alias(c.name) for c in schema)
-    )
+    return found.select(*(values.get(c.name, f.lit(None)).cast(c.dataType).alias(c.name) for c in schema))
 
 
 def _lacking(held: DataFrame) -> list[str]:
