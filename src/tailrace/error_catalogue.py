@@ -1462,8 +1462,10 @@ CATALOGUE = {
     "TR-7002": Condition(
         "the key of a target cannot follow its source",
         (SinkError,),
-        "The source's key has changed, and the target's rows are stored by the old one.",
-        "Start a new stream with a new target and checkpoint.",
+        "The source's key has changed. Other tables share the target and may have the old key, or the "
+        "target's server refuses another primary key, as when foreign keys depend on it.",
+        "Drop what depends on the target's key; or route the table to a target of its own; or drop the target "
+        "and read the table again (`tailrace resync`).",
     ),
     "TR-7003": Condition(
         "a key is too long for the target",
