@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.enumerator import enumerator
+from tailrace.enumerator import captured_tables
 from tests.support import postgres as postgres_support
 from tests.support.ddl import MOST_ROWS, MySqlTable, PostgresTable, RandomTable
 from tests.support.engine import Engine, multiset, options_for
@@ -40,7 +40,7 @@ def seeds() -> list[Any]:
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalog is searched at every batch."""
-    monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0)
+    monkeypatch.setattr(captured_tables, "CATALOG_REFRESH_S", 0)
 
 
 @pytest.mark.parametrize("seed", seeds())

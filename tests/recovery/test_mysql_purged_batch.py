@@ -20,7 +20,7 @@ def newest(mysql):
 
 def engine_for(options, path):
     engine = Engine(options)
-    engine.plan._requests = RequestDirectory(str(path))
+    engine.plan._requests._requests = RequestDirectory(str(path))
     return engine
 
 

@@ -10,7 +10,7 @@ import pickle
 
 import pytest
 
-from tailrace.enumerator import enumerator
+from tailrace.enumerator import captured_tables
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import PreflightError, SourceError, TableGapError
 from tests.recovery.test_postgres_schema import read_all, stream
@@ -153,7 +153,7 @@ def test_gap_is_found_while_the_stream_runs_and_again_at_its_next_start(
     how, all_tables = case
     if all_tables:
         run("CREATE PUBLICATION tailrace FOR ALL TABLES")
-    monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0.2)
+    monkeypatch.setattr(captured_tables, "CATALOG_REFRESH_S", 0.2)
     with stream(postgres, postgres_database, "public.[st]", onRewrite="ignore") as engine:
         read_all(postgres, engine)
         run(*({**GAPS, **OF_PUBLICATION}[how]))
@@ -175,7 +175,7 @@ def test_table_that_was_renamed_away_and_back_is_found_by_the_log_alone(postgres
 
 
 def test_table_that_leaves_for_good_does_not_stop_the_others(postgres, postgres_database, run, monkeypatch):
-    monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0)
+    monkeypatch.setattr(captured_tables, "CATALOG_REFRESH_S", 0)
     with stream(postgres, postgres_database, "public.[st]", onRewrite="ignore") as engine:
         read_all(postgres, engine)
         run("ALTER TABLE t RENAME TO away_t", "INSERT INTO away_t VALUES (9)", "INSERT INTO s VALUES (3)")
@@ -203,7 +203,7 @@ def test_table_that_is_unlogged_for_a_time_is_refused(postgres, postgres_databas
     with stream(postgres, postgres_database, "public.[st]", onRewrite="ignore") as engine:
         read_all(postgres, engine)
         run("ALTER TABLE t SET UNLOGGED", "INSERT INTO t VALUES (9)", "INSERT INTO s VALUES (3)")
-        engine.plan._schemas_read_at = None
+        engine.plan._captured._read_at = None
         with pytest.raises(TableGapError, match="it is UNLOGGED"):
             read_all(postgres, engine)
 
@@ -273,7 +273,7 @@ class Targets:
         self.engine.plan.hold()
         while self.step():
             pass
-        self.engine.plan._target = None
+        self.engine.plan._horizon._upto = None
 
     def equal(self, server, database):
         for target in self._targets:
@@ -287,7 +287,7 @@ DEFAULT = [*((how, False) for how in ALL), *((how, True) for how in GAPS)]
 @pytest.fixture
 def often(monkeypatch):
     """The catalog is searched at every batch."""
-    monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0)
+    monkeypatch.setattr(captured_tables, "CATALOG_REFRESH_S", 0)
 
 
 @pytest.mark.usefixtures("often")

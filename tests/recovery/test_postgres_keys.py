@@ -86,7 +86,7 @@ def test_catalog_is_asked_once_for_all_tables(postgres, postgres_database, run, 
         monkeypatch.setattr(
             sessions.catalog, "captured", lambda *g, **n: asked.append(1) or captured(*g, **n)
         )
-        engine.plan._schemas_read_at = 1e18  # only tasks read the catalog now
+        engine.plan._captured._read_at = 1e18  # only tasks read the catalog now
         _, changes, _ = read_all(postgres, engine)
     assert len(changes) == 20
     assert len(asked) <= 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.enumerator import enumerator
+from tailrace.enumerator import captured_tables
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import SchemaMismatchError
 from tests.recovery.test_postgres_schema import stream
@@ -132,7 +132,7 @@ def run(postgres, postgres_database):
 @pytest.fixture(autouse=True)
 def _often(monkeypatch):
     """The catalog is searched at every batch."""
-    monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0)
+    monkeypatch.setattr(captured_tables, "CATALOG_REFRESH_S", 0)
 
 
 def plain(run):
@@ -244,5 +244,18 @@ def test_offset_from_before_rows_were_told_apart_is_continued(postgres, postgres
         target.equals(postgres, database=postgres_database)
         assert engine.offset.to_json()["v"] == 1
         run("ALTER TABLE t ADD n int DEFAULT 5")
+        target.drain_all()
+        target.equals(postgres, database=postgres_database)
+
+
+def test_key_that_changes_while_the_stream_comes_to_a_rewrite_of_its_table(postgres, postgres_database, run):
+    """The catalog is not read again before the first change is passed, and the log has the new key."""
+    plain(run)
+    with stream(postgres, postgres_database, tables="public.t", snapshotChunkRows=4) as engine:
+        target = Target(engine, "public.t")
+        assert target.step()
+        run("ALTER TABLE t ALTER b TYPE text USING b || '!'")
+        target.step()  # the rewrite is found
+        run("ALTER TABLE t ALTER id TYPE text", "UPDATE t SET a = 0 WHERE id IN ('2', '20')")
         target.drain_all()
         target.equals(postgres, database=postgres_database)

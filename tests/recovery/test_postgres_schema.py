@@ -30,7 +30,7 @@ def stream(postgres, database, tables="public.*", **given):
 def read_all(postgres, engine):
     seen = []
     follow_to_end(engine, seen)
-    engine.plan._target = None
+    engine.plan._horizon._upto = None
     rows = [row for _, _, snapshot, _ in seen for row in rows_of(snapshot)]
     return rows, [change for *_, log in seen for change in changes_of(log)], seen
 
@@ -65,7 +65,7 @@ def test_table_that_appears_is_snapshotted_and_followed_without_a_gap(postgres, 
         with closing(postgres.connect(database=postgres_database, autocommit=False)) as other:
             cursor = other.cursor()
             cursor.execute("INSERT INTO b VALUES (3)")
-            engine.plan._schemas_read_at = -1e9
+            engine.plan._captured._read_at = -1e9
             assert "public.b" in next_end(engine).tables
             cursor.execute("INSERT INTO b VALUES (4)")
             for _ in range(3):  # the log goes on meanwhile
@@ -182,7 +182,7 @@ def test_table_made_anew_under_its_name_stops_the_stream(postgres, postgres_data
     with stream(postgres, postgres_database, onRewrite="ignore") as engine:
         read_all(postgres, engine)
         run("DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO u VALUES (1)")
-        engine.plan._schemas_read_at = -1e9
+        engine.plan._captured._read_at = -1e9
         with pytest.raises(PositionLostError, match=r"changes of `public\.t` are missing"):
             read_all(postgres, engine)
 

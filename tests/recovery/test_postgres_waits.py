@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from tailrace.enumerator import enumerator
+from tailrace.enumerator import captured_tables
 from tailrace.errors import SourceError, TransientSourceError
 from tailrace.sources import registry
 from tailrace.sources.postgres import starting
@@ -155,7 +155,7 @@ def test_half_made_slot_of_a_process_that_was_killed_blocks_neither_run_nor_drop
 def test_new_table_that_is_locked_waits_and_the_others_go_on(
     postgres, postgres_database, run, monkeypatch, caplog
 ):
-    monkeypatch.setattr(enumerator, "CATALOG_REFRESH_S", 0)
+    monkeypatch.setattr(captured_tables, "CATALOG_REFRESH_S", 0)
     with stream(postgres, postgres_database) as engine:
         read_all(postgres, engine)
         run("CREATE TABLE b (id int PRIMARY KEY)", "CREATE TABLE c (id int PRIMARY KEY)")
@@ -265,7 +265,7 @@ def test_table_that_cannot_be_published_is_named(postgres, postgres_database, ru
         with stream(postgres, postgres_database, user=role) as engine:
             read_all(postgres, engine)
             run(*UNPUBLISHABLE[how])
-            engine.plan._schemas_read_at = None
+            engine.plan._captured._read_at = None
             with pytest.raises(SourceError, match=r"public[`\".]+(bad|root)|foreign|extend") as raised:
                 read_all(postgres, engine)
             assert "bad" in str(raised.value)

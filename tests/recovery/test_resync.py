@@ -29,7 +29,7 @@ def test_row_that_was_created_and_then_deleted_unlogged_leaves_the_target(reques
     server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY)", f"INSERT INTO {table} VALUES (1), (2)")
     with Engine(options_for(server, table)) as engine:
         target = Target(engine, table)
-        requests = engine.plan._requests = Requests()
+        requests = engine.plan._requests._requests = Requests()
         target.drain_all()
         server.execute(
             f"INSERT INTO {table} VALUES (3)", "SET sql_log_bin = 0", f"DELETE FROM {table} WHERE id = 3"
@@ -49,7 +49,7 @@ def test_request_takes_effect_where_nothing_follows_in_the_log(request, product)
     server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY)", f"INSERT INTO {table} VALUES (1), (2)")
     with Engine(options_for(server, table)) as engine:
         target = Target(engine, table)
-        requests = engine.plan._requests = Requests()
+        requests = engine.plan._requests._requests = Requests()
         target.drain_all()
         server.execute("SET sql_log_bin = 0", f"DELETE FROM {table} WHERE id = 1")
         server.execute("FLUSH BINARY LOGS")

@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from tailrace.enumerator import enumerator
+from tailrace.enumerator import enumerator, splits
 from tailrace.enumerator.enumerator import Limits
 from tailrace.errors import PositionLostError, PreflightError
 from tailrace.model.split import LogSplit, SnapshotSplit
@@ -215,7 +215,7 @@ def test_what_one_page_saw_prepared_and_the_next_committed_is_put_back(any_serve
 @pytest.mark.parametrize("product", ["mysql", "mariadb"])
 def test_chunks_read_in_pages_are_exact(request, monkeypatch, product):
     """What is prepared up to one page's end of the log may be committed before the next one's."""
-    monkeypatch.setattr(enumerator, "PAGE_ROWS", 30)
+    monkeypatch.setattr(splits, "PAGE_ROWS", 30)
     database = "database" if product == "mysql" else "mariadb_database"
     server, name = request.getfixturevalue(product), request.getfixturevalue(database)
     assert verify_xa_run(server, name) == 0

@@ -48,6 +48,7 @@ class Found:
     schema: TableSchema
     estimated_rows: int = MOST_KEYS
     key_in: str = "log"
+    left_out: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:

@@ -126,13 +126,13 @@ class Target:
         self.engine.plan.hold()
         while self.step():
             pass
-        self.engine.plan._target = None
+        self.engine.plan._horizon._upto = None
 
     def equals(self, server: Any, **of: Any) -> None:
         """Assert that the rows are the table's, as far as its log has them; `of`: see `server.connect`."""
         with closing(server.connect(**of)) as connection, closing(connection.cursor()) as cursor:
             rows = named_rows(cursor, f"SELECT * FROM {self._table}")
-            captured = self.engine.plan._captured.get(self._table)
+            captured = self.engine.plan._captured.tables.get(self._table)
             left_out = () if captured is None else captured.left_out
             names = [column[0] for column in cursor.description if column[0] not in left_out]
         rows = [{name: row[name] for name in names} for row in rows]

@@ -94,6 +94,8 @@ class MySqlProtocolServer(DevServer):
         """Create a new server's files, next to its data directory; returns the arguments to run with."""
         files = self.private / "files"
         files.mkdir(mode=0o700)
+        temporary = self.private / "tmp"  # a MariaDB that starts removes the others' files from a shared one
+        temporary.mkdir(mode=0o700)
         write_private(
             self._first_statements,
             "SET SESSION sql_log_bin = 0;\n"
@@ -103,6 +105,7 @@ class MySqlProtocolServer(DevServer):
         return [
             *as_arguments({"secure_file_priv": str(files), **settings}),
             f"--datadir={self.data}",
+            f"--tmpdir={temporary}",
             f"--port={self.port}",
             # Relative to the data directory: the full path may be longer than the limit for sockets.
             "--socket=server.sock",

@@ -36,6 +36,7 @@ class Found:
     schema: object
     estimated_rows: int
     key_in: str = "log"
+    left_out: tuple[str, ...] = ()
 
     @property
     def keys(self):

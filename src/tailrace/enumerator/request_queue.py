@@ -1,0 +1,152 @@
+"""The requests of one stream: which of them wait, and what an offset becomes that accepts them.
+
+A request takes effect once: the offset that accepts it lists its id until the request is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tailrace.enumerator.captured_tables import CapturedTables
+from tailrace.enumerator.gaps import Gaps
+from tailrace.enumerator.horizon import Horizon
+from tailrace.enumerator.offset import StreamOffset
+from tailrace.enumerator.parked import left_out, park, resume, to_resume, waits_to_resume
+from tailrace.enumerator.request import Request, Requests
+from tailrace.enumerator.rereading import to_reread
+from tailrace.model.parked import Reason
+from tailrace.sources.base import Position, Source
+
+
+class RequestQueue:
+    """The requests of one stream.
+
+    Args:
+        requests: those that users and the pipeline make; None: there are none.
+        source: the database.
+        captured: its catalog.
+        gaps: tables that are not in the log yet cannot be resumed.
+        horizon: extended to where what was asked for begins.
+    """
+
+    def __init__(
+        self,
+        requests: Requests | None,
+        source: Source,
+        captured: CapturedTables,
+        gaps: Gaps,
+        horizon: Horizon,
+    ) -> None:
+        self._requests = requests
+        self._source = source
+        self._captured = captured
+        self._gaps = gaps
+        self._horizon = horizon
+        #: The log's end when requests to read tables again were found, by id: as with gaps.
+        self._found_at: dict[str, Position] = {}
+
+    def waiting(self, start: StreamOffset) -> Sequence[Request]:
+        """The requests that the stream has not accepted."""
+        pending = () if self._requests is None else self._requests.pending()
+        return [request for request in pending if request.id not in start.requests]
+
+    def note(self, start: StreamOffset, waiting: Sequence[Request]) -> None:
+        """Note up to where the log must be read before tables are read again that requests ask for.
+
+        Rows may be gone without the log saying so. An older change of such a row must not be in a batch
+        of the reading: it would count as present.
+        """
+        if start.log is None or start.mode == "snapshot":
+            return
+        ids = {request.id for request in waiting if request.kind == "resync"}
+        at = self._source.position(start.log).order
+        noted = {id_: end for id_, end in self._found_at.items() if id_ in ids}
+        if ids - noted.keys():
+            end = self._source.log_end()
+            noted |= dict.fromkeys(ids - noted.keys(), end)
+            self._horizon.extend(end)
+        self._found_at = {id_: end for id_, end in noted.items() if end.order > at}
+
+    def waits_for_log(self, offset: StreamOffset) -> bool:
+        """Whether something begins once the log is read up to a position that is known already."""
+        return bool(self._found_at) or waits_to_resume(offset)
+
+    def accept(self, offset: StreamOffset, waiting: Sequence[Request]) -> StreamOffset:
+        """Begin what waiting requests ask for, unless its time has not come; tables are parked already."""
+        due = [request for request in waiting if request.id not in self._found_at]
+        postponed: set[str] = set()
+        for request in due:
+            if request.kind == "resync":
+                tables = self._captured.schemas_in(offset)
+                for name in request.tables:
+                    if name in tables and name not in offset.parked:
+                        offset = to_reread(offset, self._captured.tables[name])
+            elif request.kind == "resume":
+                offset, is_possible = self._resume(offset, request)
+                postponed |= set() if is_possible else {request.id}
+        new = {request.id for request in due} - postponed
+        if self._requests is None or not new:
+            return offset
+        # an accepted request that no longer waits has taken effect for good
+        accepted = new | set(offset.requests)
+        return replace(offset, requests=tuple(r.id for r in self._requests.pending() if r.id in accepted))
+
+    def _resume(self, offset: StreamOffset, request: Request) -> tuple[StreamOffset, bool]:
+        """Let parked tables be resumed; whether that is possible now, as no one holds locks on them."""
+        captured = self._captured
+        asked = offset.parked.keys() & set(request.tables)
+        if not asked:
+            return offset, True
+        captured.refused.clear()
+        captured.check_again()
+        captured.read(offset)
+        if asked & self._gaps.unpublished:
+            return offset, False
+        for name in asked:
+            if name in captured.refused:
+                reason = Reason.of(captured.refused[name])
+                offset = park(offset, name, replace(offset.parked[name], reason=reason))
+            elif name not in captured.tables:
+                offset = offset.without(name)
+        assert offset.log is not None
+        reads_log = offset.mode != "snapshot"
+        end = self._source.log_end() if reads_log else self._source.position(offset.log)
+        self._horizon.extend(end)
+        able = tuple(name for name in asked if name in offset.parked and name not in captured.refused)
+        return to_resume(offset, replace(request, tables=able), end.to_json()), True
+
+    def resumed(self, offset: StreamOffset) -> StreamOffset:
+        """`offset` with the tables followed again whose time has come."""
+        if not waits_to_resume(offset):
+            return offset
+        self._captured.require_read(offset)
+        assert offset.log is not None
+        at = self._source.position(offset.log).order
+        for name, entry in offset.parked.items():
+            if entry.resume is None or self._source.position(entry.resume).order > at:
+                continue
+            if name in self._captured.tables:
+                offset = resume(offset, name, self._captured.tables[name].estimated_rows)
+        return offset
+
+    @property
+    def may_be_made(self) -> bool:
+        """Whether the stream takes requests."""
+        return self._requests is not None
+
+    def request_all(self, end: StreamOffset) -> None:
+        """Request that every table be read again, so that a crash behind the batch does not forget it."""
+        assert self._requests is not None
+        tables = tuple(sorted({*end.tables, *end.done}))
+        if all((request.kind, request.tables) != ("resync", tables) for request in self.waiting(end)):
+            self._requests.add(tables)
+
+    def left_out(self, end: StreamOffset) -> frozenset[str]:
+        """The tables of which the batch that ends at `end` holds nothing."""
+        return left_out(end, () if self._requests is None else self._requests.pending())
+
+    def committed(self, end: StreamOffset) -> None:
+        """Remove the requests that have taken effect for good."""
+        if self._requests is not None and end.requests:
+            self._requests.remove(end.requests)
