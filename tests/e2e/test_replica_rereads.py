@@ -63,7 +63,9 @@ class _Quiet:
 class Replica:
     """A table `t` with the rows 1 to 300, a table `other`, and a pipeline into one of the test's servers."""
 
-    def __init__(self, source: MySqlServer, target: Any, settings: tuple[str, str, str], path: Path) -> None:
+    def __init__(
+        self, source: MySqlServer, target: Any, settings: tuple[str, str, str], path: Path, options: str = ""
+    ) -> None:
         self.source, self.target = source, target
         self.database, kind, transaction = settings
         self.is_comparable = kind == "mysql"  # `verify` compares databases of one kind
@@ -81,7 +83,7 @@ class Replica:
         schema = f", schema: {self.schema}" if kind == "postgres" else ""
         self.pipeline: Pipeline = parse_pipeline(
             f"source: {{url: '{source.url}', user: {source.user}, password: {source.password},"
-            f" tables: '{self.database}[.].*', snapshot-chunk-rows: 40}}\n"
+            f" tables: '{self.database}[.].*', snapshot-chunk-rows: 40{options}}}\n"
             f"sink: {{type: {scheme}, url: '{scheme}://{target.host}:{target.port}/{place}',"
             f" user: {target.user}, password: {target.password}, transaction: {transaction}{schema}}}\n"
             f"route: [{{source-table: '{self.database}[.](.*)', sink-table: $1}}]\n"
@@ -196,6 +198,29 @@ def test_replica_equals_tables_whose_rows_change_without_a_log(spark: SparkSessi
             ("other", 2, 2, True),
             ("t", 1, 1, True),
         ]
+
+
+@pytest.mark.parametrize("kind", ["mysql", pytest.param("postgres", marks=pytest.mark.slow)])
+def test_rows_of_a_dropped_table_leave_the_replica(
+    spark: SparkSession, request: pytest.FixtureRequest, mysql: MySqlServer, tmp_path: Path, kind: str
+) -> None:
+    """With `on-drop-table: apply`; the table that takes its name later is read as a whole."""
+    database, server = request.getfixturevalue("database"), request.getfixturevalue(kind)
+    replica = Replica(mysql, server, (database, kind, "parts"), tmp_path, ", on-drop-table: apply")
+    stop = threading.Event()
+    running = threading.Thread(target=lambda: replica.run(spark, stop))
+    running.start()
+    try:
+        wait_until(replica.equals, PATIENCE_S)
+        replica.change("DROP TABLE t")
+        wait_until(lambda: replica._rows(f"SELECT * FROM {replica.schema}.t") == [], PATIENCE_S)
+        replica.change("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1), (7, 7)")
+        wait_until(replica.equals, PATIENCE_S)
+    finally:
+        stop.set()
+        running.join()
+        word = "SCHEMA" if kind == "postgres" else "DATABASE"
+        server.execute(f"DROP {word} {replica.schema}{' CASCADE' if kind == 'postgres' else ''}")
 
 
 # ---- batches made by hand ----
