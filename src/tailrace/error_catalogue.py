@@ -1543,6 +1543,14 @@ CATALOGUE = {
         "A defect of Tailrace: the target was to be altered first.",
         "Report it. Nothing has been written.",
     ),
+    "TR-7038": Condition(
+        "a target's column can be neither renamed nor dropped",
+        (SinkError,),
+        "The source has renamed or dropped the column, and the target needs it for its partitioning or its "
+        "sort order.",
+        "Take the column out of these, then `tailrace resume`. Or set `schema.change.behavior: lenient`: "
+        "targets keep it then.",
+    ),
     # ---- 71 Delta ------------------------------------------------------------------------------------------
     "TR-7101": Condition(
         "another writer changes the Delta table at the same time",

@@ -12,13 +12,15 @@ from enum import StrEnum
 
 from tailrace.model.schema_change import (
     KINDS,
+    ColumnDropped,
+    ColumnRenamed,
     SchemaChange,
     TableCreated,
     TableDropped,
     TableTruncated,
 )
 
-BEHAVIORS = ("evolve", "exception")
+BEHAVIORS = ("evolve", "lenient", "exception")
 ON_TRUNCATE = ("apply", "ignore", "fail")
 ON_DROP_TABLE = ("apply", "ignore", "fail")
 
@@ -39,7 +41,8 @@ class SchemaPolicy:
     """The settings of one stream.
 
     Args:
-        behavior: one of BEHAVIORS: targets follow changes, or the first one stops the stream.
+        behavior: one of BEHAVIORS: targets follow changes; they only gain columns; or the first change stops
+            the stream.
         include: the kinds that stop it, with `exception`; empty: all.
         exclude: the kinds that do not.
         on_truncate: one of ON_TRUNCATE.
@@ -62,6 +65,8 @@ class SchemaPolicy:
             return Action(self.on_truncate)
         if isinstance(change, TableDropped):
             return Action(self.on_drop_table)
+        if self.behavior == "lenient" and isinstance(change, ColumnDropped | ColumnRenamed):
+            return Action.IGNORE
         return Action.APPLY
 
     def _stops(self, kind: str) -> bool:

@@ -130,6 +130,8 @@ class BatchGate:
         self._pipeline = pipeline
         self._parking = parking
         self._transform = Transformer(pipeline.transforms, pipeline.routes)
+        # a transform may name columns otherwise, and targets only know its names
+        self._policy = pipeline.source.schema_policy if self._transform.does_nothing else None
         self._sink = sink
         self._watcher = watcher
         self._checkpoint = Checkpoint(pipeline.checkpoint)
@@ -175,7 +177,7 @@ class BatchGate:
             noted = self._written_tables
             with (
                 self._cells(frame) as cells,
-                closing(CellBatch(stream, batch_id, cells, end, left_out, noted)) as batch,
+                closing(CellBatch(stream, batch_id, cells, end, left_out, noted, self._policy)) as batch,
             ):
                 written = self._sink.write(batch)
             noted.note(batch_id, (part.table for part in written), [*offset.names(), *offset.parked])

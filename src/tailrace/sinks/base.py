@@ -45,7 +45,7 @@ suite.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol
@@ -54,7 +54,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.model.change import SNAPSHOT
 from tailrace.model.reread import Reread, rereads
-from tailrace.model.schema_change import SchemaEvent, schema_events
+from tailrace.model.schema_change import (
+    ColumnDropped,
+    ColumnRenamed,
+    SchemaChange,
+    SchemaEvent,
+    schema_events,
+)
+from tailrace.model.schema_policy import Action, SchemaPolicy
 from tailrace.model.table import TableId
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch, table_batches
@@ -131,6 +138,7 @@ class CellBatch:
         end: the stream offset at the batch's end, None if it is unknown; without the tables left out.
         left_out: the parked tables (`database.table`): nothing is to be done with their targets.
         written_tables: the tables that the stream has written; None: unknown.
+        policy: what targets do about schema changes; None: their columns are not the source's.
     """
 
     stream: StreamId
@@ -139,6 +147,7 @@ class CellBatch:
     end: Mapping[str, Any] | None
     left_out: frozenset[str] = frozenset()
     written_tables: WrittenTables | None = None
+    policy: SchemaPolicy | None = None
 
     @cached_property
     def rereads(self) -> Mapping[str, Reread]:
@@ -149,6 +158,20 @@ class CellBatch:
     def schema_events(self) -> list[SchemaEvent]:
         """The schema changes that come before everything else in the batch, in log order."""
         return schema_events(self.end)
+
+    @cached_property
+    def column_events(self) -> list[SchemaEvent]:
+        """The schema changes that rename or drop columns, as far as targets follow them."""
+        if self.policy is None:
+            return []
+        action = self.policy.action
+
+        def is_followed(change: SchemaChange) -> bool:
+            return isinstance(change, ColumnDropped | ColumnRenamed) and action(change) is Action.APPLY
+
+        events = [replace(e, changes=tuple(filter(is_followed, e.changes))) for e in self.schema_events]
+        # one without changes tells what columns the table has in the end
+        return events if any(event.changes for event in events) else []
 
     def creates(self, target: str, tables: Iterable[TableId]) -> bool:
         """Say that a target is about to be created, and have its tables read again where it lacks rows.

@@ -6,6 +6,7 @@ import pytest
 
 from tailrace.model.schema_change import (
     ColumnDropped,
+    ColumnRenamed,
     RowsRewritten,
     TableCreated,
     TableDropped,
@@ -43,3 +44,10 @@ def test_truncate_and_drop_have_settings_of_their_own(action):
     policy = SchemaPolicy(on_truncate=action.value, on_drop_table=action.value)
     assert policy.action(TableTruncated()) is policy.action(TableDropped()) is action
     assert policy.action(DROPPED) is Action.APPLY
+
+
+def test_lenient_targets_keep_renamed_and_dropped_columns() -> None:
+    policy = SchemaPolicy("lenient")
+    for change in (ColumnDropped("a"), ColumnRenamed("a", "b")):
+        assert policy.action(change) is Action.IGNORE
+        assert SchemaPolicy().action(change) is Action.APPLY

@@ -103,8 +103,8 @@ def read_fitted(io: FileIO, path: str, schema: pa.Schema) -> pa.Table:
     """Read some of the table's present columns, which an older file may lack."""
     with io.new_input(path).open() as stream:
         file: Any = pq.ParquetFile(stream)
-        held = file.schema_arrow.names
-        return fitted(file.read(columns=[name for name in schema.names if name in held]), schema)
+        held = _names_in(file.schema_arrow, schema)
+        return fitted(file.read(columns=[name for name in held if name is not None]), schema)
 
 
 def described(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
@@ -131,7 +131,28 @@ def described(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows of an older file, with the table's present columns."""
     columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.schema.names else pa.nulls(rows.num_rows, f.type)
-        for f in schema
+        pa.nulls(rows.num_rows, field.type) if name is None else rows.column(name).cast(field.type)
+        for name, field in zip(_names_in(rows.schema, schema), schema, strict=True)
     ]
     return pa.table(columns, schema=schema)
+
+
+def _names_in(held: pa.Schema, schema: pa.Schema) -> list[str | None]:
+    """The name of each of a table's columns in an older file; None if the file lacks it.
+
+    A column is known by its id: it may have been renamed since, or dropped and another of its name added. By
+    name only if one side has no ids, as with files of changed keys.
+    """
+    ids = {id_: field.name for field in held if (id_ := _id_of(field)) is not None}
+    names: list[str | None] = []
+    for field in schema:
+        id_ = _id_of(field)
+        if id_ is not None and ids:
+            names.append(ids.get(id_))
+        else:
+            names.append(field.name if field.name in held.names else None)
+    return names
+
+
+def _id_of(field: pa.Field) -> bytes | None:
+    return (field.metadata or {}).get(b"PARQUET:field_id")

@@ -56,6 +56,7 @@ from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema, stored_type
+from tailrace.sinks.tables.former_columns import RenameColumn, former_columns
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
@@ -117,6 +118,7 @@ class IcebergSink:
         def commit(held: StagedBatch[_StagedFiles]) -> list[Written]:
             self._claims.add(part.table for part in held.table_batches)
             again = self._refreshes(batch)
+            altered = self._altered(batch)
 
             def write(name: str, parts: list[TableBatch]) -> None:
                 refreshes_, tables = again.get(name, []), self._claims.of(name)
@@ -137,7 +139,7 @@ class IcebergSink:
                     target.maintain()
 
             written = self._pool.write(held.table_batches, write)
-            others = again.keys() - {w.target for w in written}
+            others = (again.keys() | altered) - {w.target for w in written}
             self._pool.run([partial(write, name, []) for name in sorted(others)])
             return written
 
@@ -168,6 +170,13 @@ class IcebergSink:
         for refresh in refreshes(batch, self._claims):
             found.setdefault(self._router.target(refresh.table), []).append(refresh)
         return found
+
+    def _altered(self, batch: CellBatch) -> set[str]:
+        """The targets of tables that have renamed or dropped columns; none in a mode that keeps all."""
+        if self._settings.mode is not WriteMode.UPSERT:
+            return set()
+        tables = {event.table for event in batch.column_events if event.changes}
+        return {self._router.target(table) for table in self._claims.tables if str(table) in tables}
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -292,6 +301,8 @@ class _Target:
             return None
         if int(table.properties.get(_BATCH, "-1")) >= self.batch.id:
             return self._layout(table, self._columns(table))
+        with self.lock:
+            self._follow_former_columns(table)
         seen = SeenKeys(table, self.refreshes)
         if not parts and not seen.unseen():
             return self._layout(table, self._columns(table))
@@ -439,6 +450,29 @@ class _Target:
                         update.union_by_name(needed)
                     columns = self._columns(table)
         return columns
+
+    def _follow_former_columns(self, table: Table) -> None:
+        """Rename and drop the columns that the source has renamed and dropped."""
+        if self.mode is not WriteMode.UPSERT or len(self.tables) != 1:
+            return  # a log of changes keeps them; of several tables, only one has changed
+        held = self._columns(table).names
+        changes = former_columns(self.batch.column_events, str(self.tables[0]), held)
+        for change in changes:
+            try:
+                with table.update_schema(allow_incompatible_changes=True) as update:
+                    if isinstance(change, RenameColumn):
+                        update.rename_column(change.old, change.new)
+                    else:
+                        update.delete_column(change.old)
+            except ValueError as error:
+                raise SinkError(
+                    f"column `{change.old}` of target `{self.name}` can be neither renamed nor dropped",
+                    str(error),
+                    "take the column out of the target's partitioning or sort order; or set "
+                    "`schema.change.behavior: lenient`, with which targets keep such columns",
+                    code="TR-7038",
+                    table=str(self.tables[0]),
+                ) from error
 
     def _columns(self, table: Table) -> pa.Schema:
         held = without_ids(held_columns(table.schema()))

@@ -27,6 +27,7 @@ from tailrace.errors import ConfigError, SinkError, SourceError, TailraceError, 
 from tailrace.model.table import Column
 from tailrace.sinks.replica.encode import ColumnEncoding
 from tailrace.sinks.replica.target_schema import TargetSchema
+from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
 
 
 class RowOperation(StrEnum):
@@ -214,6 +215,16 @@ class Dialect(Protocol):
 
     def locking(self, sql: str, *, shared: bool) -> str:
         """The SELECT `sql`, locking its rows until the transaction ends."""
+
+
+def follow_former(dialect: Dialect, table: TableName, change: RenameColumn | DropColumn) -> str:
+    """The statement that renames or drops a column which the source has renamed or dropped."""
+    match change:
+        case RenameColumn(old, new):
+            what = f"RENAME COLUMN {dialect.quote(old)} TO {dialect.quote(new)}"
+        case DropColumn(old):
+            what = f"DROP COLUMN {dialect.quote(old)}"
+    return f"ALTER TABLE {dialect.name(table)} {what}"
 
 
 #: Prefix of the names of Tailrace's own tables.

@@ -48,7 +48,14 @@ from tailrace.model.change import LOG
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.claims import Claims
-from tailrace.sinks.replica.dialect import Dialect, RefusalError, RowOperation, TableName, WriteSession
+from tailrace.sinks.replica.dialect import (
+    Dialect,
+    RefusalError,
+    RowOperation,
+    TableName,
+    WriteSession,
+    follow_former,
+)
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.one_pass import ReplicaPass, run_pass
@@ -60,6 +67,7 @@ from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, 
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
+from tailrace.sinks.tables.former_columns import former_columns
 from tailrace.sinks.tables.targets import by_target, of_one_table, written
 from tailrace.spark.cells import TableBatch
 
@@ -146,7 +154,7 @@ class ReplicaSink:
     @contextmanager
     def _one_pass(self, batch: CellBatch, schemas: Schemas) -> Iterator[ReplicaPass | None]:
         """Write a batch that is expected to be small and to hold changes of `schemas`; None if it may not."""
-        if batch.rereads:  # their keys are noted besides
+        if batch.rereads or batch.column_events:  # their keys are noted besides, their tables altered
             yield None
             return
         logged = {str(schema.id): schema for (_, kind), schema in schemas.items() if kind == LOG}
@@ -207,6 +215,10 @@ class ReplicaSink:
         for name, of_target in readings.items():
             if any(reading.done for reading in of_target):  # rows may go even if none has come
                 work.setdefault(name, [])
+        altered = {event.table for event in batch.column_events}
+        for table in self._claims.tables:
+            if str(table) in altered:
+                work.setdefault(self._claims.router.target(table), [])
         if work:
             self._write(batch, work, readings)
         return written(work)
@@ -401,7 +413,9 @@ class ReplicaSink:
         Raises:
             StateError: the table belongs to another stream, or was dropped.
         """
-        dialect, current = ledger.dialect, None if entry is None else entry.schema
+        dialect, current = ledger.dialect, None
+        if entry is not None:
+            current = self._without_former_columns(session, ledger, entry, batch)
         needed = schema_for(name, (schema for part in parts for schema in part.schemas), current)
         if self._schemas.get(name) == needed == current:
             return
@@ -502,6 +516,26 @@ class ReplicaSink:
                 code="TR-7002",
             ) from error
         failpoint("sink.rekeyed")
+
+    def _without_former_columns(
+        self, session: WriteSession, ledger: Ledger, entry: Entry, batch: CellBatch
+    ) -> TargetSchema:
+        """Rename and drop the columns that the source has renamed and dropped; the target's schema then."""
+        schema, dialect = entry.schema, ledger.dialect
+        tables = self._claims.of(entry.target)
+        if len(tables) != 1 or not batch.column_events:
+            return schema  # columns of several tables, of which only one has changed
+        names = [column.name for column in schema.columns]
+        changes = former_columns(batch.column_events, str(tables[0]), names, schema.key)
+        table = dialect.table_name(entry.target)
+        for change in changes:
+            present = {name.lower() for name in session.columns(table)}
+            if change.old.lower() in present:  # else an earlier attempt has made it
+                session.run(follow_former(dialect, table, change))
+            schema = schema.after(change)
+        if changes:
+            ledger.store_schema(session, schema)
+        return schema
 
     def _adopt(
         self,

@@ -23,6 +23,7 @@ from tailrace.errors import SinkError
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.tables.columns import WidenColumn, follow, stored_schema
+from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
 
 #: Kinds with text values, in order of generality; a string can hold any of the others.
 _TEXTS = (Kind.ENUM, Kind.SET, Kind.JSON, Kind.STRING)
@@ -77,6 +78,13 @@ class TargetSchema:
     def is_key(self, column: Column) -> bool:
         """Whether the column belongs to the key."""
         return column.name in self.key
+
+    def after(self, change: RenameColumn | DropColumn) -> TargetSchema:
+        """This schema with a column renamed or dropped."""
+        columns = [c for c in self.columns if not (isinstance(change, DropColumn) and c.name == change.old)]
+        if isinstance(change, RenameColumn):
+            columns = [replace(c, name=change.new) if c.name == change.old else c for c in columns]
+        return replace(self, columns=tuple(columns))
 
     def without(self, absent: Collection[str]) -> TargetSchema:
         """This schema without some columns."""

@@ -1,0 +1,110 @@
+"""Columns that the source renames and drops: targets that can follow do, once, whatever fails in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.failpoints import VARIABLE, InjectedError
+from tailrace.model.change import ChangeBatch
+from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaChange, SchemaEvent
+from tailrace.model.schema_policy import SchemaPolicy
+from tailrace.sinks.base import CellBatch
+from tailrace.sinks.route import Router
+from tests.support.cells import CELL_SCHEMA, STREAM, cell_row
+from tests.support.changes import INT, changes, table
+from tests.support.sinks import CASES
+from tests.support.sinks.case import SinkCase
+
+BEFORE = table(("id", INT), ("a", INT), ("b", INT), key=("id",))
+AFTER = table(("id", INT), ("n", INT), key=("id",))
+SNAPSHOT = [("r", None, {"id": i, "a": 10 * i, "b": i}) for i in (1, 2)]
+LOG = [("u", {"id": 1, "n": 10}, {"id": 1, "n": 11}), ("c", None, {"id": 3, "n": 30})]
+FOLLOWING = ("iceberg-upsert", "mysql", "mariadb-whole-batch", "postgresql", "postgresql-whole-batch")
+ROWS = [{"id": 1, "n": 11}, {"id": 2, "n": 20}, {"id": 3, "n": 30}]
+
+
+@pytest.fixture(params=FOLLOWING)
+def case(request: pytest.FixtureRequest) -> SinkCase:
+    return CASES[request.param](request)
+
+
+@pytest.fixture
+def sinks(case: SinkCase) -> Iterator[list[Any]]:
+    """Opened sinks, the last of which writes."""
+    opened = [case.open(Router([]))]
+    yield opened
+    for sink in opened:
+        sink.close()
+
+
+class Batches:
+    """The batches of a stream, written by the last of `sinks`."""
+
+    def __init__(self, spark: SparkSession, sinks: list[Any], policy: SchemaPolicy) -> None:
+        self._spark = spark
+        self._sinks = sinks
+        self._policy = policy
+
+    def write(self, number: int, parts: list[tuple[str, ChangeBatch]], *made: SchemaChange) -> None:
+        event = SchemaEvent(str(AFTER.id), made, after=AFTER)
+        end = {"v": 1, "log": {"pos": number}, "schema": [event.to_json()] if made else []}
+        frame = self._spark.createDataFrame([cell_row(*part) for part in parts], CELL_SCHEMA)
+        self._sinks[-1].claim([AFTER.id])
+        self._sinks[-1].write(CellBatch(STREAM, number, frame, end, policy=self._policy))
+
+
+@pytest.fixture
+def batches(spark: SparkSession, sinks: list[Any]) -> Batches:
+    return Batches(spark, sinks, SchemaPolicy())
+
+
+CHANGED = (ColumnRenamed("a", "n"), ColumnDropped("b"))
+
+
+def in_order(case: SinkCase) -> list[Any]:
+    assert case.rows is not None
+    return sorted(case.rows("shop.t"), key=lambda row: row["id"])
+
+
+def test_target_follows_with_the_rows_of_the_batch(case: SinkCase, batches: Batches) -> None:
+    batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+    batches.write(1, [("log", changes(AFTER, LOG, first=100))], *CHANGED)
+    assert in_order(case) == ROWS
+    batches.write(2, [("log", changes(AFTER, [("d", {"id": 2, "n": 20}, None)], first=200))])
+    assert in_order(case) == [ROWS[0], ROWS[2]]
+
+
+def test_target_follows_without_rows(case: SinkCase, batches: Batches) -> None:
+    batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+    batches.write(1, [], *CHANGED)
+    assert in_order(case) == [{"id": 1, "n": 10}, {"id": 2, "n": 20}]
+    batches.write(2, [("log", changes(AFTER, LOG, first=100))])
+    assert in_order(case) == ROWS
+
+
+def test_batch_that_fails_and_comes_again_is_followed_once(
+    case: SinkCase, batches: Batches, sinks: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+    parts = [("log", changes(AFTER, LOG, first=100))]
+    monkeypatch.setenv(VARIABLE, f"sink.table=raise@{tmp_path / 'failed'}")
+    with pytest.raises(InjectedError):
+        batches.write(1, parts, *CHANGED)
+    monkeypatch.delenv(VARIABLE)
+    sinks.append(case.open(Router([])))
+    batches.write(1, parts, *CHANGED)
+    assert in_order(case) == ROWS
+    batches.write(1, parts, *CHANGED)  # Spark has not recorded it
+    assert in_order(case) == ROWS
+
+
+def test_lenient_target_keeps_the_columns(spark: SparkSession, case: SinkCase, sinks: list[Any]) -> None:
+    batches = Batches(spark, sinks, SchemaPolicy("lenient"))
+    batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+    batches.write(1, [("log", changes(AFTER, LOG, first=100))], *CHANGED)
+    assert set(in_order(case)[0]) == {"id", "a", "b", "n"}

@@ -1,0 +1,46 @@
+"""Renamed and dropped columns: what becomes of a target's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaChange, SchemaEvent
+from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn, former_columns
+from tests.support.changes import INT, table
+
+
+def event(*changes: SchemaChange, after: str | None, name: str = "shop.t") -> SchemaEvent:
+    columns = None if after is None else table(*((c, INT) for c in after), key=("i",), name=name)
+    return SchemaEvent(name, changes, after=columns)
+
+
+RENAMED, DROPPED = ColumnRenamed("a", "b"), ColumnDropped("a")
+
+
+@pytest.mark.parametrize(
+    ("events", "held", "wanted"),
+    [
+        pytest.param([event(RENAMED, after="ib")], "ia", [RenameColumn("a", "b")], id="renamed"),
+        pytest.param([event(DROPPED, after="i")], "ia", [DropColumn("a")], id="dropped"),
+        pytest.param([event(RENAMED, after="ib")], "ib", [], id="renamed by an earlier attempt"),
+        pytest.param([event(DROPPED, after="i")], "i", [], id="dropped by an earlier attempt"),
+        pytest.param([event(RENAMED, after="ib")], "iab", [], id="the target has both"),
+        pytest.param(
+            [event(RENAMED, ColumnRenamed("b", "a"), after="iab")], "iab", [], id="names change places"
+        ),
+        pytest.param([event(DROPPED, after="i"), event(after="ia")], "ia", [], id="dropped, and comes back"),
+        pytest.param([event(RENAMED, after=None)], "ia", [], id="the columns are not known"),
+        pytest.param([event(RENAMED, after="ib", name="shop.o")], "ia", [], id="of another table"),
+        pytest.param([event(ColumnRenamed("i", "k"), after="ka")], "ia", [], id="a key column"),
+        pytest.param(
+            [event(DROPPED, after="ic"), event(ColumnRenamed("c", "d"), after="id")],
+            "iac",
+            [DropColumn("a"), RenameColumn("c", "d")],
+            id="both, one after the other",
+        ),
+    ],
+)
+def test_what_becomes_of_former_columns(
+    events: list[SchemaEvent], held: str, wanted: list[RenameColumn | DropColumn]
+) -> None:
+    assert former_columns(events, "shop.t", list(held), ["i"]) == wanted
