@@ -1450,6 +1450,21 @@ CATALOGUE = {
         "`_tailrace/written.json` below the checkpoint was not written by Tailrace, or by another version.",
         "Remove the file. Targets that were dropped before the next start are then not noticed.",
     ),
+    "TR-6077": Condition(
+        "the list of a stream's sinks cannot be read",
+        (StateError,),
+        "`_tailrace/sinks.json` below the checkpoint was not written by Tailrace, or by another version.",
+        "Remove the file. Sinks that were left out before the next start do not catch up by themselves then: "
+        "`tailrace resync PIPELINE.YAML TABLE...` has their tables read again.",
+    ),
+    "TR-6078": Condition(
+        "a sink has missed batches",
+        (StateError,),
+        "The sink was left out of the pipeline file for some batches. It catches up by reading its tables "
+        "again, but the stream began without a snapshot and does not read tables as a whole.",
+        "Give the sink another path, topic prefix or database, whose targets begin now. Or start a new "
+        "stream.",
+    ),
     # ---- 61 Targets ----------------------------------------------------------------------------------------
     "TR-6101": Condition(
         "the target is not this stream's",
@@ -1504,8 +1519,10 @@ CATALOGUE = {
     "TR-7002": Condition(
         "the key of a target cannot follow its source",
         (SinkError,),
-        "The source's key has changed, and the target's rows are stored by the old one.",
-        "Start a new stream with a new target and checkpoint.",
+        "The source's key has changed. Other tables share the target and may have the old key, or the "
+        "target's server refuses another primary key, as when foreign keys depend on it.",
+        "Drop what depends on the target's key; or route the table to a target of its own; or drop the "
+        "target and read the table again (`tailrace resync`).",
     ),
     "TR-7003": Condition(
         "a key is too long for the target",
@@ -1887,13 +1904,6 @@ CATALOGUE = {
         (StateError,),
         "The Delta table's history was cleaned up.",
         "Run the pipeline until its next batch is committed, then verify again.",
-    ),
-    "TR-8145": Condition(
-        "a change log cannot be repaired",
-        (StateError,),
-        "It has rows that the table no longer has. A change log receives the present rows of a table that "
-        "is read again, and no deletes.",
-        "Use `mode: upsert` or `mode: scd2`, or fill a new change log.",
     ),
     "TR-8146": Condition(
         "a table could not be compared after its repair",

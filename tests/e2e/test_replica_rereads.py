@@ -18,9 +18,10 @@ from pyspark.sql import SparkSession
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline, RouteRule
 from tailrace.config.sinks import ExistingTables, RefusedRow, ReplicaTransaction
-from tailrace.errors import StateError
+from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import OP_REREAD, ChangeBatch
+from tailrace.model.schema_change import ColumnRenamed, SchemaEvent
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.base import CellBatch
@@ -62,7 +63,9 @@ class _Quiet:
 class Replica:
     """A table `t` with the rows 1 to 300, a table `other`, and a pipeline into one of the test's servers."""
 
-    def __init__(self, source: MySqlServer, target: Any, settings: tuple[str, str, str], path: Path) -> None:
+    def __init__(
+        self, source: MySqlServer, target: Any, settings: tuple[str, str, str], path: Path, options: str = ""
+    ) -> None:
         self.source, self.target = source, target
         self.database, kind, transaction = settings
         self.is_comparable = kind == "mysql"  # `verify` compares databases of one kind
@@ -80,7 +83,7 @@ class Replica:
         schema = f", schema: {self.schema}" if kind == "postgres" else ""
         self.pipeline: Pipeline = parse_pipeline(
             f"source: {{url: '{source.url}', user: {source.user}, password: {source.password},"
-            f" tables: '{self.database}[.].*', snapshot-chunk-rows: 40}}\n"
+            f" tables: '{self.database}[.].*', snapshot-chunk-rows: 40{options}}}\n"
             f"sink: {{type: {scheme}, url: '{scheme}://{target.host}:{target.port}/{place}',"
             f" user: {target.user}, password: {target.password}, transaction: {transaction}{schema}}}\n"
             f"route: [{{source-table: '{self.database}[.](.*)', sink-table: $1}}]\n"
@@ -127,6 +130,15 @@ class Replica:
             return [tuple(row) for row in cursor.fetchall()]
 
 
+#: Changes of the key of `t`.
+REKEYED = [
+    "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, c)",
+    "ALTER TABLE t ADD COLUMN n INT NOT NULL AUTO_INCREMENT UNIQUE, DROP PRIMARY KEY, ADD PRIMARY KEY (n)",
+    "ALTER TABLE t RENAME COLUMN n TO m",
+    "ALTER TABLE t DROP PRIMARY KEY, DROP COLUMN m, ADD PRIMARY KEY (id)",
+]
+
+
 @pytest.fixture
 def replica(
     request: pytest.FixtureRequest, mysql: MySqlServer, database: str, tmp_path: Path
@@ -170,6 +182,9 @@ def test_replica_equals_tables_whose_rows_change_without_a_log(spark: SparkSessi
         RequestDirectory(requests_path(replica.pipeline.checkpoint)).add([f"{replica.database}.t"])
         replica.change("DELETE FROM t WHERE id = 2", "INSERT INTO t (id, a) VALUES (1000, 1), (10, 2)")
         wait_until(has_all, PATIENCE_S)
+        for statement in REKEYED:
+            replica.change(statement, "UPDATE t SET b = CONCAT(b, 'k') WHERE id % 3 = 0")
+            wait_until(has_all, PATIENCE_S)
         replica.change("UPDATE t SET a = 3 WHERE id < 9", "TRUNCATE TABLE t", "INSERT INTO t (id) VALUES (5)")
         wait_until(has_all, PATIENCE_S)
         wait_until(lambda: replica.tables_of_keys() == [], PATIENCE_S)
@@ -183,6 +198,29 @@ def test_replica_equals_tables_whose_rows_change_without_a_log(spark: SparkSessi
             ("other", 2, 2, True),
             ("t", 1, 1, True),
         ]
+
+
+@pytest.mark.parametrize("kind", ["mysql", pytest.param("postgres", marks=pytest.mark.slow)])
+def test_rows_of_a_dropped_table_leave_the_replica(
+    spark: SparkSession, request: pytest.FixtureRequest, mysql: MySqlServer, tmp_path: Path, kind: str
+) -> None:
+    """With `on-drop-table: apply`; the table that takes its name later is read as a whole."""
+    database, server = request.getfixturevalue("database"), request.getfixturevalue(kind)
+    replica = Replica(mysql, server, (database, kind, "parts"), tmp_path, ", on-drop-table: apply")
+    stop = threading.Event()
+    running = threading.Thread(target=lambda: replica.run(spark, stop))
+    running.start()
+    try:
+        wait_until(replica.equals, PATIENCE_S)
+        replica.change("DROP TABLE t")
+        wait_until(lambda: replica._rows(f"SELECT * FROM {replica.schema}.t") == [], PATIENCE_S)
+        replica.change("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1), (7, 7)")
+        wait_until(replica.equals, PATIENCE_S)
+    finally:
+        stop.set()
+        running.join()
+        word = "SCHEMA" if kind == "postgres" else "DATABASE"
+        server.execute(f"DROP {word} {replica.schema}{' CASCADE' if kind == 'postgres' else ''}")
 
 
 # ---- batches made by hand ----
@@ -320,3 +358,67 @@ def test_rows_stay_in_a_target_that_does_not_tell_its_tables_apart(
     assert [(r["id"], r["name"]) for r in target.rows("shop.all")] == [(1, "x"), (2, "y"), (3, "x")]
     assert "rows that it no longer has stay in its target shop.all" in caplog.text
     assert tables_of_keys(target) == []
+
+
+BY_NAME = replace(SCHEMA, key=("name",))
+
+
+def named(schema: TableSchema, *found: tuple[int, str], first: int = 0) -> ChangeBatch:
+    return changes(schema, [("r", None, {"id": i, "name": n}) for i, n in found], first=first)
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_table_gets_the_key_that_its_source_has_now(
+    spark: SparkSession, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that do not fit it come back with the reading; the batch comes again after each crash."""
+    first = named(SCHEMA, (1, "a"), (2, "b"), (3, "b"), (4, "d"))
+    write(target, cell_batch(spark, 0, [("snapshot", first)]))
+    write(
+        target, reading(cell_batch(spark, 1, [again(named(SCHEMA, (1, "a"), first=50))]), "old", done=False)
+    )
+    log = changes(BY_NAME, [("u", {"id": 1, "name": "a"}, {"id": 9, "name": "a"})], first=100)
+    batches = [
+        reading(
+            cell_batch(spark, 2, [("log", log), again(named(BY_NAME, (9, "a"), first=200))]),
+            "new",
+            done=False,
+        ),
+        reading(
+            cell_batch(spark, 3, [again(named(BY_NAME, (2, "b"), (3, "c"), first=300))]), "new", done=True
+        ),
+    ]
+    for point in ("sink.rekeyed", "sink.seen", "sink.reread"):
+        for batch in batches if point != "sink.rekeyed" else batches[:1]:
+            monkeypatch.setenv(VARIABLE, f"{point}=raise@{tmp_path / f'{point}-{batch.id}'}")
+            with contextlib.suppress(InjectedError):
+                write(target, batch)
+    monkeypatch.delenv(VARIABLE)
+    write(target, *batches)
+    assert sorted((r["id"], r["name"]) for r in target.rows("shop.t")) == [(2, "b"), (3, "c"), (9, "a")]
+    again_by_id = changes(SCHEMA, [("c", None, {"id": 7, "name": "c"})], first=500)
+    left = named(SCHEMA, (2, "b"), (3, "c"), (9, "a"), (7, "c"), first=501)
+    write(target, reading(cell_batch(spark, 4, [("log", again_by_id), again(left)]), "back", done=True))
+    assert ids(target) == [2, 3, 7, 9]
+    assert tables_of_keys(target) == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_renamed_key_column_keeps_the_rows(spark: SparkSession, target: Target) -> None:
+    other = table(("number", INT), ("name", TEXT), key=("number",))
+    write(target, cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1, 2, 3))]))
+    log = changes(other, [("c", None, {"number": 4, "name": "new"})], first=100)
+    batch = reading(cell_batch(spark, 1, [("log", log)]), "one", done=False)
+    event = SchemaEvent("shop.t", (ColumnRenamed("id", "number"),), after=other)
+    write(target, replace(batch, end={**(batch.end or {}), "schema": [event.to_json()]}))
+    assert sorted(r["number"] for r in target.rows("shop.t")) == [1, 2, 3, 4]
+
+
+def test_target_that_tables_share_keeps_its_key(spark: SparkSession, target: Target) -> None:
+    router = Router([RouteRule("shop[.].", "shop.all")])
+    other = table(("id", INT), ("name", TEXT), key=("id",), name="shop.u")
+    batch = cell_batch(spark, 0, [("snapshot", rows(SCHEMA, 1)), ("snapshot", rows(other, 3))])
+    write(target, batch, router=router)
+    with pytest.raises(SinkError, match="the key has changed") as refused:
+        write(target, cell_batch(spark, 1, [again(named(BY_NAME, (1, "x"), first=50))]), router=router)
+    assert refused.value.code == "TR-7002"

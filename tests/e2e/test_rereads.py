@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as f
 
 from tailrace.config.load import parse_pipeline
+from tailrace.errors import TailraceError
 from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
 from tailrace.spark.requests import RequestDirectory, requests_path
@@ -32,7 +35,7 @@ STEPS: list[list[str]] = [
 ]
 
 
-@pytest.mark.parametrize("mode", ["upsert", "scd2"])
+@pytest.mark.parametrize("mode", ["upsert", "scd2", "changelog"])
 def test_delta_target_equals_its_table_after_each_rewrite(
     spark: SparkSession, mysql: Any, database: str, tmp_path: Path, mode: str
 ) -> None:
@@ -43,10 +46,11 @@ def test_delta_target_equals_its_table_after_each_rewrite(
         f"INSERT INTO {table} VALUES {rows}",
     )
     lake = tmp_path / "lake"
+    merging = "" if mode == "changelog" else ", merge-interval: 0"
     pipeline = parse_pipeline(
         f"source: {{url: 'mysql://{mysql.host}:{mysql.port}', user: {mysql.user}, password: {mysql.password},"
         f" tables: '{table}', snapshot-chunk-rows: 20}}\n"
-        f"sink: {{type: delta, path: {lake}, mode: {mode}, merge-interval: 0}}\n"
+        f"sink: {{type: delta, path: {lake}, mode: {mode}{merging}}}\n"
         "pipeline: {name: rereads, trigger: available-now}\n",
         tmp_path / "pipeline.yaml",
     )
@@ -117,6 +121,44 @@ def test_rows_of_a_dropped_table_go_where_the_settings_say_so(
     assert rows() == [2, 3]
 
 
+@pytest.mark.parametrize("on_truncate", ["apply", "ignore", "fail"])
+def test_rows_of_a_truncated_table_go_where_the_settings_say_so(
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path, on_truncate: str
+) -> None:
+    table = f"{database}.t"
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY)",
+        f"INSERT INTO {table} VALUES (1), (2)",
+        f"CREATE TABLE {database}.other (id INT PRIMARY KEY)",
+    )
+    lake = tmp_path / "lake"
+    pipeline = parse_pipeline(
+        f"source: {{url: 'mysql://{mysql.host}:{mysql.port}', user: {mysql.user}, password: {mysql.password},"
+        f" tables: '{database}.*', on-truncate: {on_truncate}}}\n"
+        f"sink: {{type: delta, path: {lake}, mode: upsert, merge-interval: 0}}\n"
+        "pipeline: {name: truncates, trigger: available-now}\n",
+        tmp_path / "pipeline.yaml",
+    )
+
+    def run() -> None:
+        with closing(make_sinks(pipeline)) as sink:
+            Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+
+    def rows() -> list[int]:
+        return sorted(row["id"] for row in spark.read.format("delta").load(str(lake / table)).collect())
+
+    run()
+    mysql.execute(f"TRUNCATE TABLE {table}", f"INSERT INTO {table} VALUES (2), (3)")
+    if on_truncate == "fail":
+        with pytest.raises(TailraceError, match="a schema change of") as stopped:
+            run()
+        assert stopped.value.code == "TR-4430"
+        assert rows() == [1, 2]
+        return
+    run()
+    assert rows() == ([2, 3] if on_truncate == "apply" else [1, 2, 3])
+
+
 def _require_equal(spark: SparkSession, mysql: Any, table: str, lake: Path, mode: str) -> None:
     with mysql.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT * FROM {table}")
@@ -125,5 +167,8 @@ def _require_equal(spark: SparkSession, mysql: Any, table: str, lake: Path, mode
     found = spark.read.format("delta").load(str(lake / table))
     if mode == "scd2":
         found = found.where("_is_current")
+    if mode == "changelog":
+        found = found.withColumn("_last", f.max("_seq").over(Window.partitionBy("id")))
+        found = found.where("_seq = _last AND _op <> 'd'")
     rows = [tuple(row) for row in found.select(*names).collect()]
     assert sorted(rows, key=lambda row: row[0]) == wanted

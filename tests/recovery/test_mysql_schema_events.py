@@ -232,3 +232,22 @@ def test_fail_stops_the_stream_before_rows_go(server, table, option, statement):
         with pytest.raises(SchemaMismatchError, match=option):
             target.drain(server)
         assert [row["id"] for row in target.rows] == [1, 2]
+
+
+def test_password_in_a_statement_is_in_no_offset_and_no_log(server, table, caplog):
+    """A FEDERATED table's address has one; other engines accept and log it, too."""
+    caplog.set_level("DEBUG")
+    other = table[:-1] + "federated"
+    options = options_for(server, f"{table},{other}")
+    with Engine(options) as engine:
+        Target(engine, table).drain(server)
+        server.execute(
+            f"CREATE TABLE {other} (id INT PRIMARY KEY) CONNECTION='mysql://u:s3cr3t@h:3306/d/t'",
+            f"ALTER TABLE {other} CONNECTION='mysql://u:s3cr3t@h:3306/d/u'",
+            f"INSERT INTO {table} (id) VALUES (100)",
+        )
+        found = batches(engine, 100)
+    texts = [event.ddl for event in events_of(found)]
+    assert any("CONNECTION='***'" in text for text in texts), texts
+    assert "s3cr3t" not in "".join(str(end.to_json()) for (_, end), *_ in found)
+    assert "s3cr3t" not in caplog.text

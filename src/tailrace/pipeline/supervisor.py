@@ -36,6 +36,7 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import SourceError, TailraceError, TransientSourceError, of_table
 from tailrace.failpoints import failpoint
 from tailrace.model.parked import without_tables
+from tailrace.pipeline.absent_sinks import AbsentSinks
 from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.parking import Parking
@@ -137,6 +138,13 @@ class BatchGate:
         self._written_tables = WrittenTables(
             absolute(pipeline.checkpoint), _requests_path(pipeline), watcher.on_notice
         )
+        self._absent_sinks = AbsentSinks(
+            absolute(pipeline.checkpoint),
+            _requests_path(pipeline),
+            pipeline.sinks,
+            self._written_tables,
+            watcher.on_notice,
+        )
         self._closed = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -165,6 +173,7 @@ class BatchGate:
                 end = without_tables(end, left_out)
                 # a new table's target is checked before any of its rows is written
                 self._sink.claim(StreamOffset.from_json(end).table_ids())
+            self._absent_sinks.note(batch_id, end)
             noted = self._written_tables
             with (
                 self._cells(frame) as cells,

@@ -25,7 +25,8 @@ The sink promises the stream:
 * **Order.** Readers of the target see the changes of a key in `seq` order, by the means that
   `capabilities.order` names.
 * **Tables read again.** A target that holds rows equals its table once a reading has ended. A target that
-  holds changes has the rows as changes with operation `r`.
+  holds changes has the rows as changes with operation `r`: only those that differ, and `d` for rows that are
+  gone, where the sink can read what the target has (`sinks.tables.corrections`); else all of them.
 * **Targets that are gone.** Before a sink creates a target it calls `CellBatch.creates`: the tables whose
   rows came in earlier batches are read again.
 * **Schema changes.** The target follows its source (`sinks.tables.columns`) or the sink raises SinkError. No

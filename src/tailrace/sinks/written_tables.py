@@ -57,6 +57,10 @@ class WrittenTables:
             self._directory.write(_FILE, json.dumps(value))
             self._first = first
 
+    def before(self, batch: int) -> list[str]:
+        """The tables of which batches before `batch` have brought rows."""
+        return sorted(name for name, first in self._read().items() if first < batch)
+
     def read_again(self, batch: int, target: str, tables: Iterable[TableId]) -> bool:
         """Request that those of a new target's tables be read again that earlier batches have written.
 

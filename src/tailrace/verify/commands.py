@@ -108,7 +108,7 @@ def repair(pipeline_file: Path, tables: tuple[str, ...], *, dry_run: bool, patie
             report = compared(pipeline, spark, tables, on_rows=counter.add)
         print_report(report, console, show_values=False)
         if not report.equal and dry_run:
-            names = ", ".join(map(printable, tables_to_read(pipeline, report)))
+            names = ", ".join(map(printable, tables_to_read(report)))
             click.echo(f"would be read again: {names}")
         elif not report.equal:
             report = correct(pipeline, spark, report, patience_s=patience, say=click.echo)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import Pipeline
-from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import StateError
 from tailrace.printable import printable
@@ -25,7 +24,6 @@ from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.requests import RequestDirectory, requests_path
 from tailrace.verify.report import Report
 from tailrace.verify.run import verify
-from tailrace.verify.targets import compared_sink
 
 #: How often to look at the checkpoint, seconds.
 _POLL_S = 1.0
@@ -60,25 +58,9 @@ def compared(
     raise AssertionError
 
 
-def tables_to_read(pipeline: Pipeline, report: Report) -> list[str]:
-    """The tables to read again, so that the targets of `report` equal them.
-
-    Raises:
-        StateError: a target keeps changes, from which rows that the table no longer has cannot be removed.
-    """
+def tables_to_read(report: Report) -> list[str]:
+    """The tables to read again, so that the targets of `report` equal them."""
     differing = [target for target in report.targets if not target.equal]
-    sink = compared_sink(pipeline.sinks, pipeline.source)
-    if isinstance(sink, DeltaSettings) and sink.mode is WriteMode.CHANGELOG:
-        for target in differing:
-            found = target.differences
-            if found is None or found.extra or target.examined < target.differing:
-                raise StateError(
-                    f"`{target.target}` cannot be repaired: it is a change log",
-                    "it has, or may have, rows that the table no longer has; a change log receives the "
-                    "present rows of a table that is read again, and no deletes",
-                    "use `mode: upsert` or `mode: scd2`, or fill a new change log",
-                    code="TR-8145",
-                )
     return sorted({table for target in differing for table in target.tables})
 
 
@@ -176,7 +158,7 @@ def repair(
         StateError: a target cannot be repaired, nothing has accepted the request, or a table could not be
             compared afterwards.
     """
-    tables = tables_to_read(pipeline, report)
+    tables = tables_to_read(report)
     last = Checkpoint(pipeline.checkpoint).last_committed()
     id_ = request(pipeline, tables)
     names = ", ".join(map(printable, tables))

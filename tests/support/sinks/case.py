@@ -26,6 +26,8 @@ class SinkCase:
         takes_parts: of a sink that holds rows: whether updates leave columns unchanged that the log omits;
             else it refuses such updates.
         drop: removes the target of that name, as a user would.
+        compares: of a sink that holds changes: whether it receives of a table that is read again only what
+            differs.
     """
 
     open: Callable[[Router], Sink]
@@ -33,6 +35,7 @@ class SinkCase:
     rows: Callable[[str], list[Row]] | None = None
     changes: Callable[[str], list[Change]] | None = None
     takes_parts: bool = False
+    compares: bool = False
 
 
 def as_change(op: str, row: Row, before: Row | None) -> Change:

@@ -49,7 +49,10 @@ def changelog(request: Any) -> SinkCase:
         return changes_of(spark.read.format("delta").load(str(path / name)))
 
     return SinkCase(
-        lambda router: DeltaSink(settings, router), lambda name: rmtree(path / name), changes=changes
+        lambda router: DeltaSink(settings, router),
+        lambda name: rmtree(path / name),
+        changes=changes,
+        compares=True,
     )
 
 

@@ -43,7 +43,10 @@ def changelog(request: Any) -> SinkCase:
         return found
 
     return SinkCase(
-        lambda router: IcebergSink(settings, router), lambda name: _drop(path, name), changes=changes
+        lambda router: IcebergSink(settings, router),
+        lambda name: _drop(path, name),
+        changes=changes,
+        compares=True,
     )
 
 

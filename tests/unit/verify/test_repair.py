@@ -61,18 +61,9 @@ def play(*steps: Callable[[], None]) -> tuple[Callable[[float], None], Callable[
     return sleep, lambda: now[0]
 
 
-def test_all_tables_of_targets_that_differ_are_read_again(tmp_path: Path) -> None:
+def test_all_tables_of_targets_that_differ_are_read_again() -> None:
     targets = compared("u", "shop.u"), compared("t", "shop.t2", "shop.t1", missing=1)
-    assert tables_to_read(pipeline_of(tmp_path), report(*targets)) == ["shop.t1", "shop.t2"]
-
-
-def test_change_log_is_repaired_only_if_it_has_no_row_too_many(tmp_path: Path) -> None:
-    pipeline = pipeline_of(tmp_path, "changelog")
-    assert tables_to_read(pipeline, report(compared("t", "shop.t", missing=1))) == ["shop.t"]
-    for target in compared("t", "shop.t", extra=1), compared("t", "shop.t", missing=1, examined=0):
-        with pytest.raises(StateError, match="cannot be repaired") as refused:
-            tables_to_read(pipeline, report(target))
-        assert refused.value.code == "TR-8145"
+    assert tables_to_read(report(*targets)) == ["shop.t1", "shop.t2"]
 
 
 def test_request_that_waits_is_not_repeated_and_one_that_is_accepted_is(tmp_path: Path) -> None:

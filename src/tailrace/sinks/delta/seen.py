@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.config.sinks import WriteMode
 from tailrace.model.sparksql import identifier
@@ -59,6 +59,13 @@ class SeenKeys:
             rows = unpacked(frame, remaining_keys(keys), keys)
             rows.write.mode("overwrite").parquet(f"{self.path}/batch={batch}/part={number}")
 
+    def read(self, session: SparkSession, keys: pa.Schema) -> DataFrame:
+        """The noted keys, some perhaps more than once."""
+        if not Directory(self.path).names():
+            return session.createDataFrame([], spark_schema(keys))
+        reader = session.read.schema(spark_schema(keys)).option("recursiveFileLookup", "true")
+        return reader.parquet(self.path)
+
     def delete_others(
         self,
         table: DeltaTable,
@@ -80,10 +87,7 @@ class SeenKeys:
             ts_ms: when ended versions end, milliseconds since 1970 UTC; 0: unknown.
         """
         session = table.session
-        reader = session.read.schema(spark_schema(keys)).option("recursiveFileLookup", "true")
-        found = Directory(self.path).names()
-        seen = reader.parquet(self.path) if found else session.createDataFrame([], spark_schema(keys))
-        seen.distinct().createOrReplaceTempView(_VIEW)
+        self.read(session, keys).distinct().createOrReplaceTempView(_VIEW)
         on = " AND ".join(f"t.{identifier(k)} <=> s.{identifier(k)}" for k in keys.names)
         conditions = [*(["t._is_current"] if mode is WriteMode.SCD2 else []), *([only] if only else [])]
         condition = "".join(f" AND {c}" for c in conditions)

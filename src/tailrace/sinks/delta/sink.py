@@ -191,13 +191,20 @@ class DeltaSink:
         changes = sum(part.changes for part in held.table_batches if part.kind != SNAPSHOT)
         merge_now = self._schedule.is_due(time.monotonic(), tables.pending_rows + changes)
 
+        by_target(held.table_batches, self._claims)  # claims them
+        again = refreshes(batch, self._claims)
+        compared = {refresh.table for refresh in again}
+
         def write(name: str, parts: list[TableBatch]) -> None:
             target, of_target = tables.of(parts[0].table), self._claims.of(name)
-            retried(name, lambda: target.write(batch, parts, held.files, of_target, merge_now=merge_now))
+            files = held.files
+            retried(
+                name,
+                lambda: target.write(batch, parts, files, of_target, merge_now=merge_now, compared=compared),
+            )
 
         written = self._pool.write(held.table_batches, write)
-        jobs = [partial(self._reread, batch, tables, table) for table in refreshes(batch, self._claims)]
-        self._pool.run(jobs)
+        self._pool.run([partial(self._reread, batch, tables, refresh) for refresh in again])
         return written, merge_now
 
     def _reread(self, batch: CellBatch, tables: _Tables, refresh: Refresh) -> None:

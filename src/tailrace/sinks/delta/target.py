@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -21,6 +21,7 @@ from tailrace.model.change import REREAD, SNAPSHOT
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import CellBatch, StreamId
+from tailrace.sinks.delta.change_log import ReadRows
 from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.pending import PENDING_COLUMNS, Pending, changes_path
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
@@ -41,7 +42,7 @@ from tailrace.sinks.tables.columns import (
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.staging import Recipe
-from tailrace.spark.cells import TableBatch, Unpack, spark_schema
+from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import in_session
 
@@ -172,6 +173,7 @@ class DeltaTarget:
         tables: Sequence[TableId],
         *,
         merge_now: bool,
+        compared: Collection[TableId] = (),
     ) -> None:
         """Write each part that is not in the table yet; changes may become pending.
 
@@ -181,6 +183,7 @@ class DeltaTarget:
             staged: files that are staged already, by table and kind, made by `recipe`; used ones are removed.
             tables: all tables of the target.
             merge_now: whether changes must be in the table at once.
+            compared: tables that are read again and are followed by `reread`.
 
         Raises:
             SinkError: the table has no key, or cannot follow its source.
@@ -195,6 +198,8 @@ class DeltaTarget:
             if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
                 continue
             columns = self._follow(part, state)
+            if part.kind == REREAD and part.table in compared and self._is_compared(part):
+                continue
             files = staged.pop((str(part.table), part.kind), None)
             rows = NewRows(
                 lambda part=part: in_session(part.cells_of(batch.frame), self.session),  # type: ignore[misc]
@@ -223,21 +228,46 @@ class DeltaTarget:
         state, point = self._state(), Point(batch.id, batch.end)
         app = f"tailrace/{self.stream.query}/{_in_setting(str(table))}/{REREAD}/end"
         mark = point.mark(app, self.stream.query, table=str(table), part=f"end of {REREAD}")
-        if not self.layout.merges or state.transactions.get(mark.app, -1) >= mark.version:
+        if state.transactions.get(mark.app, -1) >= mark.version:
             return
         columns = self.layout.columns(self.table.schema())
-        keys = pa.schema([columns.field(name) for name in json.loads(state.properties[_KEY])])
-        seen = SeenKeys(self.root, self.path, reread.id)
         read = [part for part in parts if part.kind != SNAPSHOT]
+        key = self._key_of_reading(read, state, columns)
+        if not key:
+            return
+        keys = pa.schema([columns.field(name) for name in key])
+        seen, rows = SeenKeys(self.root, self.path, reread.id), ReadRows(self.root, self.path, reread.id)
         seen.add(batch.id, [in_session(p.cells_of(batch.frame), self.session) for p in read], keys)
+        for part in read:
+            if part.kind == REREAD and not self.layout.merges:
+                cells = in_session(part.cells_of(batch.frame), self.session)
+                rows.add(batch.id, unpacked(cells, *self._rows_of(REREAD, columns, part.schemas[-1])))
         failpoint("sink.seen")
         if reread.done:
-            self.merge_pending(point)
             only = None if shard is None else of_shard(shard, str(table))
             ts_ms = 0 if batch.end is None else int(batch.end["log"].get("ts_ms", 0))
-            seen.delete_others(self.table, self.layout.mode, keys, mark, only=only, ts_ms=ts_ms)
+            if self.layout.merges:
+                self.merge_pending(point)
+                seen.delete_others(self.table, self.layout.mode, keys, mark, only=only, ts_ms=ts_ms)
+            else:
+                rows.correct(self.table, seen, columns, keys, mark, only=only, ts_ms=ts_ms)
             failpoint("sink.reread")
             seen.forget()
+            rows.forget()
+
+    def _is_compared(self, part: TableBatch) -> bool:
+        """Whether the rows of a table that is read again are compared with those of the change log."""
+        return not self.layout.merges and bool(part.schemas[-1].key)
+
+    def _key_of_reading(self, read: Sequence[TableBatch], state: DeltaState, columns: pa.Schema) -> list[str]:
+        """The key of a table that is read again; empty if it has none. A change log takes up a new one."""
+        held: list[str] = json.loads(state.properties.get(_KEY, "[]"))
+        if self.layout.merges or not read:
+            return held
+        key = held_names(columns, read[-1].schemas[-1].key)
+        if key != held:
+            self.table.set(_KEY, json.dumps(key))
+        return key
 
     def merge_pending(self, point: Point) -> None:
         """Merge the pending changes.

@@ -1,7 +1,8 @@
 """The keys that a target has received while tables are read again, and the rows of other keys.
 
     <location>/seen/<uuid>.parquet   the keys that one batch leaves: those whose last change is no delete
-    <location>/seen/<uuid>.json      by table: the reading's id, the key's columns, the files of keys
+    <location>/seen/<uuid>.json      by table: the reading's id, the key's columns, the files of keys; of a
+                                     change log also the files of the rows that were read (`change_log`)
 
 The table's property `tailrace.seen` names the second file. It changes in the commit of the batch, so a batch
 that comes again notes nothing twice. At the end of a reading (`model.reread`), `Unseen` finds the rows to
@@ -40,12 +41,14 @@ class Unseen:
         shard: the column that holds the table's name; None: all of the target's rows are the table's.
         key: the key's columns; empty if no key has been seen.
         files: the paths of the files with the seen keys.
+        rows: of a change log: the paths of the files with the rows that were read.
     """
 
     table: str
     shard: str | None
     key: tuple[str, ...]
     files: tuple[str, ...]
+    rows: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -102,10 +105,25 @@ class SeenKeys:
             return
         (path,) = FileTarget(self._io, self._directory, left.schema).write(left.to_batches(), file_bytes=None)
         for refresh in self._refreshes:
-            held = self._now.get(str(refresh.table))
-            files = held["files"] if held is not None and held["key"] == left.column_names else []
-            entry = {"id": refresh.reread.id, "key": left.column_names, "files": [*files, path]}
-            self._now[str(refresh.table)] = entry
+            self.note_files(refresh, left.column_names, [path])
+
+    def note_files(
+        self, refresh: Refresh, key: Sequence[str], files: Sequence[str], rows: Sequence[str] = ()
+    ) -> None:
+        """Note files of a table that is read again.
+
+        Args:
+            refresh: the table.
+            key: the key's columns.
+            files: the paths of files with keys that were left.
+            rows: of a change log: the paths of files with rows that were read.
+        """
+        held = self._now.get(str(refresh.table))
+        if held is None or held["key"] != list(key):
+            held = {"files": []}
+        entry = {"id": refresh.reread.id, "key": list(key), "files": [*held["files"], *files]}
+        found = [*held.get("rows", []), *rows]
+        self._now[str(refresh.table)] = {**entry, "rows": found} if found else entry
 
     def unseen(self) -> list[Unseen]:
         """The rows to delete, of the tables whose last rows the batch holds."""
@@ -113,8 +131,8 @@ class SeenKeys:
         for refresh in self._refreshes:
             if refresh.reread.done:
                 held = self._now.get(str(refresh.table), {"key": [], "files": []})
-                key, files = tuple(held["key"]), tuple(held["files"])
-                found.append(Unseen(str(refresh.table), refresh.shard, key, files))
+                key, files, rows = held["key"], held["files"], held.get("rows", [])
+                found.append(Unseen(str(refresh.table), refresh.shard, tuple(key), tuple(files), tuple(rows)))
         return found
 
     def write(self) -> str | None:
@@ -141,7 +159,7 @@ class SeenKeys:
 
 
 def _files(readings: dict[str, Any]) -> set[str]:
-    return {path for held in readings.values() for path in held["files"]}
+    return {path for held in readings.values() for path in [*held["files"], *held.get("rows", [])]}
 
 
 def _range(rows: pa.Table) -> pc.Expression | None:

@@ -33,10 +33,11 @@ from tailrace.config.secret import hidden, resolve_all
 from tailrace.config.sinks import IcebergSettings, OnIncompatibleType, WriteMode
 from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.failpoints import failpoint
-from tailrace.model.change import SNAPSHOT
+from tailrace.model.change import REREAD, SNAPSHOT
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, Unit, Written
 from tailrace.sinks.claims import Claims
+from tailrace.sinks.iceberg.change_log import correction_files, left_keys
 from tailrace.sinks.iceberg.columns import (
     can_follow,
     held_columns,
@@ -65,7 +66,7 @@ from tailrace.spark.cells import TableBatch, Unpack
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 
 STREAM, _MODE, BATCH = "tailrace.stream", "tailrace.mode", "tailrace.batch"
-_TARGET = "tailrace.target"
+_TARGET, _KEY = "tailrace.target", "tailrace.key"
 
 
 class IcebergSink:
@@ -164,11 +165,10 @@ class IcebergSink:
                     files.layout.data.io.delete(path)
 
     def _refreshes(self, batch: CellBatch) -> dict[str, list[Refresh]]:
-        """The tables that are read again, by target; none in a mode that appends."""
+        """The tables that are read again, by target."""
         found: dict[str, list[Refresh]] = {}
-        if self._settings.mode is WriteMode.UPSERT:
-            for refresh in refreshes(batch, self._claims):
-                found.setdefault(self._router.target(refresh.table), []).append(refresh)
+        for refresh in refreshes(batch, self._claims):
+            found.setdefault(self._router.target(refresh.table), []).append(refresh)
         return found
 
     def _altered(self, batch: CellBatch) -> set[str]:
@@ -311,12 +311,16 @@ class _Target:
         layout = self._layout(table, columns)
         changed: list[TableBatch] = []
         for part in parts:
-            if self.mode is WriteMode.UPSERT and part.kind != SNAPSHOT:
+            if part.kind != SNAPSHOT if self.mode is WriteMode.UPSERT else self._is_compared(part):
                 changed.append(part)
             else:
                 self._added += self._files(part, layout)
-        scratch = self._rewrite(table, layout, changed, seen)
-        self._commit(table, seen)
+        scratch = list[str]()
+        if self.mode is WriteMode.UPSERT:
+            scratch = self._rewrite(table, layout, changed, seen)
+        elif self.refreshes:
+            self._correct(table, layout, parts, seen)
+        self._commit(table, seen, self._key(columns, parts))
         for path in scratch:
             table.io.delete(path)
         failpoint("sink.table")
@@ -476,7 +480,52 @@ class _Target:
             return held
         return pa.schema(list(held.field("_before").type))
 
+    def _key(self, columns: pa.Schema, parts: Sequence[TableBatch]) -> list[str]:
+        """The key by which a change log's rows are compared; empty if there is none, or no part."""
+        if self.mode is WriteMode.UPSERT or not parts:
+            return []
+        return held_names(columns, parts[-1].schemas[-1].key)
+
     # ---- writing -------------------------------------------------------------------------------------
+
+    def _is_compared(self, part: TableBatch) -> bool:
+        """Whether the rows of a table that is read again are compared with those of the change log."""
+        followed = any(refresh.table == part.table for refresh in self.refreshes)
+        return part.kind == REREAD and followed and bool(part.schemas[-1].key)
+
+    def _correct(self, table: Table, layout: _Layout, parts: Sequence[TableBatch], seen: SeenKeys) -> None:
+        """Set the rows of tables that are read again aside; at the end add what the change log lacks."""
+        io, columns = table.io, layout.columns
+        known: list[str] = json.loads(table.properties.get(_KEY, "[]"))
+        for refresh in self.refreshes:
+            own = [part for part in parts if part.table == refresh.table and part.kind != SNAPSHOT]
+            key = self._key(columns, own) or known
+            if not key:
+                continue
+            fields = pa.schema([layout.data.schema.field(name) for name in key])
+            target = FileTarget(io, f"{table.location()}/seen", fields)
+            files, rows = list[str](), list[str]()
+            for part in own:
+                if part.kind == REREAD:
+                    rows += self._files(part, layout)
+                else:
+                    files += left_keys(part, self.batch.frame, target)
+            seen.note_files(refresh, key, files, rows)
+        failpoint("sink.seen")
+        ts_ms = 0 if self.batch.end is None else int(self.batch.end["log"].get("ts_ms", 0))
+        held = [path for unseen in seen.unseen()[:1] for path in self._log_files(table)]
+        for unseen in seen.unseen():
+            if unseen.key:
+                self._added += correction_files(
+                    self.batch.spark, unseen, held, columns, layout.data, ts_ms=ts_ms
+                )
+
+    def _log_files(self, table: Table) -> list[str]:
+        """The files of a change log, those of the batch included."""
+        tasks = list(table.scan().plan_files())
+        if any(task.delete_files for task in tasks):
+            raise _has_delete_files(self.name, "rows that are read again are compared with data files")
+        return [*(task.file.file_path for task in tasks), *self._added]
 
     def _rewrite(self, table: Table, layout: _Layout, parts: list[TableBatch], seen: SeenKeys) -> list[str]:
         """Apply changes to the table's files, and delete what a reading has not seen; the temporary files."""
@@ -512,18 +561,14 @@ class _Target:
         )
         for path, new in kept.items():
             if tasks[path].delete_files:
-                raise SinkError(
-                    f"target `{self.name}` has delete files, which another engine has written",
-                    "mode upsert rewrites data files, which would restore the deleted rows",
-                    "apply them with that engine (rewrite_data_files with delete-file-threshold 1), then"
-                    " start again",
-                    code="TR-7203",
+                raise _has_delete_files(
+                    self.name, "mode upsert rewrites data files, which would restore the deleted rows"
                 )
             self._removed.append(tasks[path].file)
             self._added += new
         return used
 
-    def _commit(self, table: Table, seen: SeenKeys) -> None:
+    def _commit(self, table: Table, seen: SeenKeys, key: Sequence[str]) -> None:
         properties = {
             STREAM: self.batch.stream.query,
             BATCH: str(self.batch.id),
@@ -533,6 +578,8 @@ class _Target:
         added = [described(table.io, metadata, path) for path in self._added]
         with _transient_conflicts(self.name), self.lock, table.transaction() as transaction:
             transaction.set_properties({BATCH: str(self.batch.id)})
+            if key and table.properties.get(_KEY) != json.dumps(key):
+                transaction.set_properties({_KEY: json.dumps(key)})
             if readings is not None:
                 transaction.set_properties({SEEN: readings})
             elif SEEN in table.properties:
@@ -544,6 +591,15 @@ class _Target:
                         snapshot.append_data_file(file)
                     for file in self._removed:
                         snapshot.delete_data_file(file)
+
+
+def _has_delete_files(target: str, why: str) -> SinkError:
+    return SinkError(
+        f"target `{target}` has delete files, which another engine has written",
+        why,
+        "apply them with that engine (rewrite_data_files with delete-file-threshold 1), then start again",
+        code="TR-7203",
+    )
 
 
 def _stored(type_: pa.DataType) -> pa.DataType:

@@ -202,6 +202,17 @@ class Dialect(Protocol):
             existing: the columns that it really has: an earlier attempt may have added some.
         """
 
+    def change_key(self, table: TableName, current: TargetSchema, needed: TargetSchema) -> list[str]:
+        """Statements that give a table another primary key, and its columns the types that fit.
+
+        Of the rows with one value of the new key only one is left.
+
+        Args:
+            table: the table; no row lacks a value of the new key.
+            current: its schema, with the columns of `needed` and the old key.
+            needed: the new schema.
+        """
+
     def locking(self, sql: str, *, shared: bool) -> str:
         """The SELECT `sql`, locking its rows until the transaction ends."""
 

@@ -168,6 +168,27 @@ class MySqlDialect:
         self, table: TableName, current: TargetSchema, needed: TargetSchema, existing: Sequence[str]
     ) -> list[str]:
         """See `Dialect.alter`."""
+        changes = self._changes(current, needed, existing)
+        return [f"ALTER TABLE {self.name(table)} {', '.join(changes)}"] if changes else []
+
+    def change_key(self, table: TableName, current: TargetSchema, needed: TargetSchema) -> list[str]:
+        """See `Dialect.change_key`."""
+        name = self.name(table)
+        old, new = (", ".join(map(self.quote, key)) for key in (current.key, needed.key))
+        on = " AND ".join(f"{name}.{self.quote(k)} = d.{self.quote(k)}" for k in current.key)
+        number = self.quote("_tailrace_number")
+        numbered = (
+            f"SELECT {old}, ROW_NUMBER() OVER (PARTITION BY {new} ORDER BY {old}) AS {number} FROM {name}"
+        )
+        changes = self._changes(current, needed, [column.name for column in current.columns])
+        changes += ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({new})"]
+        return [
+            f"DELETE FROM {name} USING {name} JOIN ({numbered}) AS d ON {on} WHERE d.{number} > 1",
+            f"ALTER TABLE {name} {', '.join(changes)}",
+        ]
+
+    def _changes(self, current: TargetSchema, needed: TargetSchema, existing: Sequence[str]) -> list[str]:
+        """The changes of columns in an ALTER TABLE."""
         before = self._definitions(current)
         present = {name.lower() for name in existing}
         changes = []
@@ -176,7 +197,7 @@ class MySqlDialect:
                 changes.append(f"ADD COLUMN {definition}")
             elif i >= len(before) or before[i] != definition:
                 changes.append(f"MODIFY COLUMN {definition}")
-        return [f"ALTER TABLE {self.name(table)} {', '.join(changes)}"] if changes else []
+        return changes
 
     def name(self, table: TableName) -> str:
         """A table's full name in SQL."""

@@ -149,6 +149,23 @@ class PostgresDialect:
                 changes.append(f"ALTER COLUMN {name} DROP NOT NULL")
         return [f"ALTER TABLE {self.name(table)} {', '.join(changes)}"] if changes else []
 
+    def change_key(self, table: TableName, current: TargetSchema, needed: TargetSchema) -> list[str]:
+        """See `Dialect.change_key`."""
+        name, key = self.name(table), ", ".join(map(self.quote, needed.key))
+        numbered = f"SELECT ctid AS place, row_number() OVER (PARTITION BY {key}) AS number FROM {name}"
+        constraint = (
+            "SELECT conname FROM pg_catalog.pg_constraint"
+            f" WHERE contype = 'p' AND conrelid = to_regclass({self.literal(name)})"
+        )
+        drop = f"EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', {self.literal(name)}, found.conname);"
+        loop = f"DECLARE found record; BEGIN FOR found IN {constraint} LOOP {drop} END LOOP; END"
+        return [
+            f"DELETE FROM {name} AS t USING ({numbered}) AS d WHERE t.ctid = d.place AND d.number > 1",
+            f"DO {string(loop)}",
+            *self.alter(table, current, needed, [column.name for column in current.columns]),
+            f"ALTER TABLE {name} ADD PRIMARY KEY ({key})",
+        ]
+
     def connect(self) -> PostgresWriteSession:
         """See `Dialect.connect`."""
         return PostgresWriteSession(self, connect(self.settings))

@@ -41,7 +41,7 @@ from tailrace.config.sinks import (
     PostgresSettings,
     ReplicaTransaction,
 )
-from tailrace.errors import SinkError, StateError
+from tailrace.errors import SinkError, StateError, TransientSinkError
 from tailrace.extras import require
 from tailrace.failpoints import failpoint
 from tailrace.model.change import LOG
@@ -60,6 +60,7 @@ from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.one_pass import ReplicaPass, run_pass
 from tailrace.sinks.replica.plan import BatchPlan, Work
+from tailrace.sinks.replica.rekey import has_other_key, rekeyed, renamed_columns
 from tailrace.sinks.replica.seen import Reading, keys_prefix, keys_tables, readings_of
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, UnitResult
@@ -434,7 +435,11 @@ class ReplicaSink:
                 f" WHERE target = {dialect.literal(name)}; then: tailrace resync PIPELINE.YAML TABLE",
                 code="TR-6102",
             )
-        if existing:
+        if existing and has_other_key(needed.key, current.key):
+            self._require_own_key(parts, current, needed)
+            self._rekey(session, ledger, current, needed, existing=existing, batch=batch, parts=parts)
+            statements = []
+        elif existing:
             statements = dialect.alter(table, current, needed, existing)
             prefix = keys_prefix(batch.stream.query, name)
             for keys in sorted(k for k in self._keys_tables if k.startswith(prefix)):
@@ -448,6 +453,69 @@ class ReplicaSink:
         if needed != current:
             ledger.store_schema(session, needed)
         self._schemas[name] = needed
+
+    def _require_own_key(
+        self, parts: Iterable[TableBatch], current: TargetSchema, needed: TargetSchema
+    ) -> None:
+        """Refuse another key of a target that several tables share: theirs may be the old one.
+
+        Raises:
+            SinkError: they share it.
+        """
+        for part in parts:
+            if self._claims.share(part.table):
+                raise SinkError(
+                    f"target `{current.target}` cannot follow its source: the key has changed",
+                    f"the target's key is ({', '.join(current.key)}), that of `{part.table}`"
+                    f" ({', '.join(needed.key)}), and other tables have the target, too",
+                    "start a pipeline with a new target and checkpoint",
+                    code="TR-7002",
+                )
+
+    def _rekey(
+        self,
+        session: WriteSession,
+        ledger: Ledger,
+        current: TargetSchema,
+        needed: TargetSchema,
+        *,
+        existing: list[str],
+        batch: CellBatch,
+        parts: Iterable[TableBatch],
+    ) -> None:
+        """Give a table the key that its source has now; keys noted under the old one are forgotten.
+
+        Raises:
+            SinkError: the server refuses it.
+        """
+        dialect, name = ledger.dialect, current.target
+        prefix = keys_prefix(batch.stream.query, name)
+        for keys in sorted(k for k in self._keys_tables if k.startswith(prefix)):
+            ledger.forget_keys(session, name, keys)
+            session.run(f"DROP TABLE {dialect.name(ledger.own_table(keys))}")
+            self._keys_tables.discard(keys)
+        table = dialect.table_name(name)
+        if not has_other_key(session.key(table), needed.key):  # done before a crash
+            return
+        renamed = renamed_columns(batch.schema_events, (str(part.table) for part in parts))
+        try:
+            session.run("BEGIN")  # PostgreSQL; elsewhere each ALTER TABLE commits
+            for statement in rekeyed(dialect, table, current, needed, existing=existing, renamed=renamed):
+                session.run(statement)
+            session.run("COMMIT")
+        except TransientSinkError:
+            raise
+        except (SinkError, RefusalError) as error:
+            reason = error.reason if isinstance(error, RefusalError) else error.detail or error.message
+            raise SinkError(
+                f"target `{name}` cannot follow its source: the key has changed",
+                f"the target's key is ({', '.join(current.key)}), the source's ({', '.join(needed.key)}),"
+                f" and the server refuses the change: {reason}",
+                "drop what depends on the target's key (foreign keys of others), or drop the target and read"
+                " the table again: tailrace resync PIPELINE.YAML TABLE",
+                code="TR-7002",
+            ) from error
+        failpoint("sink.rekeyed")
 
     def _without_former_columns(
         self, session: WriteSession, ledger: Ledger, entry: Entry, batch: CellBatch

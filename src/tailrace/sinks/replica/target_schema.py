@@ -91,25 +91,34 @@ class TargetSchema:
         return replace(self, columns=tuple(c for c in self.columns if c.name not in absent))
 
     def widened_for(self, schema: TableSchema) -> TargetSchema:
-        """This schema, widened to hold rows of `schema` too.
+        """This schema, widened to hold rows of `schema` too, with its key.
 
         Raises:
-            SinkError: the change is not possible: another key, or an incompatible type.
+            SinkError: the change is not possible: an incompatible type, or no key.
         """
         if [name.lower() for name in schema.key] != [name.lower() for name in self.key]:
-            raise SinkError(
-                f"target `{self.target}` cannot follow its source: the key has changed",
-                f"the target's key is ({', '.join(self.key)}),"
-                f" that of `{schema.id}` ({', '.join(schema.key)})",
-                "start a pipeline with a new target and checkpoint",
-                code="TR-7002",
-            )
+            return self._rekeyed_for(schema)
         changes = follow(self.target, self.arrow, stored_schema(schema))
         widened = {c.name.lower() for c in changes if isinstance(c, WidenColumn)}
         unmatched = {c.name.lower(): c for c in schema.columns}
         columns = [self._widened(c, unmatched.pop(c.name.lower(), None), widened) for c in self.columns]
         columns += [replace(c, nullable=True) for c in schema.columns if c.name.lower() in unmatched]
         return replace(self, columns=tuple(columns))
+
+    def _rekeyed_for(self, schema: TableSchema) -> TargetSchema:
+        """This schema, widened for `schema`, with its key."""
+        _require_key(schema)
+        widened = self.widened_for(replace(schema, key=self.key))
+        names = {c.name.lower(): c.name for c in widened.columns}
+        key = tuple(names[name.lower()] for name in schema.key)
+        needed = {c.name.lower(): c for c in schema.columns}
+        columns = []
+        for column in widened.columns:
+            source = needed.get(column.name.lower())
+            was_key = column.name in self.key
+            nullable = column.nullable or (was_key and (source is None or _may_be_null(source)))
+            columns.append(replace(column, nullable=column.name not in key and nullable))
+        return replace(widened, columns=tuple(columns), key=key)
 
     def _widened(self, current: Column, needed: Column | None, widened: set[str]) -> Column:
         if needed is None:
@@ -157,6 +166,13 @@ def first_schema(target: str, schema: TableSchema) -> TargetSchema:
     Raises:
         SinkError: the table has no key.
     """
+    _require_key(schema)
+    columns = (replace(c, nullable=c.name not in schema.key and _may_be_null(c)) for c in schema.columns)
+    return TargetSchema(target, tuple(columns), schema.key)
+
+
+def _require_key(schema: TableSchema) -> None:
+    """Raises SinkError if the table has no key."""
     if not schema.key:
         raise SinkError(
             f"table `{schema.id}` has no key",
@@ -164,8 +180,6 @@ def first_schema(target: str, schema: TableSchema) -> TargetSchema:
             "add a primary key, or leave the table out of the captured ones",
             code="TR-5001",
         )
-    columns = (replace(c, nullable=c.name not in schema.key and _may_be_null(c)) for c in schema.columns)
-    return TargetSchema(target, tuple(columns), schema.key)
 
 
 def schema_for(

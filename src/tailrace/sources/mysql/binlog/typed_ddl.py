@@ -10,6 +10,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.mysql.binlog.follower import BinlogRange
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
 from tailrace.sources.mysql.wire.rare.schema_changes import Catalog, applied, schema_changes
+from tailrace.sources.mysql.wire.rare.secrets import without_secrets
 from tailrace.sources.mysql.wire.rare.statements import MARK, dropped_database, first_words, tokens
 from tailrace.sources.mysql.wire.transactions import DdlStatement
 
@@ -36,7 +37,8 @@ def events(
             schema = applied(known[name], its) if is_same else None
             if name in catalog.after and name not in catalog.ahead:
                 schema = catalog.after[name]
-            made.append(SchemaEvent(name, its, statement.text, seq, statement.ts_ms or None, schema))
+            text = without_secrets(statement.text)
+            made.append(SchemaEvent(name, its, text, seq, statement.ts_ms or None, schema))
             known.pop(name, None)
             if schema is not None:
                 known[name] = schema
