@@ -1588,9 +1588,9 @@ CATALOGUE = {
     "TR-7038": Condition(
         "a target's column can be neither renamed nor dropped",
         (SinkError,),
-        "The source has renamed or dropped the column, and the target needs it for its partitioning or its "
-        "sort order.",
-        "Take the column out of these, then `tailrace resume`. Or set `schema.change.behavior: lenient`: "
+        "The source has renamed or dropped the column, and something in the target needs it: partitioning or "
+        "a sort order (Iceberg); a view (PostgreSQL), a generated column, a constraint (databases).",
+        "Remove what needs the column, then `tailrace resume`. Or set `schema.change.behavior: lenient`: "
         "targets keep it then.",
     ),
     "TR-7073": Condition(

@@ -9,16 +9,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.config.sinks import ReplicaTransaction
+from tailrace.errors import SinkError
 from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import ChangeBatch
 from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaChange, SchemaEvent
 from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.sinks.base import CellBatch
+from tailrace.sinks.replica.sink import ReplicaSink
 from tailrace.sinks.route import Router
 from tests.support.cells import CELL_SCHEMA, STREAM, cell_row
 from tests.support.changes import INT, changes, table
 from tests.support.sinks import CASES
 from tests.support.sinks.case import SinkCase
+from tests.support.sinks.replica import replica_target
 
 BEFORE = table(("id", INT), ("a", INT), ("b", INT), key=("id",))
 AFTER = table(("id", INT), ("n", INT), key=("id",))
@@ -79,6 +83,14 @@ def test_target_follows_with_the_rows_of_the_batch(case: SinkCase, batches: Batc
     assert in_order(case) == [ROWS[0], ROWS[2]]
 
 
+def test_column_that_is_renamed_twice_is_followed_once(case: SinkCase, batches: Batches) -> None:
+    batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+    twice = (ColumnRenamed("a", "t"), ColumnRenamed("t", "n"), ColumnRenamed("b", "t"), ColumnDropped("t"))
+    for _ in range(2):
+        batches.write(1, [("log", changes(AFTER, LOG, first=100))], *twice)
+        assert in_order(case) == ROWS
+
+
 def test_target_follows_without_rows(case: SinkCase, batches: Batches) -> None:
     batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
     batches.write(1, [], *CHANGED)
@@ -108,3 +120,36 @@ def test_lenient_target_keeps_the_columns(spark: SparkSession, case: SinkCase, s
     batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
     batches.write(1, [("log", changes(AFTER, LOG, first=100))], *CHANGED)
     assert set(in_order(case)[0]) == {"id", "a", "b", "n"}
+
+
+@pytest.mark.parametrize(
+    ("product", "taken", "free"),
+    [
+        ("postgres", "CREATE VIEW shop.v AS SELECT b FROM shop.t", "DROP VIEW shop.v"),
+        ("mysql", "ALTER TABLE shop.t ADD COLUMN g INT AS (b + 1)", "ALTER TABLE shop.t DROP COLUMN g"),
+        ("mariadb", "ALTER TABLE shop.t ADD COLUMN g INT AS (b + 1)", "ALTER TABLE shop.t DROP COLUMN g"),
+    ],
+)
+@pytest.mark.parametrize("transaction", ReplicaTransaction)
+def test_column_that_something_in_the_target_needs_is_an_error_of_its_table(  # noqa: PLR0917
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    product: str,
+    taken: str,
+    free: str,
+    transaction: ReplicaTransaction,
+) -> None:
+    target = replica_target(request, product, transaction)
+    sink = ReplicaSink(target.settings, Router([]))
+    try:
+        batches = Batches(spark, [sink], SchemaPolicy())
+        batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+        target.execute(taken)
+        with pytest.raises(SinkError) as raised:
+            batches.write(1, [], *CHANGED)
+        assert (raised.value.code, raised.value.table) == ("TR-7038", str(AFTER.id))
+        target.execute(free)
+        batches.write(1, [], *CHANGED)
+        assert target.rows("shop.t") == [{"id": 1, "n": 10}, {"id": 2, "n": 20}]
+    finally:
+        sink.close()

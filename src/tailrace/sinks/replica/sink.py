@@ -67,7 +67,7 @@ from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, 
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.former_columns import former_columns
+from tailrace.sinks.tables.former_columns import column_is_needed, former_columns
 from tailrace.sinks.tables.targets import by_target, of_one_table, written
 from tailrace.spark.cells import TableBatch
 
@@ -75,6 +75,8 @@ _log = logging.getLogger(__name__)
 
 #: Most targets that one pass may be expected to write.
 _MOST_EXPECTED = 32
+#: Errors by which servers reject to rename or drop a column that something else needs.
+_REJECTED = ("TR-3012", "TR-5002")
 
 
 class ReplicaSink:
@@ -239,7 +241,7 @@ class ReplicaSink:
         if not todo:
             return
         for name, parts in todo.items():
-            with of_one_table(part.table for part in parts):
+            with of_one_table({part.table for part in parts} or self._claims.of(name)):
                 self._prepare_table(session, ledger, parts, entries.get(name), name=name, batch=batch)
         tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in todo}
         readings = {name: of_target for name, of_target in readings.items() if name in todo}
@@ -531,7 +533,12 @@ class ReplicaSink:
         for change in changes:
             present = {name.lower() for name in session.columns(table)}
             if change.old.lower() in present:  # else an earlier attempt has made it
-                session.run(follow_former(dialect, table, change))
+                try:
+                    session.run(follow_former(dialect, table, change))
+                except SinkError as error:
+                    if error.code in _REJECTED:
+                        raise column_is_needed(entry.target, change.old, error, tables[0]) from error
+                    raise
             schema = schema.after(change)
         if changes:
             ledger.store_schema(session, schema)

@@ -2,8 +2,8 @@
 
 The changes are those that the batch's end offset lists (`CellBatch.column_events`), and are made before its
 rows are written. An earlier attempt may have made them: what is to be done follows from the columns that the
-target has now. Names that change places are left alone, and so is a column that comes back in the same batch:
-the table is read again, by which columns get their new values.
+target has now. Renames of one column count as one. Names that change places are left alone, and so is a
+column that comes back in the same batch: the table is read again, by which columns get their new values.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaEvent
+from tailrace.errors import SinkError
+from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaChange, SchemaEvent
+from tailrace.model.table import TableId
 
 
 @dataclass(frozen=True)
@@ -40,32 +42,52 @@ def former_columns(
         held: the target's columns.
         key: those of its key: another key makes another table, whatever its columns are called.
     """
-    found: list[RenameColumn | DropColumn] = []
-    columns = list(held)
     of_table = [event for event in events if event.table == table]
     if not of_table or of_table[-1].after is None:
-        return found
+        return []
     present = {column.name.lower() for column in of_table[-1].after.columns}
-    for event in of_table:
-        for change in event.changes:
-            match change:
-                case ColumnRenamed(old, new) if _may_become(old, new, columns, present, key):
-                    found.append(RenameColumn(old, new))
-                    columns[columns.index(old)] = new
-                case ColumnDropped(name) if (
-                    name in columns and name.lower() not in present and name not in key
-                ):
-                    found.append(DropColumn(name))
-                    columns.remove(name)
+    columns = set(held) - set(key)
+    taken = {name.lower() for name in held}
+    found: list[RenameColumn | DropColumn] = []
+    for old, new in _fates(change for event in of_table for change in event.changes):
+        if old not in columns or old.lower() in present:
+            continue
+        if new is None:
+            found.append(DropColumn(old))
+        elif new.lower() in present and new.lower() not in taken:
+            found.append(RenameColumn(old, new))
     return found
 
 
-def _may_become(old: str, new: str, held: Sequence[str], present: set[str], key: Sequence[str]) -> bool:
-    taken = {name.lower() for name in held}
-    return (
-        old in held
-        and old not in key
-        and old.lower() not in present
-        and new.lower() in present
-        and new.lower() not in taken
+def _fates(changes: Iterable[SchemaChange]) -> list[tuple[str, str | None]]:
+    """The columns that there were before the changes, and their names after them; None: dropped.
+
+    A name that is given on the way is not the target's, which may have such a column from before; nor is one
+    that a new column takes after its former holder gave it up.
+    """
+    fates: dict[str, str | None] = {}
+    former: dict[str, str | None] = {}  # by the present name; None: a new column
+    for change in changes:
+        match change:
+            case ColumnRenamed(old, new):
+                former[new] = first = former.pop(old, None if old in fates else old)
+                if first is not None:
+                    fates[first] = new
+            case ColumnDropped(name):
+                first = former.pop(name, None if name in fates else name)
+                if first is not None:
+                    fates[first] = None
+    return list(fates.items())
+
+
+def column_is_needed(target: str, column: str, error: Exception, table: TableId) -> SinkError:
+    """The error for a column of a target that its system does not let us rename or drop."""
+    detail = error.detail if isinstance(error, SinkError) else str(error)
+    return SinkError(
+        f"column `{column}` of target `{target}` can be neither renamed nor dropped",
+        detail,
+        "remove what needs the column in the target, as a view, a generated column, partitioning or a sort "
+        "order; or set `schema.change.behavior: lenient`, with which targets keep such columns",
+        code="TR-7038",
+        table=str(table),
     )
