@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import os
 import sys
+import time
 import uuid
 from contextlib import ExitStack
 from importlib.util import find_spec
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from rich.console import Console
 from tailrace import __version__, extras
 from tailrace.config.load import load_pipeline
 from tailrace.config.model import Pipeline
+from tailrace.config.option_values import byte_count
 from tailrace.config.sinks import (
     ConsoleSettings,
     DeltaSettings,
@@ -38,7 +38,6 @@ from tailrace.errors import (
     TransientSourceError,
 )
 from tailrace.printable import printable, printable_lines
-from tailrace.private import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,10 +59,14 @@ EXIT_SOURCE_LOST = 4
 #: Everything is read, except for tables that are parked.
 EXIT_PARKED = 5
 
+#: Time between two looks of `status --watch`, seconds.
+_WATCH_S = 2.0
+
 #: Commands of other modules, loaded when they are called: name, module, attribute, extra that brings them.
 _ELSEWHERE = (
     ("verify", "tailrace.verify.commands", "verify", None),
     ("repair", "tailrace.verify.commands", "repair", None),
+    ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
 )
@@ -110,28 +113,60 @@ _pipeline_argument = click.argument(
     type=click.Path(path_type=Path, dir_okay=False),
     help="File for Spark's warnings and tracebacks; default: tailrace.log next to the checkpoint.",
 )
-def run(pipeline_file: Path, log_file: Path | None) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the log file; json: an object per line, batches too.",
+)
+@click.option(
+    "--log-max-size",
+    metavar="BYTES",
+    default="20m",
+    show_default=True,
+    callback=lambda _, __, text: _size(text),
+    help="Size, with k, m or g, from which on the log file is emptied; three former contents are kept.",
+)
+def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_size: int) -> None:
     """Run a pipeline until it is stopped (Ctrl-C), or until everything is read (trigger: available-now)."""
     # Spark's modules take a second to import: a wrong file is reported first.
     pipeline = load_pipeline(pipeline_file)
     pipeline.require_extras()
     from tailrace.pipeline import run as engine  # noqa: PLC0415
+    from tailrace.pipeline.event_log import EventLog  # noqa: PLC0415
+    from tailrace.pipeline.log_output import LogOutput  # noqa: PLC0415
     from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
+    from tailrace.pipeline.notifier import Notifier  # noqa: PLC0415
+    from tailrace.pipeline.signal_topic import SignalTopic  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
     from tailrace.pipeline.watchers import Watchers  # noqa: PLC0415
 
     engine.make_directories(pipeline)
     log_file = log_file or engine.default_log_file(pipeline)
-    _log_to(log_file)
+    is_json = log_format == "json"
     console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
     with ExitStack() as stack:
+        log = LogOutput(log_file, pipeline.settings.name, is_json=is_json, max_bytes=log_max_size)
+        stack.enter_context(log)
         metrics = Metrics(pipeline.settings.name, pipeline.source.dialect)
         if (address := pipeline.metrics_address) is not None:
             stack.enter_context(MetricsServer(address, metrics))
         view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
         stop = stack.enter_context(stop_on_signals(view.stopping))
-        engine.run(pipeline, Watchers((view, metrics)), stop, log_file)
+        if pipeline.signals.topic is not None:
+            stack.enter_context(SignalTopic(pipeline, view.on_notice))
+        notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
+        watchers = Watchers((view, metrics, notifier, EventLog(batches=is_json)))
+        engine.run(pipeline, watchers, stop, log.file)
+
+
+def _size(text: str) -> int:
+    try:
+        return int(byte_count(text))
+    except ValueError:
+        raise click.BadParameter("bytes > 0, with k, m or g") from None
 
 
 @cli.command()
@@ -159,6 +194,29 @@ def check(pipeline_file: Path) -> None:
 
 
 @cli.command()
+@click.argument(
+    "pipeline_file",
+    metavar="[PIPELINE.YAML]",
+    required=False,
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+def doctor(pipeline_file: Path | None) -> None:
+    """Look at what a pipeline runs on: versions, jars, space, ports, clocks, round trips to source and sinks.
+
+    Without a file: this machine alone. What a server must allow is the subject of `tailrace check`.
+    """
+    from tailrace.pipeline.doctor import diagnose  # noqa: PLC0415
+    from tailrace.sources import preflight  # noqa: PLC0415
+
+    failed = False
+    for finding in diagnose(None if pipeline_file is None else load_pipeline(pipeline_file)):
+        failed = failed or bool(preflight.errors([finding]))
+        click.echo(preflight.render([finding]))
+    if failed:
+        raise SystemExit(EXIT_PREFLIGHT)
+
+
+@cli.command()
 @_pipeline_argument
 @click.option(
     "--unmarked",
@@ -179,6 +237,32 @@ def drop(pipeline_file: Path, unmarked: bool) -> None:
         "nothing to remove"
     ]:
         click.echo(printable(line))
+
+
+@cli.command()
+@_pipeline_argument
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; docs/reference/status.md describes it.")
+@click.option("--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
+def status(pipeline_file: Path, as_json: bool, watch: bool) -> None:
+    """Show how far a pipeline is, from its checkpoint, its source and its sinks; it need not run.
+
+    Each table with its state and the time up to which its target is complete; position and lag; how long the
+    server keeps the log; what each sink has received and what its readers see.
+    """
+    from tailrace.pipeline.status import status as look  # noqa: PLC0415
+    from tailrace.pipeline.status_text import lines  # noqa: PLC0415
+
+    pipeline = load_pipeline(pipeline_file)
+    pipeline.require_extras()
+    while True:
+        found = look(pipeline)
+        text = _json(found.to_json()) if as_json else "\n".join(lines(found, str(pipeline_file)))
+        if watch and not as_json:
+            click.clear()
+        click.echo(text)
+        if not watch:
+            return
+        time.sleep(_WATCH_S)
 
 
 @cli.command()
@@ -357,6 +441,7 @@ def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
     applied once more. Tables whose snapshot would begin again are read again in place (`tailrace resync`).
     """
     from tailrace.enumerator.offset import RereadProgress, StreamOffset  # noqa: PLC0415
+    from tailrace.pipeline.run_state import forget_run  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file)
@@ -376,6 +461,7 @@ def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
     click.echo(f"to   {_json(value)}")
     if not dry_run:
         kept = checkpoint.set_end(value)
+        forget_run(checkpoint.path)
         click.echo(f"done; the old offset is kept in {pipeline.checkpoint}/{kept}")
 
 
@@ -436,45 +522,9 @@ def _offset(text: str) -> StreamOffset:
         ) from None
 
 
-class _PrivateFileHandler(logging.FileHandler):
-    """A log that only its owner may read."""
-
-    def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="utf-8", opener=open_private)
-
-
 def _json(value: object, indent: int | None = None) -> str:
     """`value` as JSON without control characters: JSON itself allows DEL."""
     return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
-
-
-class _LogFormatter(logging.Formatter):
-    """A message is one line, whatever names and server messages it contains; a traceback is several."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """See Formatter."""
-        return printable(super().formatMessage(record))
-
-    def format(self, record: logging.LogRecord) -> str:
-        """See Formatter."""
-        return printable_lines(super().format(record))
-
-
-def _log_to(path: Path) -> None:
-    """Write Python's own logging to the log file as well: py4j reports each failed call."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
-    except OSError as error:
-        raise ConfigError(
-            f"log file `{path}` cannot be written",
-            error.strerror,
-            "name another one with `--log-file`; by default, it is next to the checkpoint",
-            code="TR-1201",
-        ) from None
-    handler = _PrivateFileHandler(path, delay=True)
-    handler.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 def exit_code(error: TailraceError) -> int:

@@ -211,6 +211,13 @@ CATALOGUE = {
         "the other settings exclude that.",
         "Set `onRewrite: refresh` and `startingPosition: initial`; or `onDropTable: ignore`.",
     ),
+    "TR-1069": Condition(
+        "the function of `notifications.call` cannot be imported",
+        (ConfigError,),
+        "`notifications.call` names a module that Python does not find, or a name that the module lacks.",
+        "Write `package.module:function`, and put the module's directory on PYTHONPATH where `tailrace run` "
+        "is started.",
+    ),
     # ---- 11 Secrets and files that settings name -----------------------------------------------------------
     "TR-1101": Condition(
         "an environment variable is not set",
@@ -326,6 +333,32 @@ CATALOGUE = {
         "Another process listens there, the address is not of this machine, or the port needs root's rights.",
         "Give `pipeline.metrics` another address, e.g. 127.0.0.1:9405.",
     ),
+    "TR-1273": Condition(
+        "a version of Python or PySpark is not supported",
+        (PreflightError,),
+        "`tailrace doctor` compares the versions in this environment with those that Tailrace supports.",
+        "Install a supported version, or Tailrace into an environment of its own.",
+    ),
+    "TR-1274": Condition(
+        "a port cannot be listened on",
+        (PreflightError,),
+        "Another process has the port, or the address is not one of this machine.",
+        "Give the setting another port, or end the other process: `ss -ltnp`.",
+    ),
+    "TR-1275": Condition(
+        "the clocks of this machine and of the source differ",
+        (),
+        "`tailrace_lag_seconds` compares both clocks. The time up to which targets are complete is by the "
+        "source's clock alone and stays right.",
+        "Let both machines take the time from the same NTP servers.",
+    ),
+    "TR-1276": Condition(
+        "the way to a server is long",
+        (),
+        "A round trip takes more than a tenth of a second. Planning a batch takes several, and so does "
+        "writing it.",
+        "Run the pipeline nearer to the server, or use fewer and larger batches: `trigger: interval`.",
+    ),
     # ---- 13 Command line -----------------------------------------------------------------------------------
     "TR-1301": Condition(
         "the given offset cannot be used",
@@ -364,6 +397,13 @@ CATALOGUE = {
         "`tailrace resume --replay` needs the log since the table was parked. PostgreSQL's slot releases the "
         "log as soon as the other tables have it.",
         "Leave out `--replay`: the table's rows are read again.",
+    ),
+    "TR-1369": Condition(
+        "a signal cannot be sent",
+        (ConfigError,),
+        "`tailrace signal` was given a type that it does not know, or `--data` that is not a JSON object.",
+        '`tailrace signal --help` names the types. Write data as `--data \'{"data-collections": '
+        '["shop.orders"]}\'`.',
     ),
     # ---- 14 Captured tables --------------------------------------------------------------------------------
     "TR-1401": Condition(
@@ -1087,6 +1127,16 @@ CATALOGUE = {
         "that part of the log since then. The table is parked again, the others go on.",
         "`tailrace resume PIPELINE.YAML TABLE...` reads the table's rows again.",
     ),
+    "TR-4173": Condition(
+        "the server keeps the log that the pipeline needs for a short time only",
+        (),
+        "At the present rate, or by its age, the log at the pipeline's position may be gone within six "
+        "hours: `binlog_expire_logs_seconds` (MySQL, MariaDB), `max_slot_wal_keep_size` or "
+        "`idle_replication_slot_timeout` (PostgreSQL). A pipeline that has lost its position has to read its "
+        "tables again.",
+        "Raise the limit, start the pipeline if it is stopped, or look why it is behind: `tailrace status "
+        "PIPELINE.YAML`. Where only tables that are not captured change, set `heartbeat.action.query`.",
+    ),
     # ---- 42 Replication slot and publication ---------------------------------------------------------------
     "TR-4201": Condition(
         "the replication slot no longer holds the stream's position",
@@ -1380,14 +1430,6 @@ CATALOGUE = {
         "Its end must not change before the sink has written it.",
         "Start the pipeline, stop it, and try again.",
     ),
-    "TR-6006": Condition(
-        "a request to the stream cannot be read",
-        (StateError,),
-        "A file in the directory of requests, by default `_tailrace/requests` below the checkpoint, was "
-        "not written by Tailrace, or by another version.",
-        "Remove the file that the message names, and repeat the command: `tailrace resync PIPELINE.YAML "
-        "TABLE`.",
-    ),
     "TR-6007": Condition(
         "the checkpoint is of another stream",
         (StateError,),
@@ -1533,6 +1575,19 @@ CATALOGUE = {
         "sort order.",
         "Take the column out of these, then `tailrace resume`. Or set `schema.change.behavior: lenient`: "
         "targets keep it then.",
+    ),
+    "TR-7073": Condition(
+        "what a sink's targets hold cannot be read",
+        (TailraceError,),
+        "`tailrace status` reads the targets' own records. The store does not answer, or refuses this user.",
+        "Run it where the pipeline runs, with the same credentials; the message has the store's answer.",
+    ),
+    "TR-7074": Condition(
+        "a sink's port does not answer",
+        (PreflightError,),
+        "`tailrace doctor` opens a connection to each sink. The name is unknown, a firewall drops the "
+        "packets, or nothing listens.",
+        "Check the address in the sink's section, and the way to it: `nc -vz HOST PORT`.",
     ),
     # ---- 71 Delta ------------------------------------------------------------------------------------------
     "TR-7101": Condition(

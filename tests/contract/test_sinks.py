@@ -20,7 +20,9 @@ from tailrace.failpoints import VARIABLE, InjectedError
 from tailrace.model.change import OP_REREAD, ChangeBatch
 from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, Delivery, Order, StreamId
+from tailrace.sinks.registry import standing
 from tailrace.sinks.route import Router
+from tailrace.sinks.standing import SinkStanding
 from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, DECIMAL, INT, TEXT, changes, table
 from tests.support.sinks import CASES
@@ -130,6 +132,36 @@ def by_key(of: list[Change]) -> dict[int, list[Change]]:
     for change in of:
         keys.setdefault((change[2] or change[1] or {})["id"], []).append(change)
     return keys
+
+
+def asked(sink: Any, batch: CellBatch) -> SinkStanding:
+    """What the targets say from outside."""
+    settings = sink._settings
+    stream = replace(batch.stream, pipeline=getattr(settings, "topic_prefix", batch.stream.pipeline))
+    return standing(settings, EVERYTHING, stream, "mysql", [SCHEMA.id])
+
+
+def test_target_tells_which_batch_it_has_and_what_readers_see(
+    spark: SparkSession, request: pytest.FixtureRequest, case: SinkCase, open_sink: Any
+) -> None:
+    sink = open_sink()
+    first, *more = batches(spark)
+    assert not [target for target in asked(sink, first).targets.values() if target.batch is not None]
+    for batch in (first, *more):
+        sink.write(batch)
+    found = asked(sink, first)
+    if sink.capabilities.delivery is Delivery.AT_LEAST_ONCE:
+        assert found == SinkStanding()  # it keeps no account
+        return
+    assert [target.batch for target in found.targets.values()] == [2]
+    assert found.begun(1) == 2
+    assert found.begun(2) is None
+    waits = "waiting" in request.node.callspec.id
+    assert found.visible(2) == (1 if waits else 2)
+    if waits:
+        assert [target.waiting_rows for target in found.targets.values()] == [1]
+        sink.close()  # it merges what waits
+        assert asked(sink, first).visible(2) == 2
 
 
 def test_target_holds_what_the_batches_say(spark: SparkSession, case: SinkCase, open_sink: Any) -> None:

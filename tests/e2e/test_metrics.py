@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.json_schema import problems
 from tests.support.pipelines import PipelineProcess
+from tests.support.prometheus import free_port
 from tests.support.wait import wait_until
 
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/status.schema.json").read_text("utf-8"))
 
 
 def test_running_pipeline_serves_metrics_and_becomes_ready(mysql: Any, database: str, tmp_path: Path) -> None:
@@ -71,6 +71,32 @@ def test_running_pipeline_serves_metrics_and_becomes_ready(mysql: Any, database:
         found = samples()
         assert found["tailrace_rows_total", "log", table] == 1
         assert found["tailrace_table_state", "streaming", table] == 1
+        assert found["tailrace_log_headroom_seconds",] > 0
+        # the same from outside: the run notes itself once a second
+        wait_until(lambda: (complete_s(outside(pipeline)) or 0) >= now_us / 1e6, 60, "the run's notes")
+        seen = outside(pipeline)
+        assert seen["running"] is True
+        assert seen["batch"]["committed_at"] is not None
+        assert [(t["name"], t["state"]) for t in seen["tables"]] == [(table, "streaming")]
+        assert seen["sinks"][0]["visible_batch"] is not None
+        assert seen["source"]["log"]["headroom_s"] > 0
     finally:
         pipeline.kill()
         runner.join()
+    assert outside(pipeline)["running"] is False
+
+
+def outside(pipeline: PipelineProcess) -> dict[str, Any]:
+    """What `tailrace status` says."""
+    command = [sys.executable, "-m", "tailrace", "status", str(pipeline.file), "--json"]
+    done = subprocess.run(
+        command, env=pipeline.environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert not problems(found, SCHEMA)
+    return found
+
+
+def complete_s(seen: dict[str, Any]) -> float | None:
+    text = seen["complete_up_to"]
+    return None if text is None else datetime.fromisoformat(text).timestamp()

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import cli
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.errors import ConfigError
+from tailrace.pipeline.log_output import PrivateFileHandler
 from tailrace.pipeline.run import make_directories
 from tailrace.private import open_private
 from tailrace.spark.checkpoint import Checkpoint
@@ -100,7 +100,7 @@ def test_offset_that_was_set_by_hand_is_kept_closed(tmp_path: Path) -> None:
 def test_log_is_closed_also_one_of_an_older_version(tmp_path: Path) -> None:
     (tmp_path / "old.log").touch(mode=0o644)
     for name in ("old.log", "new.log"):
-        handler = cli._PrivateFileHandler(tmp_path / name, delay=True)
+        handler = PrivateFileHandler(tmp_path / name, delay=True)
         handler.emit(logging.makeLogRecord({"msg": "x"}))
         handler.close()
         assert mode(tmp_path / name) == 0o600

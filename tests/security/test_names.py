@@ -35,6 +35,7 @@ from tailrace.formats.connect.topics import Topics
 from tailrace.model.messages import MESSAGES
 from tailrace.model.paths import file_name, name_of_file, relative_path, stays_inside, too_long
 from tailrace.model.table import TableId
+from tailrace.pipeline.log_output import JsonFormatter, TextFormatter
 from tailrace.pipeline.view import ProgressView
 from tailrace.printable import printable
 from tailrace.sinks.base import Sink
@@ -152,7 +153,7 @@ def test_findings_show_names_escaped() -> None:
 
 
 def test_log_file_has_a_message_on_one_line() -> None:
-    formatter = cli._LogFormatter("%(levelname)s %(message)s")
+    formatter = TextFormatter("%(levelname)s %(message)s")
     record = logging.LogRecord("x", logging.WARNING, "", 0, "table %s", (EVIL,), None)
     assert formatter.format(record) == f"WARNING table {SHOWN}"
     try:
@@ -160,6 +161,9 @@ def test_log_file_has_a_message_on_one_line() -> None:
     except ValueError as error:
         record.exc_info = (ValueError, error, error.__traceback__)
     assert not does_something(formatter.format(record))
+    as_json = JsonFormatter({"pipeline": EVIL}).format(record)
+    assert not does_something(as_json)
+    assert json.loads(as_json)["message"] == f"table {SHOWN}"
 
 
 def test_json_is_valid_and_without_control_characters() -> None:

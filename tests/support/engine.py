@@ -45,6 +45,9 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self.plan.close()
 
     def next(self, limits: Limits | None = None) -> tuple[StreamOffset, StreamOffset] | None:

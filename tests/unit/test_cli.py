@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from tailrace.cli import cli
 from tailrace.errors import ConfigError
+from tailrace.model.signal import Signal
+from tailrace.pipeline.run_state import RunNotes
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.requests import RequestDirectory, requests_path
 
@@ -96,6 +98,33 @@ def test_resync_leaves_a_request_for_the_stream(pipeline: Any, tmp_path: Path) -
         run("resync", file, "other.t")
 
 
+def test_signal_leaves_itself_for_the_stream(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    data = '{"data-collections": ["shop[.]t"]}'
+    assert "ad-hoc" in run("signal", file, "execute-snapshot", "--data", data, "--id", "ad-hoc")
+    run("signal", file, "pause-snapshot")
+    first, second = RequestDirectory(requests_path(str(tmp_path / "checkpoint"))).pending()
+    assert first.signal == Signal("ad-hoc", "execute-snapshot", {"data-collections": ["shop[.]t"]})
+    assert second.signal == Signal(second.id, "pause-snapshot")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("make-coffee",), "type of the signal is unknown"),
+        (("log", "--data", "{"), "not JSON"),
+        (("log", "--data", "[]"), "not a JSON object"),
+    ],
+)
+def test_signal_that_is_wrong_is_not_sent(
+    pipeline: Any, tmp_path: Path, arguments: tuple[str, ...], problem: str
+) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    with pytest.raises(ConfigError, match=problem):
+        run("signal", file, *arguments)
+    assert RequestDirectory(requests_path(str(tmp_path / "checkpoint"))).pending() == []
+
+
 def add_batch(file: Path, number: int, end: dict[str, Any], *, committed: bool = True) -> None:
     checkpoint = file.parent / "checkpoint"
     planned = json.dumps({"batchTimestampMs": 1_700_000_000_000 + number})
@@ -160,3 +189,28 @@ def test_difference_between_two_batches(pipeline: Any, tmp_path: Path) -> None:
     assert run("offsets", "diff", file, "1", "1").splitlines()[1:] == ["  nothing"]
     with pytest.raises(ConfigError, match="does not hold batch 9"):
         run("offsets", "diff", file, "0", "9")
+
+
+def test_status_names_what_is_known_without_source_and_targets(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: parquet, path: {tmp_path / 'lake'}}}")
+    text = run("status", file)
+    assert "pipeline pipeline: not running" in text
+    assert "batch 0, committed" in text
+    assert "source does not answer" in text
+    assert "shop.t: streaming" in text
+    found = json.loads(run("status", file, "--json"))
+    assert found["running"] is False
+    assert found["source"]["answers"] is False
+    assert [table["name"] for table in found["tables"]] == ["shop.t"]
+
+
+def test_changed_offset_forgets_up_to_which_time_the_last_run_was_complete(
+    pipeline: Any, tmp_path: Path
+) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path / 'lake'}}}")
+    checkpoint = str(tmp_path / "checkpoint")
+    with RunNotes(checkpoint) as notes:
+        notes.on_progress({"sources": [{"latestOffset": {"v": 1, "complete_us": 17}}]})
+    assert json.loads(run("status", file, "--json"))["complete_up_to"] is not None
+    run("offsets", "set", file, json.dumps(offset(pos=400)))
+    assert json.loads(run("status", file, "--json"))["complete_up_to"] is None

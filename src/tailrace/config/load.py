@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from tailrace.config.document import MOST_CHARACTERS, Section, read_document
 from tailrace.config.model import Pipeline, PipelineSettings, RouteRule, TransformRule
+from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret, is_slip, shown
@@ -29,13 +30,13 @@ from tailrace.model.change import OP_LETTERS
 _T = TypeVar("_T")
 _R = TypeVar("_R", RouteRule, TransformRule)
 
-_SECTIONS = ("source", "transform", "route", "sink", "pipeline")
+_SECTIONS = ("source", "transform", "route", "sink", "pipeline", "notifications", "signals")
 #: Keys that a source section may have instead of `url` and `user`, as in Flink CDC.
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options that the pipeline sets itself.
 _FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable"})
 #: Mappings that are settings of a library: their keys are not known here.
-_LIBRARIES = (".properties", ".catalog", ".spark", ".topic-config")
+_LIBRARIES = (".properties", ".webhook-headers", ".catalog", ".spark", ".topic-config")
 _NO_KEY = re.compile(r"[\s=]")
 _TYPE_NAMES = {Section: "object", list: "array", type(None): "null"}
 
@@ -80,7 +81,10 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
     for i, rule in enumerate(transforms):
         _check_transform(rule, f"transform[{i}]")
     routes = _rules(RouteRule, given.get("route") or [], "route")
-    return Pipeline(source, options, sinks, transforms, routes, _filled(settings, sinks, default_name))
+    filled = _filled(settings, sinks, default_name)
+    notifications = _dataclass(NotificationSettings, given.get("notifications") or {}, "notifications")
+    signals = _dataclass(SignalSettings, given.get("signals") or {}, "signals")
+    return Pipeline(source, options, sinks, transforms, routes, filled, notifications, signals)
 
 
 def _filled(

@@ -5,6 +5,8 @@
     route:     a table's target            RouteRule, the first that matches counts
     sink:      where changes go            `config.sinks`: one or several, `type` says which
     pipeline:  how it runs                 PipelineSettings
+    notifications: what it tells           `config.notifications`
+    signals:   what it is told             `config.notifications`
 
 Every section but `source` is a dataclass, and `config.load` reads a section by its dataclass: a field
 `checkpoint_path` is the key `checkpoint-path` (camelCase is read too), its annotation is the type, and a
@@ -17,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
 from tailrace.config.options import SourceOptions
 from tailrace.config.secret import Secret, refuse_credentials, shown
@@ -102,6 +105,8 @@ class PipelineSettings:
         master: Spark master; default: SPARK_MASTER, or a local Spark.
         metrics: where metrics and health are served, as `HOST:PORT`; default: nowhere.
         restarts: how often in a row a stream that failed with a transient error is restarted.
+        restarts_per_hour: how often within an hour; 0: no limit.
+        on_failure: a command to run, or a webhook to call, when the pipeline ends with an error.
         max_parked: how many tables may be parked, while the others go on; one more ends the pipeline.
         spark: further Spark settings; secrets as references.
 
@@ -117,6 +122,8 @@ class PipelineSettings:
     master: str | None = None
     metrics: str | None = None
     restarts: int = 10
+    restarts_per_hour: int = 60
+    on_failure: Secret | None = None
     max_parked: int = 10
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -124,10 +131,13 @@ class PipelineSettings:
         for name, value in (("interval-ms", self.interval_ms), ("parallelism", self.parallelism)):
             if value is not None and value <= 0:
                 raise ConfigError(f"`pipeline.{name}` must be > 0", f"found {value}", code="TR-1010")
-        if self.max_parked < 0:
-            raise ConfigError(
-                "`pipeline.max-parked` must be >= 0", f"found {self.max_parked}", code="TR-1010"
-            )
+        for name, number in (
+            ("restarts", self.restarts),
+            ("restarts-per-hour", self.restarts_per_hour),
+            ("max-parked", self.max_parked),
+        ):
+            if number < 0:
+                raise ConfigError(f"`pipeline.{name}` must be >= 0", f"found {number}", code="TR-1010")
         refuse_credentials(self.checkpoint, "pipeline.checkpoint")
         if self.metrics is not None:
             host, _, port = self.metrics.rpartition(":")
@@ -157,6 +167,8 @@ class Pipeline:
         transforms: in the file's order.
         routes: in the file's order.
         settings: how it runs; `name` and `checkpoint` are filled in.
+        notifications: where it tells what its batches did.
+        signals: where signals come from.
     """
 
     source: SourceOptions
@@ -165,6 +177,8 @@ class Pipeline:
     transforms: tuple[TransformRule, ...]
     routes: tuple[RouteRule, ...]
     settings: PipelineSettings
+    notifications: NotificationSettings = field(default_factory=NotificationSettings)
+    signals: SignalSettings = field(default_factory=SignalSettings)
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:

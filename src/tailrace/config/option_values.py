@@ -76,6 +76,14 @@ def server_id(text: str) -> int:
     return value
 
 
+def signal_table(text: str) -> str:
+    """A table's name with its database's or schema's."""
+    database, dot, table = text.strip().partition(".")
+    if not (database and dot and table):
+        raise ValueError
+    return text.strip()
+
+
 def slot_name(text: str) -> str:
     """A name that PostgreSQL allows for a replication slot."""
     if not re.fullmatch(r"[a-z0-9_]{1,63}", text):

@@ -28,6 +28,7 @@ from tailrace.config.option_values import (
     publication_name,
     regexes,
     server_id,
+    signal_table,
     slot_name,
     some_of,
     starting_position,
@@ -70,9 +71,13 @@ _MESSAGE_PREFIXES = ("message.prefix.include.list", "message.prefix.exclude.list
 _EXTENDED_HEADERS = "extended.headers.enabled"
 #: Debezium's name of the option for years below 100.
 _TIME_ADJUSTER = "enable.time.adjuster"
+#: Debezium's name of the option for the table of signals.
+_SIGNAL_TABLE = "signal.data.collection"
 #: Flink CDC's names of the options for schema changes.
 _BEHAVIOR = "schema.change.behavior"
 _CHANGES = ("include.schema.changes", "exclude.schema.changes")
+#: Debezium's names of the options for heartbeats.
+_INTERVAL, _ACTION_QUERY = "heartbeat.interval.ms", "heartbeat.action.query"
 _MYSQL = ("mysql", "mariadb")
 #: Tables that gh-ost and pt-online-schema-change make beside the table that they change.
 _HELPER_TABLE = re.compile(r"[^.]+\._.+_(gho|ghc|del|new|old)", re.DOTALL)
@@ -325,6 +330,16 @@ class SourceOptions:
             "and continue from the log's present end.",
         ),
     )
+    signal_data_collection: str | None = field(
+        default=None,
+        metadata=option(
+            signal_table,
+            "a table as `database.table` (PostgreSQL: `schema.table`)",
+            "Table whose inserts are signals, as Debezium's. Its rows are read from the log; they are not "
+            "delivered unless `tables` names it, too.",
+            name=_SIGNAL_TABLE,
+        ),
+    )
     requests_path: str | None = field(
         default=None,
         metadata=option(
@@ -360,6 +375,27 @@ class SourceOptions:
             "Table (id INT PRIMARY KEY, ts TIMESTAMP(6)) that the stream may write to as a barrier where "
             "GTIDs are off.",
             only_for=_MYSQL,
+        ),
+    )
+    heartbeat_interval_ms: int = field(
+        default=0,
+        metadata=option(
+            not_negative,
+            "milliseconds, 0: none",
+            f"Time between two runs of `{_ACTION_QUERY}`, as Debezium's; a Kafka sink's messages have a "
+            "setting of their own.",
+            name=_INTERVAL,
+        ),
+    )
+    heartbeat_action_query: str | None = field(
+        default=None,
+        metadata=option(
+            str,
+            "a statement",
+            "As Debezium's: a statement that writes something to the log, so that the stream's position "
+            "moves on while nothing happens in the captured tables. It is run as `user`. PostgreSQL: SELECT "
+            "pg_logical_emit_message(true, 'heartbeat', '').",
+            name=_ACTION_QUERY,
         ),
     )
     slot_name: str | None = field(
@@ -589,6 +625,10 @@ class SourceOptions:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
 
+    def has_signals(self, name: str) -> bool:
+        """Whether the table `database.table` is that of the signals."""
+        return name == self.signal_data_collection
+
     def captures(self, name: str) -> bool:
         """Whether the table `database.table` is captured."""
         return self.matches(name) and not self.hides(name)
@@ -682,6 +722,7 @@ def parse_options(given: Mapping[str, str], where: str = "option") -> SourceOpti
     )
     _check_shape(options.shape, values.keys(), where)
     _check_schema_changes(options, values.keys(), where)
+    _check_heartbeat(options, where)
     _check_dialect(options, values.keys(), where)
     return options
 
@@ -756,6 +797,21 @@ def _check_schema_changes(options: SourceOptions, given: Collection[str], where:
         )
 
 
+def _check_heartbeat(options: SourceOptions, where: str) -> None:
+    """Reject an interval without a statement, and a statement without an interval."""
+    if bool(options.heartbeat_interval_ms) == bool(options.heartbeat_action_query):
+        return
+    given, missing = (
+        (_INTERVAL, _ACTION_QUERY) if options.heartbeat_interval_ms else (_ACTION_QUERY, _INTERVAL)
+    )
+    raise ConfigError(
+        f"{where} `{given}` has no effect without `{missing}`",
+        "a heartbeat is a statement that is run at an interval",
+        f"set `{missing}`, or leave `{given}` out",
+        code="TR-1011",
+    )
+
+
 def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -> None:
     """Reject options that the database does not have."""
     dialect = options.dialect
@@ -775,6 +831,13 @@ def _check_dialect(options: SourceOptions, given: Collection[str], where: str) -
                 "leave it out",
                 code="TR-1011",
             )
+    if options.signal_data_collection is not None and options.starting_position == "snapshot":
+        raise ConfigError(
+            f"{where} `{_SIGNAL_TABLE}` has no effect with `startingPosition` `snapshot`",
+            "signals are read from the log",
+            "leave it out",
+            code="TR-1011",
+        )
     kind = options.starting_position.partition(":")[0].lower()
     needed = _STARTS_ONLY_FOR.get(kind)
     if needed is not None and (needed == "postgresql") != (dialect == "postgresql"):

@@ -18,23 +18,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.enumerator import rereading
+from tailrace.enumerator import rereading, signals
 from tailrace.enumerator.batch_sizing import BatchSizing
 from tailrace.enumerator.boundary_prefetch import BoundaryPrefetch
 from tailrace.enumerator.captured_tables import CapturedTables, require_apart
 from tailrace.enumerator.freshness import Freshness
 from tailrace.enumerator.gaps import Gaps
+from tailrace.enumerator.heartbeat import Heartbeat
 from tailrace.enumerator.horizon import Horizon
+from tailrace.enumerator.log_room import LogRoom
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.parked import after_a_gap, may_park, park, parked_at, with_parked
 from tailrace.enumerator.request import Requests
 from tailrace.enumerator.request_queue import RequestQueue
 from tailrace.enumerator.rereading import refreshes, to_reread, unfinished
 from tailrace.enumerator.schema_events import SchemaEvents
+from tailrace.enumerator.signal_table import SignalTable
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.splits import SplitPlanner, ranges_between
 from tailrace.enumerator.stream_keys import with_keys
@@ -44,6 +48,7 @@ from tailrace.errors import (
     ServerChangedError,
     TableGapError,
     TableLockedError,
+    TailraceError,
 )
 from tailrace.model.parked import Reason
 from tailrace.model.split import Key, Split
@@ -73,6 +78,9 @@ class Enumerator:
         parallelism: snapshot splits that are read concurrently.
         requests: requests to the stream, None if it accepts none.
         clock: monotonic seconds.
+
+    Attributes:
+        log_room: how long the server keeps the stream's log.
     """
 
     def __init__(
@@ -92,13 +100,18 @@ class Enumerator:
         self._horizon = Horizon()
         self._gaps = Gaps(options, source)
         self._captured = CapturedTables(options, source, self._gaps, self._horizon, clock)
-        self._requests = RequestQueue(requests, source, self._captured, self._gaps, self._horizon)
+        self._requests = RequestQueue(
+            requests, source, self._captured, self._gaps, self._horizon, dialect=options.dialect
+        )
+        self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
         self._planner = SplitPlanner(
             options, source, self._captured, parallelism=parallelism, follow=self._follow
         )
         self._schema_events = SchemaEvents(source, options.schema_policy)
         self._boundary = BoundaryPrefetch(source.boundary)
         self._freshness = Freshness(source.log_clock, clock)
+        self.log_room = LogRoom(source.log_retention, clock)
+        self._heartbeat = _heartbeat(options, source, clock)
         self._offset = StreamOffset()
         #: The batch that was planned last: its offsets, and the key ranges that it reads.
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
@@ -157,6 +170,7 @@ class Enumerator:
         if log_range is None and self._horizon.upto is not None and self._gaps.wait:
             offset, log_range = self._advance_log(offset, limits)  # a gap has moved the horizon
             offset = self._register(offset, log_range)
+        offset = self._with_signals(start, offset, log_range)
         events = self._schema_events.of(log_range, captured.schemas, left_out=offset.parked.keys())
         offset = self._without_refused(start, replace(offset, schema=events))
         offset = self._gaps.identified(self._with_rereads(start, offset, log_range))
@@ -173,6 +187,13 @@ class Enumerator:
         self._plan = (start, end, ranges)
         self._offset = end
         self._advanced_at = self._clock()
+
+    def wait(self, start: StreamOffset, timeout_s: float) -> None:
+        """Wait for more of the log, if the stream at `start` waits for nothing else."""
+        may_wait = self._horizon.upto is None and start.mode != "snapshot"
+        if may_wait and self._log is not None and not self._has_rows_to_read(start):
+            with suppress(TailraceError):  # `latest` meets it again
+                self._log.wait(timeout_s)
 
     def splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
         """The splits of the batch `(start, end]`."""
@@ -216,7 +237,8 @@ class Enumerator:
             head = self._log.head()
         except ServerChangedError:
             return current  # the next batch looks up its position on the other server
-        return replace(current, log=head.to_json(), tables={}, again={}, requests=(), schema=())
+        rest = replace(current, requests=(), schema=(), waits={}, signals={}, answers=())
+        return replace(rest, log=head.to_json(), tables={}, again={})
 
     @property
     def complete_us(self) -> int | None:
@@ -264,7 +286,10 @@ class Enumerator:
             return start, None
         position = self._source.position(start.log)
         has_rows_to_read = self._has_rows_to_read(start) and not self._waits_for_log(start)
+        if self._heartbeat is not None:
+            self._heartbeat.beat()
         self._freshness.look(position)
+        self.log_room.look(position)
         log = self._follow(start)
         read_upto = log.read_upto()
         log_range = log.range_after(
@@ -350,7 +375,8 @@ class Enumerator:
         self._gaps.forget()
         self._schema_events.forget()
         position = self._source.rejoin(start.log)
-        offset = after_a_gap(replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=()))
+        offset = replace(start, log=position.to_json(), gaps=start.gaps + 1, schema=(), answers=())
+        offset = after_a_gap(offset)
         # dropped in the lost part: if such a table returns, its target holds rows that no log deletes
         followed = offset.tables.keys() | offset.done.keys()
         for name in followed - self._captured.tables.keys() - self._captured.refused.keys():
@@ -376,6 +402,16 @@ class Enumerator:
         if refreshes(offset, self._options):
             found |= self._gaps.cut_short(offset)
         return rereading.read_again(offset, found, tables, events, self._options)
+
+    def _with_signals(
+        self, start: StreamOffset, offset: StreamOffset, log_range: LogRange | None
+    ) -> StreamOffset:
+        """`offset` with the signals that the log has in the batch."""
+        if log_range is None or not log_range.may_have_signals or self._signal_table is None:
+            return offset
+        assert start.log is not None
+        found = self._signal_table.read(self._follow(start), start.log, log_range.end.to_json())
+        return signals.with_signals(offset, found)
 
     def _without_refused(self, start: StreamOffset, offset: StreamOffset) -> StreamOffset:
         """`offset`, planned from `start`, with the tables parked that cannot be captured.
@@ -447,7 +483,9 @@ class Enumerator:
         return offset, planned
 
     def _has_rows_to_read(self, offset: StreamOffset) -> bool:
-        """Whether rows of tables are still to be read."""
+        """Whether rows of tables are still to be read, and may be."""
+        if offset.paused:
+            return False
         self._captured.require_read(offset)
         return bool(offset.tables) or any(name in self._captured.tables for name in unfinished(offset))
 
@@ -502,3 +540,10 @@ class Enumerator:
 def _has_rows(offset: StreamOffset, name: str) -> bool:
     """Whether the stream may have emitted rows of a table."""
     return name in offset.done or (name in offset.tables and offset.tables[name].cursor is not None)
+
+
+def _heartbeat(options: SourceOptions, source: Source, clock: Callable[[], float]) -> Heartbeat | None:
+    statement = options.heartbeat_action_query
+    if statement is None:
+        return None
+    return Heartbeat(lambda: source.heartbeat(statement), options.heartbeat_interval_ms / 1000, clock)

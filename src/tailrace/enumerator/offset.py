@@ -12,8 +12,12 @@
      "forgot": false,                                     whether tables that were dropped are forgotten
      "keys": {"shop.items": ["sku"]},                     keys that the log does not carry, by table
      "schema": [{"table": "shop.items", "changes": [...]}],   schema changes with which the batch begins
-     "ids": {"shop.orders": "16384/16391"}}               what else than its name a table is known by, if
+     "ids": {"shop.orders": "16384/16391"},               what else than its name a table is known by, if
                                                           the database has that (`Source.identities`)
+     "paused": true,                                      whether the reading of rows is paused
+     "waits": {"01JA...": {...position...}},              requests that wait until the log is read to there
+     "signals": {"8f0a...": {...signal...}},              signals found in the log, obeyed a batch later
+     "answers": [{...answer...}]}                         what became of signals (`model.signal`)
 
 A cursor is the greatest key already read, null before the first row. With a cursor, `k` is the key that it is
 a value of: its columns and their types. A table that is read again stays among the finished ones: the stream
@@ -23,9 +27,10 @@ size does not grow with rows or chunks. Spark compares offsets as text, so the o
 first offset, which Spark requests twice and never stores, is the constant {"v": 1}.
 
 Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a pipeline
-that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids` and `schema` were added
-later; older versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace
-would read such a table as a new one.
+that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
+`waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back;
+older versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace would
+read such a table as a new one.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ from tailrace.errors import StateError
 from tailrace.model.key import key_from_json, key_to_json
 from tailrace.model.parked import Parked, parked_tables
 from tailrace.model.schema_change import SchemaEvent
+from tailrace.model.signal import Answer, Signal
 from tailrace.model.split import Key
 from tailrace.model.table import Column, TableId
 
@@ -95,11 +101,24 @@ class RereadProgress:
         id: identifies this reading; another one of the same table has another id.
         progress: how far it is.
         done: whether the last row has been read.
+        by: the request or signal that asked for it and may be taken back; None: the target is wrong without
+            the reading.
     """
 
     id: str
     progress: TableProgress = field(default_factory=TableProgress)
     done: bool = False
+    by: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The progress as JSON values in a fixed order."""
+        found = {"id": self.id, **self.progress.to_json(), "done": self.done}
+        return found if self.by is None else {**found, "by": self.by}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RereadProgress:
+        """Read the progress that `to_json` wrote."""
+        return cls(value["id"], TableProgress.from_json(value), value["done"], value.get("by"))
 
 
 @dataclass(frozen=True)
@@ -120,6 +139,10 @@ class StreamOffset:
         ids: identities of the stream's tables, by name, as far as they are known.
         schema: schema changes of the batch that ends here, in log order (`model.schema_change`).
         parked: tables that the stream leaves out; they are in none of the other mappings but `keys`.
+        paused: whether no rows of tables are read, in first snapshots or again.
+        waits: requests to read tables again that wait until the log is read up to a position.
+        signals: signals that were found in the log up to here, by the ids of their requests.
+        answers: what became of signals in the batch that ends here.
     """
 
     mode: str = ""
@@ -134,6 +157,10 @@ class StreamOffset:
     ids: Mapping[str, str] = field(default_factory=dict)
     schema: tuple[SchemaEvent, ...] = ()
     parked: Mapping[str, Parked] = field(default_factory=dict)
+    paused: bool = False
+    waits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    signals: Mapping[str, Signal] = field(default_factory=dict)
+    answers: tuple[Answer, ...] = ()
 
     @property
     def is_new(self) -> bool:
@@ -213,11 +240,17 @@ class StreamOffset:
             value["schema"] = [event.to_json() for event in self.schema]
         if self.parked:
             value["parked"] = {n: p.to_json() for n, p in sorted(self.parked.items())}
+        if self.paused:
+            value["paused"] = True
+        if self.waits:
+            value["waits"] = {id_: dict(position) for id_, position in self.waits.items()}
+        if self.signals:
+            value["signals"] = {id_: signal.to_json() for id_, signal in self.signals.items()}
+        if self.answers:
+            value["answers"] = [answer.to_json() for answer in self.answers]
         if self.again or self.requests or self.gaps or self.forgot or self.parked:
             value["v"] = VERSION if self.parked else _FORMER_VERSION
-            value["again"] = {
-                n: {"id": r.id, **r.progress.to_json(), "done": r.done} for n, r in sorted(self.again.items())
-            }
+            value["again"] = {n: r.to_json() for n, r in sorted(self.again.items())}
             value["requests"] = list(self.requests)
             value["gaps"] = self.gaps
             value["forgot"] = self.forgot
@@ -245,10 +278,7 @@ class StreamOffset:
             value["log"],
             {n: TableProgress.from_json(p) for n, p in value["tables"].items()},
             dict(value["done"]),
-            {
-                n: RereadProgress(r["id"], TableProgress.from_json(r), r["done"])
-                for n, r in value.get("again", {}).items()
-            },
+            {n: RereadProgress.from_json(r) for n, r in value.get("again", {}).items()},
             tuple(value.get("requests", ())),
             value.get("gaps", 0),
             value.get("forgot", False),
@@ -256,4 +286,8 @@ class StreamOffset:
             dict(value.get("ids", {})),
             tuple(SchemaEvent.from_json(event) for event in value.get("schema", ())),
             parked_tables(value),
+            value.get("paused", False),
+            dict(value.get("waits", {})),
+            {id_: Signal.from_json(signal) for id_, signal in value.get("signals", {}).items()},
+            tuple(Answer.from_json(answer) for answer in value.get("answers", ())),
         )

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from tailrace.model.parked import Parked
+from tailrace.model.signal import Signal
 
-Kind = Literal["resync", "park", "resume"]
+Kind = Literal["resync", "park", "resume", "signal"]
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,12 @@ class Request:
     Args:
         id: identifies it; it takes effect once.
         tables: the tables that it concerns, as `str(TableId)`.
-        kind: `resync`: read them again; `park`: leave them out from now on; `resume`: go on with them.
+        kind: `resync`: read them again; `park`: leave them out from now on; `resume`: go on with them;
+            `signal`: what the signal asks for (`enumerator.signals`).
         parked: how to park them. Only the pipeline itself says so, while its stream stands still: the batch
             that is planned already, if any, is to be written without the tables.
         replay: whether to resume with the changes of the time in between, rather than with the rows.
+        signal: the signal that the request comes from, if it is one.
     """
 
     id: str
@@ -29,6 +32,7 @@ class Request:
     kind: Kind = "resync"
     parked: Parked | None = None
     replay: bool = False
+    signal: Signal | None = None
 
 
 class Requests(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tailrace.enumerator import signals
 from tailrace.enumerator.captured_tables import CapturedTables
 from tailrace.enumerator.gaps import Gaps
 from tailrace.enumerator.horizon import Horizon
@@ -28,6 +29,7 @@ class RequestQueue:
         captured: its catalog.
         gaps: tables that are not in the log yet cannot be resumed.
         horizon: extended to where what was asked for begins.
+        dialect: the database: some signals are not possible on each.
     """
 
     def __init__(
@@ -37,19 +39,34 @@ class RequestQueue:
         captured: CapturedTables,
         gaps: Gaps,
         horizon: Horizon,
+        *,
+        dialect: str,
     ) -> None:
         self._requests = requests
+        self._dialect = dialect
         self._source = source
         self._captured = captured
         self._gaps = gaps
         self._horizon = horizon
         #: The log's end when requests to read tables again were found, by id: as with gaps.
         self._found_at: dict[str, Position] = {}
+        #: Those of them up to whose end the log has not been read.
+        self._not_due: set[str] = set()
 
     def waiting(self, start: StreamOffset) -> Sequence[Request]:
-        """The requests that the stream has not accepted."""
+        """The requests that the stream has not accepted; of signals, the tables that they concern."""
+        found = [*self._not_accepted(start), *signals.waiting_in(start)]
+        if all(request.kind != "signal" for request in found):
+            return found
+        return signals.resolved(found, start, self._context(start))
+
+    def _not_accepted(self, start: StreamOffset) -> list[Request]:
         pending = () if self._requests is None else self._requests.pending()
         return [request for request in pending if request.id not in start.requests]
+
+    def _context(self, offset: StreamOffset) -> signals.Context:
+        self._captured.require_read(offset)
+        return signals.Context(self._captured.schemas.keys(), self._dialect)
 
     def note(self, start: StreamOffset, waiting: Sequence[Request]) -> None:
         """Note up to where the log must be read before tables are read again that requests ask for.
@@ -59,33 +76,44 @@ class RequestQueue:
         """
         if start.log is None or start.mode == "snapshot":
             return
-        ids = {request.id for request in waiting if request.kind == "resync"}
+        # all that is older than a signal in the log lies before this batch
+        ids = {r.id for r in waiting if r.kind == "resync"} - start.signals.keys()
         at = self._source.position(start.log).order
-        noted = {id_: end for id_, end in self._found_at.items() if id_ in ids}
-        if ids - noted.keys():
+        self._found_at |= {id_: self._source.position(end) for id_, end in start.waits.items()}
+        self._found_at = {id_: end for id_, end in self._found_at.items() if id_ in ids}
+        if ids - self._found_at.keys():
             end = self._source.log_end()
-            noted |= dict.fromkeys(ids - noted.keys(), end)
+            self._found_at |= dict.fromkeys(ids - self._found_at.keys(), end)
             self._horizon.extend(end)
-        self._found_at = {id_: end for id_, end in noted.items() if end.order > at}
+        self._not_due = {id_ for id_, end in self._found_at.items() if end.order > at}
 
     def waits_for_log(self, offset: StreamOffset) -> bool:
         """Whether something begins once the log is read up to a position that is known already."""
-        return bool(self._found_at) or waits_to_resume(offset)
+        return bool(self._not_due) or waits_to_resume(offset)
 
     def accept(self, offset: StreamOffset, waiting: Sequence[Request]) -> StreamOffset:
-        """Begin what waiting requests ask for, unless its time has not come; tables are parked already."""
-        due = [request for request in waiting if request.id not in self._found_at]
+        """Begin what waiting requests ask for; tables are parked already.
+
+        What waits for the log is in the offset: another process must not wait anew.
+        """
+        waits = {id_: self._found_at[id_].to_json() for id_ in sorted(self._not_due)}
+        offset = replace(offset, waits=waits)
+        due = signals.in_order(waiting, self._not_due)
         postponed: set[str] = set()
         for request in due:
             if request.kind == "resync":
                 tables = self._captured.schemas_in(offset)
                 for name in request.tables:
                     if name in tables and name not in offset.parked:
-                        offset = to_reread(offset, self._captured.tables[name])
+                        by = request.id if request.signal is None else request.signal.id
+                        offset = to_reread(offset, self._captured.tables[name], by)
             elif request.kind == "resume":
                 offset, is_possible = self._resume(offset, request)
                 postponed |= set() if is_possible else {request.id}
+            if request.signal is not None and request.id not in postponed:
+                offset = signals.answered(offset, request, self._context(offset))
         new = {request.id for request in due} - postponed
+        offset = signals.without_accepted(offset, new)
         if self._requests is None or not new:
             return offset
         # an accepted request that no longer waits has taken effect for good
@@ -139,7 +167,7 @@ class RequestQueue:
         """Request that every table be read again, so that a crash behind the batch does not forget it."""
         assert self._requests is not None
         tables = tuple(sorted({*end.tables, *end.done}))
-        if all((request.kind, request.tables) != ("resync", tables) for request in self.waiting(end)):
+        if all((request.kind, request.tables) != ("resync", tables) for request in self._not_accepted(end)):
             self._requests.add(tables)
 
     def left_out(self, end: StreamOffset) -> frozenset[str]:

@@ -24,10 +24,21 @@ def refreshes(offset: StreamOffset, options: SourceOptions) -> bool:
     return offset.mode == "initial" and options.on_rewrite == "refresh"
 
 
-def to_reread(offset: StreamOffset, table: CapturedTable) -> StreamOffset:
-    """`offset` with a table to be read again from its first row, whatever has been read of it."""
+def to_reread(offset: StreamOffset, table: CapturedTable, by: str | None = None) -> StreamOffset:
+    """`offset` with a table to be read again from its first row, whatever has been read of it.
+
+    Args:
+        offset: the stream's state.
+        table: the table.
+        by: the request or signal that asks for it; it may be taken back only where the target is right
+            without it.
+    """
+    name = str(table.schema.id)
+    former = offset.again.get(name)
+    if name not in offset.done or (former is not None and not former.done and former.by is None):
+        by = None
     progress = TableProgress(estimated=table.estimated_rows)
-    return offset.with_reread(str(table.schema.id), RereadProgress(uuid.uuid4().hex[:12], progress))
+    return offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], progress, by=by))
 
 
 def unfinished(offset: StreamOffset) -> dict[str, TableProgress]:
@@ -48,7 +59,7 @@ def begun(
     Tables of which targets have deleted all rows, as they were dropped, are forgotten.
     """
     ended = {name for name, reread in start.again.items() if reread.done}
-    offset = replace(offset.without_rereads(ended), schema=())
+    offset = replace(offset.without_rereads(ended), schema=(), answers=())
     for name in ended & offset.done.keys() if options.on_drop_table == "apply" else ():
         if name not in tables:
             offset = offset.without(name)

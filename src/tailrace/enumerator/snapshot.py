@@ -13,9 +13,9 @@ says whether to ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
+from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.errors import TableLockedError, concerning
 from tailrace.model.key import key_of
 from tailrace.model.split import Key
@@ -81,7 +81,7 @@ def advance(
             continue
         planned[name], left = ranges, left - cost
         now, finished = _advanced(reread.progress, schemas[name], ranges, chunk_rows)
-        offset = offset.with_reread(name, RereadProgress(reread.id, now, finished))
+        offset = offset.with_reread(name, replace(reread, progress=now, done=finished))
     return offset, planned
 
 

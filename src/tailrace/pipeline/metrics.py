@@ -31,15 +31,16 @@ from prometheus_client.registry import Collector
 
 from tailrace import __version__
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.pipeline.progress import StreamView
+from tailrace.pipeline.progress import StreamView, schema_changes
 from tailrace.sinks.base import Written
 from tailrace.sources import registry as sources
 
 # Otherwise each counter has a second series with the time when it began.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-#: Upper ends of the histograms' buckets, seconds.
+#: Upper ends of the histograms' buckets: seconds, rows, seconds.
 _BATCH_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)
+_ROW_BUCKETS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 _LAG_BUCKETS = (0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
 #: The phases of a batch, and Spark's names of the times that they consist of.
 _PHASES = {
@@ -78,8 +79,10 @@ class Metrics(Collector):
 
         self._rows = counter("rows", "Rows and changes that the sink has.", "table", "kind")
         self._batches = counter("batches", "Batches that the sink has.")
+        self._schema_changes = counter("schema_changes", "Schema changes of the source.", "kind")
         self._restarts = counter("restarts", "Starts after a transient error.")
         self._errors = counter("errors", "Errors that ended the stream for a time.", "code")
+        self._batch_rows = histogram("batch_rows", "Rows and changes of a batch.", _ROW_BUCKETS)
         self._phases = histogram("batch_seconds", "Duration of a batch's phases.", _BATCH_BUCKETS, "phase")
         self._lag = histogram(
             "lag_seconds", "How far behind the time of day the target was, at each report.", _LAG_BUCKETS
@@ -102,12 +105,16 @@ class Metrics(Collector):
             for phase, names in _PHASES.items():
                 seconds = sum(took.get(name, 0) for name in names) / 1000
                 self._phases.labels(self._pipeline, phase).observe(seconds)
+            for kind in schema_changes(progress):
+                self._schema_changes.labels(self._pipeline, kind).inc()
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:
         """See `Watcher`."""
         with self._lock:
             self._view.written(batch_id, written, time.monotonic())
         self._batches.labels(self._pipeline).inc()
+        rows = sum(part.snapshot_rows + part.changes for part in written)
+        self._batch_rows.labels(self._pipeline).observe(rows)
         for part in written:
             for kind, rows in (("snapshot", part.snapshot_rows), ("log", part.changes)):
                 if rows:
@@ -150,8 +157,11 @@ class Metrics(Collector):
             ("complete_timestamp_seconds", _seconds(view.complete_ts_ms), "Complete up to this time."),
             ("lag_bytes", view.lag_bytes, "Bytes of the log left to read."),
             ("lag_files", view.lag_files, "Files of the log left to read."),
-            ("log_held_bytes", view.held_bytes, "Bytes of the log that the slot holds back."),
-            ("log_left_bytes", view.left_bytes, "Bytes until the server invalidates the slot."),
+            ("log_held_bytes", view.held_bytes, "Bytes of the log from the stream's position on."),
+            ("log_left_bytes", view.left_bytes, "Bytes until the server removes the log at the position."),
+            ("log_headroom_seconds", view.room_s, "Time until the server removes the log at the position."),
+            ("log_bytes_per_second", view.log_rate, "Rate by which the server's log grows."),
+            ("parked_tables", len(view.parked), "Tables that the stream leaves out."),
         ):
             if value is not None:
                 gauge = self._gauge(name, text)
@@ -180,6 +190,8 @@ class Metrics(Collector):
         for name in view.parked:
             for each in _STATES:
                 state.add_metric([self._pipeline, name, each], int(each == "parked"))
+            if (parked_ms := view.complete_of(name)) is not None:
+                complete.add_metric([self._pipeline, name], parked_ms / 1000)
         yield from (rows, estimated, state, complete)
 
     def _gauge(self, name: str, text: str, *labels: str) -> GaugeMetricFamily:

@@ -22,6 +22,7 @@ def changes(former: StreamOffset, new: StreamOffset, position_type: type[Positio
         *_rereads(former, new),
         *_parked(former, new),
         *(f"schema of {e.table}: {', '.join(c.kind for c in e.changes)}" for e in new.schema),
+        *_signals(former, new),
         *(f"request {id_} accepted" for id_ in new.requests if id_ not in former.requests),
     ]
     known, now = ({*o.tables, *o.done, *o.parked} for o in (former, new))
@@ -76,6 +77,14 @@ def _parked(former: StreamOffset, new: StreamOffset) -> list[str]:
     ]
     resumed = former.parked.keys() & (new.tables.keys() | new.done.keys())
     return lines + [f"{name}: resumed" for name in sorted(resumed)]
+
+
+def _signals(former: StreamOffset, new: StreamOffset) -> list[str]:
+    lines = [f"signal {s.type} ({s.id}) received" for i, s in new.signals.items() if i not in former.signals]
+    lines += [f"signal {a.signal} ({a.id}): {a.status.lower()}" for a in new.answers]
+    if new.paused != former.paused:
+        lines.append("snapshots paused" if new.paused else "snapshots resumed")
+    return lines
 
 
 def _rows(progress: TableProgress) -> str:

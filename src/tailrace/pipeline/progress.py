@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,9 +95,12 @@ class StreamView:
         lag_ms: age of the newest change in the target, while changes are missing; 0: none is missing.
         lag_bytes: bytes of the log left to read, None across log files.
         lag_files: log files left to read.
-        held_bytes: bytes of the log that the server holds back for the stream (PostgreSQL).
+        held_bytes: bytes of the log that the server has, or holds back, from the stream's position on.
         left_bytes: bytes of log until the server no longer does; None: no limit, or not known.
-        parked: tables that the stream leaves out.
+        room_s: seconds until the server may remove the log at the position; None: never, or not known.
+        log_rate: bytes per second by which the server's log grows.
+        parked: tables that the stream leaves out, with the commit time of the last change that targets have
+            of each, milliseconds since 1970 UTC; None: not known, or they lack rows of it.
     """
 
     position_type: type[Position]
@@ -112,7 +115,9 @@ class StreamView:
     lag_files: int = 0
     held_bytes: int | None = None
     left_bytes: int | None = None
-    parked: tuple[str, ...] = ()
+    room_s: float | None = None
+    log_rate: float | None = None
+    parked: Mapping[str, int | None] = field(default_factory=dict)
 
     def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
         """Record a batch that the sink has written."""
@@ -140,8 +145,11 @@ class StreamView:
         self._tables(end, now_s)
         latest = _offset(sources[0].get("latestOffset")) or {}
         head = latest.get("log")
-        if head:
-            self.held_bytes, self.left_bytes = head.get("held_bytes"), head.get("left_bytes")
+        room = latest.get("room") or {}
+        self.held_bytes, self.left_bytes = room.get("held"), room.get("left")
+        self.room_s, self.log_rate = room.get("s"), room.get("rate")
+        if head and "held_bytes" in head:  # newer
+            self.held_bytes, self.left_bytes = head["held_bytes"], head.get("left_bytes")
         complete_us = latest.get("complete_us")
         if complete_us is not None:
             self.complete_ts_ms = complete_us // 1000
@@ -152,13 +160,15 @@ class StreamView:
         )
 
     def complete_of(self, table: str) -> int | None:
-        """As `complete_ts_ms`, of one table; None while its rows are being read, or it is parked."""
-        return None if table in self.unfinished or table in self.parked else self.complete_ts_ms
+        """As `complete_ts_ms`, of one table; None while its rows are being read."""
+        if table in self.parked:
+            return self.parked[table]
+        return None if table in self.unfinished else self.complete_ts_ms
 
     def _tables(self, end: Mapping[str, Any], now_s: float) -> None:
         again = {name for name, state in (end.get("again") or {}).items() if not state["done"]}
         self.unfinished = frozenset(again | (end.get("tables") or {}).keys())
-        self.parked = tuple(end.get("parked") or ())
+        self.parked = {name: _parked_ms(entry) for name, entry in (end.get("parked") or {}).items()}
         for name in self.parked:
             self.tables.pop(name, None)
         for name, state in (end.get("tables") or {}).items():
@@ -184,6 +194,20 @@ class StreamView:
     def snapshot_done(self) -> bool:
         """Whether no table's snapshot is unfinished."""
         return all(table.done for table in self.tables.values())
+
+
+def schema_changes(progress: Mapping[str, Any]) -> Iterator[str]:
+    """The kinds of the schema changes of the batch that a report is about."""
+    for source in progress.get("sources") or []:
+        end = _offset(source.get("endOffset")) or {}
+        for event in end.get("schema") or ():
+            yield from (change["kind"] for change in event["changes"])
+
+
+def _parked_ms(entry: Mapping[str, Any]) -> int | None:
+    """The commit time of the last change that targets have of a parked table, if they have its rows."""
+    log = entry.get("log") if entry.get("had") == "all" else None
+    return (log or {}).get("ts_ms") or None
 
 
 def _offset(value: Any) -> Mapping[str, Any] | None:

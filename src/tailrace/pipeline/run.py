@@ -21,19 +21,25 @@ from pathlib import Path
 from tailrace.cache import cache_dir
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeltaSettings, IcebergSettings
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId
+from tailrace.pipeline.on_failure import tell_failure
+from tailrace.pipeline.run_state import RunNotes
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
+from tailrace.pipeline.watchers import Watchers
 from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_private
 from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
 from tailrace.spark.checkpoint import absolute, is_local
+from tailrace.spark.launch import LogFile
 from tailrace.spark.session import spark_session, stop_session
 
 
-def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | None = None) -> None:
+def run(
+    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | LogFile | None = None
+) -> None:
     """Run a pipeline until everything is read (`trigger: available-now`) or `stop` is set.
 
     Args:
@@ -48,6 +54,18 @@ def run(pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: P
         TailraceError: the stream cannot continue.
     """
     make_directories(pipeline)
+    try:
+        with RunNotes(absolute(pipeline.checkpoint)) as notes:
+            _run(pipeline, Watchers((watcher, notes)), stop, log_file)
+    except TailraceError as error:
+        if (on_failure := pipeline.settings.on_failure) is not None:
+            tell_failure(on_failure, pipeline.settings.name, error, watcher.on_notice)
+        raise
+
+
+def _run(
+    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | LogFile | None
+) -> None:
     watcher.on_step("checking the source")
     tables = _captured(pipeline)
     for finding in shard_findings(pipeline, tables):

@@ -5,7 +5,7 @@
     all read                (trigger available-now) done
     an error of one table   the table is parked (`pipeline.parking`), and the stream started again without it
     a definite error        raised as it is, the first time
-    a transient error       restarted after a pause, at most `restarts` times without a batch in between
+    a transient error       restarted after a pause, unless that was often (`pipeline.restarts`)
 
 A restarted stream repeats its last batch if Spark had not recorded it as done; sinks skip the parts that they
 have. The class of an error decides whether it is definite, never its text; except for a full disk, which has
@@ -37,7 +37,9 @@ from tailrace.errors import SourceError, TailraceError, TransientSourceError, of
 from tailrace.failpoints import failpoint
 from tailrace.model.parked import without_tables
 from tailrace.pipeline.cluster_watch import ClusterWatch
+from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.parking import Parking
+from tailrace.pipeline.restarts import Restarts
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.sinks.written_tables import WrittenTables
@@ -59,8 +61,6 @@ _TRANSIENT = frozenset(
 )
 #: Hadoop's setting of the permissions that new files lack.
 _UMASK = "fs.permissions.umask-mode"
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
 _POLL_S = 0.25
 #: How long Spark may take to record a batch as done after the sink has it.
 _COMMIT_S = 10.0
@@ -222,28 +222,33 @@ class Supervisor:
     watcher: Watcher
     stop: threading.Event
 
+    def __post_init__(self) -> None:
+        self._log_warning = LogWarning(self.watcher.on_notice)
+
     def run(self) -> None:
         """Run until everything is read, a stop is requested, or the stream cannot continue.
 
         Raises:
             TailraceError: the stream cannot continue.
         """
-        attempt = 0
+        settings = self.pipeline.settings
+        restarts = Restarts(settings.restarts, settings.restarts_per_hour)
         parking = Parking(self.pipeline, self.watcher.on_notice)
         while True:
             gate = BatchGate(self.pipeline, self.sink, self.watcher, parking)
+            restarts.started()
             try:
                 self._run_once(gate, parking)
             except TailraceError as error:
                 if parking.park(error):
                     continue
-                if gate.written is not None:
-                    attempt = 0
-                attempt += 1
-                if not error.retryable or attempt > self.pipeline.settings.restarts:
+                pause = restarts.pause_s(wrote=gate.written is not None) if error.retryable else None
+                if restarts.is_open:
+                    most = settings.restarts_per_hour
+                    self.watcher.on_notice(f"the stream failed more than {most} times within an hour")
+                if pause is None:
                     raise
-                pause = min(_FIRST_PAUSE_S * 2 ** (attempt - 1), _LONGEST_PAUSE_S)
-                self.watcher.on_restart(error, attempt, pause)
+                self.watcher.on_restart(error, restarts.in_a_row, pause)
                 if self.stop.wait(pause):
                     return
             else:
@@ -307,6 +312,7 @@ class Supervisor:
         if text != seen:
             report = json.loads(text)
             parking.look(report)
+            self._log_warning.look(report)
             self.watcher.on_progress(report)
         return text
 

@@ -183,7 +183,7 @@ class ProgressView:
             text = f"complete up to {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
             parts.append(text + _exception(view))
         if view.parked:
-            named = ", ".join(map(printable, view.parked[:_MOST_NAMED]))
+            named = ", ".join(map(printable, list(view.parked)[:_MOST_NAMED]))
             more = len(view.parked) - _MOST_NAMED
             parts.append(f"parked: {named}" + (f" and {more} more" if more > 0 else ""))
         if view.batch is not None:

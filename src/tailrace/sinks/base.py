@@ -37,7 +37,7 @@ The sink promises the stream:
   whatever names contain. Two tables share a target only where routes say so (`sinks.claims`).
 
 The differences between sinks are data: `Capabilities`. tests/contract/test_sinks.py checks every sink. A new
-sink takes one file here, one line in `sinks.registry`, its settings in `config.sinks` and one row in that
+sink takes one file here, two cases in `sinks.registry`, its settings in `config.sinks` and one row in that
 suite.
 """
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tailrace.config.sinks import JsonSettings, ParquetSettings
+from tailrace.config.sinks import FileSettings, JsonSettings, ParquetSettings
 from tailrace.errors import StateError
 from tailrace.failpoints import failpoint
 from tailrace.model.table import TableId
@@ -228,3 +228,14 @@ def _own(target: str, path: str, stream: StreamId) -> None:
         )
     if owner.get("target", target) != target:
         raise same_path_error(target, owner["target"], path)
+
+
+def newest_batches(
+    settings: FileSettings, router: Router, tables: Iterable[TableId]
+) -> Iterator[tuple[str, int]]:
+    """The newest batch of each target that exists, by the target's name."""
+    for name, path in {router.target(table): target_path(router, table) for table in tables}.items():
+        found = Directory(below(settings.path, path)).names()
+        batches = [int(entry.partition("=")[2]) for entry in found if entry.startswith(f"{_BATCH}=")]
+        if batches:
+            yield name, max(batches)

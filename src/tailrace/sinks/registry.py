@@ -1,4 +1,4 @@
-"""The sink class for each kind of settings. A new sink is one case here.
+"""The sink class for each kind of settings, and what its targets hold. A new sink is a case here and there.
 
 A sink's module is imported only if a pipeline uses it: other sinks may need packages that are not
 installed.
@@ -7,21 +7,27 @@ installed.
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import (
     ConsoleSettings,
     DeltaSettings,
+    FileSettings,
     IcebergSettings,
     JsonSettings,
+    KafkaDelivery,
     KafkaSettings,
     MySqlSettings,
     ParquetSettings,
     PostgresSettings,
     SinkSettings,
 )
-from tailrace.sinks.base import Sink
+from tailrace.model.table import TableId
+from tailrace.sinks.base import Sink, StreamId
 from tailrace.sinks.fan_out import SeveralSinks
 from tailrace.sinks.route import Router
+from tailrace.sinks.standing import SinkStanding, TargetStanding
 
 
 def make_sinks(pipeline: Pipeline) -> Sink:
@@ -58,3 +64,47 @@ def make_sink(settings: SinkSettings, pipeline: Pipeline) -> Sink:
             from tailrace.sinks.console import ConsoleSink
 
             return ConsoleSink(settings, router)
+
+
+def standing(
+    settings: SinkSettings, router: Router, stream: StreamId, source: str, tables: Sequence[TableId]
+) -> SinkStanding:
+    """Ask the targets of a sink.
+
+    Args:
+        settings: of the sink; its extra must be installed.
+        router: names the targets.
+        stream: the stream.
+        source: the dialect of its source.
+        tables: the tables that it follows.
+
+    Raises:
+        TailraceError: the targets cannot be read.
+    """
+    match settings:
+        case DeltaSettings():
+            from tailrace.sinks.delta import standing as delta
+
+            return SinkStanding(delta.targets(settings, router, tables))
+        case IcebergSettings():
+            from tailrace.sinks.iceberg import standing as iceberg
+
+            return SinkStanding(iceberg.targets(settings, router, tables, stream.query))
+        case FileSettings():
+            from tailrace.sinks import files
+
+            return SinkStanding(
+                {name: TargetStanding(n) for name, n in files.newest_batches(settings, router, tables)}
+            )
+        case KafkaSettings() if settings.delivery is KafkaDelivery.EXACTLY_ONCE:
+            from tailrace.sinks.kafka import standing as kafka
+
+            newest = kafka.newest_batch(settings, stream)
+            return SinkStanding({settings.topic_prefix: TargetStanding(newest)})
+        case MySqlSettings() | PostgresSettings():
+            from tailrace.sinks.replica import standing as replica
+
+            newest_by_target = replica.newest_batches(settings, source, stream.query)
+            return SinkStanding({name: TargetStanding(n) for name, n in newest_by_target.items()})
+        case _:
+            return SinkStanding()

@@ -86,6 +86,38 @@ class LogClock:
     end: Any
 
 
+@dataclass(frozen=True)
+class LogRetention:
+    """How long the server keeps the log from a stream's position on, as things are now.
+
+    Args:
+        held_bytes: log from the position to its end.
+        left_bytes: log that may be written before the server removes the log at the position; None: no limit
+            of this kind.
+        left_s: seconds until the server may remove it because of its age; None: no limit of this kind, or
+            not known.
+        written: a number that grows by each byte of log.
+        limits: the server's settings that limit it, with their values.
+    """
+
+    held_bytes: int
+    left_bytes: int | None
+    left_s: float | None
+    written: int
+    limits: Mapping[str, str]
+
+    def seconds(self, rate: float | None) -> float | None:
+        """Seconds until the log at the position may be gone; None: never, or not known.
+
+        Args:
+            rate: bytes of log per second, None if it is not known.
+        """
+        by_size = None
+        if self.left_bytes is not None and (rate or self.left_bytes <= 0):
+            by_size = max(self.left_bytes, 0) / rate if rate else 0.0
+        return min((s for s in (self.left_s, by_size) if s is not None), default=None)
+
+
 class CapturedTable(Protocol):
     """A table found in the catalog."""
 
@@ -129,6 +161,7 @@ class LogRange:
             it may lack changes of them.
         truncated: tables that are truncated somewhere within it, so that a reading of them that is to find
             out which rows are gone begins behind it.
+        may_have_signals: whether the table of signals may have changed within it.
     """
 
     end: Any
@@ -140,6 +173,7 @@ class LogRange:
     is_far: bool = False
     left: tuple[str, ...] = ()
     truncated: tuple[TableId, ...] = ()
+    may_have_signals: bool = False
 
     @property
     def alters_tables(self) -> bool:
@@ -174,6 +208,10 @@ class Log(ABC):
     @abstractmethod
     def head(self) -> Any:
         """The last position known to be in the log."""
+
+    @abstractmethod
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is more of the log than `range_after` knew of when it was called last."""
 
     @abstractmethod
     def read_upto(self) -> Any:
@@ -249,6 +287,23 @@ class Source(ABC):
         None where another server answers. On a standby or replica they are its own.
 
         Raises:
+            TransientSourceError: the server cannot be reached.
+        """
+
+    @abstractmethod
+    def log_retention(self, position: Any) -> LogRetention | None:
+        """How long the server keeps the log from `position` on; None: nothing is known of it.
+
+        Raises:
+            TransientSourceError: the server cannot be reached.
+        """
+
+    @abstractmethod
+    def heartbeat(self, statement: str) -> None:
+        """Run a statement that writes something to the log (option `heartbeat.action.query`).
+
+        Raises:
+            SourceError: the server refuses it.
             TransientSourceError: the server cannot be reached.
         """
 

@@ -59,6 +59,11 @@ class Directory:
         except FileNotFoundError:
             return None
 
+    def modified_ms(self, name: str) -> int | None:
+        """When a file was written last, milliseconds since 1970 UTC; None if that is not known."""
+        at_ns = self._files.get_file_info(f"{self._path}/{name}").mtime_ns
+        return None if at_ns is None else int(at_ns) // 1_000_000
+
     def write(self, name: str, text: str) -> None:
         """Write a file; create missing directories of its path."""
         path = f"{self._path}/{name}"
@@ -128,6 +133,10 @@ class Checkpoint:
     def is_done(self, batch: int) -> bool:
         """Whether Spark has recorded the batch as done."""
         return batch in self._numbers("commits")
+
+    def committed_ms(self, batch: int) -> int | None:
+        """When Spark recorded a batch as done, milliseconds since 1970 UTC; None: it has not, or unknown."""
+        return self._root.modified_ms(f"commits/{batch}")
 
     def batches(self) -> list[PlannedBatch]:
         """The batches that the checkpoint still holds, in order: Spark keeps the last hundred."""

@@ -19,6 +19,7 @@ the machine removes it.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shlex
 import shutil
@@ -26,6 +27,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,20 @@ _CONTROL = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069"
 #: A message on one line, a trace on several, both without control characters.
 _MESSAGE = rf"%replace{{%enc{{%m}}{{CRLF}}}}{{[\x00-\x1f{_CONTROL}]}}{{?}}"
 _TRACE = rf"%replace{{%ex}}{{[\x00-\x08\x0b-\x1f{_CONTROL}]}}{{?}}"
+#: The same as JSON, without the closing brace; an error is its trace, "" where there is none.
+_JSON = ", ".join(
+    [
+        """"at": "%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z\"""",
+        '"level": "%p"',
+        '"logger": "%enc{%c}{JSON}"',
+        *(
+            f'"{name}": "%replace{{%enc{{{text}}}{{JSON}}}}{{[{_CONTROL}]}}{{?}}"'
+            for name, text in (("message", "%m"), ("error", "%ex"))
+        ),
+    ]
+)
+#: The settings of an appender that begins new files.
+_ROLLING = ("appender.file.policies", "appender.file.strategy", "appender.file.filePattern")
 _LOG4J = {
     "status": "error",
     "rootLogger.level": "warn",
@@ -76,12 +92,44 @@ _LOG4J = {
 }
 
 
+@dataclass(frozen=True)
+class LogFile:
+    """The file of Spark's log.
+
+    Args:
+        path: the file.
+        fields: its lines are JSON, each with these constants; None: they are text.
+        rolls: whether the JVM begins a new file when this one is full; False: another process takes care.
+    """
+
+    path: Path
+    fields: Mapping[str, str] | None = None
+    rolls: bool = True
+
+    @property
+    def output(self) -> Path:
+        """The file for what the JVM and its workers print: in a file of JSON it would be no JSON."""
+        return self.path if self.fields is None else self.path.with_name(f"{self.path.name}.out")
+
+    def log4j(self) -> dict[str, str]:
+        """The settings of the log."""
+        file = self.path.absolute()
+        found = {**_LOG4J, "appender.file.fileName": f"{file}", "appender.file.filePattern": f"{file}.%i"}
+        if self.fields is not None:
+            constants = json.dumps(dict(self.fields))[1:-1].replace("%", "%%")
+            found["appender.file.layout.pattern"] = f"{{{_JSON}, {constants}}}%n"
+        if not self.rolls:
+            found = {name: value for name, value in found.items() if not name.startswith(_ROLLING)}
+            found["appender.file.type"] = "File"
+        return found
+
+
 def is_running() -> bool:
     """Whether this process already has a JVM, its own or that of `spark-submit`."""
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001
 
 
-def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: Path | None) -> None:
+def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: LogFile | None) -> None:
     """Start this process's JVM and its Spark.
 
     Args:
@@ -92,9 +140,7 @@ def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: Pa
     home = new_home()
     options = [f"-Djava.io.tmpdir={home / 'tmp'}"]
     if log_file is not None:
-        file = log_file.absolute()
-        logging = {**_LOG4J, "appender.file.fileName": f"{file}", "appender.file.filePattern": f"{file}.%i"}
-        write_private(home / "log4j2.properties", _properties(logging))
+        write_private(home / "log4j2.properties", _properties(log_file.log4j()))
         options.append(f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}")
     java = "spark.driver.extraJavaOptions"
     given = [conf[java]] if java in conf else []
@@ -193,13 +239,13 @@ def _escaped(text: str) -> str:
 
 
 @contextmanager
-def _output(log_file: Path | None) -> Iterator[dict[str, Any]]:
+def _output(log_file: LogFile | None) -> Iterator[dict[str, Any]]:
     """The JVM's output: it prints warnings before logging is set up."""
     if log_file is None:
         yield {}
         return
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    with open(log_file, "ab", opener=open_private) as log:
+    log_file.path.parent.mkdir(parents=True, exist_ok=True)
+    with open(log_file.output, "ab", opener=open_private) as log:
         yield {"stdout": log, "stderr": log}
 
 

@@ -3,10 +3,13 @@
     <checkpoint>/_tailrace/requests/<id>.json    {"v": 1, "type": "resync", "tables": ["shop.orders"]}
                                                  {"v": 1, "type": "park", "tables": [...], "parked": {...}}
                                                  {"v": 1, "type": "resume", "tables": [...], "replay": true}
+                                                 {"v": 1, "type": "signal", "signal": {"id": ..., "type": ...,
+                                                  "data": {...}}}
 
 A stream's offsets are chosen in a process of Spark's own, which shares nothing with `tailrace run` but the
 file system. The stream notes in its offset which requests it has accepted, so that each takes effect once,
-whatever crashes; it removes their files once Spark has committed such an offset.
+whatever crashes; it removes their files once Spark has committed such an offset. A file that is no request
+is a signal that cannot be read: it is answered, and does not stop the stream.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args
 
 from tailrace.enumerator.request import Kind, Request
-from tailrace.errors import StateError
 from tailrace.model.parked import Parked
+from tailrace.model.signal import Signal, read_signal
 from tailrace.spark.checkpoint import Directory, is_local
 
 _VERSION = 1
@@ -50,11 +53,7 @@ class RequestDirectory:
         self._pending: list[Request] = []
 
     def pending(self) -> Sequence[Request]:
-        """The requests, the oldest first.
-
-        Raises:
-            StateError: a file is no request.
-        """
+        """The requests, the oldest first."""
         now = self._clock()
         if self._read_at is None or now - self._read_at >= self._poll_s:
             known = {request.id: request for request in self._pending}
@@ -80,6 +79,14 @@ class RequestDirectory:
             request["parked"] = parked.to_json()
         if replay:
             request["replay"] = True
+        return self._write(id_, request)
+
+    def add_signal(self, signal: Mapping[str, Any], id_: str | None = None) -> str:
+        """Send a signal: its id, type and data; returns the request's id: `id_`, if it is given."""
+        id_ = id_ or f"{time.time_ns():019d}-{uuid.uuid4().hex[:8]}"
+        return self._write(id_, {"v": _VERSION, "type": "signal", "signal": {"id": id_, **signal}})
+
+    def _write(self, id_: str, request: Mapping[str, Any]) -> str:
         # a reader must not find half a file: a name without the suffix is no request
         self._directory.write(id_, json.dumps(request))
         self._directory.rename(id_, id_ + _SUFFIX)
@@ -92,20 +99,21 @@ class RequestDirectory:
         self._pending = [request for request in self._pending if request.id not in ids]
 
     def _read(self, id_: str) -> Request | None:
-        text = self._directory.read(id_ + _SUFFIX)
-        if text is None:  # removed meanwhile
-            return None
         try:
+            text = self._directory.read(id_ + _SUFFIX)
+            if text is None:  # removed meanwhile
+                return None
             value = json.loads(text)
             if value["v"] != _VERSION or value["type"] not in get_args(Kind):
                 raise ValueError
+            if value["type"] == "signal":
+                sent = value["signal"]
+                return Request(
+                    id_, (), "signal", signal=read_signal(sent["id"], sent["type"], sent.get("data"))
+                )
             parked = None if value.get("parked") is None else Parked.from_json(value["parked"])
             replay = bool(value.get("replay", False))
             return Request(id_, tuple(map(str, value["tables"])), value["type"], parked, replay)
-        except (ValueError, KeyError, TypeError):
-            raise StateError(
-                f"`{self._path}/{id_}{_SUFFIX}` is not a request",
-                f"found {text[:200]!a}",
-                "remove the file; `tailrace resync`, `park` and `resume` write requests",
-                code="TR-6006",
-            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            problem = "its file is not a request; `tailrace signal`, `resync`, `park` and `resume` write them"
+            return Request(id_, (), "signal", signal=Signal(id_, "", problem=problem))

@@ -90,7 +90,7 @@ def spark_session(
     delta: bool = False,
     master: str | None = None,
     parallelism: int | None = None,
-    log_file: Path | None = None,
+    log_file: Path | launch.LogFile | None = None,
     extra_conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A Spark session set up for Tailrace's streams.
@@ -127,6 +127,8 @@ def spark_session(
         environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", _LOOPBACK)
         # Throughput counts, and G1 spends a tenth of two cores on the short-lived objects of a stream.
         java_options.append("-XX:+UseParallelGC")
+        # Left alone, this collector lets the heap grow to its limit, and an idle stream keeps it: a gigabyte.
+        java_options.append("-XX:MaxHeapFreeRatio=70")
         # The JVM holds a batch once or twice: with Spark's default of a gigabyte, collections take half a
         # second. Every other way of setting the heap wins over this variable.
         os.environ.setdefault("SPARK_DRIVER_MEMORY", f"{_heap_mb()}m")
@@ -138,7 +140,8 @@ def spark_session(
         conf |= {**_DELTA_CONF, "spark.jars": ",".join(str(jar) for jar in prefetch_jars())}
     conf |= _resolved(extra_conf or {})
     conf |= {"spark.app.name": name, "spark.master": master}
-    with _sigint_kept(), _failure_explained(master, log_file):
+    log_file = launch.LogFile(log_file) if isinstance(log_file, Path) else log_file
+    with _sigint_kept(), _failure_explained(master, None if log_file is None else log_file.output):
         if not launch.is_running():
             launch.launch(conf, environment, log_file)
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()

@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from tailrace.config.options import SourceOptions, parse_options
 from tailrace.enumerator.enumerator import Enumerator, Limits
+from tailrace.enumerator.idle import Idle
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import ConfigError
 from tailrace.failpoints import failpoint
@@ -124,6 +125,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._enumerator: Enumerator | None = None
         #: The end of the newest batch.
         self._end: StreamOffset | None = None
+        self._idle = Idle()
         #: Whether the checkpoint is known to belong to this stream.
         self._is_ours = False
 
@@ -154,9 +156,15 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch; `start` itself if there is nothing to read."""
         self._require_same(start)
         before = StreamOffset.from_json(start)
-        end = self._end = self._open().latest(before, self._limits(limit))
+        end = self._open().latest(before, self._limits(limit))
+        if end is before:
+            # Spark asks again after 10 ms, which costs a tenth of a core
+            self._open().wait(before, self._idle.next_s())
+            end = self._open().latest(before, self._limits(limit))
+        self._end = end
         if end is before:
             return start
+        self._idle = Idle()
         failpoint("offset.planned")
         return with_shape(end, self._options)
 
@@ -165,7 +173,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         With it goes the lag, because Spark takes no metrics from a Python source:
         {"ms": 40, "bytes": 512, "files": 0}; bytes is null across log files, ms if it is unknown. And the
-        time up to which the stream is complete with the newest batch, `complete_us` of the enumerator.
+        time up to which the stream is complete with the newest batch, `complete_us` of the enumerator, and
+        how long the server keeps the log, `room` of `enumerator.log_room`.
         """
         head = self._open().head()
         if head.is_new:
@@ -183,6 +192,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         if (complete_us := self._open().complete_us) is not None:
             value["complete_us"] = complete_us
+        if (room := self._open().log_room.to_json()) is not None:
+            value["room"] = room
         return value
 
     @in_short

@@ -146,3 +146,16 @@ def test_documentation_lists_every_option_as_it_is_declared():
     if os.environ.get("UPDATE_DOCS"):
         PAGE.write_text(page)
     assert PAGE.read_text() == page
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ("heartbeat.interval.ms", "heartbeat.action.query"),
+        ("heartbeat.action.query", "heartbeat.interval.ms"),
+    ],
+)
+def test_heartbeat_needs_both_a_statement_and_an_interval(given: str, missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"`{given}` has no effect without `{missing}`"):
+        parse_options({**GIVEN, given: "1000"})
+    assert parse_options({**GIVEN, given: "1000", missing: "1000"}).heartbeat_interval_ms == 1000

@@ -15,8 +15,10 @@ import pytest
 
 from tailrace.config.load import _SOURCE_ALIASES
 from tailrace.config.model import PipelineSettings, RouteRule, TransformRule
+from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.options import MODES, OPTIONS
 from tailrace.config.sinks import SINKS
+from tailrace.enumerator.signals import TYPES
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -52,6 +54,8 @@ SECTIONS: Mapping[str, Mapping[str, set[str]]] = {
     "pipeline": keys(PipelineSettings),
     "transform": keys(TransformRule),
     "route": keys(RouteRule),
+    "notifications": keys(NotificationSettings),
+    "signals": keys(SignalSettings),
 }
 KNOWN = {name for section in SECTIONS.values() for name in section}
 VALUES = {value for section in SECTIONS.values() for values in section.values() for value in values}
@@ -62,16 +66,24 @@ OTHERS = re.compile(
     r"(sasl|security|ssl|transaction|message|max|spark|fs)\.[\w.*-]+|message\.prefix\.\*|hash-[\w-]+"
 )
 #: A setting of a section, with or without a value.
-_QUALIFIED = re.compile(r"`(source|sink|pipeline|transform|route)\.([A-Za-z][\w.-]*)(?:: ([\w-]+))?")
+_QUALIFIED = re.compile(
+    r"`(source|sink|pipeline|transform|route|notifications|signals)\.([A-Za-z][\w.-]*)(?:: ([\w-]+))?"
+)
 #: A name of several words between backticks, with or without a value.
 _COMPOSED = re.compile(r"`([a-z]+(?:[-.][a-z*]+)+|[a-z]+(?:[A-Z][a-z]+)+)(?:: ([\w-]+))?`")
 #: A name that the text calls a setting.
 _CALLED = re.compile(r"\b(?:set|option|options|setting) (?:the option )?`?([a-z]+(?:[-.A-Z][A-Za-z]+)+)`?")
 _CALLED_IN_BACKTICKS = re.compile(r"\b(?:set|option|options|setting) `([\w.-]+)")
+#: Signals, and what stands in them.
+SIGNALS = {*TYPES, "data-collections", "additional-conditions", "surrogate-key"}
 #: Texts with the form of a setting that are none: patterns of names, dates, files of the system, commands.
-NO_SETTING = frozenset(
-    {"database.table", "schema.table", "database.table.column", "schema.table.column", "tailrace-error"}
-)
+NO_SETTING = SIGNALS | {
+    "database.table",
+    "schema.table",
+    "database.table.column",
+    "schema.table.column",
+    "tailrace-error",
+}
 
 
 def wrong_names(text: str) -> Iterator[str]:

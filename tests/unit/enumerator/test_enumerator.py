@@ -101,6 +101,15 @@ class FakeSource(Source, Log):
 
     read_upto = head
 
+    def wait(self, timeout_s):
+        self.waits = getattr(self, "waits", 0) + 1
+
+    def log_retention(self, position):
+        return None
+
+    def heartbeat(self, statement):
+        self.beats = [*getattr(self, "beats", []), statement]
+
     def log_clock(self, position):
         return LogClock(self.now_us, self.head())
 

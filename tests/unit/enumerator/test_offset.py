@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from tailrace.enumerator.offset import StreamOffset, TableProgress
+from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.errors import StateError
+from tailrace.model.signal import Answer, Signal
 from tailrace.model.table import Column
 from tailrace.model.types import ColumnType, Kind
 
@@ -32,6 +33,20 @@ def test_offset_of_version_2_is_read_and_written_unchanged():
 
 def test_offset_of_version_1_is_read_and_written_unchanged():
     assert json.dumps(StreamOffset.from_json(json.loads(VERSION_1)).to_json()) == VERSION_1
+
+
+def test_what_signals_leave_in_an_offset_is_kept():
+    offset = StreamOffset(
+        "initial",
+        {"pos": 1},
+        done={"s.a": 1},
+        again={"s.a": RereadProgress("4f1c", TableProgress(), by="ad-hoc")},
+        paused=True,
+        waits={"r1": {"pos": 7}},
+        signals={"log-1": Signal("s1", "log", {"message": "m"})},
+        answers=(Answer("s0", "log", "COMPLETED", "m"),),
+    )
+    assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
 def test_first_offset_is_a_constant():

@@ -66,7 +66,14 @@ def report(**more: Any) -> dict[str, Any]:
         "done": {"shop.orders": 100, "shop.items": 7},
         "again": {"shop.items": {"id": "a", "c": None, "n": 0, "e": 7, "done": False}},
     }
-    latest = {**end, "log": {**LOG, "pos": 1000}, "complete_us": AT_MS * 1000}
+    room = {
+        "s": 7200,
+        "held": 600,
+        "left": None,
+        "rate": 12.5,
+        "limits": {"binlog_expire_logs_seconds": "7200"},
+    }
+    latest = {**end, "log": {**LOG, "pos": 1000}, "complete_us": AT_MS * 1000, "room": room}
     took = {"latestOffset": 100, "queryPlanning": 20, "addBatch": 2000, "walCommit": 30, "commitOffsets": 40}
     return {"durationMs": took, "sources": [{"endOffset": end, "latestOffset": latest}], **more}
 
@@ -88,6 +95,21 @@ def test_metrics_tell_what_the_stream_does(metrics: Metrics, url: str) -> None:
     assert found["tailrace_batch_seconds_sum", "phase=write"] == pytest.approx(2)
     assert found["tailrace_batch_seconds_sum", "phase=commit"] == pytest.approx(0.07)
     assert found["tailrace_lag_seconds_count",] == 1
+    assert found["tailrace_log_headroom_seconds",] == 7200
+    assert found["tailrace_log_held_bytes",] == 600
+    assert found["tailrace_log_bytes_per_second",] == 12.5
+    assert ("tailrace_log_left_bytes",) not in found
+    assert found["tailrace_batch_rows_sum",] == 103
+
+
+def test_schema_changes_are_counted_with_their_batch(metrics: Metrics, url: str) -> None:
+    progress = report()
+    changes = [{"kind": "add.column"}, {"kind": "drop.column"}]
+    progress["sources"][0]["endOffset"]["schema"] = [{"table": "shop.orders", "changes": changes}]
+    metrics.on_progress(progress)
+    metrics.on_progress({**progress, "durationMs": {"latestOffset": 1}})  # idle: the same offset once more
+    assert samples(url)["tailrace_schema_changes_total", "kind=add.column"] == 1
+    assert samples(url)["tailrace_schema_changes_total", "kind=drop.column"] == 1
 
 
 def test_every_metric_is_documented_with_its_labels() -> None:
@@ -97,6 +119,7 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     progress = report()
     (source,) = progress["sources"]
     source["endOffset"]["log"], source["latestOffset"]["log"] = lsn, {**lsn, "held_bytes": 5, "left_bytes": 6}
+    source["endOffset"]["schema"] = [{"table": "shop.orders", "changes": [{"kind": "add.column"}]}]
     metrics.on_progress(progress)
     metrics.on_written(7, [Written(TableId("shop", "orders"), "orders", 100, 0)])
     metrics.on_restart(TransientSourceError("connection lost", code="TR-3001"), 1, 5.0)
@@ -115,7 +138,10 @@ def test_every_metric_is_documented_with_its_labels() -> None:
 
 def test_each_table_has_one_state_and_a_time_only_when_it_is_complete(metrics: Metrics, url: str) -> None:
     progress = report()
-    progress["sources"][0]["endOffset"]["parked"] = {"shop.bad": {}}
+    progress["sources"][0]["endOffset"]["parked"] = {
+        "shop.bad": {"log": {**LOG, "ts_ms": AT_MS - 5_000}, "had": "all"},
+        "shop.new_and_bad": {"log": LOG, "had": "part"},
+    }
     metrics.on_progress(progress)
     found = samples(url)
     states = {
@@ -128,9 +154,17 @@ def test_each_table_has_one_state_and_a_time_only_when_it_is_complete(metrics: M
         "shop.items": "reread",
         "shop.orders": "streaming",
         "shop.bad": "parked",
+        "shop.new_and_bad": "parked",
     }
-    complete = {labels[0] for name, *labels in found if name == "tailrace_table_complete_timestamp_seconds"}
-    assert complete == {"table=shop.orders"}
+    complete = {
+        labels[0]: value
+        for (name, *labels), value in found.items()
+        if name == "tailrace_table_complete_timestamp_seconds"
+    }
+    assert complete == {
+        "table=shop.orders": AT_MS / 1000,
+        "table=shop.bad": AT_MS / 1000 - 5,  # when it was parked
+    }
 
 
 def test_pipeline_is_ready_from_its_first_report_on_except_while_it_waits(metrics: Metrics, url: str) -> None:

@@ -64,7 +64,7 @@ from tailrace.sinks.tables.targets import TargetPool
 from tailrace.spark.cells import TableBatch, Unpack
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 
-_STREAM, _MODE, _BATCH = "tailrace.stream", "tailrace.mode", "tailrace.batch"
+STREAM, _MODE, BATCH = "tailrace.stream", "tailrace.mode", "tailrace.batch"
 _TARGET = "tailrace.target"
 
 
@@ -299,7 +299,7 @@ class _Target:
             table = self._open(parts)
         if table is None:
             return None
-        if int(table.properties.get(_BATCH, "-1")) >= self.batch.id:
+        if int(table.properties.get(BATCH, "-1")) >= self.batch.id:
             return self._layout(table, self._columns(table))
         with self.lock:
             self._follow_former_columns(table)
@@ -362,7 +362,7 @@ class _Target:
         table = self._former() or self._loaded(self._identifier)
         if table is None:
             return self._create(self._identifier, parts[0]) if parts else None
-        found = table.properties.get(_STREAM)
+        found = table.properties.get(STREAM)
         stream = self.batch.stream.query
         if found != stream or table.properties.get(_MODE) != self.mode:
             raise StateError(
@@ -383,7 +383,7 @@ class _Target:
         if former is None or former == self._identifier:
             return None
         table = self._loaded(former)
-        if table is None or table.properties.get(_STREAM) != self.batch.stream.query:
+        if table is None or table.properties.get(STREAM) != self.batch.stream.query:
             return None
         self._identifier = former
         return table
@@ -412,7 +412,7 @@ class _Target:
             columns if self.mode is WriteMode.UPSERT else log_fields(columns),
             location=location(self.root, names),
             properties={
-                _STREAM: self.batch.stream.query,
+                STREAM: self.batch.stream.query,
                 _MODE: str(self.mode),
                 "tailrace.pipeline": self.batch.stream.pipeline,
                 _TARGET: self.name,
@@ -525,14 +525,14 @@ class _Target:
 
     def _commit(self, table: Table, seen: SeenKeys) -> None:
         properties = {
-            _STREAM: self.batch.stream.query,
-            _BATCH: str(self.batch.id),
+            STREAM: self.batch.stream.query,
+            BATCH: str(self.batch.id),
             "tailrace.end": json.dumps(self.batch.end, separators=(",", ":")),
         }
         metadata, readings = table.metadata, seen.write()
         added = [described(table.io, metadata, path) for path in self._added]
         with _transient_conflicts(self.name), self.lock, table.transaction() as transaction:
-            transaction.set_properties({_BATCH: str(self.batch.id)})
+            transaction.set_properties({BATCH: str(self.batch.id)})
             if readings is not None:
                 transaction.set_properties({SEEN: readings})
             elif SEEN in table.properties:

@@ -13,12 +13,13 @@ from tailrace.errors import TailraceError
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Log, LogClock, LogRange, Page, Source
+from tailrace.sources.base import Log, LogClock, LogRange, LogRetention, Page, Source
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog import typed_ddl
 from tailrace.sources.mysql.binlog.follower import BinlogFollower, BinlogRange
 from tailrace.sources.mysql.binlog.held import pack_blocks
 from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
+from tailrace.sources.mysql.binlog.retention import retention
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, one, server_facts
 from tailrace.sources.mysql.position import MySqlPosition
@@ -127,6 +128,14 @@ class MySqlSource(Source):
         """The server's clock, then its log's end."""
         return self._run(lambda c: _log_clock(c, position), "asking for the time")
 
+    def log_retention(self, position: MySqlPosition) -> LogRetention:
+        """How long the server keeps the log from `position` on."""
+        return self._run(lambda c: retention(c, position), "asking how long the log is kept")
+
+    def heartbeat(self, statement: str) -> None:
+        """Run a statement that writes something to the log."""
+        self._run(lambda c: _write(c, statement), "running heartbeat.action.query")
+
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""
         return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
@@ -182,6 +191,10 @@ class MySqlLog(Log):
         """The last position known to be in the log."""
         return self._follower.head()
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is more of the log."""
+        self._follower.wait(timeout_s)
+
     def read_upto(self) -> MySqlPosition:
         """The end of the last event read."""
         return self._follower.read_upto()
@@ -213,6 +226,12 @@ def _log_clock(connection: BoundedConnection, position: MySqlPosition) -> LogClo
         ts_us = int(one(cursor)[0])
     file, pos = end_of_log(connection)
     return LogClock(ts_us, replace(position, file=file, pos=pos))
+
+
+def _write(connection: BoundedConnection, statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+    connection.commit()
 
 
 source = MySqlSource

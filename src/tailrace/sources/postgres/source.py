@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TableLockedError, TailraceError, TransientSourceError, coded
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import GONE, Log, LogClock, LogRange, Page, Source
+from tailrace.sources.base import GONE, Log, LogClock, LogRange, LogRetention, Page, Source
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
@@ -22,6 +23,7 @@ from tailrace.sources.postgres.protocol.literal import source_of
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
 from tailrace.sources.postgres.replication.release import Release
+from tailrace.sources.postgres.replication.retention import retention
 from tailrace.sources.postgres.replication.timeline import another_server
 from tailrace.sources.postgres.snapshot import keys
 from tailrace.sources.postgres.snapshot.blocks import by_blocks, is_read_as_it_is
@@ -74,6 +76,9 @@ class PostgresSource(Source):
         self._rewritten: Collection[str] = ()
         #: Locked tables that were named last.
         self._said_locked: set[str] = set()
+        #: The table of signals that is published, and what was said of one that cannot be.
+        self._signals_published: str | None = None
+        self._said_signals: str | None = None
         #: Whether the stream has begun with snapshots: a table that is added later is read first.
         self._reads_new_tables = options.starting_position == "initial"
         #: The tables that the stream follows, by name with their oids, and the other way round.
@@ -138,6 +143,16 @@ class PostgresSource(Source):
         """The server's clock, then its log's end."""
         ((ts_us, lsn),) = self._run(lambda c: c.rows(_LOG_CLOCK), "asking for the time")
         return LogClock(int(ts_us), replace(position, lsn=parse_lsn(lsn)))
+
+    def log_retention(self, position: PostgresPosition) -> LogRetention | None:  # noqa: ARG002 - the slot's
+        """How long the server keeps the log for the stream's slot."""
+        if self._options.starting_position == "snapshot":
+            return None
+        return self._run(lambda c: retention(c, self._options.slot), "asking how long the log is kept")
+
+    def heartbeat(self, statement: str) -> None:
+        """Run a statement that writes something to the log."""
+        self._run(lambda c: c.rows(statement), "running heartbeat.action.query")
 
     def tables(self) -> list[catalog.CatalogTable]:
         """The captured tables that exist now."""
@@ -213,7 +228,36 @@ class PostgresSource(Source):
             if not self._reads_new_tables:
                 raise error  # where a stream starts without a snapshot, its changes would be missing
             say(f"table {table.quoted} waits to be added to the publication: {error_text(error)}")
+        self._publish_signals()
         return list(locked)
+
+    def _publish_signals(self) -> None:
+        """Add the table of the signals to the publication; what keeps it from that is said, and no error."""
+        name = self._options.signal_data_collection
+        if name is None or name == self._signals_published:
+            return
+        named = replace(self._options, tables=(re.escape(name),), capture_helper_tables=True)
+        found = self._run(lambda c: catalog.captured(c, named), "reading the catalog")
+        if not found:
+            return  # it may be created later
+        problem: SourceError | None = self._refusal(found[0])
+        if problem is None:
+            try:
+                _, locked = self._run(
+                    lambda c: publication.ensure(c, self._options.publication, [found[0].schema.id]),
+                    "publishing the table of signals",
+                )
+            except SourceError as error:
+                if error.retryable:
+                    raise
+                problem = error
+            else:
+                problem = next(iter(locked.values()), None)
+        if problem is None:
+            self._signals_published = name
+        elif self._said_signals != problem.message:
+            self._said_signals = problem.message
+            say(f"signals of table `{name}` are not received: {error_text(problem)}")
 
     def unpublishable(self, tables: Sequence[catalog.CatalogTable]) -> dict[TableId, SourceError]:
         """The tables that must not or cannot be published, each with the reason and the remedy."""
@@ -411,6 +455,8 @@ class PostgresLog(Log):
         self._ends: dict[PostgresPosition, PostgresPosition] = {}
         self._slot_read: tuple[float, slot.Slot | None] | None = None
         self._release = Release(options)
+        #: Up to where the log was known when `range_after` was called last.
+        self._known_lsn = 0
 
     def range_after(
         self,
@@ -422,6 +468,7 @@ class PostgresLog(Log):
         for_rows: bool = False,
     ) -> LogRange | None:
         """The next batch's share of the log after `start`; with `upto`, None only when that is reached."""
+        self._known_lsn = self._follower.head().lsn
         self._follower.check()  # after the server was replaced there may never be anything new
         limit = None if upto is None else self._reachable(upto).lsn
         snapshot: Snapshot | None = None
@@ -486,6 +533,10 @@ class PostgresLog(Log):
         is_far = found.end - head.lsn > IDLE_BYTES  # the follower waits for batches
         lsn = found.end if is_far else head.lsn
         return replace(head, lsn=lsn, held_bytes=found.held_bytes, left_bytes=found.left_bytes)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is more of the log."""
+        self._follower.wait_until(self._known_lsn + 1, timeout_s)
 
     def read_upto(self) -> PostgresPosition:
         """The position up to which the server has decoded the log."""

@@ -40,16 +40,19 @@ from tailrace.sources.mysql.gtid import GtidSet
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.wire.kernels.boundaries import (
+    COMPRESSED,
     END,
     FLAGS,
     GNO,
     HAS_DDL,
+    HAS_SIGNALS,
     NO_TRANSACTION,
     ROWS,
     SOURCE,
     START,
     TS_US,
     WANTED,
+    XA_END,
 )
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
 from tailrace.sources.mysql.wire.rare.statements import dropped_database, table_created
@@ -162,6 +165,7 @@ class BinlogFollower(LogFollower):
             captures,
             count_rows=options.max_rows_per_trigger is not None,
             holds_captured=self._holds_captured,
+            has_signals=lambda table: options.has_signals(str(table)),
         )
         #: Databases without captured tables that were written with statements.
         self._others: set[str] = set()
@@ -288,11 +292,19 @@ class BinlogFollower(LogFollower):
             rewritten=tuple(t for change in ddl if rewrites_rows(change.text) for t in change.tables),
             dropped_databases=tuple(name for change in ddl if (name := dropped_database(change.text))),
             is_far=rest < min((self._head.file_number, self._head.pos), limit),
+            may_have_signals=self._may_have_signals(everything),
             captured_bytes=captured_bytes,
             transactions=int((everything[:, FLAGS] & NO_TRANSACTION == 0).sum()),
             rows=int(everything[:, ROWS].sum()) + sum(p.rows for p in committed),
             ddl=ddl,
             later_ddl=later_ddl,
+        )
+
+    def _may_have_signals(self, rows: np.ndarray) -> bool:
+        """Whether transactions may have rows of the table of signals: those of some are not known."""
+        unknown = COMPRESSED | XA_END
+        return self._options.signal_data_collection is not None and bool(
+            (rows[:, FLAGS] & (HAS_SIGNALS | unknown)).any()
         )
 
     def _within(self, start: BinlogOffset, end: BinlogOffset) -> list[_Segment]:

@@ -40,6 +40,7 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     CLOSES,
     DONE,
     HAS_DDL,
+    HAS_SIGNALS,
     HAS_WANTED,
     INCIDENT,
     INSIDE,
@@ -135,6 +136,7 @@ class TransactionIndex:
         past: the log is searched, not captured: changes that it holds as statements only are skipped.
         holds_captured: whether a database holds captured tables; called where the log has a statement
             instead of rows.
+        has_signals: whether a table is that of the signals: its rows are wanted, its statements are not.
 
     Attributes:
         sources: the sources of GTIDs, by the index in the SOURCE column.
@@ -147,12 +149,14 @@ class TransactionIndex:
         count_rows: bool = False,
         past: bool = False,
         holds_captured: Callable[[str], bool] = lambda _: False,
+        has_signals: Callable[[TableId], bool] = lambda _: False,
     ) -> None:
         self.sources: list[GtidSource] = []
         self._captures = captures
         self._counting = count_rows
         self._past = past
         self._holds_captured = holds_captured
+        self._has_signals = has_signals
         self._state = np.zeros(16, np.int64)
         self._scratch = np.zeros(SOURCE_BYTES + SLACK, np.uint8)
         self._source_table = np.zeros(4 * SOURCE_BYTES + SLACK, np.uint8)
@@ -278,12 +282,17 @@ class TransactionIndex:
                 identity.ctypes.data,
                 len(body) - 8 if self._counting else length,
                 int(self._counting),
-                int(self._captures(TableId(database, table))),
+                self._flags_of(TableId(database, table)),
                 plan.ctypes.data,
                 len(plan) - 1,
                 0,
             )
         )
+
+    def _flags_of(self, table: TableId) -> int:
+        """The flags of a transaction with rows of a table."""
+        signals = HAS_WANTED | HAS_SIGNALS if self._has_signals(table) else 0
+        return signals | (HAS_WANTED if self._captures(table) else 0)
 
     def _put(self, slot: tuple[int, ...]) -> None:
         mask = len(self._slots) - 1

@@ -143,6 +143,7 @@ class WalFollower(LogFollower):
                 is_far=end - start.lsn >= FAR_BYTES,
                 left=_within(rows[:cut], self._left),
                 truncated=_within(rows[:cut], self._truncated),
+                may_have_signals=bool((rows[:cut, bd.FLAGS] & bd.HAS_SIGNALS).any()),
             )
 
     def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
@@ -249,7 +250,12 @@ class WalFollower(LogFollower):
                     stream.history.require(self._confirmed, self._options)
                 self._stream, self._history = stream, stream.history
                 incoming = self._incoming = Incoming(
-                    stream, self._captures, start.lsn, self._options.wants_message, self._contradicted
+                    stream,
+                    self._captures,
+                    start.lsn,
+                    self._options.wants_message,
+                    self._contradicted,
+                    has_signals=lambda table: self._options.has_signals(str(table)),
                 )
                 if self._confirmed is not None:
                     stream.confirm(self._confirmed.lsn)

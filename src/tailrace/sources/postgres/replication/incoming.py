@@ -26,6 +26,7 @@ class Incoming:
         start: LSN where the stream begins.
         wants_message: whether logical messages with a prefix are captured.
         contradicted: see `LogIndex`.
+        has_signals: whether a table is that of the signals.
 
     Attributes:
         index: the index of the stream so far, with its relations.
@@ -39,8 +40,10 @@ class Incoming:
         start: int,
         wants_message: Callable[[str], bool],
         contradicted: Contradicted = lambda *_: (),
+        *,
+        has_signals: Callable[[TableId], bool] = lambda _: False,
     ) -> None:
-        self.index = LogIndex(captures, wants_message, contradicted)
+        self.index = LogIndex(captures, wants_message, contradicted, has_signals=has_signals)
         self.head = start
         self._stream = stream
         self._buffer = np.zeros(2 * _RECEIVE + SLACK, np.uint8)

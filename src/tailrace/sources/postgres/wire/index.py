@@ -85,6 +85,7 @@ class LogIndex:
         captures: whether a table is captured; called when a relation is described.
         wants_message: whether logical messages with a prefix are captured.
         contradicted: names of the followed tables that a relation shows to be no longer the same.
+        has_signals: whether a table is that of the signals.
     """
 
     def __init__(
@@ -92,8 +93,11 @@ class LogIndex:
         captures: Callable[[TableId], bool],
         wants_message: Callable[[str], bool] = lambda _: False,
         contradicted: Contradicted = lambda *_: (),
+        *,
+        has_signals: Callable[[TableId], bool] = lambda _: False,
     ) -> None:
         self._captures = captures
+        self._has_signals = has_signals
         self._contradicted = contradicted
         self._wants_message = wants_message
         self._relations = Relations()
@@ -278,7 +282,8 @@ class LogIndex:
         captured = self._captures(relation.id)
         if names := self._contradicted(relation.oid, relation.id):
             found.left.append((offset, names))
-        self._relations.add(relation.oid, 0 if captured else -1, relation.id)
+        signals = bd.HAS_SIGNALS if self._has_signals(relation.id) else 0
+        self._relations.add(relation.oid, signals if captured or signals else -1, relation.id)
         plain = message[: ms.FRAME + ms.XLOG + 1] + body
         plain = plain[:1] + struct.pack(">I", len(plain) - 1) + plain[5:]
         described = self._described.setdefault(relation.oid, [])

@@ -27,6 +27,7 @@ from tailrace.sources.mysql.wire.kernels.rowcount import count_rows
 START, END, TS_US, SOURCE, GNO, WANTED, ROWS, FLAGS = range(8)
 #: Flags of a transaction.
 HAS_WANTED, HAS_DDL, PREPARED, XA_END, COMPRESSED, FILE_START, CHECKPOINT = 1, 2, 4, 8, 16, 32, 64
+HAS_SIGNALS = 128
 #: Rows that are not transactions, but are positions too.
 NO_TRANSACTION = FILE_START | CHECKPOINT
 
@@ -43,7 +44,7 @@ DONE, OUT_FULL, NEW_TABLE, NEW_SOURCE, NEW_STATEMENT, BAD, UNKNOWN, INCIDENT, PA
 NEW_PREPARED, NEW_PAYLOAD = 9, 10
 
 #: A table's slot: id, address and length of the bytes that must be equal, whether all of the body must,
-#: wanted, plan, columns
+#: the flags of a transaction with its rows (0: not wanted), plan, columns
 SLOT_WORDS = 8
 #: A source: uuid (MariaDB: domain and server id) 16, length of the tag 8, tag 32, unused 8
 SOURCE_BYTES = 64
@@ -315,9 +316,9 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
                 if table != _DUMMY_TABLE:
                     status = np.int64(BAD)
                     break
-            elif ld64(slot + 32) == 1:
+            elif ld64(slot + 32) != 0:
                 st64(state + 8 * S_WANTED, ld64(state + 8 * S_WANTED) + size)
-                st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | HAS_WANTED)
+                st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | ld64(slot + 32))
                 if counting:
                     rows = count_rows(p, e, ld64(slot + 48), ld64(slot + 40))
                     if rows < 0:
@@ -329,14 +330,14 @@ def index(begin, end, position, trailer, slots, mask, sources, nsources, scratch
             if e - p < 19 + 8 or ld64(slot + 8) == 0:
                 status = np.int64(BAD)
                 break
-            if ld64(slot + 32) == 1:
+            if ld64(slot + 32) != 0:
                 rows = ld64(state + 8 * S_ACTION) - 1  # counted by Python
                 if counting and rows < 0:
                     status = np.int64(PACKED_ROWS)
                     break
                 st64(state + 8 * S_ACTION, ASK)
                 st64(state + 8 * S_WANTED, ld64(state + 8 * S_WANTED) + size)
-                st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | HAS_WANTED)
+                st64(state + 8 * S_FLAGS, ld64(state + 8 * S_FLAGS) | ld64(slot + 32))
                 st64(state + 8 * S_ROWS, ld64(state + 8 * S_ROWS) + max(rows, 0))
         elif kind == 16:
             ends_transaction(state, out, count, after)

@@ -40,7 +40,7 @@ FROM, TO, COMMIT_LSN, END_LSN, TS_US, XID, BYTES, ROWS, FLAGS = range(9)
 COLUMNS = 10
 #: Flags of a transaction: it changes a captured table, truncates one, has a Relation message of one with a
 #: new schema, a logical message, came in blocks while it was running or was prepared.
-HAS_WANTED, HAS_TRUNCATE, HAS_RELATION, HAS_MESSAGE, HELD = 1, 2, 4, 8, 16
+HAS_WANTED, HAS_TRUNCATE, HAS_RELATION, HAS_MESSAGE, HELD, HAS_SIGNALS = 1, 2, 4, 8, 16, 32
 
 #: Why it stopped.
 DONE, FULL, ASK, MALFORMED, NO_RELATION = range(5)
@@ -73,7 +73,8 @@ def index(start, end, base, slots, mask, out, room, state):
         start: address of the byte at offset `base`.
         end: address behind the last byte.
         base: offset in the stream.
-        slots: address of the relations' hash table, `mask` + 1 entries; slot -1: not captured.
+        slots: address of the relations' hash table, `mask` + 1 entries; a slot is -1: not captured, or what
+            a transaction with its rows gets as flags besides HAS_WANTED.
         mask: see `slots`.
         out: address of room for rows.
         room: rows there is room for.
@@ -120,7 +121,7 @@ def index(start, end, base, slots, mask, out, room, state):
             if ld64(slot + 8) >= 0:
                 st64(state + 8 * BYTES, ld64(state + 8 * BYTES) + n + 1)
                 st64(state + 8 * ROWS, ld64(state + 8 * ROWS) + 1)
-                st64(state + 8 * FLAGS, ld64(state + 8 * FLAGS) | HAS_WANTED)
+                st64(state + 8 * FLAGS, ld64(state + 8 * FLAGS) | HAS_WANTED | ld64(slot + 8))
         elif what == BEGIN:
             if stop - m < 21 or ld64(state + 8 * S_OPEN) != 0:
                 status = np.int64(MALFORMED)
