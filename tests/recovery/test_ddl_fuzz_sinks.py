@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
@@ -69,6 +70,7 @@ class Pipeline:
 
     Args:
         engine: the stream.
+        name: its table.
         open_sink: opens the sink, as a new process does.
         spark: the session.
         monkeypatch: arms failpoints.
@@ -79,6 +81,7 @@ class Pipeline:
     def __init__(  # noqa: PLR0917
         self,
         engine: Engine,
+        name: str,
         open_sink: Callable[[Router], Any],
         spark: SparkSession,
         monkeypatch: pytest.MonkeyPatch,
@@ -91,6 +94,7 @@ class Pipeline:
         self._monkeypatch = monkeypatch
         self._directory = directory
         self._random = random
+        self._router = Router([RouteRule(re.escape(name), TARGET)])
         self._policy = engine.options.schema_policy
         self._batch = 0
         self._sink: Any = None
@@ -124,7 +128,7 @@ class Pipeline:
 
     def _write(self, parts: tuple[list[ChangeBatch], list[ChangeBatch]], end: StreamOffset) -> None:
         if self._sink is None:
-            self._sink = self._open(Router([RouteRule(".*", TARGET)]))
+            self._sink = self._open(self._router)
         cells = [cell_row(batch.kind, batch) for part in parts for batch in part if len(batch)]
         frame = self._spark.createDataFrame(cells, CELL_SCHEMA)
         tables = {batch.table.id for part in parts for batch in part}
@@ -219,7 +223,7 @@ def test_target_equals_its_table(  # noqa: PLR0917
     table: RandomTable = (PostgresTable if product == "postgres" else MySqlTable)(execute, seed)
     table.create()
     with Engine(options) as engine:
-        pipeline = Pipeline(engine, open_sink, spark, monkeypatch, tmp_path, random.Random(seed))
+        pipeline = Pipeline(engine, name, open_sink, spark, monkeypatch, tmp_path, random.Random(seed))
         try:
             for _ in range(STEPS):
                 _step(table, pipeline)
