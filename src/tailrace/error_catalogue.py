@@ -1883,7 +1883,8 @@ CATALOGUE = {
     "TR-8103": Condition(
         "the sink cannot be verified",
         (ConfigError,),
-        "`tailrace verify` supports Delta tables, and replicas in a database of the source's kind.",
+        "`tailrace verify` supports Delta tables, Iceberg tables of mode `upsert`, and replicas in a "
+        "database of the source's kind.",
         "Verify one of these sinks.",
     ),
     "TR-8104": Condition(

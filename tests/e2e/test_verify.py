@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -16,10 +17,15 @@ from tailrace.config.model import Pipeline
 from tailrace.errors import ConfigError, StateError
 from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.registry import make_sinks
+from tailrace.spark.checkpoint import Checkpoint
+from tailrace.verify.checksum import BUCKETS
+from tailrace.verify.iceberg import IcebergTargets
 from tailrace.verify.report import print_report
 from tailrace.verify.run import verify
 from tailrace_dev.servers import MySqlServer
+from tests.support.changes import INT, table
 from tests.support.databases import fresh_database
+from tests.support.sinks.iceberg import open_table
 
 COLUMNS = """
   name VARCHAR(40) COLLATE utf8mb4_0900_ai_ci, part INT,
@@ -110,11 +116,11 @@ def printed(report: Any, *, show_values: bool) -> str:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("mode", ["upsert", "changelog"])
+@pytest.mark.parametrize("sink", ["type: delta", "type: delta, mode: changelog", "type: iceberg"])
 def test_target_equals_the_source_as_of_its_batch_whatever_is_written_since(
-    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, mode: str
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path, sink: str
 ) -> None:
-    copy = Copy.in_delta(mysql, database, spark, tmp_path, mode)
+    copy = Copy(mysql, database, spark, tmp_path, f"{sink}, path: '{tmp_path / 'tables'}'")
     copy.run()
     copy.change()
     copy.run()
@@ -151,6 +157,26 @@ def test_every_difference_is_named_by_key_and_columns(
     assert "and 1 more missing" in text
     assert "9.0001" not in text
     assert "source Decimal('9.0001'), target Decimal('10.0001')" in printed(report, show_values=True)
+
+
+def test_iceberg_table_is_compared_as_the_batch_left_it(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    copy = Copy(mysql, database, spark, tmp_path, f"type: iceberg, path: '{tmp_path / 'tables'}'")
+    copy.run()
+    mysql.execute(f"INSERT INTO {database}.small VALUES (3, 3)")
+    batch = Checkpoint(copy.pipeline.checkpoint).last_committed()
+    assert batch is not None
+    copy.run()
+    before = IcebergTargets(copy.pipeline.sinks[0], batch.id).target(
+        "small", table(("id", INT), ("v", INT), key=("id",))
+    )
+    assert before is not None
+    assert before.rows(["id"], ["id"], np.arange(BUCKETS)).column("id").to_pylist() == [1, 2]
+    with open_table(tmp_path / "tables", "default.small") as small_table:
+        small_table.delete("id = 2")
+    (small,) = copy.verify(pattern=r".*\.small").targets
+    assert [(d.kind, d.key) for d in small.differences.shown] == [("missing", (2,))]
 
 
 def test_one_table_can_be_asked_for(

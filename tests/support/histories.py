@@ -252,6 +252,15 @@ class ModelSource(Source, Log):
     def log_clock(self, position: Any) -> LogClock:
         return LogClock(1, self.log_end())
 
+    def log_retention(self, position: Any) -> None:
+        """The model's log is kept for ever."""
+
+    def heartbeat(self, statement: str) -> None:
+        raise AssertionError(f"no heartbeat is set: {statement}")
+
+    def wait(self, timeout_s: float) -> None:
+        """What follows is there already."""
+
     def is_caught_up(self, position: At) -> bool:
         return self.is_calm or self._chance.random() < 0.8
 

@@ -1,4 +1,4 @@
-"""The targets of a pipeline, for any verifiable sink: Delta tables, or a replica between two batches."""
+"""The targets of a pipeline, for any verifiable sink: Delta or Iceberg tables, a replica between batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.config.options import SourceOptions
-from tailrace.config.sinks import DeltaSettings, MySqlSettings, PostgresSettings, SinkSettings
+from tailrace.config.sinks import (
+    DeltaSettings,
+    IcebergSettings,
+    MySqlSettings,
+    PostgresSettings,
+    SinkSettings,
+    WriteMode,
+)
 from tailrace.errors import ConfigError
 from tailrace.model.table import TableSchema
 from tailrace.sinks.paths import below, path_in_use, target_path
@@ -72,12 +79,16 @@ def targets_of(
     sink = compared_sink(sinks, source)
     if isinstance(sink, DeltaSettings):
         return DeltaTargets(spark, sink, router, batch)
+    if isinstance(sink, IcebergSettings):
+        from tailrace.verify.iceberg import IcebergTargets  # noqa: PLC0415 - an extra
+
+        return IcebergTargets(sink, batch)
     return ReplicaTargets.open(source, sink, batch)
 
 
 def compared_sink(
     sinks: Sequence[SinkSettings], source: SourceOptions
-) -> DeltaSettings | MySqlSettings | PostgresSettings:
+) -> DeltaSettings | IcebergSettings | MySqlSettings | PostgresSettings:
     """The first sink that can be verified.
 
     Raises:
@@ -86,12 +97,15 @@ def compared_sink(
     for sink in sinks:
         if isinstance(sink, DeltaSettings):
             return sink
+        if isinstance(sink, IcebergSettings) and sink.mode is WriteMode.UPSERT:
+            return sink
         if isinstance(sink, MySqlSettings | PostgresSettings) and source.dialect in sink.schemes:
             return sink
     raise ConfigError(
         f"a `{sinks[0].type}` sink of a {source.dialect} source cannot be verified",
-        "verify supports Delta tables, and replicas in a database of the source's kind",
-        "use `sink: {type: delta}`; `tailrace resync` reads tables again without comparing them",
+        "verify supports Delta tables, Iceberg tables of mode upsert, and replicas in a database of the "
+        "source's kind",
+        "use one of these sinks; `tailrace resync` reads tables again without comparing them",
         code="TR-8103",
     )
 

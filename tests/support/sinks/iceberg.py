@@ -52,13 +52,13 @@ def changelog(request: Any) -> SinkCase:
 
 def table_rows(path: Any, name: str) -> pa.Table:
     """The rows of a table in the sink's default catalog."""
-    with _table(path, name) as table:
+    with open_table(path, name) as table:
         return table.scan().to_arrow()
 
 
 def data_files(path: Any, name: str) -> set[str]:
     """The names of the data files of its snapshots, old ones included."""
-    with _table(path, name) as table:
+    with open_table(path, name) as table:
         entries = (
             entry
             for snapshot in table.snapshots()
@@ -69,7 +69,8 @@ def data_files(path: Any, name: str) -> set[str]:
 
 
 @contextmanager
-def _table(path: Any, name: str) -> Iterator[Table]:
+def open_table(path: Any, name: str) -> Iterator[Table]:
+    """A table in the sink's default catalog."""
     with _catalog(path) as catalog:
         yield catalog.load_table(tuple(name.split(".")))
 

@@ -1,0 +1,130 @@
+"""The target side of Iceberg: a table as a batch left it, read on the driver.
+
+Each commit of the sink names its batch in the snapshot's summary (`sinks.iceberg`). The table after batch n is
+the snapshot right before the first one of a later batch, or the newest: so changes that others make, and
+compactions, are included. It stays the same while the pipeline keeps writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from tailrace.config.sinks import IcebergSettings
+from tailrace.errors import StateError
+from tailrace.model.table import TableSchema
+from tailrace.sinks.iceberg.columns import held_columns, without_ids
+from tailrace.sinks.iceberg.names import former_identifier, identifier
+from tailrace.sinks.iceberg.sink import BATCH, open_catalog
+from tailrace.spark.checkpoint import absolute, is_local
+from tailrace.verify.checksum import Checksums, rows_in
+
+
+@dataclass(frozen=True)
+class IcebergTableVersion:
+    """An Iceberg table at one snapshot.
+
+    Args:
+        table: the table.
+        snapshot: the snapshot; None: the table has had no rows yet.
+    """
+
+    table: Table
+    snapshot: Snapshot | None
+
+    @property
+    def version(self) -> int:
+        """See ComparedTarget: the snapshot's sequence number."""
+        return 0 if self.snapshot is None else self.snapshot.sequence_number or 0
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """See ComparedTarget."""
+        schema = self.table.schema()
+        if self.snapshot is not None and self.snapshot.schema_id is not None:
+            schema = self.table.schemas()[self.snapshot.schema_id]
+        return without_ids(held_columns(schema))
+
+    def checksums(self, names: Sequence[str], key: Sequence[str]) -> Checksums:
+        """See ComparedTarget."""
+        return Checksums.of(self._batches(names), key)
+
+    def rows(self, names: Sequence[str], key: Sequence[str], buckets: np.ndarray) -> pa.Table:
+        """See ComparedTarget."""
+        kept = [rows_in(rows, key, buckets) for rows in self._batches(names)]
+        return pa.Table.from_batches(kept, self._select(names))
+
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self.snapshot is None:
+            return
+        scan = self.table.scan(selected_fields=tuple(names), snapshot_id=self.snapshot.snapshot_id)
+        schema = self._select(names)
+        for rows in scan.to_arrow_batch_reader():
+            columns = [rows.column(field.name).cast(field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _select(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.columns.field(name) for name in names])
+
+
+class IcebergTargets:
+    """The Iceberg tables of a sink after a batch.
+
+    Args:
+        settings: the sink's settings.
+        batch: number of a committed batch.
+    """
+
+    def __init__(self, settings: IcebergSettings, batch: int) -> None:
+        root = absolute(settings.path)
+        self._catalog: Catalog = open_catalog(settings, f"file://{root}" if is_local(root) else root)
+        self._batch = batch
+
+    def target(self, name: str, table: TableSchema) -> IcebergTableVersion | None:
+        """See ComparedTargets.
+
+        Raises:
+            StateError: the table no longer has that snapshot.
+        """
+        del table
+        for names in dict.fromkeys((identifier(name), former_identifier(name))):
+            try:
+                found = None if names is None else self._catalog.load_table(names)
+            except NoSuchTableError:
+                continue
+            if found is not None:
+                return IcebergTableVersion(found, self._after(name, found))
+        return None
+
+    def _after(self, name: str, table: Table) -> Snapshot | None:
+        """The snapshot with the state after the batch; None: it had no rows then."""
+        newest = snapshot = table.current_snapshot()
+        while snapshot is not None:
+            number = None if snapshot.summary is None else snapshot.summary.additional_properties.get(BATCH)
+            if number is not None and int(number) <= self._batch:
+                return newest
+            parent = snapshot.parent_snapshot_id
+            before = None if parent is None else table.snapshot_by_id(parent)
+            if before is None and parent is not None:
+                raise StateError(
+                    f"the Iceberg table of `{name}` no longer has the snapshot that batch {self._batch} left",
+                    f"snapshot {parent} has expired",
+                    "run the pipeline until its next batch is committed, then verify again",
+                    code="TR-8106",
+                )
+            if number is not None:
+                newest = before
+            snapshot = before
+        return newest
+
+    def confirm(self) -> None:
+        """See ComparedTargets."""
+        self._catalog.close()
