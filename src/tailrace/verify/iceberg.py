@@ -1,7 +1,7 @@
 """The target side of Iceberg: a table as a batch left it, read on the driver.
 
-Each commit of the sink names its batch in the snapshot's summary (`sinks.iceberg`). The table after batch n is
-the snapshot right before the first one of a later batch, or the newest: so changes that others make, and
+Each commit of the sink names its batch in the snapshot's summary (`sinks.iceberg`). The table after batch n
+is the snapshot right before the first one of a later batch, or the newest: so changes that others make, and
 compactions, are included. It stays the same while the pipeline keeps writing.
 """
 
