@@ -1590,8 +1590,8 @@ CATALOGUE = {
         (SinkError,),
         "The source has renamed or dropped the column, and something in the target needs it: partitioning or "
         "a sort order (Iceberg); a view (PostgreSQL), a generated column, a constraint (databases).",
-        "Remove what needs the column, then `tailrace resume`. Or set `schema.change.behavior: lenient`: "
-        "targets keep it then.",
+        "Remove what needs the column, then `tailrace resume`. Or set `schema.change.behavior: try_evolve`: "
+        "the target keeps it then.",
     ),
     "TR-7073": Condition(
         "what a sink's targets hold cannot be read",

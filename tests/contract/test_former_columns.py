@@ -153,3 +153,19 @@ def test_column_that_something_in_the_target_needs_is_an_error_of_its_table(  # 
         assert target.rows("shop.t") == [{"id": 1, "n": 10}, {"id": 2, "n": 20}]
     finally:
         sink.close()
+
+
+def test_column_that_something_in_the_target_needs_stays_with_try_evolve(
+    request: pytest.FixtureRequest, spark: SparkSession
+) -> None:
+    target = replica_target(request, "postgres", ReplicaTransaction.PARTS)
+    sink = ReplicaSink(target.settings, Router([]))
+    try:
+        batches = Batches(spark, [sink], SchemaPolicy("try_evolve"))
+        batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+        target.execute("CREATE VIEW shop.v AS SELECT b FROM shop.t")
+        batches.write(1, [("log", changes(AFTER, LOG, first=100))], *CHANGED)
+        found = [{"id": row["id"], "n": row["n"]} for row in target.rows("shop.t")]
+        assert (found, set(target.rows("shop.t")[0])) == (ROWS, {"id", "n", "b"})
+    finally:
+        sink.close()

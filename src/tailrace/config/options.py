@@ -290,9 +290,9 @@ class SourceOptions:
         metadata=option(
             one_of(*BEHAVIORS),
             " | ".join(BEHAVIORS),
-            "As Flink CDC's: targets follow schema changes; or they only gain columns, and keep those that "
-            "were dropped or renamed; or the first change stops the stream before anything of its batch is "
-            "written. A new table never stops it.",
+            "As Flink CDC's: targets follow schema changes; or they keep a column that they can neither "
+            "rename nor drop; or they keep all columns that were renamed or dropped; or the first change "
+            "stops the stream before anything of its batch is written. A new table never stops it.",
             name=_BEHAVIOR,
         ),
     )

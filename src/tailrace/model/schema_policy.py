@@ -20,7 +20,7 @@ from tailrace.model.schema_change import (
     TableTruncated,
 )
 
-BEHAVIORS = ("evolve", "lenient", "exception")
+BEHAVIORS = ("evolve", "try_evolve", "lenient", "exception")
 ON_TRUNCATE = ("apply", "ignore", "fail")
 ON_DROP_TABLE = ("apply", "ignore", "fail")
 
@@ -41,8 +41,8 @@ class SchemaPolicy:
     """The settings of one stream.
 
     Args:
-        behavior: one of BEHAVIORS: targets follow changes; they only gain columns; or the first change stops
-            the stream.
+        behavior: one of BEHAVIORS: targets follow changes; they keep a column that they cannot rename or
+            drop; they keep all such columns; or the first change stops the stream.
         include: the kinds that stop it, with `exception`; empty: all.
         exclude: the kinds that do not.
         on_truncate: one of ON_TRUNCATE.
@@ -68,6 +68,11 @@ class SchemaPolicy:
         if self.behavior == "lenient" and isinstance(change, ColumnDropped | ColumnRenamed):
             return Action.IGNORE
         return Action.APPLY
+
+    @property
+    def keeps_needed_columns(self) -> bool:
+        """Whether a target keeps a column that it can neither rename nor drop, rather than stop."""
+        return self.behavior == "try_evolve"
 
     def _stops(self, kind: str) -> bool:
         included = not self.include or kind in self.include

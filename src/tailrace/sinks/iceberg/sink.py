@@ -56,7 +56,7 @@ from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema, stored_type
-from tailrace.sinks.tables.former_columns import RenameColumn, column_is_needed, former_columns
+from tailrace.sinks.tables.former_columns import RenameColumn, former_columns, require_unneeded
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
@@ -465,7 +465,7 @@ class _Target:
                     else:
                         update.delete_column(change.old)
             except ValueError as error:
-                raise column_is_needed(self.name, change.old, error, self.tables[0]) from error
+                require_unneeded(self.batch.policy, self.name, change.old, error, self.tables[0])
 
     def _columns(self, table: Table) -> pa.Schema:
         held = without_ids(held_columns(table.schema()))

@@ -67,7 +67,7 @@ from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, 
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.former_columns import column_is_needed, former_columns
+from tailrace.sinks.tables.former_columns import former_columns, require_unneeded
 from tailrace.sinks.tables.targets import by_target, of_one_table, written
 from tailrace.spark.cells import TableBatch
 
@@ -536,11 +536,12 @@ class ReplicaSink:
                 try:
                     session.run(follow_former(dialect, table, change))
                 except SinkError as error:
-                    if error.code in _REJECTED:
-                        raise column_is_needed(entry.target, change.old, error, tables[0]) from error
-                    raise
+                    if error.code not in _REJECTED:
+                        raise
+                    require_unneeded(batch.policy, entry.target, change.old, error, tables[0])
+                    continue
             schema = schema.after(change)
-        if changes:
+        if schema != entry.schema:
             ledger.store_schema(session, schema)
         return schema
 

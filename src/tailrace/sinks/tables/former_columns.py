@@ -8,12 +8,16 @@ column that comes back in the same batch: the table is read again, by which colu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import SinkError
 from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaChange, SchemaEvent
+from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.model.table import TableId
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,14 +84,31 @@ def _fates(changes: Iterable[SchemaChange]) -> list[tuple[str, str | None]]:
     return list(fates.items())
 
 
-def column_is_needed(target: str, column: str, error: Exception, table: TableId) -> SinkError:
-    """The error for a column of a target that its system does not let us rename or drop."""
+def require_unneeded(
+    policy: SchemaPolicy | None, target: str, column: str, error: Exception, table: TableId
+) -> None:
+    """Have a target keep a column that its system does not let us rename or drop, if the settings allow it.
+
+    Args:
+        policy: the settings.
+        target: the target.
+        column: the column.
+        error: why it cannot be altered.
+        table: the target's table.
+
+    Raises:
+        SinkError: they do not.
+    """
     detail = error.detail if isinstance(error, SinkError) else str(error)
-    return SinkError(
-        f"column `{column}` of target `{target}` can be neither renamed nor dropped",
+    message = f"column `{column}` of target `{target}` can be neither renamed nor dropped"
+    if policy is not None and policy.keeps_needed_columns:
+        _log.warning("%s: %s; it stays", message, detail)
+        return
+    raise SinkError(
+        message,
         detail,
         "remove what needs the column in the target, as a view, a generated column, partitioning or a sort "
-        "order; or set `schema.change.behavior: lenient`, with which targets keep such columns",
+        "order; or set `schema.change.behavior: try_evolve`, with which targets keep such columns",
         code="TR-7038",
         table=str(table),
-    )
+    ) from error
