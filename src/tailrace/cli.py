@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import sys
 import time
 import uuid
@@ -214,6 +215,26 @@ def doctor(pipeline_file: Path | None) -> None:
         click.echo(preflight.render([finding]))
     if failed:
         raise SystemExit(EXIT_PREFLIGHT)
+
+
+@cli.command()
+@_pipeline_argument
+@click.option(
+    "--seconds", type=click.FloatRange(1, 600), default=5.0, show_default=True, help="How long to measure."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def estimate(pipeline_file: Path, seconds: float, as_json: bool) -> None:
+    """Estimate a first snapshot: rows, bytes, time, and the log that the server must keep meanwhile.
+
+    Some rows are read to measure; nothing is written or created.
+    """
+    from tailrace.pipeline import estimate as estimates  # noqa: PLC0415
+
+    pipeline = load_pipeline(pipeline_file)
+    connections = pipeline.settings.parallelism or os.cpu_count() or 1
+    found = estimates.estimate(pipeline.source, connections, seconds=seconds)
+    text = _json(found.to_json()) if as_json else "\n".join(estimates.lines(found))
+    click.echo(printable_lines(text))
 
 
 @cli.command()
