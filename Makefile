@@ -60,7 +60,7 @@ demo: setup ## Replicate a busy MySQL into Delta, with a crash on the way, and p
 
 .PHONY: test
 test: setup lint ## Static checks and all tests but the slow ones
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(ARGS)
 
 .PHONY: wheel-test
 wheel-test: setup ## Of the tests: build the wheel and run it in empty environments, bare and with each extra
