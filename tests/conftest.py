@@ -57,7 +57,7 @@ def pytest_unconfigure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files with the longest tests come first, in whatever order: two processes then end together."""
-    long = Path(__file__).parent / "recovery", Path(__file__).parent / "e2e"
+    long = [Path(__file__).parent / name for name in ("recovery", "e2e", "contract")]
     items.sort(key=lambda item: item.path.parent not in long)
 
 

@@ -100,7 +100,8 @@ def lake_rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    assert {p.name for p in EXAMPLES.iterdir() if p.is_dir()} == FOLDERS | {"auto_cdc"}
+    elsewhere = {"auto_cdc", "monitoring"}
+    assert {p.name for p in EXAMPLES.iterdir() if p.is_dir()} == FOLDERS | elsewhere
 
 
 def test_mysql_to_delta(mysql_shop: MySqlServer, tmp_path: Path) -> None:
