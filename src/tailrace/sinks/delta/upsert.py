@@ -124,8 +124,8 @@ def _deleted(table: DeltaTable, held: Sequence[dict[str, Any]], keys: str) -> li
 
 def _without(file: dict[str, Any], changed: pa.Table, root: str) -> list[str]:
     """The actions that delete the rows of changed keys from a data file; none if it has no such rows."""
-    rows = pq.read_table(path_of(file, root), columns=changed.column_names)
-    hit = rows_of_keys(rows.cast(changed.schema), changed)
+    rows = _keys_in(path_of(file, root), changed.schema)
+    hit = rows_of_keys(rows, changed)
     vector = file.get("deletionVector")
     gone = read_vector(vector, root) if vector else BitMap64()
     deleted = gone | BitMap64(hit.to_numpy(zero_copy_only=False).astype(np.uint64))
@@ -140,6 +140,20 @@ def _without(file: dict[str, Any], changed: pa.Table, root: str) -> list[str]:
         new = {"deletionVector": write_vector(deleted, root), "stats": json.dumps(stats), "dataChange": True}
         actions.append({"add": file | new})
     return [json.dumps(action) for action in actions]
+
+
+def _keys_in(path: str, schema: pa.Schema) -> pa.Table:
+    """The keys of a data file's rows; null in columns that joined the key after it was written."""
+    file = pq.ParquetFile(path)
+    held = file.schema_arrow.names
+    rows = file.read(columns=[name for name in schema.names if name in held])
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in held
+        else pa.nulls(file.metadata.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 # ---- new rows ----------------------------------------------------------------------------------------

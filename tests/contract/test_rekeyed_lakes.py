@@ -1,0 +1,51 @@
+"""A table that gets a further key column, which older rows of its target do not have, and is read again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.model.change import OP_REREAD, ChangeBatch
+from tailrace.sinks.base import CellBatch
+from tailrace.sinks.route import Router
+from tests.support.cells import cell_batch
+from tests.support.changes import INT, changes, table
+from tests.support.sinks import CASES
+
+BEFORE = table(("id", INT), ("v", INT), key=("id",))
+AFTER = table(("id", INT), ("v", INT), ("part", INT), key=("id", "part"))
+ROWS = [{"id": 1, "v": 11, "part": 0}, {"id": 2, "v": 20, "part": 0}, {"id": 2, "v": 21, "part": 7}]
+
+
+def reading(batch: CellBatch, *, done: bool) -> CellBatch:
+    """`batch` as one in which the table is read again."""
+    end = {"v": 2, "log": {"ts_ms": 1_700_000_000_000}, "done": {"shop.t": 3}}
+    entry = {"id": "reading", "c": None, "n": 0, "e": 0, "done": done}
+    return replace(batch, end={**end, "again": {"shop.t": entry}})
+
+
+def read_again(batch: ChangeBatch) -> ChangeBatch:
+    return replace(batch, op=pa.repeat(pa.scalar(OP_REREAD, pa.int8()), len(batch)))
+
+
+@pytest.mark.parametrize("name", ["delta-upsert", "iceberg-upsert"])
+def test_target_equals_the_table_once_it_was_read_again(
+    request: pytest.FixtureRequest, spark: SparkSession, name: str
+) -> None:
+    case: Any = CASES[name](request)
+    sink = case.open(Router([]))
+    try:
+        old = [("r", None, {"id": i, "v": 10 * i}) for i in (1, 2, 3)]
+        sink.write(cell_batch(spark, 0, [("snapshot", changes(BEFORE, old))]))
+        made = [("u", {**ROWS[0], "v": 10}, ROWS[0]), ("c", None, ROWS[2])]
+        logged = cell_batch(spark, 1, [("log", changes(AFTER, made, first=100))])
+        sink.write(reading(logged, done=False))
+        read = read_again(changes(AFTER, [("r", None, row) for row in ROWS], first=200))
+        sink.write(reading(cell_batch(spark, 2, [("reread", read)]), done=True))
+        assert sorted(case.rows("shop.t"), key=lambda row: (row["id"], row["part"])) == ROWS
+    finally:
+        sink.close()
