@@ -77,7 +77,7 @@ def _task(server: Server, made: Made) -> dict[str, str]:
 
 
 def task_of(server: Server, tables: str, events: int, part: data.LogPart | None) -> dict[str, str]:
-    """What a peer is told of its work.
+    """The settings of a peer for one run.
 
     Args:
         server: what is read.

@@ -57,7 +57,7 @@ def test_column_dropped_before_the_select_reads_as_null_and_the_log_goes_on(mysq
         mysql.execute(f"ALTER TABLE {table} DROP COLUMN w")
         mysql.execute(f"UPDATE {table} SET v = 20 WHERE id = 2")
         snapshot, _ = engine.read(start, end)
-        assert [r["v"] for r in rows_of(snapshot)] == [1, 3, 4, 2]  # the touched row was put back
+        assert [r["v"] for r in rows_of(snapshot)] == [1, 3, 4, 2]  # the changed row was rewound
         assert {r["w"] for r in rows_of(snapshot)} == {None}
         batch = next_batch(engine)
         changes = changes_of(engine.read(*batch)[1])

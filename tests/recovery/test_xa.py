@@ -332,7 +332,7 @@ def test_commit_whose_prepare_is_files_back_brings_its_rows(any_server, place, m
             changes += batch(engine)[1]
         expected = [("c", 3), ("c", 1), ("c", 2), ("u", 7), ("d", 8), ("c", 80), ("d", 9), ("c", 4)]
         assert ids(changes) == expected
-        # in one range, prepared and committed within it, they are told by the same places
+        # in one range, prepared and committed within it, they have the same positions
         assert whole_log(engine.options, first[0].log, engine.offset.log) == changes
 
 

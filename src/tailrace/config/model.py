@@ -5,8 +5,8 @@
     route:     a table's target            RouteRule, the first that matches counts
     sink:      where changes go            `config.sinks`: one or several, `type` says which
     pipeline:  how it runs                 PipelineSettings
-    notifications: what it tells           `config.notifications`
-    signals:   what it is told             `config.notifications`
+    notifications: what it reports         `config.notifications`
+    signals:   where commands come from    `config.notifications`
 
 Every section but `source` is a dataclass, and `config.load` reads a section by its dataclass: a field
 `checkpoint_path` is the key `checkpoint-path` (camelCase is read too), its annotation is the type, and a

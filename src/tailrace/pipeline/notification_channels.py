@@ -2,7 +2,7 @@
 
 The log and the file are written with the batch. What may be slow or dead has a thread and a bounded queue of
 its own (`Apart`), so that it can neither delay nor stop the stream: notifications that do not fit, or are
-refused `_ATTEMPTS` times, are dropped, and the user is told once.
+refused `_ATTEMPTS` times, are dropped, with one warning.
 """
 
 from __future__ import annotations

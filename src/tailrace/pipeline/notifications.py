@@ -26,7 +26,7 @@ INCREMENTAL = "Incremental Snapshot"
 SIGNAL = "Signal"
 TABLE = "Table"
 LOG = "Log"
-#: Signals whose answers are told as notifications of a snapshot.
+#: Signals that are answered by notifications of a snapshot.
 _SNAPSHOT_SIGNALS = ("execute-snapshot", "resync", "stop-snapshot", "pause-snapshot", "resume-snapshot")
 #: Makes ids from names (RFC 4122, version 5).
 _NAMESPACE = uuid.UUID("6f2f2c52-63a5-5f6e-9d6b-0d4fd8f5a1c7")

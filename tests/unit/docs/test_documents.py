@@ -185,3 +185,22 @@ def test_makefile_targets_that_documents_name_exist() -> None:
         for name in re.findall(r"(?:`|^|run: )make ([a-z][a-z-]*)", page.read_text("utf-8"), re.MULTILINE)
     }
     assert sorted(named - targets) == []
+
+
+#: Phrases that no native speaker writes; CONTRIBUTING.md asks for plain English.
+_CALQUES = re.compile(
+    r"\b(mend(s|ed|ing)?|(is|are|was|were) told|gone on with|put back|is waited for|c[ao]me to grief"
+    r"|tells? of|nothing of the kind|of before)\b",
+    re.IGNORECASE,
+)
+
+
+def test_text_has_no_calques() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), *PAGES, ROOT / "CHANGELOG.md"]
+    assert len(sources) > 300
+    assert not [
+        f"{_name(path)}:{number}: {match[0]}"
+        for path in sources
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if (match := _CALQUES.search(line))
+    ]

@@ -1,4 +1,4 @@
-"""A command or a webhook that is told of a failed pipeline."""
+"""A command or a webhook that hears of a failed pipeline."""
 
 from __future__ import annotations
 

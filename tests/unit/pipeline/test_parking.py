@@ -1,4 +1,4 @@
-"""Which errors park a table, how, and what a user is told."""
+"""Which errors park a table, how, and what the message says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet files of Delta appends and what is told of them."""
+"""Parquet files of Delta appends and their statistics."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def events(
 def _catalog(
     known: Mapping[str, TableSchema], after: Mapping[str, TableSchema], later: Sequence[DdlStatement]
 ) -> Catalog:
-    """What the catalog tells of a statement: of tables that later ones change, what they do not name."""
+    """What the catalog says about a statement: for tables that later ones change, what these do not name."""
     left: dict[str, TableSchema] = {}
     ahead = set()
     for name, schema in after.items():
