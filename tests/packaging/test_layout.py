@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 from tests.support.import_graph import circles, imports, inside
@@ -47,3 +48,18 @@ def test_folders_of_databases_are_small() -> None:
     }
     assert len(sizes) > 10
     assert not {folder: size for folder, size in sizes.items() if size > _MOST}
+
+
+def test_public_class_names_occur_once_but_for_what_both_databases_fill() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in (_ROOT / "src" / "tailrace").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(_ROOT / "src" / "tailrace")))
+    assert len(homes) > 300
+    assert not {
+        name: sorted(found)
+        for name, found in homes.items()
+        if len(found) > 1
+        and sorted(home.split("/")[:2] for home in found) != [["sources", "mysql"], ["sources", "postgres"]]
+    }

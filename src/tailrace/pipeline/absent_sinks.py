@@ -5,8 +5,8 @@
 
 A batch counts as done when all sinks of the pipeline file have it, so a sink that is down stops the others.
 To let them go on, its section is taken out of the file. When the section returns, its targets lack what
-came in between: their tables are read again, in place (docs/design/0006-reading-tables-again.md). Without this the
-targets would go on, wrong without an error.
+came in between: their tables are read again, in place (docs/design/0006-reading-tables-again.md). Without
+this the targets would go on, wrong without an error.
 
 The file is written before a batch that another set of sinks is given, never otherwise. A batch that comes
 again makes the same request, under the same id.

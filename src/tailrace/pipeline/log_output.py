@@ -28,7 +28,7 @@ from types import TracebackType
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.printable import printable, printable_lines
 from tailrace.private import open_private
-from tailrace.spark.launch import LogFile
+from tailrace.spark.launch import SparkLog
 
 #: Former contents that are kept.
 KEPT = 3
@@ -139,7 +139,7 @@ class LogOutput:
     def __init__(self, path: Path, pipeline: str, *, is_json: bool, max_bytes: int) -> None:
         fields = {"pipeline": pipeline}
         #: For Spark's JVM.
-        self.file = LogFile(path, fields if is_json else None, rolls=False)
+        self.file = SparkLog(path, fields if is_json else None, rolls=False)
         self._rotated = [RotatedFile(file, max_bytes) for file in {path, self.file.output}]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._rotate, name="log", daemon=True)

@@ -189,7 +189,7 @@ class Function:
         """See `Channel`."""
 
 
-class Topic:
+class NotificationTopic:
     """Sends each to a Kafka topic, as Debezium's channel `sink` with JSON: the key is {"id": ...}.
 
     Args:

@@ -22,7 +22,7 @@ from tailrace.pipeline.notification_channels import (
     FileChannel,
     Function,
     LogChannel,
-    Topic,
+    NotificationTopic,
     Webhook,
 )
 from tailrace.pipeline.notifications import Batch, notifications
@@ -121,7 +121,7 @@ def channels(pipeline: Pipeline, tell: Callable[[str], None]) -> Sequence[Channe
         found.append(Apart(Function(settings.call), tell))
     if settings.topic is not None:
         client = kafka_settings(pipeline, "notifications", settings.bootstrap_servers, settings.properties)
-        found.append(Apart(Topic(client, settings.topic), tell))
+        found.append(Apart(NotificationTopic(client, settings.topic), tell))
     return found
 
 

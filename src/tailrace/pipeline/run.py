@@ -33,12 +33,12 @@ from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_p
 from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
 from tailrace.spark.checkpoint import absolute, is_local
-from tailrace.spark.launch import LogFile
+from tailrace.spark.launch import SparkLog
 from tailrace.spark.session import spark_session, stop_session
 
 
 def run(
-    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | LogFile | None = None
+    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | SparkLog | None = None
 ) -> None:
     """Run a pipeline until everything is read (`trigger: available-now`) or `stop` is set.
 
@@ -64,7 +64,7 @@ def run(
 
 
 def _run(
-    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | LogFile | None
+    pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | SparkLog | None
 ) -> None:
     watcher.on_step("checking the source")
     tables = _captured(pipeline)

@@ -23,7 +23,7 @@ MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """A server's answer.
 
     Args:
@@ -44,7 +44,7 @@ def send(
     *,
     tls: Callable[[], ssl.SSLContext],
     timeout_s: float,
-) -> Answer:
+) -> HttpAnswer:
     """POST `body` to `url`, or GET without one.
 
     Args:
@@ -76,14 +76,14 @@ def send(
 
 def _answer(
     opener: urllib.request.OpenerDirector, request: urllib.request.Request, timeout_s: float
-) -> Answer:
+) -> HttpAnswer:
     try:
         with opener.open(request, timeout=timeout_s) as answer:
-            return Answer(answer.status, _read(answer))
+            return HttpAnswer(answer.status, _read(answer))
     except urllib.error.HTTPError as error:
         with error:
             location = error.headers.get("Location") if 300 <= error.code < 400 else None
-            return Answer(error.code, _read(error), location and _origin(location))
+            return HttpAnswer(error.code, _read(error), location and _origin(location))
 
 
 def _read(answer: Any) -> bytes:

@@ -93,7 +93,7 @@ _LOG4J = {
 
 
 @dataclass(frozen=True)
-class LogFile:
+class SparkLog:
     """The file of Spark's log.
 
     Args:
@@ -129,7 +129,7 @@ def is_running() -> bool:
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001
 
 
-def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: LogFile | None) -> None:
+def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: SparkLog | None) -> None:
     """Start this process's JVM and its Spark.
 
     Args:
@@ -239,7 +239,7 @@ def _escaped(text: str) -> str:
 
 
 @contextmanager
-def _output(log_file: LogFile | None) -> Iterator[dict[str, Any]]:
+def _output(log_file: SparkLog | None) -> Iterator[dict[str, Any]]:
     """The JVM's output: it prints warnings before logging is set up."""
     if log_file is None:
         yield {}

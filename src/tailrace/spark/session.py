@@ -90,7 +90,7 @@ def spark_session(
     delta: bool = False,
     master: str | None = None,
     parallelism: int | None = None,
-    log_file: Path | launch.LogFile | None = None,
+    log_file: Path | launch.SparkLog | None = None,
     extra_conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A Spark session set up for Tailrace's streams.
@@ -140,7 +140,7 @@ def spark_session(
         conf |= {**_DELTA_CONF, "spark.jars": ",".join(str(jar) for jar in prefetch_jars())}
     conf |= _resolved(extra_conf or {})
     conf |= {"spark.app.name": name, "spark.master": master}
-    log_file = launch.LogFile(log_file) if isinstance(log_file, Path) else log_file
+    log_file = launch.SparkLog(log_file) if isinstance(log_file, Path) else log_file
     with _sigint_kept(), _failure_explained(master, None if log_file is None else log_file.output):
         if not launch.is_running():
             launch.launch(conf, environment, log_file)

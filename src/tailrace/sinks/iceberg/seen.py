@@ -75,7 +75,7 @@ class Unseen:
         return found
 
 
-class SeenKeys:
+class SeenFiles:
     """The keys that an Iceberg table's source tables have left while they are read again.
 
     Args:

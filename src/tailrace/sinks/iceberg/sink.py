@@ -51,7 +51,7 @@ from tailrace.sinks.iceberg.files import FileTarget, described, write_cells
 from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.names import former_identifier, identifier, location
 from tailrace.sinks.iceberg.rewrite import ROW, insert_files, kept_files, last_changes
-from tailrace.sinks.iceberg.seen import SEEN, SeenKeys
+from tailrace.sinks.iceberg.seen import SEEN, SeenFiles
 from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
@@ -303,7 +303,7 @@ class _Target:
             return self._layout(table, self._columns(table))
         with self.lock:
             self._follow_former_columns(table)
-        seen = SeenKeys(table, self.refreshes)
+        seen = SeenFiles(table, self.refreshes)
         if not parts and not seen.unseen():
             return self._layout(table, self._columns(table))
         with self.lock:
@@ -486,7 +486,7 @@ class _Target:
         followed = any(refresh.table == part.table for refresh in self.refreshes)
         return part.kind == REREAD and followed and bool(part.schemas[-1].key)
 
-    def _correct(self, table: Table, layout: _Layout, parts: Sequence[TableBatch], seen: SeenKeys) -> None:
+    def _correct(self, table: Table, layout: _Layout, parts: Sequence[TableBatch], seen: SeenFiles) -> None:
         """Set the rows of tables that are read again aside; at the end add what the change log lacks."""
         io, columns = table.io, layout.columns
         known: list[str] = json.loads(table.properties.get(_KEY, "[]"))
@@ -520,7 +520,7 @@ class _Target:
             raise _has_delete_files(self.name, "rows that are read again are compared with data files")
         return [*(task.file.file_path for task in tasks), *self._added]
 
-    def _rewrite(self, table: Table, layout: _Layout, parts: list[TableBatch], seen: SeenKeys) -> list[str]:
+    def _rewrite(self, table: Table, layout: _Layout, parts: list[TableBatch], seen: SeenFiles) -> list[str]:
         """Apply changes to the table's files, and delete what a reading has not seen; the temporary files."""
         columns, data, scratch = layout.columns, layout.data, layout.changes
         within: BooleanExpression = AlwaysTrue()
@@ -561,7 +561,7 @@ class _Target:
             self._added += new
         return used
 
-    def _commit(self, table: Table, seen: SeenKeys, key: Sequence[str]) -> None:
+    def _commit(self, table: Table, seen: SeenFiles, key: Sequence[str]) -> None:
         properties = {
             STREAM: self.batch.stream.query,
             BATCH: str(self.batch.id),
