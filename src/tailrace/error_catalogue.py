@@ -1593,6 +1593,21 @@ CATALOGUE = {
         "Remove what needs the column, then `tailrace resume`. Or set `schema.change.behavior: try_evolve`: "
         "the target keeps it then.",
     ),
+    "TR-7061": Condition(
+        "an existing table would not keep the source's values",
+        (SinkError,),
+        "The table was adopted, or altered by hand. The server would round, cut or pad values of a column "
+        "without an error, or computes the column itself.",
+        "Run the statement in the hint. Or drop the table and read the source's again (`tailrace resync`). "
+        "Or leave the column out, or cast it, in a transform.",
+    ),
+    "TR-7062": Condition(
+        "an existing table has no key",
+        (SinkError,),
+        "The table's primary key was dropped, or is a partial or deferrable index. Changes find their rows "
+        "by it: rows would double.",
+        "Run the statement in the hint.",
+    ),
     "TR-7073": Condition(
         "what a sink's targets hold cannot be read",
         (TailraceError,),

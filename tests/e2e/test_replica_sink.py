@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -200,7 +201,8 @@ def test_overlong_snapshot_row_is_set_aside(spark: SparkSession, target: Target)
 
 def test_table_that_is_there_is_taken_only_if_asked_for(spark: SparkSession, target: Target) -> None:
     target.execute(
-        "CREATE DATABASE shop", "CREATE TABLE shop.t (id int PRIMARY KEY, name varchar(9), price float)"
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.t (id int PRIMARY KEY, name varchar(9), price decimal(20,4))",
     )
     target.execute("INSERT INTO shop.t VALUES (1, 'old', 0), (7, 'kept', 0)")
     with pytest.raises(StateError, match="a table that Tailrace did not make"):
@@ -215,6 +217,94 @@ def test_table_of_another_shape_is_not_adopted(spark: SparkSession, target: Targ
     )
     with pytest.raises(StateError, match="cannot be adopted"):
         write(target, snapshot(spark), existing_tables=ExistingTables.ADOPT)
+
+
+EVENTS = table(
+    ("id", INT),
+    ("price", ColumnType(Kind.DECIMAL, "decimal", precision=10, scale=4)),
+    ("at", ColumnType(Kind.DATETIME, "datetime", fraction=6)),
+    ("size", ColumnType(Kind.DOUBLE, "double")),
+    key=("id",),
+)
+
+
+def events(spark: SparkSession, number: int = 0) -> CellBatch:
+    at = datetime(2020, 2, 3, 4, 5, 6, 789_000)  # noqa: DTZ001 - a DATETIME
+    made = {"id": number, "price": Decimal("2.3456"), "at": at, "size": 0.1}
+    return cell_batch(spark, number, [("snapshot", changes(EVENTS, [("r", None, made)]))])
+
+
+SERVERS = pytest.mark.parametrize("target", [("mysql", PARTS), ("postgres", PARTS)], indirect=True, ids=str)
+
+
+@SERVERS
+@pytest.mark.parametrize(
+    ("narrow", "named"),
+    [
+        ("price decimal(10,1), at timestamp(6), size double precision", "`price` is .*rounds"),
+        ("price decimal(10,4), at timestamp(0), size double precision", "`at` is .*rounds"),
+        ("price decimal(10,4), at date, size double precision", "`at` is .*cuts"),
+        ("price decimal(10,4), at timestamp(6), size real", "`size` is .*rounds"),
+    ],
+)
+def test_table_that_would_round_values_is_not_adopted(
+    spark: SparkSession, target: Target, narrow: str, named: str
+) -> None:
+    is_postgres = target.notes == "public"
+    narrow = narrow if is_postgres else narrow.replace("size real", "size float")
+    target.execute(
+        "CREATE SCHEMA shop" if is_postgres else "CREATE DATABASE shop",
+        f"CREATE TABLE shop.t (id int PRIMARY KEY, {narrow})",
+    )
+    with pytest.raises(SinkError) as refused:
+        write(target, events(spark), existing_tables=ExistingTables.ADOPT)
+    assert refused.value.code == "TR-7061"
+    assert re.search(named, refused.value.detail)
+    target.execute(refused.value.hint.partition(";")[0])
+    write(target, events(spark), existing_tables=ExistingTables.ADOPT)
+    (found,) = target.rows("shop.t")
+    assert (found["price"], found["at"].microsecond, found["size"]) == (Decimal("2.3456"), 789_000, 0.1)
+
+
+@SERVERS
+def test_table_that_was_altered_by_hand_is_noticed_at_the_next_start(
+    spark: SparkSession, target: Target
+) -> None:
+    is_postgres = target.notes == "public"
+    write(target, events(spark))
+    target.execute(
+        "ALTER TABLE shop.t ALTER COLUMN price TYPE numeric(10,1)"
+        if is_postgres
+        else "ALTER TABLE shop.t MODIFY price decimal(10,1)"
+    )
+    with pytest.raises(SinkError, match="would not keep the source's values"):
+        write(target, events(spark, 1))
+    target.execute(
+        "ALTER TABLE shop.t ALTER COLUMN price TYPE numeric(10,4)"
+        if is_postgres
+        else "ALTER TABLE shop.t MODIFY price decimal(10,4)",
+        "ALTER TABLE shop.t DROP CONSTRAINT t_pkey" if is_postgres else "ALTER TABLE shop.t DROP PRIMARY KEY",
+    )
+    if is_postgres:  # no index for ON CONFLICT
+        target.execute("CREATE UNIQUE INDEX part ON shop.t (id) WHERE id > 0")
+    with pytest.raises(SinkError, match="has no key") as refused:
+        write(target, events(spark, 1))
+    target.execute(refused.value.hint)
+    write(target, events(spark, 1))
+    assert ids(target) == [0, 1]
+
+
+@SERVERS
+def test_column_that_the_server_computes_is_named(spark: SparkSession, target: Target) -> None:
+    is_postgres = target.notes == "public"
+    target.execute(
+        "CREATE SCHEMA shop" if is_postgres else "CREATE DATABASE shop",
+        "CREATE TABLE shop.t (id int PRIMARY KEY, price decimal(10,4), at timestamp(6),"
+        " size double precision GENERATED ALWAYS AS (id * 2) STORED)",
+    )
+    with pytest.raises(SinkError, match="would not keep") as refused:
+        write(target, events(spark), existing_tables=ExistingTables.ADOPT)
+    assert "`size` is computed by the server" in refused.value.detail
 
 
 def test_server_that_is_away_is_a_failure_that_passes(spark: SparkSession, target: Target) -> None:

@@ -26,6 +26,7 @@ import pyarrow as pa
 from tailrace.errors import ConfigError, SinkError, SourceError, TailraceError, TransientSinkError
 from tailrace.model.table import Column
 from tailrace.sinks.replica.encode import ColumnEncoding
+from tailrace.sinks.replica.existing import ExistingColumn
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
 
@@ -123,6 +124,12 @@ class WriteSession(Protocol):
     def key(self, table: TableName) -> list[str]:
         """The columns of its primary key, in order."""
 
+    def existing(self, table: TableName) -> dict[str, ExistingColumn]:
+        """The columns of a table by lower-case name."""
+
+    def is_unique(self, table: TableName, key: Sequence[str]) -> bool:
+        """Whether it has a primary key, or a unique index over all rows, of just these columns."""
+
     def has_unique_values(self, table: TableName) -> bool:
         """Whether it has a unique index besides its primary key, which somebody has made."""
 
@@ -144,6 +151,10 @@ class Dialect(Protocol):
     @property
     def serial_type(self) -> str:
         """SQL type of an auto-increment primary key."""
+
+    @property
+    def fraction(self) -> int:
+        """Digits of a fraction of a second in a type that names no number."""
 
     def connect(self) -> WriteSession:
         """A new session, outside a transaction.
@@ -201,6 +212,9 @@ class Dialect(Protocol):
             needed: the new schema.
             existing: the columns that it really has: an earlier attempt may have added some.
         """
+
+    def retype(self, table: TableName, schema: TargetSchema, column: Column) -> str:
+        """The statement that gives a column of an existing table the type that the source needs."""
 
     def change_key(self, table: TableName, current: TargetSchema, needed: TargetSchema) -> list[str]:
         """Statements that give a table another primary key, and its columns the types that fit.

@@ -54,6 +54,7 @@ class MySqlDialect:
     name_type = "varchar(255) character set utf8mb4 collate utf8mb4_bin"
     text_type = "longtext character set utf8mb4"
     serial_type = "bigint AUTO_INCREMENT PRIMARY KEY"
+    fraction = 0
 
     @classmethod
     def open(cls, settings: MySqlSettings) -> MySqlDialect:
@@ -170,6 +171,11 @@ class MySqlDialect:
         """See `Dialect.alter`."""
         changes = self._changes(current, needed, existing)
         return [f"ALTER TABLE {self.name(table)} {', '.join(changes)}"] if changes else []
+
+    def retype(self, table: TableName, schema: TargetSchema, column: Column) -> str:
+        """See `Dialect.retype`."""
+        definition = self._definitions(schema)[schema.columns.index(column)]
+        return f"ALTER TABLE {self.name(table)} MODIFY COLUMN {definition}"
 
     def change_key(self, table: TableName, current: TargetSchema, needed: TargetSchema) -> list[str]:
         """See `Dialect.change_key`."""

@@ -41,6 +41,7 @@ from tailrace.sinks.replica.dialect import (
     columns_of,
 )
 from tailrace.sinks.replica.encode import encode_table
+from tailrace.sinks.replica.existing import ExistingColumn
 from tailrace.sinks.replica.list_columns import as_bytes, as_json
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sources.mysql.connection import is_mariadb, log_in, translate
@@ -180,6 +181,28 @@ class MySqlWriteSession:
     def key(self, table: TableName) -> list[str]:
         """See `WriteSession.key`."""
         return self._listed("STATISTICS", "INDEX_NAME = 'PRIMARY'", "SEQ_IN_INDEX", table)
+
+    def existing(self, table: TableName) -> dict[str, ExistingColumn]:
+        """See `WriteSession.existing`."""
+        literal = self._dialect.literal
+        found = self.run(
+            "SELECT LOWER(COLUMN_NAME), COLUMN_TYPE, GENERATION_EXPRESSION > ''"
+            " FROM information_schema.COLUMNS"
+            f" WHERE TABLE_SCHEMA = {literal(table.schema)} AND TABLE_NAME = {literal(table.table)}"
+        )
+        return {str(column): ExistingColumn(str(type_), bool(computed)) for column, type_, computed in found}
+
+    def is_unique(self, table: TableName, key: Sequence[str]) -> bool:
+        """See `WriteSession.is_unique`."""
+        literal = self._dialect.literal
+        found = self.run(
+            "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0"
+            f" AND TABLE_SCHEMA = {literal(table.schema)} AND TABLE_NAME = {literal(table.table)}"
+        )
+        indexes: dict[str, list[str]] = {}
+        for index, column in found:
+            indexes.setdefault(str(index), []).append(str(column).lower())
+        return any(sorted(columns) == sorted(name.lower() for name in key) for columns in indexes.values())
 
     def has_unique_values(self, table: TableName) -> bool:
         """See `WriteSession.has_unique_values`; asked once in a session."""

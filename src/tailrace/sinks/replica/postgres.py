@@ -47,6 +47,7 @@ class PostgresDialect:
     name_type = "text"
     text_type = "text"
     serial_type = "bigserial PRIMARY KEY"
+    fraction = 6
 
     @classmethod
     def open(cls, settings: PostgresSettings, source: str = "mysql") -> PostgresDialect:
@@ -148,6 +149,11 @@ class PostgresDialect:
             if column.nullable and not before.nullable:
                 changes.append(f"ALTER COLUMN {name} DROP NOT NULL")
         return [f"ALTER TABLE {self.name(table)} {', '.join(changes)}"] if changes else []
+
+    def retype(self, table: TableName, schema: TargetSchema, column: Column) -> str:  # noqa: ARG002 - MySQL's
+        """See `Dialect.retype`."""
+        type_ = self.column_type(column.type)
+        return f"ALTER TABLE {self.name(table)} ALTER COLUMN {self.quote(column.name)} TYPE {type_}"
 
     def change_key(self, table: TableName, current: TargetSchema, needed: TargetSchema) -> list[str]:
         """See `Dialect.change_key`."""

@@ -30,6 +30,7 @@ from tailrace.sinks.replica.dialect import (
     columns_of,
 )
 from tailrace.sinks.replica.encode import encode_table
+from tailrace.sinks.replica.existing import ExistingColumn
 from tailrace.sinks.replica.list_columns import as_array
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sources.postgres import connection as server
@@ -115,6 +116,29 @@ class PostgresWriteSession:
                 f" WHERE i.indrelid = to_regclass({name}) AND i.indisprimary ORDER BY k.n"
             )
         ]
+
+    def existing(self, table: TableName) -> dict[str, ExistingColumn]:
+        """See `WriteSession.existing`."""
+        name = self._dialect.literal(self._dialect.name(table))
+        # an identity that is ALWAYS refuses values in INSERT
+        found = self.run(
+            "SELECT lower(attname::text), format_type(atttypid, atttypmod),"
+            " attgenerated <> '' OR attidentity = 'a' FROM pg_catalog.pg_attribute"
+            f" WHERE attrelid = to_regclass({name}) AND attnum > 0 AND NOT attisdropped"
+        )
+        return {column: ExistingColumn(type_, computed) for column, type_, computed in found}
+
+    def is_unique(self, table: TableName, key: Sequence[str]) -> bool:
+        """See `WriteSession.is_unique`: ON CONFLICT takes no other index."""
+        name = self._dialect.literal(self._dialect.name(table))
+        found = self.run(
+            "SELECT array_agg(a.attname::text) FROM pg_catalog.pg_index i"
+            " CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, n)"
+            " LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum"
+            f" WHERE i.indrelid = to_regclass({name}) AND i.indisunique AND i.indimmediate AND i.indisvalid"
+            " AND i.indpred IS NULL AND k.n <= i.indnkeyatts GROUP BY i.indexrelid"
+        )
+        return any(sorted(map(str, names)) == sorted(key) for (names,) in found)
 
     def has_unique_values(self, table: TableName) -> bool:
         """See `WriteSession.has_unique_values`."""

@@ -56,6 +56,7 @@ from tailrace.sinks.replica.dialect import (
     WriteSession,
     follow_former,
 )
+from tailrace.sinks.replica.faithful import require_faithful
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.one_pass import ReplicaPass, run_pass
@@ -452,6 +453,8 @@ class ReplicaSink:
             statements = dialect.create(table, needed)
         for statement in statements:
             session.run(statement)
+        if existing:
+            require_faithful(session, dialect, needed)
         if needed != current:
             ledger.store_schema(session, needed)
         self._schemas[name] = needed
@@ -563,6 +566,7 @@ class ReplicaSink:
         key = session.key(dialect.table_name(needed.target))
         same_columns = {name.lower() for name in existing} == {c.name.lower() for c in needed.columns}
         if same_columns and [k.lower() for k in key] == [k.lower() for k in needed.key]:
+            require_faithful(session, dialect, needed)
             return
         listed = ", ".join(c.name for c in needed.columns)
         raise StateError(
