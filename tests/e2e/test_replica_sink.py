@@ -472,7 +472,12 @@ def test_row_whose_unique_value_another_row_has_is_refused_and_deletes_nothing(
 
 @pytest.mark.parametrize(
     "target",
-    [("mysql", PARTS), pytest.param(("mariadb", WHOLE), marks=pytest.mark.slow)],
+    [
+        ("mysql", PARTS),
+        ("postgres", PARTS),
+        pytest.param(("postgres", WHOLE), marks=pytest.mark.slow),
+        pytest.param(("mariadb", WHOLE), marks=pytest.mark.slow),
+    ],
     indirect=True,
     ids=str,
 )

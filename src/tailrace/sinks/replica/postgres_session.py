@@ -207,7 +207,25 @@ class PostgresWriteSession:
             self.run(insert)
             return
         update = f"UPDATE SET {', '.join(f'{c} = EXCLUDED.{c}' for c in rest)}" if rest else "NOTHING"
-        self.run(f"{insert} ON CONFLICT ({', '.join(quote(k) for k in schema.key)}) DO {update}")
+        upsert = f"{insert} ON CONFLICT ({', '.join(quote(k) for k in schema.key)}) DO {update}"
+        self.run("SAVEPOINT tailrace_upsert")
+        try:
+            self.run(upsert)
+        except RefusalError as refusal:
+            self.run("ROLLBACK TO SAVEPOINT tailrace_upsert")
+            if not (refusal.is_duplicate and self._may_delete(table)):
+                raise
+            # rows that exchange unique values: each would meet the other's old one
+            of = "".join(f" AND s.{quote(c)} = {self._dialect.literal(v)}" for c, v in only.items())
+            self.run(f"DELETE FROM {target} AS t USING {source} AS s WHERE {on}{of}")
+            self.run(insert)
+        self.run("RELEASE SAVEPOINT tailrace_upsert")
+
+    def _may_delete(self, table: TableName) -> bool:
+        """Whether rows may go for a moment: no foreign key refers to them, whose action that would start."""
+        name = self._dialect.literal(self._dialect.name(table))
+        query = "SELECT 1 FROM pg_catalog.pg_constraint WHERE contype = 'f' AND confrelid ="
+        return not self.run(f"{query} to_regclass({name}) LIMIT 1")
 
     def create_keys(self, keys: TableName, table: TableName, key: Sequence[str]) -> None:
         """See `WriteSession.create_keys`."""
