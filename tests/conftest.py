@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 #: Settings of the one Spark of a test run beyond those of every session.
 _SPARK_CONF = {
     "spark.driver.memory": "1g",
+    # The second compiler doubles the CPU time of each new plan, and no test runs a plan often enough to win.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
