@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tailrace.config.options import SourceOptions
+from tailrace.enumerator import enumerator
 from tailrace.enumerator.enumerator import Enumerator
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.model.signal import Answer
@@ -25,6 +26,12 @@ from tests.support.wait import wait_until
 
 ROWS = 120
 COLUMNS = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048) NULL)"
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ended with a batch is forgotten at once, as on a server that is written to."""
+    monkeypatch.setattr(enumerator, "QUIET_ADVANCE_S", 0.2)
 
 
 class Place:
