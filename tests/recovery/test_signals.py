@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tailrace.config.options import SourceOptions
-from tailrace.enumerator import enumerator
 from tailrace.enumerator.enumerator import Enumerator
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.model.signal import Answer
@@ -24,14 +23,10 @@ from tests.support.engine import Engine, multiset
 from tests.support.rereading import Target
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.usefixtures("_soon")
+
 ROWS = 120
 COLUMNS = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048) NULL)"
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ended with a batch is forgotten at once, as on a server that is written to."""
-    monkeypatch.setattr(enumerator, "QUIET_ADVANCE_S", 0.2)
 
 
 class Place:
