@@ -34,12 +34,19 @@ if TYPE_CHECKING:
 #: Settings of the one Spark of a test run beyond those of every session.
 _SPARK_CONF = {
     "spark.driver.memory": "1g",
+    # The second compiler doubles the CPU time of each new plan, and no test runs a plan often enough to win.
+    # Without it, the JVM would keep 48 MB of compiled code only, and compile the same again and again.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
+
+#: `make test` interprets plans: compiling each takes longer than what it saves on a few rows. Slow tests and
+#: pipelines that are processes of their own run compiled plans.
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 # No deadline: machines are busy, and a kernel's first call may load it.
 settings.register_profile("tests", deadline=None)
@@ -128,7 +135,7 @@ def _no_cached_cells(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The Spark session all tests share, with Delta."""
     # Imported here: unit tests need neither Spark nor Java.
     from tailrace.spark.session import spark_session
@@ -136,6 +143,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     directory = tmp_path_factory.mktemp("spark")
     conf = {
         **_SPARK_CONF,
+        **(_INTERPRETED if pytestconfig.getoption("markexpr") == "not slow" else {}),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory / "local"),
     }

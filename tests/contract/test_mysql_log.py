@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tailrace.errors import ConfigError, PositionLostError, ServerChangedError, StateError
+from tailrace.sources.mysql.binlog import dump
 from tailrace.sources.mysql.binlog.dump import DumpStream, read_log
 from tailrace.sources.mysql.binlog.follower import BinlogFollower
 from tailrace.sources.mysql.connection import connect, raw_socket
@@ -275,6 +276,22 @@ def test_follower_of_another_servers_position_says_so(mysql, database):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_stream_that_is_closed_while_it_connects_ends(mysql, table, monkeypatch):
+    position = log_end_position(options_of(mysql))
+    stream = DumpStream(options_of(mysql), position.file, position.pos, blocking=True)
+
+    def closed_meanwhile(*given, **named):
+        connection = connect(*given, **named)
+        stream.close()
+        return connection
+
+    monkeypatch.setattr(dump, "connect", closed_meanwhile)
+    thread = threading.Thread(target=lambda: list(stream.blocks()), daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
 def test_bug_in_the_followers_thread_is_reported(mysql, database, table):
     start = log_end_position(options_of(mysql))
     insert(mysql, table)

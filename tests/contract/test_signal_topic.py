@@ -17,7 +17,7 @@ from tailrace.config.model import Pipeline
 from tailrace.errors import ConfigError
 from tailrace.pipeline import notification_channels
 from tailrace.pipeline.kafka_access import kafka_settings
-from tailrace.pipeline.notification_channels import Apart, Topic
+from tailrace.pipeline.notification_channels import Apart, NotificationTopic
 from tailrace.pipeline.notifications import Notification
 from tailrace.pipeline.signal_topic import SignalTopic
 from tailrace.spark.requests import RequestDirectory, requests_path
@@ -128,7 +128,9 @@ def test_dead_broker_is_told_of_once_and_stops_nothing(kafka: Any, tmp_path: Pat
 def test_notifications_are_sent_as_debezium_sends_them(kafka: Any, tmp_path: Path) -> None:
     name = f"notifications-{uuid.uuid4().hex[:8]}"
     place = Place(kafka, tmp_path)
-    channel = Apart(Topic(kafka_settings(place.pipeline, "notifications", None, {}), name), pytest.fail)
+    channel = Apart(
+        NotificationTopic(kafka_settings(place.pipeline, "notifications", None, {}), name), pytest.fail
+    )
     one = Notification("ad-hoc", "Incremental Snapshot", "STARTED", {"connector_name": "shop"})
     channel.send(1, [(one, one.to_json(5))])
     channel.close()
@@ -145,7 +147,9 @@ def test_notifications_to_a_dead_broker_delay_nothing(
     monkeypatch.setattr(notification_channels, "_FIRST_PAUSE_S", 0.0)
     place = Place(kafka, tmp_path, bootstrap="127.0.0.1:1")
     told: list[str] = []
-    channel = Apart(Topic(kafka_settings(place.pipeline, "notifications", None, {}), "x"), told.append)
+    channel = Apart(
+        NotificationTopic(kafka_settings(place.pipeline, "notifications", None, {}), "x"), told.append
+    )
     one = Notification("1", "Signal", "COMPLETED")
     began = time.monotonic()
     channel.send(1, [(one, one.to_json(5))])

@@ -36,7 +36,37 @@ OTHER = table(*COLUMNS, key=("id",), name="shop.u")
 EVERYTHING = Router([])
 
 
-@pytest.fixture(params=list(CASES))
+#: Sinks that differ in one setting: a test has one of two, in turn, and the other one as a slow test.
+TWINS = (
+    ("delta-upsert", "delta-upsert-waiting"),
+    ("parquet", "json"),
+    ("mysql", "mariadb-whole-batch"),
+    ("postgresql", "postgresql-whole-batch"),
+)
+#: Where the reading of a table again breaks off: at one of them with each sink, at the others as slow tests.
+POINTS = ("sink.table", "sink.seen", "sink.reread")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" not in metafunc.fixturenames:
+        return
+    turn = [name for name in vars(metafunc.module) if name.startswith("test_")].index(
+        metafunc.function.__name__
+    )
+    others = {twins[(turn + number) % 2] for number, twins in enumerate(TWINS)}
+    if "point" not in metafunc.fixturenames:
+        params = [pytest.param(name, marks=[pytest.mark.slow] if name in others else []) for name in CASES]
+        metafunc.parametrize("case", params, indirect=True)
+        return
+    pairs = [
+        pytest.param(name, point, marks=[] if number % len(POINTS) == turn_of_point else [pytest.mark.slow])
+        for number, name in enumerate(CASES)
+        for turn_of_point, point in enumerate(POINTS)
+    ]
+    metafunc.parametrize(("case", "point"), pairs, indirect=["case"])
+
+
+@pytest.fixture
 def case(request: pytest.FixtureRequest) -> SinkCase:
     return CASES[request.param](request)
 
@@ -505,7 +535,6 @@ def test_batch_of_a_table_read_again_may_come_again(
     check_reread(case, sink)
 
 
-@pytest.mark.parametrize("point", ["sink.table", "sink.seen", "sink.reread"])
 def test_reading_again_that_broke_off_is_completed_by_its_replay(  # noqa: PLR0917 - fixtures
     spark: SparkSession,
     case: SinkCase,

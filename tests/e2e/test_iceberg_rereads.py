@@ -137,6 +137,7 @@ def test_target_equals_its_table_after_rows_and_keys_were_rewritten(
     assert not table_rows(tmp_path, table).num_rows
 
 
+@pytest.mark.slow  # the test before and `test_ddl_fuzz_sinks` have such rewrites, too
 def test_target_equals_its_table_after_each_rewrite(
     spark: SparkSession, mysql: Any, database: str, tmp_path: Path
 ) -> None:

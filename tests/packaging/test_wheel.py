@@ -219,9 +219,40 @@ def test_delta_extra_runs_a_pipeline(mysql, shop: dict[str, Any], place: Path, w
     assert sorted(pq.read_table(added, columns=["id"])["id"].to_pylist()) == [1, 2]
 
 
-def test_iceberg_extra_runs_a_pipeline(mysql, shop: dict[str, Any], place: Path, wheel: Path) -> None:
-    lake = place / "iceberg-work"
-    env = Environment.make(place / "iceberg", wheel, "iceberg")
+@pytest.fixture(scope="module")
+def with_iceberg(place: Path, wheel: Path) -> Environment:
+    return Environment.make(place / "iceberg", wheel, "iceberg")
+
+
+@pytest.fixture(scope="module")
+def with_kafka(place: Path, wheel: Path) -> Environment:
+    return Environment.make(place / "kafka", wheel, "kafka")
+
+
+@pytest.mark.parametrize("extra", ["iceberg", "kafka"])
+def test_every_module_of_a_sink_is_imported_with_its_extra(
+    request: pytest.FixtureRequest, extra: str, tmp_path: Path
+) -> None:
+    env: Environment = request.getfixturevalue(f"with_{extra}")
+    done = env.run(env.python, "-c", _IMPORT.format(extra=extra), env={"HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stdout
+    assert f"tailrace.sinks.{extra}.sink" in done.stdout.split()
+
+
+_IMPORT = """
+import importlib, pkgutil
+import tailrace.sinks.{extra} as package
+for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    importlib.import_module(found.name)
+    print(found.name)
+"""
+
+
+@pytest.mark.slow  # that the packages are there, the test before has shown
+def test_iceberg_extra_runs_a_pipeline(
+    mysql, shop: dict[str, Any], place: Path, with_iceberg: Environment
+) -> None:
+    lake, env = place / "iceberg-work", with_iceberg
     file = _write(lake, shop, {"type": "iceberg", "path": str(lake / "tables")})
     done = env.run(env.tailrace, "run", file, env=_variables(mysql))
     assert done.returncode == 0, done.stdout
@@ -229,9 +260,11 @@ def test_iceberg_extra_runs_a_pipeline(mysql, shop: dict[str, Any], place: Path,
     assert sorted(pq.read_table(added, columns=["id"])["id"].to_pylist()) == [1, 2]
 
 
-def test_kafka_extra_runs_a_pipeline(mysql, shop: dict[str, Any], kafka, place: Path, wheel: Path) -> None:
-    prefix = f"wheel-{uuid.uuid4().hex[:8]}"
-    env = Environment.make(place / "kafka", wheel, "kafka")
+@pytest.mark.slow
+def test_kafka_extra_runs_a_pipeline(
+    mysql, shop: dict[str, Any], kafka, place: Path, with_kafka: Environment
+) -> None:
+    prefix, env = f"wheel-{uuid.uuid4().hex[:8]}", with_kafka
     sink = {"type": "kafka", "bootstrap-servers": kafka.bootstrap, "topic-prefix": prefix}
     file = _write(place / "kafka-work", shop, sink)
     done = env.run(env.tailrace, "run", file, env=_variables(mysql))

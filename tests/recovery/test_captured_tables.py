@@ -14,6 +14,8 @@ from tailrace.enumerator.offset import StreamOffset
 from tests.support.engine import Engine, options_for
 from tests.support.rereading import Target, read
 
+pytestmark = pytest.mark.usefixtures("_soon")
+
 #: What happens to table `b` while the stream does not capture it.
 MEANWHILE = (
     "INSERT INTO {b} VALUES (6, 6)",

@@ -25,7 +25,7 @@ from tests.support.engine import Engine, multiset, options_for
 from tests.support.rereading import Target, read
 
 #: Seeds of each test run, and those of the slow one.
-SEEDS, MORE_SEEDS = range(10), range(10, 110)
+SEEDS, MORE_SEEDS = range(5), range(5, 110)
 STEPS = 14
 
 

@@ -23,6 +23,8 @@ from tests.support.engine import Engine, multiset
 from tests.support.rereading import Target
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.usefixtures("_soon")
+
 ROWS = 120
 COLUMNS = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048) NULL)"
 

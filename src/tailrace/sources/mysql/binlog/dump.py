@@ -233,6 +233,8 @@ class DumpStream:
             raise _ClosedError
         connection = connect(self._options, purpose="reading the binary log")
         self._connection = connection
+        if self._closed.is_set():  # `close` may have seen no connection to wake
+            raise _ClosedError
         if self._server and (found := server_facts(connection).server_uuid) != self._server:
             raise server_changed(self._options, self._server, found)
         self._verify(connection)
