@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.errors import TailraceError, coded
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.progress import StreamView, TableView
 from tailrace.printable import printable, printable_lines
 from tailrace.sinks.base import Written
@@ -85,6 +86,9 @@ class ProgressView:
         """See `Watcher`."""
         with self._lock:
             self._view.written(batch_id, written, time.monotonic())
+
+    def on_batch(self, run: BatchRun) -> None:
+        """See `Watcher`."""
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """See `Watcher`."""

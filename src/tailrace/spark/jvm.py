@@ -80,6 +80,22 @@ def failure_classes(query: StreamingQuery) -> tuple[str, ...]:
     return tuple(names)
 
 
+def reports_after(query: StreamingQuery, seen: str) -> list[str]:
+    """A query's reports after the one called `seen`, as JSON, oldest first.
+
+    `lastProgress` misses the reports of batches that end between two looks; `recentProgress` fetches every
+    field of a hundred reports from the JVM, one by one.
+    """
+    recent = query._jsq.recentProgress()
+    found: list[str] = []
+    for i in reversed(range(len(recent))):
+        text = str(recent[i].json())
+        if text == seen:
+            break
+        found.append(text)
+    return found[::-1]
+
+
 def executors(session: SparkSession) -> frozenset[str]:
     """Host and port of every executor, without the driver; PySpark's status tracker knows only jobs."""
     jvm: Any = session._jvm
