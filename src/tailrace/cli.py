@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tailrace.enumerator.offset import StreamOffset
     from tailrace.enumerator.request import Kind
     from tailrace.model.parked import Parked
+    from tailrace.pipeline.supervisor import Watcher
 
 #: Done, or stopped on request.
 EXIT_DONE = 0
@@ -159,8 +160,12 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
         if pipeline.signals.topic is not None:
             stack.enter_context(SignalTopic(pipeline, view.on_notice))
         notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
-        watchers = Watchers((view, metrics, notifier, EventLog(batches=is_json)))
-        engine.run(pipeline, watchers, stop, log.file)
+        watchers: list[Watcher] = [view, metrics, notifier, EventLog(batches=is_json)]
+        if pipeline.telemetry is not None:
+            from tailrace.pipeline.telemetry import Telemetry  # noqa: PLC0415
+
+            watchers.append(stack.enter_context(Telemetry(pipeline, metrics)))
+        engine.run(pipeline, Watchers(watchers), stop, log.file)
 
 
 def _size(text: str) -> int:
