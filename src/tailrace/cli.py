@@ -165,6 +165,10 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
             from tailrace.pipeline.telemetry import Telemetry  # noqa: PLC0415
 
             watchers.append(stack.enter_context(Telemetry(pipeline, metrics)))
+        if pipeline.lineage is not None:
+            from tailrace.pipeline.lineage import Lineage  # noqa: PLC0415
+
+            watchers.append(stack.enter_context(Lineage(pipeline, view.on_notice)))
         engine.run(pipeline, Watchers(watchers), stop, log.file)
 
 

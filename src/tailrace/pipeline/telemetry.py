@@ -13,6 +13,7 @@ costs spans, never the stream: they wait in memory, at most 2,048, and are sent 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -71,7 +72,8 @@ class Telemetry:
             self._spans.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = None if self._spans is None else self._spans.get_tracer("tailrace", __version__)
         self._metrics: MetricsSender | None = None
-        if settings.metrics:
+        # the SDK's own providers look at this variable themselves
+        if settings.metrics and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
             sender = OTLPMetricExporter(_signal(settings.endpoint, "metrics"), headers=headers)
             self._metrics = MetricsSender(metrics.registry, sender, resource)
         self._lock = threading.Lock()
