@@ -36,6 +36,7 @@ from tailrace.failpoints import failpoint
 from tailrace.sources import registry
 from tailrace.sources.base import Lag
 from tailrace.spark.batch import TailraceReader
+from tailrace.spark.log_records import follow_settings
 from tailrace.spark.partition import SplitPartition, partitions_of, read_split
 from tailrace.spark.requested_schema import as_requested, schema_of
 from tailrace.spark.requests import RequestDirectory
@@ -76,6 +77,7 @@ class TailraceDataSource(DataSource):
     @in_short
     def streamReader(self, schema: StructType) -> TailraceStreamReader:  # noqa: N802
         """The reader of the stream."""
+        follow_settings()
         options, layout = self._stream()
         return TailraceStreamReader(options, as_requested(layout, schema))
 
