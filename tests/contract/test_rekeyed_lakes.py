@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.config.model import RouteRule
 from tailrace.model.change import OP_REREAD, ChangeBatch
+from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.route import Router
 from tests.support.cells import cell_batch
@@ -49,3 +51,50 @@ def test_target_equals_the_table_once_it_was_read_again(
         assert sorted(case.rows("shop.t"), key=lambda row: (row["id"], row["part"])) == ROWS
     finally:
         sink.close()
+
+
+def test_changes_of_a_batch_that_become_pending_in_several_parts_are_all_merged(
+    request: pytest.FixtureRequest, spark: SparkSession
+) -> None:
+    """Changes of the old key are pending when the new key comes, with changes and rows in one batch."""
+    case: Any = CASES["delta-upsert-waiting"](request)
+    sink = case.open(Router([]))
+    try:
+        old = [("r", None, {"id": i, "v": 10 * i}) for i in (1, 2, 3)]
+        sink.write(cell_batch(spark, 0, [("snapshot", changes(BEFORE, old))]))
+        logged = changes(BEFORE, [("u", {"id": 1, "v": 10}, {"id": 1, "v": 11})], first=50)
+        sink.write(cell_batch(spark, 1, [("log", logged)]))
+        made = changes(AFTER, [("c", None, ROWS[2])], first=100)
+        read = read_again(changes(AFTER, [("r", None, row) for row in ROWS[:2]], first=200))
+        sink.write(reading(cell_batch(spark, 2, [("log", made), ("reread", read)]), done=True))
+        assert sorted(case.rows("shop.t"), key=lambda row: (row["id"], row["part"])) == ROWS
+    finally:
+        sink.close()
+
+
+def test_tables_of_one_target_may_have_their_key_changed_one_after_the_other(
+    request: pytest.FixtureRequest, spark: SparkSession
+) -> None:
+    case: Any = CASES["delta-upsert-waiting"](request)
+    sink = case.open(Router([RouteRule("shop.*", "shop.t")]))
+    first, second = ("a", "b")
+    try:
+        for number, name in enumerate((first, second)):
+            row = {"id": number, "v": 0}
+            snapshot = changes(of(BEFORE, name), [("r", None, row)])
+            sink.write(cell_batch(spark, number, [("snapshot", snapshot)]))
+        mixed = [
+            ("log", changes(of(AFTER, first), [("c", None, {"id": 10, "v": 1, "part": 7})], first=100)),
+            ("log", changes(of(BEFORE, second), [("u", {"id": 1, "v": 0}, {"id": 1, "v": 5})], first=110)),
+        ]
+        sink.write(cell_batch(spark, 2, mixed))
+        sink.write(cell_batch(spark, 2, mixed))
+        rows = {row["id"]: (row["v"], row["part"]) for row in case.rows("shop.t")}
+        assert rows == {0: (0, None), 1: (5, None), 10: (1, 7)}
+    finally:
+        sink.close()
+
+
+def of(schema: TableSchema, name: str) -> TableSchema:
+    """The schema, as that of another table."""
+    return replace(schema, id=TableId(schema.id.database, name))

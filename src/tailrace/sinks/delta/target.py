@@ -113,6 +113,10 @@ class DeltaTarget:
     merging_s: float = field(default=0.0, init=False)
     #: The source's columns that the table had last, None if tasks do not write its files.
     columns: pa.Schema | None = field(default=None, init=False)
+    #: The table's key, as its property has it.
+    _key: list[str] = field(default_factory=list, init=False)
+    #: The batch up to which pending changes are merged, -1 before the first.
+    _merged: int = field(default=-1, init=False)
 
     @property
     def table(self) -> DeltaTable:
@@ -160,9 +164,9 @@ class DeltaTarget:
             parts: its parts for this target.
             tables: all tables of the target.
         """
-        state = self._open(batch, tables, parts[0])
+        self._open(batch, tables, parts[0])
         for part in parts:
-            columns = self._follow(part, state)
+            columns = self._follow(part)
         self.columns = columns if self.table.is_direct() else None
 
     def write(
@@ -197,7 +201,7 @@ class DeltaTarget:
             is_merged = self.layout.merges and part.kind != SNAPSHOT
             if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
                 continue
-            columns = self._follow(part, state)
+            columns = self._follow(part)
             if part.kind == REREAD and part.table in compared and self._is_compared(part):
                 continue
             files = staged.pop((str(part.table), part.kind), None)
@@ -208,12 +212,32 @@ class DeltaTarget:
             )
             if not is_merged:
                 self.table.append(rows, mark)
-            elif merge_now and not self.pending and is_local(self.root):
+            elif self._merges_directly(part, point, merge_now=merge_now):
                 self._merge(rows, columns, part, mark)
             else:
                 self.pending.add(rows, part.changes, mark)
             self.columns = columns if self.table.is_direct() else None
             failpoint("sink.table")
+
+    def _merges_directly(self, part: TableBatch, point: Point, *, merge_now: bool) -> bool:
+        """Whether a part's changes go into the table at once; else they become pending.
+
+        Raises:
+            SinkError: another table of the target, with another key, has changes in the same batch. They are
+                merged already, and changes of a batch that is merged cannot become pending.
+        """
+        is_merged = self._merged >= point.batch
+        if (merge_now or is_merged) and not self.pending and is_local(self.root):
+            return True
+        if is_merged:
+            raise SinkError(
+                f"target `{self.name}` has changes of two keys in one batch",
+                f"`{part.table}` has the key ({', '.join(part.schemas[-1].key)}), and another table of the"
+                " target a different one",
+                "give the tables the same key, or route them to targets of their own",
+                code="TR-7002",
+            )
+        return False
 
     def reread(self, batch: CellBatch, parts: list[TableBatch], table: TableId, shard: str | None) -> None:
         """Follow a table that is read again, once its parts are written; at the end, delete other rows.
@@ -261,7 +285,7 @@ class DeltaTarget:
 
     def _key_of_reading(self, read: Sequence[TableBatch], state: DeltaState, columns: pa.Schema) -> list[str]:
         """The key of a table that is read again; empty if it has none. A change log takes up a new one."""
-        held: list[str] = json.loads(state.properties.get(_KEY, "[]"))
+        held = _key_in(state)
         if self.layout.merges or not read:
             return held
         key = held_names(columns, read[-1].schemas[-1].key)
@@ -283,7 +307,7 @@ class DeltaTarget:
         if any(batch > merged for batch in self.pending.batches):
             started = time.monotonic()
             columns = self.layout.columns(self.table.schema())
-            key = json.loads(state.properties[_KEY])
+            key = _key_in(state)
             changes = _Changes(
                 lambda: self.pending.files(merged), lambda: self.pending.changes(merged), columns, key
             )
@@ -291,6 +315,7 @@ class DeltaTarget:
             self.merging_s += time.monotonic() - started
             failpoint("sink.merged")
         self.pending.forget(mark)
+        self._merged = max(self._merged, point.batch)
 
     def forget_pending(self, point: Point) -> None:
         """Forget the pending changes: the target is gone, and is filled anew."""
@@ -307,7 +332,9 @@ class DeltaTarget:
         if state is None:
             batch.creates(self.name, tables)
             self._create(part)
-            return self._state()
+            state = self._state()
+            self._note(state)
+            return state
         held = state.properties
         if held.get("tailrace.stream") != self.stream.query or held.get("tailrace.mode") != self.layout.mode:
             found = "a table that Tailrace did not make"
@@ -321,7 +348,12 @@ class DeltaTarget:
             )
         if held.get(TARGET, self.name) != self.name:
             raise same_path_error(self.name, held[TARGET], self.table.path)
+        self._note(state)
         return state
+
+    def _note(self, state: DeltaState) -> None:
+        self._key = _key_in(state)
+        self._merged = state.transactions.get(self._merge_mark(Point(0, None)).app, -1)
 
     def _state(self) -> DeltaState:
         state = self.table.state()
@@ -363,7 +395,7 @@ class DeltaTarget:
         pending = [*self.layout.changes(nothing).names, *PENDING_COLUMNS] if self.layout.merges else []
         return [*all_names(self.layout.fields(nothing)), *pending]
 
-    def _follow(self, part: TableBatch, state: DeltaState) -> pa.Schema:
+    def _follow(self, part: TableBatch) -> pa.Schema:
         """Change the table to fit a part's schemas; the source's columns that it has then."""
         stored = self.table.schema()
         missing = self.layout.missing(stored)
@@ -378,10 +410,11 @@ class DeltaTarget:
                 self.table.change(changes, self.layout.within)
                 held = self.layout.columns(self.table.schema())
         key = held_names(held, part.schemas[-1].key)
-        if self.layout.merges and key != json.loads(state.properties[_KEY]):
+        if self.layout.merges and key != self._key:
             if self.pending:  # pending changes are merged by the key under which they were logged
                 self.merge_pending(Point(max(self.pending.batches), None))
             self.table.set(_KEY, json.dumps(key))
+            self._key = key
         return held
 
     def _retyped(self, schema: TableSchema, held: pa.Schema) -> TableSchema:
@@ -436,6 +469,11 @@ class DeltaTarget:
             yield directory
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _key_in(state: DeltaState) -> list[str]:
+    found: list[str] = json.loads(state.properties.get(_KEY, "[]"))
+    return found
 
 
 def _in_setting(name: str) -> str:
