@@ -140,6 +140,7 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
     from tailrace.pipeline.log_output import LogOutput  # noqa: PLC0415
     from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
     from tailrace.pipeline.notifier import Notifier  # noqa: PLC0415
+    from tailrace.pipeline.service_manager import ServiceManager  # noqa: PLC0415
     from tailrace.pipeline.signal_topic import SignalTopic  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
@@ -156,11 +157,17 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
         if (address := pipeline.metrics_address) is not None:
             stack.enter_context(MetricsServer(address, metrics))
         view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
-        stop = stack.enter_context(stop_on_signals(view.stopping))
+        service = ServiceManager(view.summary)
+
+        def stopping() -> None:
+            service.stopping()
+            view.stopping()
+
+        stop = stack.enter_context(stop_on_signals(stopping))
         if pipeline.signals.topic is not None:
             stack.enter_context(SignalTopic(pipeline, view.on_notice))
         notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
-        watchers: list[Watcher] = [view, metrics, notifier, EventLog(batches=is_json)]
+        watchers: list[Watcher] = [view, metrics, notifier, service, EventLog(batches=is_json)]
         if pipeline.telemetry is not None:
             from tailrace.pipeline.telemetry import Telemetry  # noqa: PLC0415
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -45,8 +46,15 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
         rf"{database}\.t",
         pipeline={"trigger": "continuous", "metrics": f"127.0.0.1:{port}"},
         sections={"telemetry": {"endpoint": receiver.url}, "lineage": {"url": receiver.url}},
-        env={"OTEL_METRIC_EXPORT_INTERVAL": "500", "OTEL_BSP_SCHEDULE_DELAY": "200"},
+        env={
+            "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            "OTEL_BSP_SCHEDULE_DELAY": "200",
+            "NOTIFY_SOCKET": f"@tailrace-{database}",
+        },
     )
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(f"\0tailrace-{database}")
+    manager.settimeout(60)
     runner = threading.Thread(target=pipeline.run, kwargs={"timeout_s": 240})
     runner.start()
 
@@ -75,6 +83,9 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
         wait_until(
             lambda: samples().get(("tailrace_rows_total", "snapshot", table)) == 2, 60, "the snapshot's rows"
         )
+        while manager.recv(4096) != b"READY=1":
+            pass
+        assert manager.recv(4096).startswith(b"STATUS=")
         mysql.execute(f"INSERT INTO {database}.t VALUES (3)")
         ((now_us,),) = mysql.execute("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))")
         wait_until(
@@ -107,6 +118,7 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
     finally:
         pipeline.kill()
         runner.join()
+        manager.close()
     assert outside(pipeline)["running"] is False
 
 

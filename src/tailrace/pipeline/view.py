@@ -105,6 +105,11 @@ class ProgressView:
         """See `Watcher`."""
         self._console.print(Text(printable_lines(text), "yellow"))
 
+    def summary(self) -> str:
+        """The stream's state in one line."""
+        with self._lock:
+            return self._summary(time.monotonic())
+
     def stopping(self) -> None:
         """Show that a stop was requested."""
         self._stopping = True
