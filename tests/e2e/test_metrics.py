@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support import otlp
+from tests.support import otlp, processes
 from tests.support.http_receiver import Receiver, http_receiver
 from tests.support.json_schema import problems
 from tests.support.pipelines import PipelineProcess
@@ -93,6 +93,12 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
             60,
             "completeness up to the insert",
         )
+        # neither Spark's planners nor a second daemon: each would cost tens of megabytes
+        assert pipeline.pid is not None
+        wait_until(lambda: len(processes.modules(pipeline.pid or 0)) <= 3, 60, "planners to end")
+        own, *spark = processes.modules(pipeline.pid)
+        assert own.startswith("pyspark.sql.streaming.python_streaming_source_runner")
+        assert [name.partition(" ")[0] for name in spark] == ["tailrace", "tailrace.spark.daemon"]
         found = samples()
         assert found["tailrace_rows_total", "log", table] == 1
         assert found["tailrace_table_state", "streaming", table] == 1

@@ -73,6 +73,12 @@ def _bringers(names: list[str], module: str) -> list[str]:
     return [name for name in names if any(str(path) == file for path in distribution(name).files or ())]
 
 
+def test_lake_sinks_load_no_compiler_on_the_driver() -> None:
+    """Numba is for tasks, and costs a process 25 MB."""
+    sinks = "tailrace.sinks.delta.sink, tailrace.sinks.iceberg.sink, tailrace.sinks.files"
+    assert _printed(_python(f"import sys, {sinks}; print('numba' in sys.modules)")) == "False\n"
+
+
 def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXTRAS, "kafka", ("nowhere.inside",))
     with pytest.raises(ConfigError) as raised:

@@ -21,7 +21,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,8 +47,9 @@ from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
 from tailrace.sinks.timings import Timings
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.checkpoint import Checkpoint, absolute
-from tailrace.spark.jvm import failure_classes, reports_after
+from tailrace.spark.jvm import end_planners, failure_classes, knows_source, reports_after
 from tailrace.spark.requests import requests_path
+from tailrace.spark.source import PipelineSource
 from tailrace.spark.task_errors import error_of_table, missing_package, parse_error
 
 #: Classes of causes in the JVM: a process or connection was lost.
@@ -87,7 +88,9 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
         **pipeline.source_options,
         "requestsPath": _requests_path(pipeline),
     }
-    return session.readStream.format("tailrace").options(**options).load()
+    if not knows_source(session, PipelineSource.name()):
+        session.dataSource.register(PipelineSource)
+    return session.readStream.format(PipelineSource.name()).options(**options).load()
 
 
 def _requests_path(pipeline: Pipeline) -> str:
@@ -297,9 +300,15 @@ class Supervisor:
     def _follow(self, gate: BatchGate, parking: Parking) -> None:
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
-        seen = ""
+        seen, planned = "", 0
         while query.isActive and not self.stop.wait(_POLL_S):
             seen = self._report(query, seen, parking)
+            # the stream is planned before its first report, how tasks read before its first batch
+            steps = bool(seen) + (gate.written is not None)
+            if steps > planned:
+                planned = steps
+                with suppress(Py4JJavaError):  # they cost memory only
+                    end_planners(cluster.session)
             cluster.look()
         if self.stop.is_set():
             _stop(query, gate)

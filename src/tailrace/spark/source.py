@@ -113,6 +113,19 @@ class TailraceDataSource(DataSource):
         return replace(options, tables=(re.escape(str(schema.id)),)), row_layout(options, schema)
 
 
+class PipelineSource(TailraceDataSource):
+    """The source of pipelines, registered by name in their session.
+
+    Spark finds `format("tailrace")` itself, and gives its tasks another PYTHONPATH than it gives functions in
+    queries: with two environments there are two daemons, each with all our modules.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in `format(...)`."""
+        return "tailrace_pipeline"
+
+
 class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches on the driver, reads splits in tasks.
 
