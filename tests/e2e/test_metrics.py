@@ -86,6 +86,18 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
         while manager.recv(4096) != b"READY=1":
             pass
         assert manager.recv(4096).startswith(b"STATUS=")
+        # Spark's planners would cost tens of megabytes each, and so would a second daemon
+        assert (pid := pipeline.pid) is not None
+        expected = [
+            "pyspark.sql.streaming.python_streaming_source_runner",
+            "tailrace",
+            "tailrace.spark.daemon",
+        ]
+        wait_until(
+            lambda: [name.partition(" ")[0] for name in processes.modules(pid)] == expected,
+            30,
+            lambda: f"not {expected}: {processes.modules(pid)}",
+        )
         mysql.execute(f"INSERT INTO {database}.t VALUES (3)")
         ((now_us,),) = mysql.execute("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))")
         wait_until(
@@ -93,12 +105,6 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
             60,
             "completeness up to the insert",
         )
-        # neither Spark's planners nor a second daemon: each would cost tens of megabytes
-        assert pipeline.pid is not None
-        wait_until(lambda: len(processes.modules(pipeline.pid or 0)) <= 3, 60, "planners to end")
-        own, *spark = processes.modules(pipeline.pid)
-        assert own.startswith("pyspark.sql.streaming.python_streaming_source_runner")
-        assert [name.partition(" ")[0] for name in spark] == ["tailrace", "tailrace.spark.daemon"]
         found = samples()
         assert found["tailrace_rows_total", "log", table] == 1
         assert found["tailrace_table_state", "streaming", table] == 1
