@@ -87,7 +87,8 @@ def test_running_pipeline_serves_metrics_becomes_ready_and_sends_spans_and_linea
             pass
         assert manager.recv(4096).startswith(b"STATUS=")
         # Spark's planners would cost tens of megabytes each, and so would a second daemon
-        assert (pid := pipeline.pid) is not None
+        pid = pipeline.pid
+        assert pid is not None
         expected = [
             "pyspark.sql.streaming.python_streaming_source_runner",
             "tailrace",

@@ -158,11 +158,11 @@ def test_failure_of_the_sink_is_raised_as_it_was(run: Run) -> None:
 
 
 def test_each_batch_is_timed_and_reported_once_however_quick_batches_are(run: Run) -> None:
-    for number in range(6):
+    for number in range(3):
         run.put(number, number)
     run(run.pipeline("parquet"))
-    assert run.watching.reported == list(range(6))
-    assert [attempt.batch for attempt in run.watching.runs] == list(range(6))
+    assert run.watching.reported == [0, 1, 2]
+    assert [attempt.batch for attempt in run.watching.runs] == [0, 1, 2]
     for attempt in run.watching.runs:
         steps = [step.name for step in attempt.steps]
         assert steps == ["read", "commit", "write"]
