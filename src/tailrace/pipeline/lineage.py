@@ -100,6 +100,8 @@ class Lineage:
         self._tables: dict[TableId, TableSchema | None] = {}
         #: Rows and changes by table, since the last event.
         self._received: Counter[TableId] = Counter()
+        #: All tables that were written.
+        self._written: set[TableId] = set()
         self._lock = threading.Lock()
         self._asks = True
         self._has_failed = False
@@ -128,6 +130,7 @@ class Lineage:
         with self._lock:
             for part in written:
                 self._received[part.table] += part.snapshot_rows + part.changes
+                self._written.add(part.table)
                 self._asks = self._asks or part.table not in self._tables
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
@@ -173,7 +176,7 @@ class Lineage:
         """Ask for the tables, if something about them is new; whether it was."""
         with self._lock:
             asks, self._asks = self._asks, False
-            new = self._received.keys() - self._tables.keys()
+            new = self._written - self._tables.keys()
         if not asks:
             return False
         found: dict[TableId, TableSchema | None] = dict.fromkeys(new)
