@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tailrace.enumerator.offset import StreamOffset
     from tailrace.enumerator.request import Kind
     from tailrace.model.parked import Parked
+    from tailrace.pipeline.supervisor import Watcher
 
 #: Done, or stopped on request.
 EXIT_DONE = 0
@@ -139,6 +140,7 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
     from tailrace.pipeline.log_output import LogOutput  # noqa: PLC0415
     from tailrace.pipeline.metrics import Metrics, MetricsServer  # noqa: PLC0415
     from tailrace.pipeline.notifier import Notifier  # noqa: PLC0415
+    from tailrace.pipeline.service_manager import ServiceManager  # noqa: PLC0415
     from tailrace.pipeline.signal_topic import SignalTopic  # noqa: PLC0415
     from tailrace.pipeline.signals import stop_on_signals  # noqa: PLC0415
     from tailrace.pipeline.view import ProgressView  # noqa: PLC0415
@@ -155,12 +157,26 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
         if (address := pipeline.metrics_address) is not None:
             stack.enter_context(MetricsServer(address, metrics))
         view = stack.enter_context(ProgressView(console, pipeline.source.dialect))
-        stop = stack.enter_context(stop_on_signals(view.stopping))
+        service = ServiceManager(view.summary)
+
+        def stopping() -> None:
+            service.stopping()
+            view.stopping()
+
+        stop = stack.enter_context(stop_on_signals(stopping))
         if pipeline.signals.topic is not None:
             stack.enter_context(SignalTopic(pipeline, view.on_notice))
         notifier = stack.enter_context(Notifier(pipeline, view.on_notice))
-        watchers = Watchers((view, metrics, notifier, EventLog(batches=is_json)))
-        engine.run(pipeline, watchers, stop, log.file)
+        watchers: list[Watcher] = [view, metrics, notifier, service, EventLog(batches=is_json)]
+        if pipeline.telemetry is not None:
+            from tailrace.pipeline.telemetry import Telemetry  # noqa: PLC0415
+
+            watchers.append(stack.enter_context(Telemetry(pipeline, metrics)))
+        if pipeline.lineage is not None:
+            from tailrace.pipeline.lineage import Lineage  # noqa: PLC0415
+
+            watchers.append(stack.enter_context(Lineage(pipeline, view.on_notice)))
+        engine.run(pipeline, Watchers(watchers), stop, log.file)
 
 
 def _size(text: str) -> int:

@@ -333,6 +333,20 @@ CATALOGUE = {
         "Another process listens there, the address is not of this machine, or the port needs root's rights.",
         "Give `pipeline.metrics` another address, e.g. 127.0.0.1:9405.",
     ),
+    "TR-1230": Condition(
+        "OpenLineage's configuration is wrong",
+        (ConfigError,),
+        "OpenLineage's client rejects what it finds in openlineage.yml, in the variables `OPENLINEAGE_*` and "
+        "in section `lineage`. What it says is in the log file only: it may show a secret.",
+        "Check these settings by OpenLineage's documentation of its Python client, or give `lineage.url`.",
+    ),
+    "TR-1231": Condition(
+        "lineage without a receiver",
+        (ConfigError,),
+        "The pipeline file has a section `lineage`, and neither it nor OpenLineage's own configuration says "
+        "where events go.",
+        "Give `lineage.url`, set OPENLINEAGE_URL, or name a transport in openlineage.yml.",
+    ),
     "TR-1273": Condition(
         "a version of Python or PySpark is not supported",
         (PreflightError,),

@@ -12,6 +12,8 @@ EXTRAS = {
     "dev": ("tailrace_dev",),
     "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"),
     "kafka": ("confluent_kafka.admin",),
+    "openlineage": ("openlineage.client",),
+    "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
     "postgres": ("pg8000.core",),
 }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+import yaml
 
 import tailrace
 from tests.support.pipelines import PipelineProcess, delta_rows
@@ -22,6 +23,8 @@ from tests.support.workload import SUBJECTS, Writers, fill
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 STORE_KEY = "geheim-des-speichers"
+CLUSTER_SECRET = "geheim-des-clusters"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "clusters.md"
 REGISTERED = "Successfully registered with master"
 
 
@@ -32,9 +35,15 @@ class Cluster:
         directory: for logs and the workers' files.
         workers: number of workers, of one core each.
         without: environment variables that they do not get.
+        defaults: lines of their `spark-defaults.conf`.
     """
 
-    def __init__(self, directory: Path, workers: int, *, without: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, directory: Path, workers: int, *, without: tuple[str, ...] = (), defaults: str = ""
+    ) -> None:
+        self._conf = directory / "conf"
+        self._conf.mkdir()
+        (self._conf / "spark-defaults.conf").write_text(defaults)
         self._directory = directory
         self._without = ("PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE", *without)
         self._workers = workers
@@ -70,7 +79,12 @@ class Cluster:
             self._processes.append(
                 subprocess.Popen(
                     [str(SPARK_CLASS), *arguments],
-                    env={**env, "PYSPARK_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1"},
+                    env={
+                        **env,
+                        "PYSPARK_PYTHON": sys.executable,
+                        "SPARK_NO_DAEMONIZE": "1",
+                        "SPARK_CONF_DIR": str(self._conf),
+                    },
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -87,12 +101,30 @@ class Cluster:
         )
 
 
+def guide_network(secret: Path) -> tuple[str, dict[str, str]]:
+    """What the guide says on the network: `spark-defaults.conf`, and the pipeline's settings of Spark."""
+    section = GUIDE.read_text(encoding="utf-8").partition("\n## Network\n")[2]
+    (defaults,) = re.findall(r"```\n(spark\..*?)```", section, re.DOTALL)
+    (block,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    settings = yaml.safe_load(block)["pipeline"]["spark"]
+    settings["spark.authenticate.secret"] = f"${{file:{secret}}}"
+    settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    return re.sub(r"(authenticate\.secret +)\.\.\.", rf"\g<1>{secret.read_text()}", defaults), settings
+
+
 @pytest.mark.parametrize("mode", ["upsert"])
-def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path, mode):
+def test_pipeline_runs_on_a_standalone_cluster_with_the_guides_settings(
+    mysql, database, spark, tmp_path, mode
+):
     subject = SUBJECTS[0]
     table = f"{database}.{subject.name}"
     fill(mysql, table, subject, 2000)
-    with Cluster(tmp_path, workers=2) as cluster:
+    secret = tmp_path / "secret"
+    secret.write_text(CLUSTER_SECRET)
+    secret.chmod(0o600)
+    defaults, network = guide_network(secret)
+    assert CLUSTER_SECRET in defaults
+    with Cluster(tmp_path, workers=2, defaults=defaults) as cluster:
         run = PipelineProcess(
             tmp_path,
             mysql,
@@ -100,7 +132,11 @@ def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path,
             mode=mode,
             pipeline={
                 "master": cluster.master,
-                "spark": {"spark.executor.memory": "512m", "spark.hadoop.x.secret": "${env:TEST_STORE_KEY}"},
+                "spark": {
+                    **network,
+                    "spark.executor.memory": "512m",
+                    "spark.hadoop.x.secret": "${env:TEST_STORE_KEY}",
+                },
             },
             env={"TEST_STORE_KEY": STORE_KEY},
             **{"snapshot-chunk-rows": 500, "snapshot-parallelism": 2},
@@ -108,6 +144,7 @@ def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path,
         with Writers(mysql, table, subject, count=2, keys=4000, pause_s=0.05):
             assert run.run() == 0, run.output()
         assert run.run() == 0, run.output()
+        assert "lost 1 executor" not in run.output()
         executors = [p for n in range(2) for p in (tmp_path / f"work-{n}").glob("*/*") if p.is_dir()]
         assert len({p.parent.parent for p in executors}) == 2, "both workers took part"
         said = [
@@ -115,7 +152,7 @@ def test_pipeline_runs_on_a_standalone_cluster(mysql, database, spark, tmp_path,
             for p in (*tmp_path.glob("*.log"), *tmp_path.glob("work-*/*/*/stderr"))
         ]
         assert any("Command: " in text for text in said), "workers write down how they start executors"
-        assert not any(STORE_KEY in text for text in said)
+        assert not any(STORE_KEY in text or CLUSTER_SECRET in text for text in said)
     with mysql.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT id, v, pad FROM {table} ORDER BY id")
         held = sorted((r["id"], r["v"], r["pad"]) for r in delta_rows(spark, run.targets / table))

@@ -24,6 +24,7 @@ def test_log_of_a_run_is_json_with_pipeline_table_batch_and_code(
         rf"{database}\.t",
         sink={"type": "parquet", "path": str(tmp_path / "lake")},
         pipeline=settings,
+        **{"heartbeat.interval.ms": 1, "heartbeat.action.query": f"INSERT INTO {database}.absent VALUES (1)"},
     )
     log = tmp_path / "run.log"
     arguments = ["-m", "tailrace", "run", str(pipeline.file), "--log-file", str(log), "--log-format", "json"]
@@ -36,6 +37,10 @@ def test_log_of_a_run_is_json_with_pipeline_table_batch_and_code(
     spark = [line for line in lines if line["logger"].startswith("org.apache.spark")]
     assert spark
     assert {line["level"] for line in spark} <= {"INFO", "WARN", "ERROR"}
+    # of the process next to the driver that plans
+    heartbeats = [line for line in lines if line["logger"] == "tailrace.enumerator.heartbeat"]
+    assert heartbeats
+    assert {line["level"] for line in heartbeats} == {"WARNING"}
     (tmp_path / "lake" / f"{database}.t" / "_tailrace.json").unlink()
     (tmp_path / "lake" / f"{database}.t" / "_tailrace.json").mkdir()
     mysql.execute(f"INSERT INTO {database}.t VALUES (3)")

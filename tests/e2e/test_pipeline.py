@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.errors import PositionLostError, SinkError, StateError, TransientSourceError
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.supervisor import Supervisor
 from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.registry import make_sinks
@@ -27,9 +28,13 @@ class Watching:
         self.batches: list[int] = []
         self.rows = 0
         self.restarts: list[str] = []
+        self.reported: list[int] = []
+        self.runs: list[BatchRun] = []
         self.written = threading.Event()
 
-    def on_progress(self, progress: Any) -> None: ...
+    def on_progress(self, progress: Any) -> None:
+        if "addBatch" in progress["durationMs"]:
+            self.reported.append(progress["batchId"])
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:
         self.batches.append(batch_id)
@@ -38,6 +43,9 @@ class Watching:
 
     def on_restart(self, error: Any, attempt: int, pause_s: float) -> None:
         self.restarts.append(type(error).__name__)
+
+    def on_batch(self, run: BatchRun) -> None:
+        self.runs.append(run)
 
     def on_step(self, step: str) -> None: ...
 
@@ -131,16 +139,35 @@ def test_definite_failure_of_the_source_is_raised_as_it_was(run: Run) -> None:
 
 def test_failure_of_the_sink_is_raised_as_it_was(run: Run) -> None:
     class Broken:
+        pending_rows = 0
+
         def claim(self, tables: Any) -> None: ...
 
         def write(self, batch: CellBatch) -> list[Written]:
-            raise SinkError("disk full")
+            raise SinkError("disk full", code="TR-7008")
 
         def close(self) -> None: ...
 
     run.put(0, 1)
     with pytest.raises(SinkError, match="disk full"):
         run(run.pipeline("parquet"), Broken())
+    (attempt,) = run.watching.runs
+    assert (attempt.batch, attempt.written, attempt.error is not None) == (0, [], True)
+    assert attempt.error is not None
+    assert attempt.error.code == "TR-7008"
+
+
+def test_each_batch_is_timed_and_reported_once_however_quick_batches_are(run: Run) -> None:
+    for number in range(3):
+        run.put(number, number)
+    run(run.pipeline("parquet"))
+    assert run.watching.reported == [0, 1, 2]
+    assert [attempt.batch for attempt in run.watching.runs] == [0, 1, 2]
+    for attempt in run.watching.runs:
+        steps = [step.name for step in attempt.steps]
+        assert steps == ["read", "commit", "write"]
+        assert {step.sink for step in attempt.steps} == {"parquet"}
+        assert attempt.start_ns <= attempt.steps[0].start_ns <= attempt.steps[-1].end_ns <= attempt.end_ns
 
 
 def test_stop_lets_the_running_batch_finish_and_begins_no_other(run: Run) -> None:
@@ -149,6 +176,8 @@ def test_stop_lets_the_running_batch_finish_and_begins_no_other(run: Run) -> Non
     under_way, go_on = threading.Event(), threading.Event()
 
     class Slow:
+        pending_rows = 0
+
         def claim(self, tables: Any) -> None: ...
 
         def write(self, batch: CellBatch) -> list[Written]:

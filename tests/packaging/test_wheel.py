@@ -19,6 +19,8 @@ import yaml
 
 from tailrace.cache import cache_dir
 from tailrace.cli import EXIT_CONFIG
+from tests.support import otlp
+from tests.support.http_receiver import http_receiver
 from tests.support.topics import messages
 from tests.support.wheels import ROOT, Environment, build
 
@@ -56,7 +58,7 @@ def shop(mysql, database: str) -> dict[str, Any]:
     return {"url": mysql.url, "username": mysql.user, "tables": rf"{database}\.t"}
 
 
-def _write(directory: Path, source: dict[str, Any], *sinks: dict[str, Any]) -> Path:
+def _write(directory: Path, source: dict[str, Any], *sinks: dict[str, Any], **sections: Any) -> Path:
     """A pipeline file that runs until everything is read."""
     directory.mkdir(parents=True, exist_ok=True)
     pipeline = {
@@ -67,7 +69,8 @@ def _write(directory: Path, source: dict[str, Any], *sinks: dict[str, Any]) -> P
     }
     source = {**source, "password": "${env:TEST_PASSWORD}"}
     file = directory / "pipeline.yaml"
-    file.write_text(yaml.safe_dump({"source": source, "sink": list(sinks), "pipeline": pipeline}))
+    content = {"source": source, "sink": list(sinks), "pipeline": pipeline, **sections}
+    file.write_text(yaml.safe_dump(content))
     return file
 
 
@@ -258,6 +261,27 @@ def test_iceberg_extra_runs_a_pipeline(
     assert done.returncode == 0, done.stdout
     (added,) = (lake / "tables").rglob("*.parquet")
     assert sorted(pq.read_table(added, columns=["id"])["id"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.slow
+def test_otel_and_openlineage_extras_send_what_a_pipeline_does(
+    mysql, shop: dict[str, Any], bare: Environment, place: Path, wheel: Path
+) -> None:
+    work = place / "telemetry-work"
+    env = Environment.make(place / "telemetry", wheel, "otel", "openlineage")
+    with http_receiver() as receiver:
+        sections = {"telemetry": {"endpoint": receiver.url}, "lineage": {"url": receiver.url}}
+        file = _write(work, shop, {"type": "json", "path": str(work / "json")}, **sections)
+        done = env.run(env.tailrace, "run", file, env=_variables(mysql))
+        assert done.returncode == 0, done.stdout
+    assert _json_rows(work / "json") == _ROWS
+    assert "batch" in {span.name for span in otlp.spans(receiver)}
+    assert otlp.metrics(receiver)["tailrace_batches_total"].sum.data_points[0].as_double >= 1
+    events = [json.loads(body)["eventType"] for body in receiver.bodies("/api/v1/lineage")]
+    assert (events[0], events[-1]) == ("START", "COMPLETE")
+    missing = bare.run(bare.tailrace, "run", file, env=_variables(mysql))
+    assert missing.returncode == EXIT_CONFIG
+    assert "error: section `telemetry` needs the extra `otel` [TR-1203]" in missing.stdout
 
 
 @pytest.mark.slow

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +21,7 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import TransientSourceError
 from tests.support import postgres as postgres_support
 from tests.support.engine import Engine, options_for, rows_of
+from tests.support.faketime import skewed
 from tests.support.switch import Switch
 from tests.support.wait import wait_until
 
@@ -171,3 +178,38 @@ def test_whatever_was_committed_by_that_time_has_been_read(shop: Shop) -> None:
             stop.set()
             writer.join()
         assert moments > 3
+
+
+#: A driver: options from stdin, a time of the server as argument; prints its own clock and what it says.
+DRIVER = """
+import json, os, pickle, sys, time
+from tests.recovery.test_freshness import is_complete_at
+from tests.support.engine import Engine
+from tests.support.wait import wait_until
+options = pickle.load(sys.stdin.buffer)
+with Engine(options) as engine:
+    wait_until(lambda: is_complete_at(engine, int(sys.argv[1])), 60, "the stream to move on")
+    print(json.dumps({"clock_s": time.time(), "complete_us": engine.plan.complete_us}), flush=True)
+    os._exit(0)  # libfaketime may turn a thread's short wait into one of an hour
+"""
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_clock_of_the_driver_does_not_matter(shop: Shop, hours: int) -> None:
+    root = str(Path(__file__).parents[2])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([root, str(Path(root, "src"))]),
+        **skewed(hours),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(shop.clock())],
+        input=pickle.dumps(shop.options),
+        env=environment,
+        stdout=subprocess.PIPE,
+        timeout=120,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["clock_s"] - time.time() == pytest.approx(hours * 3600, abs=60)
+    assert shop.clock() - 60_000_000 < found["complete_us"] <= shop.clock()

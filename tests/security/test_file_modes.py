@@ -16,11 +16,11 @@ import pytest
 from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.errors import ConfigError
-from tailrace.pipeline.log_output import PrivateFileHandler
 from tailrace.pipeline.run import make_directories
 from tailrace.private import open_private
 from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.launch import new_home
+from tailrace.spark.log_records import PrivateFileHandler
 from tailrace_dev.servers.server import wait_until
 
 END = '{"v": 1}'

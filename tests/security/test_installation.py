@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -57,8 +57,26 @@ def test_every_extra_brings_what_is_imported_of_it() -> None:
         if extra == "dev":  # a distribution of this repository
             continue
         declared = {canonicalize_name(Requirement(r).name) for r in project["optional-dependencies"][extra]}
-        imported = {canonicalize_name(d) for m in modules for d in brought_by[m.partition(".")[0]]}
+        imported = {
+            canonicalize_name(name)
+            for module in modules
+            for name in _bringers(brought_by[module.partition(".")[0]], module)
+        }
         assert imported == declared
+
+
+def _bringers(names: list[str], module: str) -> list[str]:
+    """Those of the distributions of a package that bring a module of it: several may share the package."""
+    if len(names) == 1:
+        return names
+    file = f"{module.replace('.', '/')}/__init__.py"
+    return [name for name in names if any(str(path) == file for path in distribution(name).files or ())]
+
+
+def test_lake_sinks_load_no_compiler_on_the_driver() -> None:
+    """Numba is for tasks, and costs a process 25 MB."""
+    sinks = "tailrace.sinks.delta.sink, tailrace.sinks.iceberg.sink, tailrace.sinks.files"
+    assert _printed(_python(f"import sys, {sinks}; print('numba' in sys.modules)")) == "False\n"
 
 
 def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

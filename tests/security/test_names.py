@@ -35,7 +35,6 @@ from tailrace.formats.connect.topics import Topics
 from tailrace.model.messages import MESSAGES
 from tailrace.model.paths import file_name, name_of_file, relative_path, stays_inside, too_long
 from tailrace.model.table import TableId
-from tailrace.pipeline.log_output import JsonFormatter, TextFormatter
 from tailrace.pipeline.view import ProgressView
 from tailrace.printable import printable
 from tailrace.sinks.base import Sink
@@ -50,6 +49,7 @@ from tailrace.sinks.replica.postgres import PostgresDialect
 from tailrace.sinks.route import Router
 from tailrace.sources.base import LogRange
 from tailrace.sources.preflight import Finding, Severity, render
+from tailrace.spark.log_records import JsonFormatter, TextFormatter
 from tailrace.spark.task_errors import parse_error
 from tailrace.verify.report import Report, TargetReport, print_report
 from tests.support.changes import INT, table

@@ -32,6 +32,7 @@ class PipelineProcess:
         sink: another sink instead.
         pipeline: further settings of the pipeline.
         env: further variables of its process.
+        sections: further sections of the file.
         source: further options of the source.
     """
 
@@ -45,6 +46,7 @@ class PipelineProcess:
         sink: Mapping[str, Any] | None = None,
         pipeline: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        sections: Mapping[str, Any] | None = None,
         **source: Any,
     ) -> None:
         self.directory = directory
@@ -73,6 +75,7 @@ class PipelineProcess:
                         "parallelism": 2,
                         **(pipeline or {}),
                     },
+                    **(sections or {}),
                 }
             )
         )

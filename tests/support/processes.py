@@ -31,6 +31,13 @@ def command_line(pid: int) -> str:
     return ""
 
 
+def modules(pid: int) -> list[str]:
+    """The modules that Python processes below a process were started with; forks of another are left out."""
+    names = {one: command_line(one).partition(" -m ")[2].strip() for one in with_children(pid)}
+    parents = {child: one for one in names for child in with_children(one)[1:]}
+    return sorted(name for one, name in names.items() if name and names.get(parents.get(one, 0)) != name)
+
+
 def listening(pids: list[int]) -> set[tuple[str, int]]:
     """Addresses and ports of the processes' listening TCP sockets."""
     inodes = set()

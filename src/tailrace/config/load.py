@@ -24,19 +24,30 @@ from tailrace.config.option_values import is_host
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret, is_slip, shown
 from tailrace.config.sinks import SINKS, SinkSettings
+from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_LETTERS
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", RouteRule, TransformRule)
 
-_SECTIONS = ("source", "transform", "route", "sink", "pipeline", "notifications", "signals")
+_SECTIONS = (
+    "source",
+    "transform",
+    "route",
+    "sink",
+    "pipeline",
+    "notifications",
+    "signals",
+    "telemetry",
+    "lineage",
+)
 #: Keys that a source section may have instead of `url` and `user`, as in Flink CDC.
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options that the pipeline sets itself.
 _FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable"})
 #: Mappings that are settings of a library: their keys are not known here.
-_LIBRARIES = (".properties", ".webhook-headers", ".catalog", ".spark", ".topic-config")
+_LIBRARIES = (".properties", ".webhook-headers", ".headers", ".catalog", ".spark", ".topic-config")
 _NO_KEY = re.compile(r"[\s=]")
 _TYPE_NAMES = {Section: "object", list: "array", type(None): "null"}
 
@@ -84,7 +95,14 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
     filled = _filled(settings, sinks, default_name)
     notifications = _dataclass(NotificationSettings, given.get("notifications") or {}, "notifications")
     signals = _dataclass(SignalSettings, given.get("signals") or {}, "signals")
-    return Pipeline(source, options, sinks, transforms, routes, filled, notifications, signals)
+    telemetry = lineage = None
+    if "telemetry" in given:  # all of it has defaults
+        telemetry = _dataclass(TelemetrySettings, given["telemetry"] or {}, "telemetry")
+    if "lineage" in given:
+        lineage = _dataclass(LineageSettings, given["lineage"] or {}, "lineage")
+    return Pipeline(
+        source, options, sinks, transforms, routes, filled, notifications, signals, telemetry, lineage
+    )
 
 
 def _filled(

@@ -7,6 +7,8 @@
     pipeline:  how it runs                 PipelineSettings
     notifications: what it reports         `config.notifications`
     signals:   where commands come from    `config.notifications`
+    telemetry: spans and metrics           `config.telemetry`
+    lineage:   events of OpenLineage       `config.telemetry`
 
 Every section but `source` is a dataclass, and `config.load` reads a section by its dataclass: a field
 `checkpoint_path` is the key `checkpoint-path` (camelCase is read too), its annotation is the type, and a
@@ -24,6 +26,7 @@ from tailrace.config.option_values import is_host
 from tailrace.config.options import SourceOptions
 from tailrace.config.secret import Secret, refuse_credentials, shown
 from tailrace.config.sinks import SinkSettings
+from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.errors import ConfigError
 from tailrace.extras import require
 
@@ -169,6 +172,8 @@ class Pipeline:
         settings: how it runs; `name` and `checkpoint` are filled in.
         notifications: where it tells what its batches did.
         signals: where signals come from.
+        telemetry: where spans and metrics go; None: nowhere.
+        lineage: where events of OpenLineage go; None: nowhere.
     """
 
     source: SourceOptions
@@ -179,6 +184,8 @@ class Pipeline:
     settings: PipelineSettings
     notifications: NotificationSettings = field(default_factory=NotificationSettings)
     signals: SignalSettings = field(default_factory=SignalSettings)
+    telemetry: TelemetrySettings | None = None
+    lineage: LineageSettings | None = None
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
@@ -195,7 +202,7 @@ class Pipeline:
         return self.settings.checkpoint
 
     def require_extras(self) -> None:
-        """Import the optional packages that the source and the sinks need.
+        """Import the optional packages that the pipeline needs.
 
         Raises:
             ConfigError: one is missing; names the extra that brings it.
@@ -203,3 +210,7 @@ class Pipeline:
         require(self.source.extra, f"source `{self.source.dialect}`")
         for sink in self.sinks:
             require(sink.extra, f"sink `{sink.type}`")
+        if self.telemetry is not None:
+            require(self.telemetry.extra, "section `telemetry`")
+        if self.lineage is not None:
+            require(self.lineage.extra, "section `lineage`")

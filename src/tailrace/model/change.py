@@ -32,6 +32,9 @@ OP_LETTERS = ("r", "c", "u", "d", "r")
 SNAPSHOT, LOG, REREAD = "snapshot", "log", "reread"
 _KINDS = {OP_READ: SNAPSHOT, OP_REREAD: REREAD}
 
+#: Digits of `seq`.
+SEQ_DIGITS = 32
+
 #: The origin of a change. One row per change.
 #:
 #: seq        sorts in log order for the life of the stream, snapshot rows included (see `sources`)

@@ -33,7 +33,7 @@ class ClusterWatch:
         notice: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._session = session
+        self.session = session
         self._notice = notice
         self._clock = clock
         self._master = str(session.sparkContext.master)
@@ -51,12 +51,12 @@ class ClusterWatch:
         if self._is_local or now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        found = executors(self._session)
+        found = executors(self.session)
         if self._is_fixed and (lost := self._known - found):
             names = ", ".join(f"`{name}`" for name in sorted(lost))
             self._notice(f"lost {_count(lost)}: {names}; {len(found)} left; unfinished tasks run again")
         self._known = found
-        if found or not self._session.sparkContext.statusTracker().getActiveJobsIds():
+        if found or not self.session.sparkContext.statusTracker().getActiveJobsIds():
             if found and self._has_reported:
                 self._notice(f"{_count(found)} joined")
             self._waiting_since, self._has_reported = None, False

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrace.errors import TailraceError
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.sinks.base import Written
 
 #: A code as messages show it, and the table with which a notice about one begins.
@@ -40,6 +41,9 @@ class EventLog:
             more = {"event": "written", "batch": batch_id, "table": str(part.table), "rows": rows}
             kind = "snapshot rows" if part.snapshot_rows else "changes"
             _log.info("%d %s of %s written to %s", rows, kind, part.table, part.target, extra=more)
+
+    def on_batch(self, run: BatchRun) -> None:
+        """See `Watcher`."""
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """See `Watcher`."""

@@ -5,88 +5,32 @@
             "pipeline": "shop", "table": "shop.orders", "batch": 812, "code": "TR-7001", "error": "..."}
 
 In JSON each line is an object; `table`, `batch`, `code` and `error` (a traceback) are there where they
-are known. Two processes write the file, Spark's JVM and this one, both at its end. So it is not renamed when
-it is full: its content is copied to `<file>.1`, whose former content moves on to `<file>.2`, and the file is
-emptied. What processes print outside of any log goes to the file, too; with JSON to `<file>.out`.
+are known. Several processes write the file, all at its end: Spark's JVM, its Python processes
+(`spark.log_records`) and this one. So it is not renamed when it is full: its content is copied to `<file>.1`,
+whose former content moves on to `<file>.2`, and the file is emptied. What processes print outside of any log
+goes to the file, too; with JSON to `<file>.out`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 
-from tailrace.errors import ConfigError, TailraceError
-from tailrace.printable import printable, printable_lines
+from tailrace.errors import ConfigError
 from tailrace.private import open_private
+from tailrace.spark import log_records
 from tailrace.spark.launch import SparkLog
 
 #: Former contents that are kept.
 KEPT = 3
 #: How often the size is looked at, seconds.
 _LOOK_S = 5.0
-#: Attributes of a record that become fields.
-_FIELDS = ("table", "batch", "code", "event", "rows")
-
-
-class PrivateFileHandler(logging.FileHandler):
-    """A log that only its owner may read."""
-
-    def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="utf-8", opener=open_private)
-
-
-class TextFormatter(logging.Formatter):
-    """A message is one line, whatever names and server messages it contains; a traceback is several."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """See Formatter."""
-        return printable(super().formatMessage(record))
-
-    def format(self, record: logging.LogRecord) -> str:
-        """See Formatter."""
-        return printable_lines(super().format(record))
-
-
-class JsonFormatter(logging.Formatter):
-    """A record is an object on one line.
-
-    Args:
-        fields: constants of every line.
-    """
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        super().__init__()
-        self._constants = dict(fields)
-
-    def format(self, record: logging.LogRecord) -> str:
-        """See Formatter."""
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        found: dict[str, object] = {
-            "at": at.replace("+00:00", "Z"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": printable(record.getMessage()),
-            **self._constants,
-        }
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, TailraceError):
-            found |= {
-                name: value for name in ("table", "code") if (value := getattr(error, name)) is not None
-            }
-        found |= {name: value for name in _FIELDS if (value := getattr(record, name, None)) is not None}
-        if record.exc_info:
-            found["error"] = printable_lines(self.formatException(record.exc_info))
-        return json.dumps(found)
 
 
 @dataclass(frozen=True)
@@ -153,11 +97,9 @@ class LogOutput:
                 "name another one with `--log-file`; by default, it is next to the checkpoint",
                 code="TR-1201",
             ) from None
-        handler = PrivateFileHandler(path, delay=True)
-        text = TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        handler.setFormatter(JsonFormatter(fields) if is_json else text)
         # py4j reports each failed call
-        logging.basicConfig(level=logging.WARNING, handlers=[handler])
+        handlers = [log_records.handler(path, fields if is_json else None)]
+        logging.basicConfig(level=logging.WARNING, handlers=handlers)
 
     def __enter__(self) -> LogOutput:
         self._thread.start()

@@ -31,8 +31,10 @@ from prometheus_client.registry import Collector
 
 from tailrace import __version__
 from tailrace.errors import ConfigError, TailraceError
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.progress import StreamView, schema_changes
 from tailrace.sinks.base import Written
+from tailrace.sinks.timings import WRITE
 from tailrace.sources import registry as sources
 
 # Otherwise each counter has a second series with the time when it began.
@@ -87,6 +89,15 @@ class Metrics(Collector):
         self._lag = histogram(
             "lag_seconds", "How far behind the time of day the target was, at each report.", _LAG_BUCKETS
         )
+        self._table_lag = histogram(
+            "table_lag_seconds",
+            "Longest time that a change of a batch may have taken from its commit to the target.",
+            _LAG_BUCKETS,
+            "table",
+        )
+        self._sink_commits = histogram(
+            "sink_commit_seconds", "Time until a sink has made a batch durable.", _BATCH_BUCKETS, "sink"
+        )
         self.registry.register(self)
 
     # ---- events --------------------------------------------------------------------------------------
@@ -110,8 +121,11 @@ class Metrics(Collector):
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:
         """See `Watcher`."""
+        now_s = time.time()
         with self._lock:
             self._view.written(batch_id, written, time.monotonic())
+            # as of the batch before: whatever this one brings was committed later
+            complete_ms = {str(part.table): self._view.complete_of(str(part.table)) for part in written}
         self._batches.labels(self._pipeline).inc()
         rows = sum(part.snapshot_rows + part.changes for part in written)
         self._batch_rows.labels(self._pipeline).observe(rows)
@@ -119,6 +133,16 @@ class Metrics(Collector):
             for kind, rows in (("snapshot", part.snapshot_rows), ("log", part.changes)):
                 if rows:
                     self._rows.labels(self._pipeline, str(part.table), kind).inc(rows)
+            at_ms = complete_ms[str(part.table)]
+            if part.changes and at_ms is not None:
+                lag = self._table_lag.labels(self._pipeline, str(part.table))
+                lag.observe(max(now_s - at_ms / 1000, 0.0))
+
+    def on_batch(self, run: BatchRun) -> None:
+        """See `Watcher`."""
+        for step in run.steps if run.error is None else ():
+            if step.name == WRITE:
+                self._sink_commits.labels(self._pipeline, step.sink).observe(step.seconds)
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:  # noqa: ARG002
         """See `Watcher`."""
@@ -161,6 +185,7 @@ class Metrics(Collector):
             ("log_left_bytes", view.left_bytes, "Bytes until the server removes the log at the position."),
             ("log_headroom_seconds", view.room_s, "Time until the server removes the log at the position."),
             ("log_bytes_per_second", view.log_rate, "Rate by which the server's log grows."),
+            ("merge_pending_rows", view.pending_rows, "Changes that wait for a merge."),
             ("parked_tables", len(view.parked), "Tables that the stream leaves out."),
         ):
             if value is not None:

@@ -15,6 +15,7 @@ from tailrace.config.model import Pipeline
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import TailraceError
 from tailrace.model.signal import Answer
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.kafka_access import kafka_settings
 from tailrace.pipeline.notification_channels import (
     Apart,
@@ -91,6 +92,9 @@ class Notifier:
         return None if end is None else StreamOffset.from_json(end)
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
+        """See `Watcher`."""
+
+    def on_batch(self, run: BatchRun) -> None:
         """See `Watcher`."""
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:

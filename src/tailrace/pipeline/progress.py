@@ -99,6 +99,7 @@ class StreamView:
         left_bytes: bytes of log until the server no longer does; None: no limit, or not known.
         room_s: seconds until the server may remove the log at the position; None: never, or not known.
         log_rate: bytes per second by which the server's log grows.
+        pending_rows: changes that are durable and that readers of the targets do not see yet.
         parked: tables that the stream leaves out, with the commit time of the last change that targets have
             of each, milliseconds since 1970 UTC; None: not known, or they lack rows of it.
     """
@@ -117,6 +118,7 @@ class StreamView:
     left_bytes: int | None = None
     room_s: float | None = None
     log_rate: float | None = None
+    pending_rows: int | None = None
     parked: Mapping[str, int | None] = field(default_factory=dict)
 
     def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
@@ -136,6 +138,7 @@ class StreamView:
             now_s: a monotonic time.
             clock_ms: the time of day, milliseconds since 1970 UTC.
         """
+        self.pending_rows = progress.get("pendingRows", self.pending_rows)
         sources = progress.get("sources") or []
         if not sources:
             return

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from tailrace.errors import TailraceError
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.sinks.base import Written
 from tailrace.spark.checkpoint import Directory, is_local
 
@@ -128,6 +129,9 @@ class RunNotes:
         self._note(**{name: value for name, value in known.items() if value is not None})
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:
+        """See `Watcher`."""
+
+    def on_batch(self, run: BatchRun) -> None:
         """See `Watcher`."""
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:  # noqa: ARG002

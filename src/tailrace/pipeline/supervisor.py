@@ -20,8 +20,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,16 +37,19 @@ from tailrace.errors import SourceError, TailraceError, TransientSourceError, of
 from tailrace.failpoints import failpoint
 from tailrace.model.parked import without_tables
 from tailrace.pipeline.absent_sinks import AbsentSinks
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.parking import Parking
 from tailrace.pipeline.restarts import Restarts
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
+from tailrace.sinks.timings import Timings
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.checkpoint import Checkpoint, absolute
-from tailrace.spark.jvm import failure_classes
+from tailrace.spark.jvm import end_planners, failure_classes, knows_source, reports_after
 from tailrace.spark.requests import requests_path
+from tailrace.spark.source import PipelineSource
 from tailrace.spark.task_errors import error_of_table, missing_package, parse_error
 
 #: Classes of causes in the JVM: a process or connection was lost.
@@ -85,7 +88,9 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
         **pipeline.source_options,
         "requestsPath": _requests_path(pipeline),
     }
-    return session.readStream.format("tailrace").options(**options).load()
+    if not knows_source(session, PipelineSource.name()):
+        session.dataSource.register(PipelineSource)
+    return session.readStream.format(PipelineSource.name()).options(**options).load()
 
 
 def _requests_path(pipeline: Pipeline) -> str:
@@ -97,10 +102,13 @@ class Watcher(Protocol):
     """Receives the events of a stream, from several threads."""
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
-        """Spark's report on its newest batch."""
+        """Spark's report on a batch, with `pendingRows`: the sink's `pending_rows`. Each once, in order."""
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:
         """The sink has a batch."""
+
+    def on_batch(self, run: BatchRun) -> None:
+        """An attempt to write a batch has ended, after `on_written` if the sink has it."""
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """The stream failed with a transient error and restarts after a pause."""
@@ -161,6 +169,7 @@ class BatchGate:
                 raise _StopRequestedError
             self._idle.clear()
         self._watcher.on_step(f"writing batch {batch_id}")
+        timings, written, start_ns = Timings(), list[Written](), time.time_ns()
         try:
             if self.written is None:  # the stream's own session: see `_private_files`
                 frame.sparkSession.conf.unset(_UMASK)
@@ -177,7 +186,9 @@ class BatchGate:
             noted = self._written_tables
             with (
                 self._cells(frame) as cells,
-                closing(CellBatch(stream, batch_id, cells, end, left_out, noted, self._policy)) as batch,
+                closing(
+                    CellBatch(stream, batch_id, cells, end, left_out, noted, self._policy, timings=timings)
+                ) as batch,
             ):
                 written = self._sink.write(batch)
             noted.note(batch_id, (part.table for part in written), [*offset.names(), *offset.parked])
@@ -188,7 +199,14 @@ class BatchGate:
             self.failure = error
             raise
         finally:
+            self._tell(batch_id, start_ns, timings, written)
             self._idle.set()
+
+    def _tell(self, batch_id: int, start_ns: int, timings: Timings, written: Sequence[Written]) -> None:
+        failure = self.failure
+        error = None if failure is None else _as_ours(failure, None, failure)
+        end_ns = max([time.time_ns(), start_ns, *(step.end_ns for step in timings.steps)])
+        self._watcher.on_batch(BatchRun(batch_id, start_ns, end_ns, timings.steps, written, error))
 
     @contextmanager
     def _cells(self, frame: DataFrame) -> Iterator[DataFrame]:
@@ -282,9 +300,15 @@ class Supervisor:
     def _follow(self, gate: BatchGate, parking: Parking) -> None:
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
-        seen = ""
+        seen, planned = "", 0
         while query.isActive and not self.stop.wait(_POLL_S):
             seen = self._report(query, seen, parking)
+            # the stream is planned before its first report, how tasks read before its first batch
+            steps = bool(seen) + (gate.written is not None)
+            if steps > planned:
+                planned = steps
+                with suppress(Py4JJavaError):  # they cost memory only
+                    end_planners(cluster.session)
             cluster.look()
         if self.stop.is_set():
             _stop(query, gate)
@@ -314,16 +338,13 @@ class Supervisor:
             raise _as_ours(error, None, None) from error
 
     def _report(self, query: StreamingQuery, seen: str, parking: Parking) -> str:
-        progress = query.lastProgress
-        if progress is None:
-            return seen
-        text: str = progress.json
-        if text != seen:
+        for text in reports_after(query, seen):
             report = json.loads(text)
             parking.look(report)
             self._log_warning.look(report)
-            self.watcher.on_progress(report)
-        return text
+            self.watcher.on_progress({**report, "pendingRows": self.sink.pending_rows})
+            seen = text
+        return seen
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.errors import TailraceError, coded
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.progress import StreamView, TableView
 from tailrace.printable import printable, printable_lines
 from tailrace.sinks.base import Written
@@ -86,6 +87,9 @@ class ProgressView:
         with self._lock:
             self._view.written(batch_id, written, time.monotonic())
 
+    def on_batch(self, run: BatchRun) -> None:
+        """See `Watcher`."""
+
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """See `Watcher`."""
         message = printable(coded(error.message, error.code))
@@ -100,6 +104,11 @@ class ProgressView:
     def on_notice(self, text: str) -> None:
         """See `Watcher`."""
         self._console.print(Text(printable_lines(text), "yellow"))
+
+    def summary(self) -> str:
+        """The stream's state in one line."""
+        with self._lock:
+            return self._summary(time.monotonic())
 
     def stopping(self) -> None:
         """Show that a stop was requested."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.errors import TailraceError
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.supervisor import Watcher
 from tailrace.sinks.base import Written
 
@@ -26,6 +27,11 @@ class Watchers:
         """See `Watcher`."""
         for watcher in self.watchers:
             watcher.on_written(batch_id, written)
+
+    def on_batch(self, run: BatchRun) -> None:
+        """See `Watcher`."""
+        for watcher in self.watchers:
+            watcher.on_batch(run)
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:
         """See `Watcher`."""

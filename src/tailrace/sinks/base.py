@@ -45,7 +45,7 @@ suite.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol
@@ -63,6 +63,7 @@ from tailrace.model.schema_change import (
 )
 from tailrace.model.schema_policy import Action, SchemaPolicy
 from tailrace.model.table import TableId
+from tailrace.sinks.timings import READ, Timings
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.cells import TableBatch, table_batches
 
@@ -139,6 +140,8 @@ class CellBatch:
         left_out: the parked tables (`database.table`): nothing is to be done with their targets.
         written_tables: the tables that the stream has written; None: unknown.
         policy: what targets do about schema changes; None: their columns are not the source's.
+        sink: the name of the sink that writes it.
+        timings: notes when steps of writing it begin and end.
     """
 
     stream: StreamId
@@ -148,6 +151,8 @@ class CellBatch:
     left_out: frozenset[str] = frozenset()
     written_tables: WrittenTables | None = None
     policy: SchemaPolicy | None = None
+    sink: str = ""
+    timings: Timings = field(default_factory=Timings, compare=False)
 
     @cached_property
     def rereads(self) -> Mapping[str, Reread]:
@@ -201,7 +206,8 @@ class CellBatch:
     @cached_property
     def table_batches(self) -> list[TableBatch]:
         """The contents of the batch, table by table."""
-        return table_batches(self.frame)
+        with self.timings.step(self.sink, READ):
+            return table_batches(self.frame)
 
     def close(self) -> None:
         """Release the cached cells, when the batch is written or has failed."""
@@ -243,6 +249,10 @@ class Sink(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What the sink guarantees."""
+
+    @property
+    def pending_rows(self) -> int:
+        """Number of changes that are durable and that readers of the targets do not see yet."""
 
     def claim(self, tables: Iterable[TableId]) -> None:
         """Check that each table can have its target, shared with others only where routes say so.

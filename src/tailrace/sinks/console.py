@@ -41,6 +41,11 @@ class ConsoleSink:
             Delivery.AT_LEAST_ONCE, Order.BY_SEQ, Unit.ROW, holds_rows=False, follows_schema=True
         )
 
+    @property
+    def pending_rows(self) -> int:
+        """See `Sink.pending_rows`: readers see what is durable."""
+        return 0
+
     def claim(self, tables: Iterable[TableId]) -> None:
         """See `Sink.claim`: every printed change names its table, so tables need no targets."""
 

@@ -35,6 +35,11 @@ class SeveralSinks:
             follows_schema=all(c.follows_schema for c in each),
         )
 
+    @property
+    def pending_rows(self) -> int:
+        """See `Sink.pending_rows`."""
+        return sum(sink.pending_rows for sink in self._sinks)
+
     def claim(self, tables: Iterable[TableId]) -> None:
         """See `Sink.claim`."""
         listed = list(tables)

@@ -28,11 +28,13 @@ from tailrace.sinks.base import Sink, StreamId
 from tailrace.sinks.fan_out import SeveralSinks
 from tailrace.sinks.route import Router
 from tailrace.sinks.standing import SinkStanding, TargetStanding
+from tailrace.sinks.timed_sink import TimedSink, sink_names
 
 
 def make_sinks(pipeline: Pipeline) -> Sink:
     """One sink that writes to all sinks of `pipeline`."""
-    sinks = [make_sink(settings, pipeline) for settings in pipeline.sinks]
+    named = zip(pipeline.sinks, sink_names(pipeline.sinks), strict=True)
+    sinks = [TimedSink(make_sink(settings, pipeline), name) for settings, name in named]
     return sinks[0] if len(sinks) == 1 else SeveralSinks(sinks)
 
 

@@ -17,11 +17,12 @@ docs/design/0005-cells-and-the-spark-source.md tells what each sink does in a pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol, TypeVar
 
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import CellBatch
+from tailrace.sinks.timings import COMMIT, READ
 from tailrace.spark.cells import TableBatch
 
 #: The schemas that a batch is expected to hold, by table and kind of cell.
@@ -67,13 +68,18 @@ class SinglePass:
         """
         schemas = self._expected.schemas()
         if schemas:
-            with one_pass(schemas) as done:
+            with ExitStack() as stack:
+                with batch.timings.step(batch.sink, READ):
+                    done = stack.enter_context(one_pass(schemas))
                 if done is not None and done.is_complete:
-                    return commit(done)
+                    with batch.timings.step(batch.sink, COMMIT):
+                        return commit(done)
             if done is not None:
                 self._expected.was_wrong()
-        result = write_found()
-        self._expected.learn(batch.table_batches)
+        found = batch.table_batches
+        with batch.timings.step(batch.sink, COMMIT):
+            result = write_found()
+        self._expected.learn(found)
         return result
 
     def forget(self, tables: Iterable[TableId]) -> None:

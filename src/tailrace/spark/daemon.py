@@ -18,6 +18,7 @@ from importlib import import_module
 
 from tailrace.errors import TailraceError
 from tailrace.sources import registry
+from tailrace.spark.log_records import follow_settings
 
 #: Environment variable: the scheme of the URL of the database to read.
 PRELOAD = "TAILRACE_PRELOAD"
@@ -37,6 +38,7 @@ def preload() -> None:
 def main() -> None:
     """Import modules, then serve Spark as its own daemon does."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    follow_settings()
     preload()
     gc.freeze()
     import_module("pyspark.daemon").manager()

@@ -19,6 +19,9 @@ from pyspark.util import PythonEvalType
 
 from tailrace.model.sparksql import identifier
 
+#: The package of the modules that plan.
+_PLANNERS = "pyspark.sql.worker."
+
 
 def map_in_arrow(
     frame: DataFrame,
@@ -80,9 +83,48 @@ def failure_classes(query: StreamingQuery) -> tuple[str, ...]:
     return tuple(names)
 
 
+def reports_after(query: StreamingQuery, seen: str) -> list[str]:
+    """A query's reports after the one called `seen`, as JSON, oldest first.
+
+    `lastProgress` misses the reports of batches that end between two looks; `recentProgress` fetches every
+    field of a hundred reports from the JVM, one by one.
+    """
+    recent = query._jsq.recentProgress()
+    found: list[str] = []
+    for i in reversed(range(len(recent))):
+        text = str(recent[i].json())
+        if text == seen:
+            break
+        found.append(text)
+    return found[::-1]
+
+
+def knows_source(session: SparkSession, name: str) -> bool:
+    """Whether a Python data source is registered; `register` warns of each repetition."""
+    manager = session._jsparkSession.sessionState().dataSourceManager()
+    return bool(manager.dataSourceExists(name))
+
+
+def end_planners(session: SparkSession) -> None:
+    """End the Python processes that have planned a query on a Python data source.
+
+    Spark keeps a daemon for each step of planning, as long as it lives: 36 MB each, for nothing. One that is
+    needed again is started again. SparkEnv has no API for its Python processes.
+    """
+    env = session._jvm.org.apache.spark.SparkEnv.get()  # type: ignore[union-attr]
+    field = env.getClass().getDeclaredField("pythonWorkers")
+    field.setAccessible(True)
+    entries = field.get(env).iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        if f",{_PLANNERS}" in str(entry._1().toString()):
+            entry._2().stop()
+
+
 def executors(session: SparkSession) -> frozenset[str]:
     """Host and port of every executor, without the driver; PySpark's status tracker knows only jobs."""
     jvm: Any = session._jvm
     driver = str(jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort())
     infos = session._jsparkSession.sparkContext().statusTracker().getExecutorInfos()
-    return frozenset(f"{info.host()}:{info.port()}" for info in infos) - {driver}
+    # one without a port has not begun yet: it would seem to be lost when it gets its port
+    return frozenset(f"{info.host()}:{info.port()}" for info in infos if info.port() > 0) - {driver}

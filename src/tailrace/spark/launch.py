@@ -37,6 +37,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 
 from tailrace.private import open_private, write_private
+from tailrace.spark import log_records
 
 _PREFIX = "tailrace-spark-"
 #: Control characters that could forge a line or control a terminal: names and server messages can hold any.
@@ -150,6 +151,8 @@ def launch(conf: Mapping[str, str], environment: Mapping[str, str], log_file: Sp
     submit = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     submit = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {submit}"
     try:
+        if log_file is not None:
+            environment = {**environment, **log_records.settings(log_file.path, log_file.fields)}
         with _output(log_file) as output, _environment({**environment, "PYSPARK_SUBMIT_ARGS": submit}):
             gateway = launch_gateway(None, output)  # type: ignore[no-untyped-call]
     except BaseException:

@@ -23,7 +23,7 @@ from tailrace.cache import temporary_dir
 from tailrace.config.secret import Secret, resolve_all
 from tailrace.errors import ConfigError
 from tailrace.java import require_java
-from tailrace.spark import launch
+from tailrace.spark import launch, log_records
 from tailrace.spark.archive import archive_options
 from tailrace.spark.daemon import PRELOAD
 from tailrace.spark.jars import cached_jars
@@ -134,6 +134,9 @@ def spark_session(
         os.environ.setdefault("SPARK_DRIVER_MEMORY", f"{_heap_mb()}m")
     elif source is not None:
         conf[f"spark.executorEnv.{PRELOAD}"] = source
+        if isinstance(log_file, launch.SparkLog):
+            for variable, value in log_records.settings(None, log_file.fields).items():
+                conf[f"spark.executorEnv.{variable}"] = value
     if java_options:
         conf["spark.driver.defaultJavaOptions"] = " ".join(java_options)
     if delta:

@@ -36,6 +36,7 @@ from tailrace.failpoints import failpoint
 from tailrace.sources import registry
 from tailrace.sources.base import Lag
 from tailrace.spark.batch import TailraceReader
+from tailrace.spark.log_records import follow_settings
 from tailrace.spark.partition import SplitPartition, partitions_of, read_split
 from tailrace.spark.requested_schema import as_requested, schema_of
 from tailrace.spark.requests import RequestDirectory
@@ -76,6 +77,7 @@ class TailraceDataSource(DataSource):
     @in_short
     def streamReader(self, schema: StructType) -> TailraceStreamReader:  # noqa: N802
         """The reader of the stream."""
+        follow_settings()
         options, layout = self._stream()
         return TailraceStreamReader(options, as_requested(layout, schema))
 
@@ -109,6 +111,19 @@ class TailraceDataSource(DataSource):
             )
         schema = tables[0].schema
         return replace(options, tables=(re.escape(str(schema.id)),)), row_layout(options, schema)
+
+
+class PipelineSource(TailraceDataSource):
+    """The source of pipelines, registered by name in their session.
+
+    Spark finds `format("tailrace")` itself, and gives its tasks another PYTHONPATH than it gives functions in
+    queries: with two environments there are two daemons, each with all our modules.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in `format(...)`."""
+        return "tailrace_pipeline"
 
 
 class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -18,6 +18,7 @@ from tailrace.config.model import PipelineSettings, RouteRule, TransformRule
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.options import MODES, OPTIONS
 from tailrace.config.sinks import SINKS
+from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.enumerator.signals import TYPES
 
 ROOT = Path(__file__).parents[3]
@@ -56,6 +57,8 @@ SECTIONS: Mapping[str, Mapping[str, set[str]]] = {
     "route": keys(RouteRule),
     "notifications": keys(NotificationSettings),
     "signals": keys(SignalSettings),
+    "telemetry": keys(TelemetrySettings),
+    "lineage": keys(LineageSettings),
 }
 KNOWN = {name for section in SECTIONS.values() for name in section}
 VALUES = {value for section in SECTIONS.values() for values in section.values() for value in values}
@@ -67,7 +70,8 @@ OTHERS = re.compile(
 )
 #: A setting of a section, with or without a value.
 _QUALIFIED = re.compile(
-    r"`(source|sink|pipeline|transform|route|notifications|signals)\.([A-Za-z][\w.-]*)(?:: ([\w-]+))?"
+    r"`(source|sink|pipeline|transform|route|notifications|signals|telemetry|lineage)"
+    r"\.([A-Za-z][\w.-]*)(?:: ([\w-]+))?"
 )
 #: A name of several words between backticks, with or without a value.
 _COMPOSED = re.compile(r"`([a-z]+(?:[-.][a-z*]+)+|[a-z]+(?:[A-Z][a-z]+)+)(?:: ([\w-]+))?`")

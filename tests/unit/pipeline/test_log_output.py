@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from tailrace.errors import SinkError
-from tailrace.pipeline.log_output import KEPT, JsonFormatter, RotatedFile
+from tailrace.pipeline.log_output import KEPT, RotatedFile
+from tailrace.spark.log_records import JsonFormatter
 
 
 def test_error_is_a_line_with_its_code_and_table() -> None:

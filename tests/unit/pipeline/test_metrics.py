@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,25 @@ from prometheus_client.parser import text_string_to_metric_families
 from tailrace import __version__
 from tailrace.errors import ConfigError, TransientSourceError
 from tailrace.model.table import TableId
+from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.metrics import Metrics, MetricsServer
 from tailrace.sinks.base import Written
+from tailrace.sinks.timings import READ, WRITE, Step
 from tailrace.sources.postgres.position import PostgresPosition
 
 #: Values of labels, which the page names beside the labels.
 VALUES = {"snapshot", "log", "reread", "streaming", "parked", "plan", "write", "commit"}
+RUN = BatchRun(
+    7,
+    0,
+    2_000_000_000,
+    [
+        Step("delta", READ, 0, 400_000_000),
+        Step("delta", WRITE, 0, 1_500_000_000),
+        Step("kafka", WRITE, 1_500_000_000, 2_000_000_000),
+    ],
+    [],
+)
 AT_MS = 1_700_000_000_000
 LOG = {"file": "binlog.000001", "pos": 400, "gtids": "", "server": "", "epoch": 0, "ts_ms": AT_MS}
 
@@ -75,13 +90,20 @@ def report(**more: Any) -> dict[str, Any]:
     }
     latest = {**end, "log": {**LOG, "pos": 1000}, "complete_us": AT_MS * 1000, "room": room}
     took = {"latestOffset": 100, "queryPlanning": 20, "addBatch": 2000, "walCommit": 30, "commitOffsets": 40}
-    return {"durationMs": took, "sources": [{"endOffset": end, "latestOffset": latest}], **more}
+    return {
+        "durationMs": took,
+        "pendingRows": 12,
+        "sources": [{"endOffset": end, "latestOffset": latest}],
+        **more,
+    }
 
 
 def test_metrics_tell_what_the_stream_does(metrics: Metrics, url: str) -> None:
     metrics.on_progress(report())
     metrics.on_written(7, [Written(TableId("shop", "orders"), "orders", 100, 0)])
     metrics.on_written(8, [Written(TableId("shop", "orders"), "orders", 0, 3)])
+    metrics.on_batch(RUN)
+    metrics.on_batch(replace(RUN, error=TransientSourceError("connection lost", code="TR-3001")))
     found = samples(url)
     assert found["tailrace_batch",] == 8
     assert found["tailrace_batches_total",] == 2
@@ -100,6 +122,25 @@ def test_metrics_tell_what_the_stream_does(metrics: Metrics, url: str) -> None:
     assert found["tailrace_log_bytes_per_second",] == 12.5
     assert ("tailrace_log_left_bytes",) not in found
     assert found["tailrace_batch_rows_sum",] == 103
+    assert found["tailrace_merge_pending_rows",] == 12
+    assert found["tailrace_sink_commit_seconds_sum", "sink=delta"] == pytest.approx(1.5)
+    assert found["tailrace_sink_commit_seconds_count", "sink=kafka"] == 1  # not that of the failed attempt
+    assert found["tailrace_table_lag_seconds_count", "table=shop.orders"] == 1  # not that of the snapshot
+
+
+def test_lag_of_a_table_is_measured_from_where_it_was_complete_before_the_batch(
+    metrics: Metrics, url: str
+) -> None:
+    written = [Written(TableId("shop", name), name, 0, 1) for name in ("orders", "new")]
+    metrics.on_written(6, written)  # nothing is known yet
+    progress = report()
+    progress["sources"][0]["latestOffset"]["complete_us"] = int((time.time() - 40) * 1e6)
+    metrics.on_progress(progress)
+    metrics.on_written(7, written)
+    found = samples(url)
+    assert found["tailrace_table_lag_seconds_sum", "table=shop.orders"] == pytest.approx(40, abs=20)
+    assert found["tailrace_table_lag_seconds_count", "table=shop.orders"] == 1
+    assert ("tailrace_table_lag_seconds_count", "table=shop.new") not in found  # its rows are being read
 
 
 def test_schema_changes_are_counted_with_their_batch(metrics: Metrics, url: str) -> None:
@@ -122,6 +163,8 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     source["endOffset"]["schema"] = [{"table": "shop.orders", "changes": [{"kind": "add.column"}]}]
     metrics.on_progress(progress)
     metrics.on_written(7, [Written(TableId("shop", "orders"), "orders", 100, 0)])
+    metrics.on_written(8, [Written(TableId("shop", "orders"), "orders", 0, 3)])
+    metrics.on_batch(RUN)
     metrics.on_restart(TransientSourceError("connection lost", code="TR-3001"), 1, 5.0)
     shown = {}
     for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from tailrace.model.change import LOG, SNAPSHOT
 from tailrace.model.table import TableSchema
 from tailrace.sinks.single_pass import ExpectedSchemas, Schemas, SinglePass
+from tailrace.sinks.timings import Timings
 from tailrace.spark.cells import TableBatch
 from tests.support.changes import INT, TEXT, table
 
@@ -34,6 +35,8 @@ class Batch:
 
     held: Sequence[TableSchema]
     inspected: bool = False
+    sink: str = "lake"
+    timings: Timings = field(default_factory=Timings)
 
     @property
     def table_batches(self) -> list[TableBatch]:

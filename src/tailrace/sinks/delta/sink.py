@@ -88,6 +88,11 @@ class DeltaSink:
             follows_schema=True,
         )
 
+    @property
+    def pending_rows(self) -> int:
+        """See `Sink.pending_rows`."""
+        return 0 if self._tables is None else self._tables.pending_rows
+
     def claim(self, tables: Iterable[TableId]) -> None:
         """See `Sink.claim`."""
         self._claims.add(tables)
@@ -368,7 +373,7 @@ class _Tables:
 
     @property
     def pending_rows(self) -> int:
-        return sum(sum(t.pending_batches.values()) for t in self.targets.values())
+        return sum(sum(t.pending_batches.values()) for t in list(self.targets.values()))
 
     def versions(self, names: Iterable[str]) -> dict[str, int]:
         return {name: self.targets[name].version() for name in names}

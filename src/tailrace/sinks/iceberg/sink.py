@@ -103,6 +103,11 @@ class IcebergSink:
             follows_schema=True,
         )
 
+    @property
+    def pending_rows(self) -> int:
+        """See `Sink.pending_rows`: readers see what is durable."""
+        return 0
+
     def claim(self, tables: Iterable[TableId]) -> None:
         """See `Sink.claim`."""
         self._claims.add(tables)

@@ -115,6 +115,11 @@ class ReplicaSink:
     def _is_whole(self) -> bool:
         return self._settings.transaction is ReplicaTransaction.WHOLE_BATCH
 
+    @property
+    def pending_rows(self) -> int:
+        """See `Sink.pending_rows`: readers see what is durable."""
+        return 0
+
     def claim(self, tables: Iterable[TableId]) -> None:
         """See `Sink.claim`. How the server compares names is unknown until it is connected."""
         self._claims.add(tables)

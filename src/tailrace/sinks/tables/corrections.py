@@ -24,10 +24,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from tailrace.model.change import OP_DELETE, OP_LETTERS, OP_REREAD
+from tailrace.model.change import OP_DELETE, OP_LETTERS, OP_REREAD, SEQ_DIGITS
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.tables.rows import log_fields
-from tailrace.sources.wire.rowcolumns import SEQ_DIGITS
 from tailrace.spark.cells import spark_schema
 
 #: Where a row comes from, in the order in which rows with one `_seq` count.

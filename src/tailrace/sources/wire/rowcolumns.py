@@ -8,11 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.kernels.memory import SLACK
-from tailrace.model.change import ORIGIN
+from tailrace.model.change import ORIGIN, SEQ_DIGITS
 from tailrace.sources.wire.kernels import rowbatch as rb
-
-#: Digits of `seq`.
-SEQ_DIGITS = 32
 
 
 class RowColumns:

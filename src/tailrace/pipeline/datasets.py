@@ -1,0 +1,88 @@
+"""The names of sources' tables and of their targets as OpenLineage's datasets. Pure.
+
+Source: OpenLineage 1.54, spec/Naming.md. MariaDB is not in that list; its tables are
+named like MySQL's, with its own scheme.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from tailrace.config.options import SourceOptions
+from tailrace.config.sinks import (
+    ConsoleSettings,
+    FileSettings,
+    IcebergSettings,
+    KafkaSettings,
+    PostgresSettings,
+    ReplicaSettings,
+    SinkSettings,
+)
+from tailrace.formats.connect.topics import Topics
+from tailrace.model.table import TableId
+from tailrace.sinks.iceberg.names import identifier, location
+from tailrace.sinks.paths import below, target_path
+from tailrace.sinks.route import Router
+from tailrace.spark.checkpoint import absolute, is_local
+
+
+@dataclass(frozen=True, order=True)
+class DatasetName:
+    """A dataset.
+
+    Args:
+        namespace: the system that holds it.
+        name: its name there.
+    """
+
+    namespace: str
+    name: str
+
+
+def source_dataset(options: SourceOptions, table: TableId) -> DatasetName:
+    """A captured table."""
+    server = f"{options.host}:{options.port}"
+    if options.dialect == "postgresql":
+        return DatasetName(f"postgres://{server}", f"{options.database}.{table}")
+    return DatasetName(f"{options.dialect}://{server}", str(table))
+
+
+def target_dataset(settings: SinkSettings, router: Router, table: TableId) -> DatasetName | None:
+    """The target of a table; None: it is none that lasts."""
+    match settings:
+        case ConsoleSettings():
+            return None
+        case KafkaSettings():
+            server = settings.bootstrap_servers.partition(",")[0].strip()
+            return DatasetName(f"kafka://{server}", Topics(settings.topic_prefix, router).topic(table))
+        case ReplicaSettings():
+            return _replica(settings, router.target(table))
+        case IcebergSettings():
+            return _directory(location(absolute(settings.path), identifier(router.target(table))))
+        case _:
+            return _directory(below(absolute(settings.path), target_path(router, table)))
+
+
+def holds_rows(settings: SinkSettings) -> bool:
+    """Whether a sink's targets have the columns of the source's tables, rather than messages."""
+    return isinstance(settings, FileSettings | ReplicaSettings) or settings.type in ("delta", "iceberg")
+
+
+def _replica(settings: ReplicaSettings, target: str) -> DatasetName:
+    scheme, host, port, database = settings.address
+    server = f"{host}:{port}"
+    if isinstance(settings, PostgresSettings):
+        name = target if "." in target else f"{settings.schema}.{target}"
+        return DatasetName(f"postgres://{server}", f"{database}.{name}")
+    return DatasetName(f"{scheme}://{server}", target if "." in target else f"{database}.{target}")
+
+
+def _directory(path: str) -> DatasetName:
+    if is_local(path):
+        return DatasetName("file", absolute(path))
+    url = urlsplit(path)
+    scheme = "s3" if url.scheme in ("s3a", "s3n") else url.scheme
+    return DatasetName(
+        f"{scheme}://{url.netloc}", url.path.lstrip("/") if scheme in ("s3", "gs") else url.path
+    )

@@ -1,0 +1,56 @@
+"""A sink whose batches are timed under its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tailrace.config.sinks import SinkSettings
+from tailrace.model.table import TableId
+from tailrace.sinks.base import Capabilities, CellBatch, Sink, Written
+from tailrace.sinks.timings import WRITE
+
+
+@dataclass(frozen=True)
+class TimedSink:
+    """A `Sink` that notes when another one began and ended to write a batch.
+
+    Args:
+        sink: the other.
+        name: its name in its pipeline.
+    """
+
+    sink: Sink
+    name: str
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `Sink`."""
+        return self.sink.capabilities
+
+    @property
+    def pending_rows(self) -> int:
+        """See `Sink`."""
+        return self.sink.pending_rows
+
+    def claim(self, tables: Iterable[TableId]) -> None:
+        """See `Sink`."""
+        self.sink.claim(tables)
+
+    def write(self, batch: CellBatch) -> list[Written]:
+        """See `Sink`."""
+        with batch.timings.step(self.name, WRITE):
+            return self.sink.write(replace(batch, sink=self.name))
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self.sink.close()
+
+
+def sink_names(sinks: Sequence[SinkSettings]) -> list[str]:
+    """A name for each sink of a pipeline: its type, from the second of a type on with a number."""
+    types = [settings.type for settings in sinks]
+    return [
+        kind if kind not in types[:i] else f"{kind}-{types[:i].count(kind) + 1}"
+        for i, kind in enumerate(types)
+    ]
