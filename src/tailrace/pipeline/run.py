@@ -67,7 +67,7 @@ def _run(
     pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | SparkLog | None
 ) -> None:
     watcher.on_step("checking the source")
-    tables = _captured(pipeline)
+    tables = captured_tables(pipeline)
     for finding in shard_findings(pipeline, tables):
         watcher.on_notice(f"{finding.check} {finding.found}. It needs {finding.needed}. {finding.remedy}")
     watcher.on_step("starting Spark")
@@ -121,7 +121,7 @@ def make_directories(pipeline: Pipeline) -> None:
         ) from None
 
 
-def _captured(pipeline: Pipeline) -> list[TableId]:
+def captured_tables(pipeline: Pipeline) -> list[TableId]:
     """The tables that are captured now; raises PreflightError if the server is not set up for it."""
     options = replace(pipeline.source, max_parked=pipeline.settings.max_parked)
     with closing(registry.source(options)) as source:
