@@ -312,7 +312,10 @@ def status(pipeline_file: Path, source: str | None, as_json: bool, watch: bool) 
             each = {p.source_name: one.to_json() for p, one in zip(pipelines, found, strict=True)}
             text = _json({"v": 1, "sources": each})
         else:
-            text = "\n\n".join("\n".join(lines(one, str(pipeline_file))) for one in found)
+            text = "\n\n".join(
+                "\n".join(lines(one, _arguments(pipeline_file, p)))
+                for p, one in zip(pipelines, found, strict=True)
+            )
         if watch and not as_json:
             click.clear()
         click.echo(text)
@@ -338,7 +341,7 @@ def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> 
         raise ConfigError(
             f"{', '.join(f'`{name}`' for name in parked)} cannot be read again: parked",
             None,
-            f"tailrace resume {pipeline_file} {' '.join(parked)}",
+            f"tailrace resume {_arguments(pipeline_file, pipeline)} {' '.join(parked)}",
             code="TR-1340",
         )
     id_ = _request(pipeline, tables, "resync")
@@ -383,7 +386,7 @@ def resume(pipeline_file: Path, source: str | None, tables: tuple[str, ...], rep
         raise ConfigError(
             "`tailrace resume --replay` cannot be used with PostgreSQL",
             "the replication slot keeps the log up to where the other tables are, which is past it",
-            f"tailrace resume {pipeline_file} {' '.join(tables)}",
+            f"tailrace resume {_arguments(pipeline_file, pipeline)} {' '.join(tables)}",
             code="TR-1341",
         )
     known = _parked(pipeline)
@@ -403,6 +406,11 @@ def resume(pipeline_file: Path, source: str | None, tables: tuple[str, ...], rep
         )
     id_ = _request(pipeline, tables, "resume", replay=replay)
     click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be resumed")
+
+
+def _arguments(pipeline_file: Path, pipeline: Pipeline) -> str:
+    """What commands about the pipeline are given."""
+    return f"{pipeline_file} --source {pipeline.source_name}" if pipeline.named else str(pipeline_file)
 
 
 def _require_captured(pipeline: Pipeline, tables: Sequence[str], refusal: str) -> None:

@@ -369,7 +369,7 @@ CATALOGUE = {
         "the id of the pipeline's sources cannot be read",
         (StateError,),
         "`_tailrace/sources.json` in the checkpoint's directory is damaged, or of a later version.",
-        "Restore it. The id in it is what Delta tables have as `tailrace.stream`.",
+        "Restore it. The id in it is what Delta tables name as their stream.",
     ),
     "TR-1273": Condition(
         "a version of Python or PySpark is not supported",

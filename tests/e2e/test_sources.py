@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tailrace.pipeline.run_sources import run_sources
 from tailrace.spark.requests import RequestDirectory, requests_path
 from tests.e2e.test_mariadb import _Quiet
 from tests.support.databases import fresh_database
+from tests.support.topics import messages
 
 _ROUTES = """
   - {source-table: '.*\\.orders', sink-table: orders, shard-column: _shard}
@@ -78,7 +80,7 @@ def _file(shards: Mapping[str, _Shard], path: Path, *, names: tuple[str, ...] = 
         f"sources:\n{sources}\n"
         f"sink: {{type: delta, path: {path / 'lake'}, mode: upsert{more}}}\n"
         f"route:{_ROUTES}"
-        f"pipeline: {{trigger: available-now, checkpoint: {path / 'checkpoint'}, restarts: 0, name: shop}}\n"
+        f"pipeline: {{trigger: available-now, checkpoint: {path / 'checkpoint'}, restarts: 3, name: shop}}\n"
     )
 
 
@@ -221,3 +223,47 @@ def _tailrace(file: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess
         timeout=600,
         check=False,
     )
+
+
+def test_replicas_and_topics_of_several_sources(
+    spark: SparkSession, shards: Mapping[str, _Shard], tmp_path: Path, mysql: Any, kafka: Any, database: str
+) -> None:
+    """A replica takes one source for each table; a topic takes both, with keys that name the source."""
+    names = ("east", "west")
+    server = f"url: 'mysql://{mysql.host}:{mysql.port}', user: {mysql.user}, password: '{mysql.password}'"
+    sinks = {
+        "replica": f"{{type: mysql, {server}}}",
+        "kafka": f"{{type: kafka, bootstrap-servers: '{kafka.bootstrap}', topic-prefix: {database}}}",
+    }
+
+    def file(target: str, kind: str) -> str:
+        text = _file(shards, tmp_path / kind, names=names)
+        start, end = text.index("sink: "), text.index("pipeline: ")
+        return (
+            f"{text[:start]}sink: {sinks[kind]}\nroute: [{{source-table: '.*\\.orders', {target}}},"
+            f" {{source-table: '.*', sink-table: '{database}.{{source}}_own'}}]\n{text[end:]}"
+        )
+
+    with pytest.raises(TailraceError, match="take the rows of one source"):
+        _run(spark, file(f"sink-table: {database}.orders, shard-column: _shard", "replica"))
+    own = file(f"sink-table: '{database}.{{source}}_orders'", "replica")
+    shared = file("sink-table: orders, shard-column: _shard", "kafka")
+    for turn in range(2):
+        _run(spark, own)
+        _run(spark, shared)
+        for name in names:
+            query = "SELECT id, a, " + name + " FROM {} ORDER BY id"
+            copied = mysql.execute(query.format(f"{database}.{name}_orders"))
+            assert copied == shards[name](query.format("@orders"))
+            shards[name](
+                "DELETE FROM @orders WHERE id = 1", f"UPDATE @orders SET a = {turn + 50} WHERE id = 2"
+            )
+    found: dict[tuple[str, int], int] = {}
+    for message in messages(kafka, f"{database}.orders"):
+        key = json.loads(message.key or b"")
+        assert key.keys() == {"id", "_shard"}
+        place = key["_shard"], key["id"]
+        found[place] = found.get(place, 0) + 1
+    # read, updated or deleted, and a tombstone: each once
+    tables = [f"{name}.{shards[name].schema}.orders" for name in names]
+    assert found == {(table, id_): count for table in tables for id_, count in ((1, 3), (2, 2), (3, 1))}

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeltaSettings
-from tailrace.errors import StateError, TailraceError, coded
+from tailrace.errors import StateError, TablesParkedError, TailraceError, coded
 from tailrace.model.table import TableId
 from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.restarts import Restarts
@@ -153,9 +153,9 @@ def run_sources(
         for each in runs:
             stack.callback(each.sink.close)
         _run_all(runs, session, stop)
-    failed = next((each.error for each in runs if each.error is not None), None)
-    if failed is not None:
-        raise failed
+    failed = [each.error for each in runs if each.error is not None]
+    if failed:  # that tables are parked counts least
+        raise min(failed, key=lambda error: isinstance(error, TablesParkedError))
 
 
 def _run_all(runs: Sequence[SourceRun], session: SparkSession, stop: threading.Event) -> None:

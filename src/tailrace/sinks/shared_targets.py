@@ -123,7 +123,7 @@ class SharedTargets:
             raise StateError(
                 f"`{_FILE}` in the checkpoint's `_tailrace` cannot be read",
                 f"found {text[:200]!a}",
-                "restore the file: targets of the sources name its id as `tailrace.stream`",
+                "restore the file: Delta tables of the sources name its id as their stream",
                 code="TR-1225",
             ) from None
 
