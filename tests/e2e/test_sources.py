@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -225,22 +226,42 @@ def _tailrace(file: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess
     )
 
 
+@dataclass(frozen=True)
+class _Targets:
+    """A database, also the prefix of topics, and the settings of sinks that write there."""
+
+    database: str
+    mysql: Any
+    kafka: Any
+
+    @property
+    def sinks(self) -> Mapping[str, str]:
+        server = self.mysql
+        return {
+            "replica": f"{{type: mysql, url: 'mysql://{server.host}:{server.port}', user: {server.user},"
+            f" password: '{server.password}'}}",
+            "kafka": f"{{type: kafka, bootstrap-servers: '{self.kafka.bootstrap}',"
+            f" topic-prefix: {self.database}}}",
+        }
+
+
+@pytest.fixture
+def targets(mysql: Any, kafka: Any, database: str) -> _Targets:
+    """Where a replica and topics are written."""
+    return _Targets(database, mysql, kafka)
+
+
 def test_replicas_and_topics_of_several_sources(
-    spark: SparkSession, shards: Mapping[str, _Shard], tmp_path: Path, mysql: Any, kafka: Any, database: str
+    spark: SparkSession, shards: Mapping[str, _Shard], tmp_path: Path, targets: _Targets
 ) -> None:
     """A replica takes one source for each table; a topic takes both, with keys that name the source."""
-    names = ("east", "west")
-    server = f"url: 'mysql://{mysql.host}:{mysql.port}', user: {mysql.user}, password: '{mysql.password}'"
-    sinks = {
-        "replica": f"{{type: mysql, {server}}}",
-        "kafka": f"{{type: kafka, bootstrap-servers: '{kafka.bootstrap}', topic-prefix: {database}}}",
-    }
+    names, database = ("east", "west"), targets.database
 
     def file(target: str, kind: str) -> str:
         text = _file(shards, tmp_path / kind, names=names)
         start, end = text.index("sink: "), text.index("pipeline: ")
         return (
-            f"{text[:start]}sink: {sinks[kind]}\nroute: [{{source-table: '.*\\.orders', {target}}},"
+            f"{text[:start]}sink: {targets.sinks[kind]}\nroute: [{{source-table: '.*\\.orders', {target}}},"
             f" {{source-table: '.*', sink-table: '{database}.{{source}}_own'}}]\n{text[end:]}"
         )
 
@@ -253,13 +274,13 @@ def test_replicas_and_topics_of_several_sources(
         _run(spark, shared)
         for name in names:
             query = "SELECT id, a, " + name + " FROM {} ORDER BY id"
-            copied = mysql.execute(query.format(f"{database}.{name}_orders"))
+            copied = targets.mysql.execute(query.format(f"{database}.{name}_orders"))
             assert copied == shards[name](query.format("@orders"))
             shards[name](
                 "DELETE FROM @orders WHERE id = 1", f"UPDATE @orders SET a = {turn + 50} WHERE id = 2"
             )
     found: dict[tuple[str, int], int] = {}
-    for message in messages(kafka, f"{database}.orders"):
+    for message in messages(targets.kafka, f"{database}.orders"):
         key = json.loads(message.key or b"")
         assert key.keys() == {"id", "_shard"}
         place = key["_shard"], key["id"]
@@ -267,3 +288,17 @@ def test_replicas_and_topics_of_several_sources(
     # read, updated or deleted, and a tombstone: each once
     tables = [f"{name}.{shards[name].schema}.orders" for name in names]
     assert found == {(table, id_): count for table in tables for id_, count in ((1, 3), (2, 2), (3, 1))}
+
+
+def test_a_shared_target_that_was_dropped_is_filled_again_by_all_sources(
+    spark: SparkSession, shards: Mapping[str, _Shard], tmp_path: Path
+) -> None:
+    """The source that writes first makes it anew; the others find that they are not in it."""
+    text = _file(shards, tmp_path)
+    _run(spark, text)
+    shutil.rmtree(tmp_path / "lake" / "orders")
+    for turn in range(3):
+        for shard in shards.values():
+            shard(f"UPDATE @orders SET a = {turn + 7} WHERE id = 2")
+        _run(spark, text)
+    assert _orders(spark, tmp_path) == _expected(shards)

@@ -44,6 +44,7 @@ from tailrace.sinks.tables.columns import (
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.staging import Recipe
+from tailrace.sinks.tables.targets import following
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import in_session
@@ -175,7 +176,8 @@ class DeltaTarget:
         """
         self._open(batch, tables, parts[0])
         for part in parts:
-            columns = self._follow(part)
+            with following(part.table, tables):
+                columns = self._follow(part)
         self.columns = columns if self.table.is_direct() else None
 
     def write(
@@ -210,7 +212,8 @@ class DeltaTarget:
             is_merged = self.layout.merges and part.kind != SNAPSHOT
             if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
                 continue
-            columns = self._follow(part)
+            with following(part.table, tables):
+                columns = self._follow(part)
             if part.kind == REREAD and part.table in compared and self._is_compared(part):
                 continue
             files = staged.pop((str(part.table), part.kind), None)
