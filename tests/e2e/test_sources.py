@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from tailrace.cli import cli
 from tailrace.config.load import parse_pipelines
 from tailrace.errors import TailraceError
 from tailrace.failpoints import VARIABLE
@@ -213,6 +215,27 @@ def test_a_killed_pipeline_goes_on_where_each_source_was(
                 "DELETE FROM @orders WHERE id = 1",
                 f"INSERT INTO @orders VALUES ({10 + turn}, 1, {number})",
             )
+    _commands(file, shards)
+
+
+def _commands(file: Path, shards: Mapping[str, _Shard]) -> None:
+    """What commands say about a file with several sources."""
+    call = CliRunner().invoke
+    found = json.loads(call(cli, ["status", str(file), "--json"]).stdout)["sources"]
+    assert found.keys() == shards.keys()
+    for name, status in found.items():
+        assert {table["state"] for table in status["tables"]} == {"streaming"}
+        (sink,) = status["sinks"]
+        assert {target["name"] for target in sink["targets"]} == {"orders", f"{name}_own"}
+        assert sink["visible_batch"] == status["batch"]["id"]
+    checked = call(cli, ["check", str(file)])
+    assert checked.exit_code == 0, checked.output
+    assert [line for line in checked.output.splitlines() if line.startswith("source ")][:1]
+    refused = call(cli, ["resync", str(file), "public.orders"]).exception
+    assert isinstance(refused, TailraceError)
+    assert refused.code == "TR-1320"
+    asked = call(cli, ["resync", str(file), "public.orders", "--source", "north"])
+    assert asked.exit_code == 0, asked.output
 
 
 def _tailrace(file: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -127,6 +127,7 @@ def _transformed(
         frozenset(op for op, letter in enumerate(OP_LETTERS) if letter in rule.skipped_operations),
         rule.converter_after_transform is not None,
         plan.sources,
+        None if shard is None else shard.column,
     )
     return map_in_arrow(projected, _Cells(repack), spark_schema(CELL_SCHEMA))
 
