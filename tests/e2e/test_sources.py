@@ -261,7 +261,7 @@ class _Targets:
     def sinks(self) -> Mapping[str, str]:
         server = self.mysql
         return {
-            "replica": f"{{type: mysql, url: 'mysql://{server.host}:{server.port}', user: {server.user},"
+            "replica": f"{{type: mysql, url: '{server.url}/{self.database}', user: {server.user},"
             f" password: '{server.password}'}}",
             "kafka": f"{{type: kafka, bootstrap-servers: '{self.kafka.bootstrap}',"
             f" topic-prefix: {self.database}}}",
@@ -317,7 +317,7 @@ def test_a_shared_target_that_was_dropped_is_filled_again_by_all_sources(
     spark: SparkSession, shards: Mapping[str, _Shard], tmp_path: Path
 ) -> None:
     """The source that writes first makes it anew; the others find that they are not in it."""
-    text = _file(shards, tmp_path)
+    text = _file(shards, tmp_path, more=", merge-interval: 3600")  # changes are pending first
     _run(spark, text)
     shutil.rmtree(tmp_path / "lake" / "orders")
     for turn in range(3):

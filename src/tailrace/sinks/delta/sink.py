@@ -355,15 +355,17 @@ class _Tables:
         name = self.router.target(table)
         if name not in self.targets:
             path = path_in_use(target_path(self.router, table), name, self._is_ours)
-            self._add(name, path, self.router.shard_column(table))
-        return self.targets[name]
+            self._add(name, path)
+        target = self.targets[name]
+        target.shard = self.router.shard_column(table)  # it may have been opened by its path
+        return target
 
     def open_at(self, path: str) -> None:
         """Open the target at `path`, for which an earlier run left pending changes."""
         state = delta_state(self.session, changes_path(self.own_root, path))
         self._add(state.properties.get(TARGET, path) if state is not None else path, path)
 
-    def _add(self, name: str, path: str, shard: str | None = None) -> None:
+    def _add(self, name: str, path: str) -> None:
         session, cluster = own_session(self.session), self.settings.cluster_by_key
         policy = self.settings.on_incompatible_type
         self.targets[name] = DeltaTarget(
@@ -377,7 +379,6 @@ class _Tables:
             cluster,
             policy,
             self.source,
-            shard,
         )
 
     def _is_ours(self, path: str) -> bool:
