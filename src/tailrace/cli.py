@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 
 from tailrace import __version__, extras
-from tailrace.config.load import load_pipeline
+from tailrace.config.load import load_pipeline, load_pipelines
 from tailrace.config.model import Pipeline
 from tailrace.config.option_values import byte_count
 from tailrace.config.sinks import (
@@ -107,6 +107,10 @@ _pipeline_argument = click.argument(
     "pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False)
 )
 
+_source_option = click.option(
+    "--source", metavar="NAME", help="One of the file's `sources`; needed where it has several."
+)
+
 
 @cli.command()
 @_pipeline_argument
@@ -133,8 +137,16 @@ _pipeline_argument = click.argument(
 def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_size: int) -> None:
     """Run a pipeline until it is stopped (Ctrl-C), or until everything is read (trigger: available-now)."""
     # Spark's modules take a second to import: a wrong file is reported first.
-    pipeline = load_pipeline(pipeline_file)
-    pipeline.require_extras()
+    pipelines = load_pipelines(pipeline_file)
+    for each in pipelines:
+        each.require_extras()
+    is_json = log_format == "json"
+    if pipelines[0].named is not None:
+        from tailrace.pipeline.source_views import run_with_views  # noqa: PLC0415
+
+        run_with_views(pipelines, log_file, is_json=is_json, log_max_size=log_max_size)
+        return
+    (pipeline,) = pipelines
     from tailrace.pipeline import run as engine  # noqa: PLC0415
     from tailrace.pipeline.event_log import EventLog  # noqa: PLC0415
     from tailrace.pipeline.log_output import LogOutput  # noqa: PLC0415
@@ -148,7 +160,6 @@ def run(pipeline_file: Path, log_file: Path | None, log_format: str, log_max_siz
 
     engine.make_directories(pipeline)
     log_file = log_file or engine.default_log_file(pipeline)
-    is_json = log_format == "json"
     console = Console(stderr=any(isinstance(sink, ConsoleSettings) for sink in pipeline.sinks))
     with ExitStack() as stack:
         log = LogOutput(log_file, pipeline.settings.name, is_json=is_json, max_bytes=log_max_size)
@@ -196,17 +207,28 @@ def check(pipeline_file: Path) -> None:
     """
     from tailrace.sources import preflight, registry  # noqa: PLC0415
 
-    pipeline = load_pipeline(pipeline_file)
-    pipeline.require_extras()
-    findings = registry.check(pipeline.source)
-    click.echo(preflight.render(findings))
-    if not preflight.errors(findings):
-        from tailrace.pipeline.checks import check as check_rest  # noqa: PLC0415
+    pipelines = load_pipelines(pipeline_file)
+    shared = None
+    failed = False
+    for pipeline in pipelines:
+        pipeline.require_extras()
+    if (named := pipelines[0].named) is not None:
+        from tailrace.sinks.shared_targets import SharedTargets  # noqa: PLC0415
 
-        for finding in check_rest(pipeline):
-            findings.append(finding)
-            click.echo(preflight.render([finding]))
-    if preflight.errors(findings):
+        shared = SharedTargets(named.checkpoint)
+    for pipeline in pipelines:
+        if pipeline.named is not None:
+            click.echo(f"source {pipeline.source_name}")
+        findings = registry.check(pipeline.source)
+        click.echo(preflight.render(findings))
+        if not preflight.errors(findings):
+            from tailrace.pipeline.checks import check as check_rest  # noqa: PLC0415
+
+            for finding in check_rest(pipeline, shared):
+                findings.append(finding)
+                click.echo(preflight.render([finding]))
+        failed = failed or bool(preflight.errors(findings))
+    if failed:
         raise SystemExit(EXIT_PREFLIGHT)
 
 
@@ -226,9 +248,12 @@ def doctor(pipeline_file: Path | None) -> None:
     from tailrace.sources import preflight  # noqa: PLC0415
 
     failed = False
-    for finding in diagnose(None if pipeline_file is None else load_pipeline(pipeline_file)):
-        failed = failed or bool(preflight.errors([finding]))
-        click.echo(preflight.render([finding]))
+    for pipeline in [None] if pipeline_file is None else load_pipelines(pipeline_file):
+        if pipeline is not None and pipeline.named is not None:
+            click.echo(f"source {pipeline.source_name}")
+        for finding in diagnose(pipeline):
+            failed = failed or bool(preflight.errors([finding]))
+            click.echo(preflight.render([finding]))
     if failed:
         raise SystemExit(EXIT_PREFLIGHT)
 
@@ -239,14 +264,15 @@ def doctor(pipeline_file: Path | None) -> None:
     "--seconds", type=click.FloatRange(1, 600), default=5.0, show_default=True, help="How long to measure."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def estimate(pipeline_file: Path, seconds: float, as_json: bool) -> None:
+@_source_option
+def estimate(pipeline_file: Path, source: str | None, seconds: float, as_json: bool) -> None:
     """Estimate a first snapshot: rows, bytes, time, and the log that the server must keep meanwhile.
 
     Some rows are read to measure; nothing is written or created.
     """
     from tailrace.pipeline import estimate as estimates  # noqa: PLC0415
 
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_pipeline(pipeline_file, source)
     connections = pipeline.settings.parallelism or os.cpu_count() or 1
     found = estimates.estimate(pipeline.source, connections, seconds=seconds)
     text = _json(found.to_json()) if as_json else "\n".join(estimates.lines(found))
@@ -261,7 +287,8 @@ def estimate(pipeline_file: Path, seconds: float, as_json: bool) -> None:
     help="Also remove a replication slot that no stream has marked as its own, for example one that an "
     "earlier version created.",
 )
-def drop(pipeline_file: Path, unmarked: bool) -> None:
+@_source_option
+def drop(pipeline_file: Path, source: str | None, unmarked: bool) -> None:
     """Remove what the pipeline has created on the server (PostgreSQL: replication slot, publication).
 
     A slot retains the server's log until it is removed. The target and the checkpoint stay; the pipeline
@@ -270,7 +297,7 @@ def drop(pipeline_file: Path, unmarked: bool) -> None:
     """
     from tailrace.sources import registry  # noqa: PLC0415
 
-    for line in registry.drop(load_pipeline(pipeline_file).source, unmarked=unmarked) or [
+    for line in registry.drop(load_pipeline(pipeline_file, source).source, unmarked=unmarked) or [
         "nothing to remove"
     ]:
         click.echo(printable(line))
@@ -280,7 +307,8 @@ def drop(pipeline_file: Path, unmarked: bool) -> None:
 @_pipeline_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; docs/reference/status.md describes it.")
 @click.option("--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
-def status(pipeline_file: Path, as_json: bool, watch: bool) -> None:
+@_source_option
+def status(pipeline_file: Path, source: str | None, as_json: bool, watch: bool) -> None:
     """Show how far a pipeline is, from its checkpoint, its source and its sinks; it need not run.
 
     Each table with its state and the time up to which its target is complete; position and lag; how long the
@@ -289,11 +317,21 @@ def status(pipeline_file: Path, as_json: bool, watch: bool) -> None:
     from tailrace.pipeline.status import status as look  # noqa: PLC0415
     from tailrace.pipeline.status_text import lines  # noqa: PLC0415
 
-    pipeline = load_pipeline(pipeline_file)
-    pipeline.require_extras()
+    pipelines = load_pipelines(pipeline_file) if source is None else (load_pipeline(pipeline_file, source),)
+    for pipeline in pipelines:
+        pipeline.require_extras()
     while True:
-        found = look(pipeline)
-        text = _json(found.to_json()) if as_json else "\n".join(lines(found, str(pipeline_file)))
+        found = [look(pipeline) for pipeline in pipelines]
+        if as_json and pipelines[0].named is None:
+            text = _json(found[0].to_json())
+        elif as_json:
+            each = {p.source_name: one.to_json() for p, one in zip(pipelines, found, strict=True)}
+            text = _json({"v": 1, "sources": each})
+        else:
+            text = "\n\n".join(
+                "\n".join(lines(one, _arguments(pipeline_file, p)))
+                for p, one in zip(pipelines, found, strict=True)
+            )
         if watch and not as_json:
             click.clear()
         click.echo(text)
@@ -305,20 +343,21 @@ def status(pipeline_file: Path, as_json: bool, watch: bool) -> None:
 @cli.command()
 @_pipeline_argument
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
-def resync(pipeline_file: Path, tables: tuple[str, ...]) -> None:
+@_source_option
+def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> None:
     """Read tables again, in place: afterwards their targets equal them, whatever they held before.
 
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline begins with its next batch, a
     stopped one when it is started. The log is followed meanwhile, and readers never see an empty target.
     """
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_pipeline(pipeline_file, source)
     _require_captured(pipeline, tables, "cannot be read again")
     parked = sorted(_parked(pipeline).keys() & set(tables))
     if parked:
         raise ConfigError(
             f"{', '.join(f'`{name}`' for name in parked)} cannot be read again: parked",
             None,
-            f"tailrace resume {pipeline_file} {' '.join(parked)}",
+            f"tailrace resume {_arguments(pipeline_file, pipeline)} {' '.join(parked)}",
             code="TR-1340",
         )
     id_ = _request(pipeline, tables, "resync")
@@ -328,13 +367,14 @@ def resync(pipeline_file: Path, tables: tuple[str, ...]) -> None:
 @cli.command()
 @_pipeline_argument
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
-def park(pipeline_file: Path, tables: tuple[str, ...]) -> None:
+@_source_option
+def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> None:
     """Leave tables out until they are resumed; all others go on.
 
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline leaves it out from its next batch
     on, a stopped one when it is started. The targets keep what they have.
     """
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_pipeline(pipeline_file, source)
     _require_captured(pipeline, tables, "cannot be parked")
     id_ = _request(pipeline, tables, "park")
     click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be parked")
@@ -349,19 +389,20 @@ def park(pipeline_file: Path, tables: tuple[str, ...]) -> None:
     help="Deliver the changes made since the table was parked, from the server's log (MySQL, MariaDB), "
     "instead of reading its rows again.",
 )
-def resume(pipeline_file: Path, tables: tuple[str, ...], replay: bool) -> None:
+@_source_option
+def resume(pipeline_file: Path, source: str | None, tables: tuple[str, ...], replay: bool) -> None:
     """Go on with parked tables. Their rows are read again, in place.
 
     Afterwards a target that holds rows equals its table. A target that holds changes receives the rows as
     changes of kind `r`; only --replay tells what happened to a row in between.
     """
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_pipeline(pipeline_file, source)
     _require_captured(pipeline, tables, "cannot be resumed")
     if replay and pipeline.source.dialect == "postgresql":
         raise ConfigError(
             "`tailrace resume --replay` cannot be used with PostgreSQL",
             "the replication slot keeps the log up to where the other tables are, which is past it",
-            f"tailrace resume {pipeline_file} {' '.join(tables)}",
+            f"tailrace resume {_arguments(pipeline_file, pipeline)} {' '.join(tables)}",
             code="TR-1341",
         )
     known = _parked(pipeline)
@@ -381,6 +422,11 @@ def resume(pipeline_file: Path, tables: tuple[str, ...], replay: bool) -> None:
         )
     id_ = _request(pipeline, tables, "resume", replay=replay)
     click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be resumed")
+
+
+def _arguments(pipeline_file: Path, pipeline: Pipeline) -> str:
+    """What commands about the pipeline are given."""
+    return f"{pipeline_file} --source {pipeline.source_name}" if pipeline.named else str(pipeline_file)
 
 
 def _require_captured(pipeline: Pipeline, tables: Sequence[str], refusal: str) -> None:
@@ -421,12 +467,13 @@ def offsets() -> None:
 
 @offsets.command()
 @_pipeline_argument
-def show(pipeline_file: Path) -> None:
+@_source_option
+def show(pipeline_file: Path, source: str | None) -> None:
     """Print the newest stream offset of the pipeline's checkpoint, and which tables are parked."""
     from tailrace.model.parked import parked_tables  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_pipeline(pipeline_file, source)
     last = Checkpoint(pipeline.checkpoint).last()
     if last is None:
         click.echo(f"checkpoint {pipeline.checkpoint} has no batch yet", err=True)
@@ -441,14 +488,15 @@ def show(pipeline_file: Path) -> None:
 @offsets.command()
 @_pipeline_argument
 @click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of batches.")
-def history(pipeline_file: Path, last: int) -> None:
+@_source_option
+def history(pipeline_file: Path, source: str | None, last: int) -> None:
     """Print what the newest batches have read: log, snapshots, tables read again, requests.
 
     Spark keeps the last hundred batches. Offsets that `offsets set` has replaced are listed, too.
     """
     from tailrace.pipeline.offset_history import history_lines  # noqa: PLC0415
 
-    for line in history_lines(load_pipeline(pipeline_file), last):
+    for line in history_lines(load_pipeline(pipeline_file, source), last):
         click.echo(line)
 
 
@@ -456,14 +504,15 @@ def history(pipeline_file: Path, last: int) -> None:
 @_pipeline_argument
 @click.argument("first", type=int, required=False)
 @click.argument("last", type=int, required=False)
-def diff(pipeline_file: Path, first: int | None, last: int | None) -> None:
+@_source_option
+def diff(pipeline_file: Path, source: str | None, first: int | None, last: int | None) -> None:
     """Print what changed from the end of batch FIRST to the end of batch LAST.
 
     By default, LAST is the newest batch and FIRST the one before it.
     """
     from tailrace.pipeline.offset_history import difference_lines  # noqa: PLC0415
 
-    for line in difference_lines(load_pipeline(pipeline_file), first, last):
+    for line in difference_lines(load_pipeline(pipeline_file, source), first, last):
         click.echo(line)
 
 
@@ -471,7 +520,8 @@ def diff(pipeline_file: Path, first: int | None, last: int | None) -> None:
 @_pipeline_argument
 @click.argument("offset", metavar="JSON|@FILE")
 @click.option("--dry-run", is_flag=True, help="Check the offset and say what would change.")
-def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
+@_source_option
+def set_offset(pipeline_file: Path, source: str | None, offset: str, dry_run: bool) -> None:
     """Let the stopped pipeline continue from OFFSET, JSON in the format that `offsets show` prints.
 
     Changes of the log between the two offsets are missing from the target, or, where it holds rows, are
@@ -481,7 +531,7 @@ def set_offset(pipeline_file: Path, offset: str, dry_run: bool) -> None:
     from tailrace.pipeline.run_state import forget_run  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_pipeline(pipeline_file, source)
     end = _offset(offset)
     checkpoint = Checkpoint(pipeline.checkpoint)
     last = checkpoint.last()

@@ -333,6 +333,44 @@ CATALOGUE = {
         "Another process listens there, the address is not of this machine, or the port needs root's rights.",
         "Give `pipeline.metrics` another address, e.g. 127.0.0.1:9405.",
     ),
+    "TR-1220": Condition(
+        "`sources` is not a list of sources with names",
+        (ConfigError,),
+        "It is no list, an entry has no name or one that cannot be a directory's, or two have the same.",
+        "Give each source a `name` of letters, digits, `_` and `-` that no other one has.",
+    ),
+    "TR-1221": Condition(
+        "two sources use one replication slot or server id",
+        (ConfigError,),
+        "A slot, or a replica's server id, serves one stream. Two streams would cut each other off.",
+        "Give each source on the server its own `slot-name` (PostgreSQL) or `server-id` (MySQL, MariaDB).",
+    ),
+    "TR-1222": Condition(
+        "two sources use one path of a sink that takes one stream",
+        (ConfigError,),
+        "A path of an Iceberg, Parquet or JSON sink holds the targets of one stream.",
+        "Put `{source}` into the sink's `path`.",
+    ),
+    "TR-1223": Condition(
+        "tables of two sources would be mixed in one target",
+        (ConfigError,),
+        "Routes, or equal names, send tables of several sources to one target, where their rows cannot be "
+        "told apart, or whose sink takes the rows of one source.",
+        "Put `{source}` into `sink-table`; or, in Delta and Kafka sinks, add `shard-column` to the routes.",
+    ),
+    "TR-1224": Condition(
+        "the checkpoint is of a pipeline with one source, or with several",
+        (StateError,),
+        "`source` keeps its stream in the checkpoint itself, `sources` in directories below. A change from "
+        "one to the other would begin new streams, and write rows that targets have for a second time.",
+        "Give the pipeline another checkpoint, and other targets.",
+    ),
+    "TR-1225": Condition(
+        "the id of the pipeline's sources cannot be read",
+        (StateError,),
+        "`_tailrace/sources.json` in the checkpoint's directory is damaged, or of a later version.",
+        "Restore it. The id in it is what Delta tables name as their stream.",
+    ),
     "TR-1230": Condition(
         "OpenLineage's configuration is wrong",
         (ConfigError,),
@@ -398,6 +436,13 @@ CATALOGUE = {
         "`tailrace offsets set` was given a log position before the present one, and a sink appends "
         "changes: it would have them twice.",
         "Continue from the present position or a later one. `tailrace resync` reads tables again.",
+    ),
+    "TR-1320": Condition(
+        "one of several sources must be named",
+        (ConfigError,),
+        "The command is about one stream, and the pipeline file has several `sources`; or it has none of "
+        "that name.",
+        "Add `--source NAME`.",
     ),
     "TR-1340": Condition(
         "a parked table cannot be read again",
@@ -1579,6 +1624,19 @@ CATALOGUE = {
         (TransientSinkError,),
         "Two processes run the same pipeline, or an earlier one has not ended yet.",
         "Stop one of the processes, or give the pipelines different names.",
+    ),
+    "TR-7020": Condition(
+        "a target has rows of another stream of the same source",
+        (StateError,),
+        "The source began anew, with another checkpoint, and its rows are in the target already.",
+        "Continue with the former checkpoint, give the source another name, or delete the target.",
+    ),
+    "TR-7021": Condition(
+        "a target has rows of other sources that cannot be told apart",
+        (StateError,),
+        "A source that is not in the pipeline file now, or runs elsewhere, has written to the target, and no "
+        "`shard-column` is in its key.",
+        "Route the table to another target; or delete the target, and add `shard-column` to the route.",
     ),
     "TR-7035": Condition(
         "a column of a target cannot follow its source, and `on-incompatible-type` is `fail`",

@@ -12,17 +12,19 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import EnumType
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tailrace.config import several_sources
 from tailrace.config.document import MOST_CHARACTERS, Section, read_document
-from tailrace.config.model import Pipeline, PipelineSettings, RouteRule, TransformRule
+from tailrace.config.model import NamedSource, Pipeline, PipelineSettings, RouteRule, TransformRule
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret, is_slip, shown
+from tailrace.config.separate_sources import require_separate
 from tailrace.config.sinks import SINKS, SinkSettings
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.errors import ConfigError
@@ -33,6 +35,7 @@ _R = TypeVar("_R", RouteRule, TransformRule)
 
 _SECTIONS = (
     "source",
+    "sources",
     "transform",
     "route",
     "sink",
@@ -52,8 +55,22 @@ _NO_KEY = re.compile(r"[\s=]")
 _TYPE_NAMES = {Section: "object", list: "array", type(None): "null"}
 
 
-def load_pipeline(path: Path) -> Pipeline:
-    """The pipeline that the file at `path` describes.
+def load_pipeline(path: Path, source: str | None = None) -> Pipeline:
+    """The pipeline that the file at `path` describes, with one of its sources.
+
+    Args:
+        path: the file.
+        source: the name of one of its `sources`; None: it has one source.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something that is not allowed; or it has several
+            sources, and none or no such one is named.
+    """
+    return _chosen(load_pipelines(path), source)
+
+
+def load_pipelines(path: Path) -> tuple[Pipeline, ...]:
+    """The pipeline that the file at `path` describes, once for each of its sources.
 
     Raises:
         ConfigError: the file cannot be read, or holds something that is not allowed.
@@ -65,11 +82,24 @@ def load_pipeline(path: Path) -> Pipeline:
         raise ConfigError(f"pipeline file `{path}` cannot be read", error.strerror, code="TR-1001") from None
     except UnicodeDecodeError:
         raise ConfigError(f"pipeline file `{path}` is not UTF-8 text", code="TR-1001") from None
-    return parse_pipeline(text, default_name=path.stem)
+    return parse_pipelines(text, default_name=path.stem)
 
 
 def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
-    """The pipeline that the YAML `text` describes.
+    """The pipeline with one source that the YAML `text` describes.
+
+    Args:
+        text: the file's content.
+        default_name: the pipeline's name where the file gives none.
+
+    Raises:
+        ConfigError: it is not YAML, or holds something that is not allowed.
+    """
+    return _chosen(parse_pipelines(text, default_name), None)
+
+
+def parse_pipelines(text: str, default_name: str = "tailrace") -> tuple[Pipeline, ...]:
+    """The pipeline that the YAML `text` describes, once for each of its sources.
 
     Args:
         text: the file's content.
@@ -80,6 +110,48 @@ def parse_pipeline(text: str, default_name: str = "tailrace") -> Pipeline:
     """
     given = _mapping(read_document(text), "")
     _check_keys(given, "", _SECTIONS)
+    if "sources" not in given:
+        return (_pipeline(given, default_name),)
+    found: dict[str, Pipeline] = {}
+    for number, (name, document) in enumerate(several_sources.split(given)):
+        try:
+            found[name] = _pipeline(document, default_name)
+        except ConfigError as error:
+            message = error.message.replace("`source.", f"`sources[{number}].")
+            raise ConfigError(message, error.detail, error.hint, code=error.code) from None
+    require_separate(found)
+    return tuple(_of_source(pipeline, name) for name, pipeline in found.items())
+
+
+def _of_source(pipeline: Pipeline, source: str) -> Pipeline:
+    named = NamedSource(source, pipeline.settings.name, pipeline.checkpoint)
+    settings = dataclasses.replace(
+        pipeline.settings,
+        name=f"{named.pipeline}.{source}",
+        checkpoint=f"{named.checkpoint.rstrip('/')}/sources/{source}",
+    )
+    return dataclasses.replace(pipeline, settings=settings, named=named)
+
+
+def _chosen(pipelines: Sequence[Pipeline], source: str | None) -> Pipeline:
+    names = [pipeline.named.name for pipeline in pipelines if pipeline.named is not None]
+    if source is None and not names:
+        return pipelines[0]
+    if source in names:
+        return pipelines[names.index(source)]
+    if not names:
+        raise ConfigError(
+            "the pipeline file has no `sources`", f"found --source {source}", "leave it out", code="TR-1320"
+        )
+    raise ConfigError(
+        "the pipeline has several sources" if source is None else f"there is no source {shown(source)}",
+        f"found: {', '.join(names)}",
+        f"name one of them: --source {names[0]}",
+        code="TR-1320",
+    )
+
+
+def _pipeline(given: Mapping[str, Any], default_name: str) -> Pipeline:
     for section in ("source", "sink"):
         if section not in given:
             raise ConfigError(

@@ -1,6 +1,7 @@
 """A pipeline file as typed values, from which `tailrace run` works.
 
     source:    where changes come from     SourceOptions, and the same as Spark's options
+    sources:   the same, several           a `Pipeline` for each, with its name (`config.several_sources`)
     transform: how rows are changed        TransformRule, the first that matches counts
     route:     a table's target            RouteRule, the first that matches counts
     sink:      where changes go            `config.sinks`: one or several, `type` says which
@@ -160,8 +161,23 @@ class PipelineSettings:
 
 
 @dataclass(frozen=True)
+class NamedSource:
+    """One of several sources of a pipeline file.
+
+    Args:
+        name: its name.
+        pipeline: the name of the pipeline, which all sources have in common.
+        checkpoint: the directory below which each source has its checkpoint.
+    """
+
+    name: str
+    pipeline: str
+    checkpoint: str
+
+
+@dataclass(frozen=True)
 class Pipeline:
-    """A whole pipeline file.
+    """A whole pipeline file, or what it is for one of its sources.
 
     Args:
         source: the source's options, typed (`shape` is `cells`).
@@ -174,6 +190,8 @@ class Pipeline:
         signals: where signals come from.
         telemetry: where spans and metrics go; None: nowhere.
         lineage: where events of OpenLineage go; None: nowhere.
+        named: which one of several sources this is; None: the file has `source`. With it, the names of the
+            pipeline and of its checkpoint are those of this source.
     """
 
     source: SourceOptions
@@ -186,6 +204,12 @@ class Pipeline:
     signals: SignalSettings = field(default_factory=SignalSettings)
     telemetry: TelemetrySettings | None = None
     lineage: LineageSettings | None = None
+    named: NamedSource | None = None
+
+    @property
+    def source_name(self) -> str:
+        """The name of the source if there are several, else ""."""
+        return "" if self.named is None else self.named.name
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:

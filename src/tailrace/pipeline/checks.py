@@ -36,6 +36,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.registry import make_sink
+from tailrace.sinks.shared_targets import SharedTargets, SourceOfTarget
 from tailrace.sources import registry
 from tailrace.sources.preflight import Finding, Severity
 from tailrace.spark.checkpoint import Directory, absolute, is_local
@@ -49,15 +50,21 @@ _BRINGING = "docs/guides/clusters.md (Bring Tailrace to the workers)"
 WORKERS_S = 120.0
 
 
-def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """Every finding about a pipeline whose source is in order."""
+def check(pipeline: Pipeline, shared: SharedTargets | None = None) -> Iterator[Finding]:
+    """Every finding about a pipeline whose source is in order.
+
+    Args:
+        pipeline: the pipeline, of one source.
+        shared: what it has in common with its other sources; None: there are none.
+    """
     with closing(registry.source(pipeline.source)) as source:
         tables = [table.schema for table in source.tables()]
     yield from _rules(pipeline, [table.id for table in tables])
     yield from shard_findings(pipeline, [table.id for table in tables])
     for number, settings in enumerate(pipeline.sinks):
         name = f"sink {settings.type}" if len(pipeline.sinks) == 1 else f"sink[{number}] {settings.type}"
-        yield from _sink(name, settings, pipeline, [table.id for table in tables])
+        of_target = None if shared is None else SourceOfTarget(pipeline.source_name, shared, number)
+        yield from _sink(name, settings, pipeline, [table.id for table in tables], of_target)
     yield from _directory("checkpoint", pipeline.checkpoint)
     if pipeline.transforms:
         yield from _transforms(pipeline, tables)
@@ -106,10 +113,14 @@ def _failed(check_: str, error: TailraceError, needed: str) -> Finding:
 
 
 def _sink(
-    name: str, settings: SinkSettings, pipeline: Pipeline, tables: Sequence[TableId]
+    name: str,
+    settings: SinkSettings,
+    pipeline: Pipeline,
+    tables: Sequence[TableId],
+    source: SourceOfTarget | None,
 ) -> Iterator[Finding]:
     try:
-        with closing(make_sink(settings, pipeline)) as sink:
+        with closing(make_sink(settings, pipeline, source)) as sink:
             sink.claim(tables)
     except TailraceError as error:
         yield _failed(name, error, "a target of its own for each table")
@@ -213,7 +224,7 @@ def _directory(name: str, path: str) -> Iterator[Finding]:
 
 def _transforms(pipeline: Pipeline, tables: Sequence[TableSchema]) -> Iterator[Finding]:
     """Each table's transform, as Spark analyses it."""
-    transformer = Transformer(pipeline.transforms, pipeline.routes)
+    transformer = Transformer(pipeline.transforms, pipeline.routes, pipeline.source_name)
     session = spark_session(
         f"{pipeline.settings.name} check",
         source=pipeline.source.dialect,

@@ -125,12 +125,14 @@ class Repack:
         skipped: operations (codes) whose changes are left out.
         soft_delete: a delete becomes an update that keeps the row.
         sources: of each column the source column, None for a computed one; absent columns are renamed by it.
+        shard: a computed column that needs no other one; None: there is none.
     """
 
     table: TableSchema
     skipped: frozenset[int]
     soft_delete: bool
     sources: Mapping[str, str | None]
+    shard: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ChangeBatch]:
         """The changes of images in order; a batch may end between the two images of a change.
@@ -205,7 +207,7 @@ class Repack:
         before, after = (frozenset(names) for names in json.loads(rows.column(f"{SYSTEM}absent")[0].as_py()))
         if not (before or after):
             return (), ()
-        computed = [name for name, source in self.sources.items() if source is None]
+        computed = [name for name, source in self.sources.items() if source is None and name != self.shard]
         if computed:
             raise SinkError(
                 f"a transform of `{self.table.id}` needs whole rows",

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -238,6 +238,17 @@ class Metrics(Collector):
             }
 
 
+class Served(Protocol):
+    """What a `MetricsServer` serves."""
+
+    @property
+    def registry(self) -> Collector:
+        """The metrics."""
+
+    def health(self) -> dict[str, Any]:
+        """What the pipeline does, and whether it is `ready`, as JSON values."""
+
+
 class MetricsServer:
     """Serves metrics and health; a context manager.
 
@@ -249,7 +260,7 @@ class MetricsServer:
         ConfigError: it cannot listen there.
     """
 
-    def __init__(self, address: tuple[str, int], metrics: Metrics) -> None:
+    def __init__(self, address: tuple[str, int], metrics: Served) -> None:
         class Handler(_Handler):
             served = metrics
 
@@ -282,7 +293,7 @@ class MetricsServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    served: Metrics
+    served: Served
     timeout = 10.0
 
     def do_GET(self) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from tailrace.cache import cache_dir
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import DeltaSettings, IcebergSettings
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, StateError, TailraceError
 from tailrace.model.paths import file_name
 from tailrace.model.table import TableId
 from tailrace.pipeline.on_failure import tell_failure
@@ -32,7 +32,7 @@ from tailrace.pipeline.watchers import Watchers
 from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_private
 from tailrace.sinks.registry import make_sinks
 from tailrace.sources import registry
-from tailrace.spark.checkpoint import absolute, is_local
+from tailrace.spark.checkpoint import Checkpoint, Directory, absolute, is_local
 from tailrace.spark.launch import SparkLog
 from tailrace.spark.session import spark_session, stop_session
 
@@ -53,6 +53,7 @@ def run(
         PreflightError: the server is not set up for capture.
         TailraceError: the stream cannot continue.
     """
+    _require_no_sources(pipeline.checkpoint)
     make_directories(pipeline)
     try:
         with RunNotes(absolute(pipeline.checkpoint)) as notes:
@@ -67,7 +68,7 @@ def _run(
     pipeline: Pipeline, watcher: Watcher, stop: threading.Event, log_file: Path | SparkLog | None
 ) -> None:
     watcher.on_step("checking the source")
-    tables = _captured(pipeline)
+    tables = captured_tables(pipeline)
     for finding in shard_findings(pipeline, tables):
         watcher.on_notice(f"{finding.check} {finding.found}. It needs {finding.needed}. {finding.remedy}")
     watcher.on_step("starting Spark")
@@ -88,6 +89,23 @@ def _run(
     finally:
         sink.close()
         stop_session(session)
+
+
+def _require_no_sources(checkpoint: str) -> None:
+    """Refuse the checkpoint of a pipeline with several sources.
+
+    Raises:
+        StateError: it is one.
+    """
+    names = Directory(f"{absolute(checkpoint)}/sources").names()
+    if names and Checkpoint(absolute(checkpoint)).last() is None:
+        raise StateError(
+            "the checkpoint is of a pipeline with several sources",
+            f"found {', '.join(f'`{name}`' for name in names)} in `{checkpoint}/sources`",
+            "name the source in a list: sources: [{name: " + names[0] + ", ...}]; or give `source` another"
+            " checkpoint and targets of its own",
+            code="TR-1224",
+        )
 
 
 def make_directories(pipeline: Pipeline) -> None:
@@ -121,7 +139,7 @@ def make_directories(pipeline: Pipeline) -> None:
         ) from None
 
 
-def _captured(pipeline: Pipeline) -> list[TableId]:
+def captured_tables(pipeline: Pipeline) -> list[TableId]:
     """The tables that are captured now; raises PreflightError if the server is not set up for it."""
     options = replace(pipeline.source, max_parked=pipeline.settings.max_parked)
     with closing(registry.source(options)) as source:

@@ -18,7 +18,7 @@ def shard_findings(pipeline: Pipeline, tables: Iterable[TableId]) -> Iterator[Fi
     """A finding for each target that keeps rows of several tables and cannot tell them apart."""
     if not any(_holds_rows(settings) for settings in pipeline.sinks):
         return
-    router = Router(pipeline.routes)
+    router = Router(pipeline.routes, pipeline.source_name)
     by_target: dict[str, list[TableId]] = {}
     for table in tables:
         if router.shard_column(table) is None:

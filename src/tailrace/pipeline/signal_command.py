@@ -17,12 +17,13 @@ from tailrace.spark.requests import RequestDirectory, requests_path
 
 @click.command()
 @click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--source", metavar="NAME", help="One of the file's `sources`; needed where it has several.")
 @click.argument("kind", metavar="TYPE")
 @click.option("--data", default="{}", metavar="JSON", help="The signal's arguments, as Debezium's.")
 @click.option(
     "--id", "id_", metavar="ID", help="A name for it, which notifications carry; default: a new one."
 )
-def signal(pipeline_file: Path, kind: str, data: str, id_: str | None) -> None:
+def signal(pipeline_file: Path, source: str | None, kind: str, data: str, id_: str | None) -> None:
     """Send a signal of Debezium's kinds to a pipeline.
 
     TYPE is execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot, log, resync, park, resume, or
@@ -31,7 +32,7 @@ def signal(pipeline_file: Path, kind: str, data: str, id_: str | None) -> None:
 
     tailrace signal shop.yaml execute-snapshot --data '{"data-collections": ["shop.orders"]}'
     """
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_pipeline(pipeline_file, source)
     if kind not in TYPES:
         raise ConfigError(
             "the type of the signal is unknown",

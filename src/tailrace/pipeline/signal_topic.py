@@ -47,6 +47,8 @@ class SignalTopic:
         self._topic = settings.topic
         self._client = kafka_settings(pipeline, "signals", settings.bootstrap_servers, settings.properties)
         prefix = next((s.topic_prefix for s in pipeline.sinks if isinstance(s, KafkaSettings)), None)
+        if pipeline.named is not None:
+            prefix = None  # the sources have it in common
         self._key = settings.key or prefix or pipeline.settings.name
         self._tell = tell
         checkpoint = absolute(pipeline.checkpoint)

@@ -291,7 +291,9 @@ def _sink(
     ids = [TableId.parse(table.name) for table in tables if table.name.count(".") == 1]
     try:
         stream = StreamId(pipeline.settings.name, checkpoint.query_id() or "")
-        found = standing(settings, Router(pipeline.routes), stream, pipeline.source.dialect, ids)
+        found = standing(
+            settings, Router(pipeline.routes, pipeline.source_name), stream, pipeline.source.dialect, ids
+        )
     except TailraceError as error:
         return SinkStatus(kind, where, received, None, error)
     except (OSError, pa.ArrowException) as error:  # a store's; Arrow reads it

@@ -137,7 +137,7 @@ class BatchGate:
     def __init__(self, pipeline: Pipeline, sink: Sink, watcher: Watcher, parking: Parking) -> None:
         self._pipeline = pipeline
         self._parking = parking
-        self._transform = Transformer(pipeline.transforms, pipeline.routes)
+        self._transform = Transformer(pipeline.transforms, pipeline.routes, pipeline.source_name)
         # a transform may name columns otherwise, and targets only know its names
         self._policy = pipeline.source.schema_policy if self._transform.does_nothing else None
         self._sink = sink

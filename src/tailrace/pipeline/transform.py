@@ -52,11 +52,14 @@ class Transformer:
     Args:
         transforms: its rules.
         routes: its routes, for the columns that they add.
+        source: the name of the tables' source if there are several, else "".
     """
 
-    def __init__(self, transforms: Sequence[TransformRule], routes: Sequence[RouteRule]) -> None:
+    def __init__(
+        self, transforms: Sequence[TransformRule], routes: Sequence[RouteRule], source: str = ""
+    ) -> None:
         self._transforms = Transforms(transforms)
-        self._router = Router(routes)
+        self._router = Router(routes, source)
 
     @property
     def does_nothing(self) -> bool:
@@ -78,7 +81,9 @@ class Transformer:
                 continue
             rule = rule or TransformRule(str(part.table))
             with concerning(part.table):
-                done.extend(_transformed(cells, part, schema, rule, shard) for schema in part.schemas)
+                done.extend(
+                    _transformed(cells, part, schema, rule, self._shard(shard)) for schema in part.schemas
+                )
         if plain:
             done.append(cells.where(f.col("table").isin(plain)))
         return reduce(DataFrame.unionAll, done) if done else cells
@@ -100,11 +105,14 @@ class Transformer:
         if rule is None and shard is None:
             return None
         images = session.createDataFrame([], spark_schema(image_schema(table)))
-        return _projected(images, table, rule or TransformRule(str(table.id)), shard)[1].table
+        return _projected(images, table, rule or TransformRule(str(table.id)), self._shard(shard))[1].table
+
+    def _shard(self, column: str | None) -> _Shard | None:
+        return None if column is None else _Shard(column, self._router.shard_prefix)
 
 
 def _transformed(
-    cells: DataFrame, part: TableBatch, schema: TableSchema, rule: TransformRule, shard: str | None
+    cells: DataFrame, part: TableBatch, schema: TableSchema, rule: TransformRule, shard: _Shard | None
 ) -> DataFrame:
     of_schema = cells.where(
         (f.col("table") == str(part.table))
@@ -119,6 +127,7 @@ def _transformed(
         frozenset(op for op, letter in enumerate(OP_LETTERS) if letter in rule.skipped_operations),
         rule.converter_after_transform is not None,
         plan.sources,
+        None if shard is None else shard.column,
     )
     return map_in_arrow(projected, _Cells(repack), spark_schema(CELL_SCHEMA))
 
@@ -147,6 +156,14 @@ class _Cells:
 
 
 @dataclass(frozen=True)
+class _Shard:
+    """A column that names the row's table, and what the names begin with (`Router.shard_value`)."""
+
+    column: str
+    prefix: str
+
+
+@dataclass(frozen=True)
 class _Plan:
     """The schema of the result, and the source column of each of its columns (None: computed)."""
 
@@ -155,12 +172,13 @@ class _Plan:
 
 
 def _projected(
-    images: DataFrame, schema: TableSchema, rule: TransformRule, shard: str | None
+    images: DataFrame, schema: TableSchema, rule: TransformRule, shard: _Shard | None
 ) -> tuple[DataFrame, _Plan]:
     system = [identifier(field.name) for field in (*SYSTEM_FIELDS, SALT)]
     listed = projection_sql(rule, schema)
     if shard is not None:
-        listed += f", concat(__schema_name__, '.', __table_name__) AS {identifier(shard)}"
+        value = f"concat('{shard.prefix}', __schema_name__, '.', __table_name__)"
+        listed += f", {value} AS {identifier(shard.column)}"
     kept = "true" if rule.filter is None else f"(\n{rule.filter}\n)"
     images.createOrReplaceTempView(_VIEW)
     images.sparkSession.conf.set(SUBSTITUTE, "false")  # the stream's own session
@@ -191,7 +209,12 @@ def _projected(
     own = {c.name for c in schema.columns}
     sources = {name: source if source in own else None for name, source in sources.items()}
     frame, columns = _masked(frame, columns, rule, sources)
-    return frame, _Plan(TableSchema(schema.id, tuple(columns), _key(schema, rule, sources, shard)), sources)
+    return frame, _Plan(
+        TableSchema(
+            schema.id, tuple(columns), _key(schema, rule, sources, None if shard is None else shard.column)
+        ),
+        sources,
+    )
 
 
 def _masked(

@@ -41,9 +41,21 @@ class ProgressView:
         console: the console to print to.
         dialect: the source's database, see `sources.registry`.
         interval_s: time between two lines without a TTY, seconds.
+        source: the name of the stream's source if there are several: lines and notices begin with it.
+        has_lines: print lines on a terminal, too: bars of several streams would overwrite each other.
     """
 
-    def __init__(self, console: Console, dialect: str, interval_s: float = LINE_INTERVAL_S) -> None:
+    def __init__(
+        self,
+        console: Console,
+        dialect: str,
+        interval_s: float = LINE_INTERVAL_S,
+        *,
+        source: str = "",
+        has_lines: bool = False,
+    ) -> None:
+        self._prefix = f"{source}: " if source else ""
+        self._has_bars = console.is_terminal and not has_lines
         self._console = console
         self._interval_s = interval_s
         self._view = StreamView(registry.position_type(dialect))
@@ -59,7 +71,7 @@ class ProgressView:
         self._lines = threading.Thread(target=self._print_lines, name="progress", daemon=True)
 
     def __enter__(self) -> ProgressView:
-        if self._console.is_terminal:
+        if self._has_bars:
             self._live.start()
         else:
             self._lines.start()
@@ -69,7 +81,7 @@ class ProgressView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        if self._console.is_terminal:
+        if self._has_bars:
             self._live.stop()
         else:
             self._lines.join()
@@ -94,7 +106,7 @@ class ProgressView:
         """See `Watcher`."""
         message = printable(coded(error.message, error.code))
         self._console.print(
-            Text(f"stream lost ({message}); start {attempt} again in {pause_s:.0f} s", "yellow")
+            Text(f"{self._prefix}stream lost ({message}); start {attempt} again in {pause_s:.0f} s", "yellow")
         )
 
     def on_step(self, step: str) -> None:
@@ -103,7 +115,7 @@ class ProgressView:
 
     def on_notice(self, text: str) -> None:
         """See `Watcher`."""
-        self._console.print(Text(printable_lines(text), "yellow"))
+        self._console.print(Text(self._prefix + printable_lines(text), "yellow"))
 
     def summary(self) -> str:
         """The stream's state in one line."""
@@ -113,7 +125,7 @@ class ProgressView:
     def stopping(self) -> None:
         """Show that a stop was requested."""
         self._stopping = True
-        if not self._console.is_terminal:
+        if not self._has_bars:
             self._console.print("stopping after the running batch; once more to stop at once")
 
     # ---- a terminal ----------------------------------------------------------------------------------
@@ -157,7 +169,9 @@ class ProgressView:
         is_due = is_last or news != self._last_news or now_s - self._last_at >= IDLE_INTERVAL_S
         if line != self._last_line and is_due:
             self._last_line, self._last_news, self._last_at = line, news, now_s
-            self._console.print(f"{datetime.now(UTC):%H:%M:%S}  {line}", highlight=False, soft_wrap=True)
+            self._console.print(
+                f"{datetime.now(UTC):%H:%M:%S}  {self._prefix}{line}", highlight=False, soft_wrap=True
+            )
 
     def _news(self) -> object:
         view = self._view

@@ -27,25 +27,52 @@ from tailrace.model.table import TableId
 from tailrace.sinks.base import Sink, StreamId
 from tailrace.sinks.fan_out import SeveralSinks
 from tailrace.sinks.route import Router
+from tailrace.sinks.shared_targets import SharedTargets, SinkOfSource, SourceOfTarget
 from tailrace.sinks.standing import SinkStanding, TargetStanding
 from tailrace.sinks.timed_sink import TimedSink, sink_names
 
 
-def make_sinks(pipeline: Pipeline) -> Sink:
-    """One sink that writes to all sinks of `pipeline`."""
-    named = zip(pipeline.sinks, sink_names(pipeline.sinks), strict=True)
-    sinks = [TimedSink(make_sink(settings, pipeline), name) for settings, name in named]
+def make_sinks(pipeline: Pipeline, shared: SharedTargets | None = None) -> Sink:
+    """One sink that writes to all sinks of `pipeline`.
+
+    Args:
+        pipeline: the pipeline, of one source.
+        shared: what it has in common with the pipeline's other sources; None: there are none.
+    """
+    named = enumerate(zip(pipeline.sinks, sink_names(pipeline.sinks), strict=True))
+    sinks = [
+        TimedSink(make_sink(settings, pipeline, _of_source(pipeline, shared, number)), name)
+        for number, (settings, name) in named
+    ]
     return sinks[0] if len(sinks) == 1 else SeveralSinks(sinks)
 
 
-def make_sink(settings: SinkSettings, pipeline: Pipeline) -> Sink:
-    """The sink of `pipeline` with `settings`; its extra must be installed."""
-    router = Router(pipeline.routes)
+def make_sink(settings: SinkSettings, pipeline: Pipeline, source: SourceOfTarget | None = None) -> Sink:
+    """The sink of `pipeline` with `settings`; its extra must be installed.
+
+    Args:
+        settings: of the sink.
+        pipeline: the pipeline, of one source.
+        source: this source, if there are several.
+    """
+    router = Router(pipeline.routes, pipeline.source_name)
+    sink = _sink(settings, pipeline, router, source)
+    if source is None:
+        return sink
+    may_share = isinstance(settings, DeltaSettings | KafkaSettings | ConsoleSettings)
+    return SinkOfSource(sink, settings.type, router, source, may_share=may_share)
+
+
+def _of_source(pipeline: Pipeline, shared: SharedTargets | None, sink: int) -> SourceOfTarget | None:
+    return None if shared is None else SourceOfTarget(pipeline.source_name, shared, sink)
+
+
+def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: SourceOfTarget | None) -> Sink:
     match settings:
         case DeltaSettings():
             from tailrace.sinks.delta.sink import DeltaSink
 
-            return DeltaSink(settings, router)
+            return DeltaSink(settings, router, source)
         case IcebergSettings():
             from tailrace.sinks.iceberg.sink import IcebergSink
 
@@ -87,7 +114,7 @@ def standing(
         case DeltaSettings():
             from tailrace.sinks.delta import standing as delta
 
-            return SinkStanding(delta.targets(settings, router, tables))
+            return SinkStanding(delta.targets(settings, router, tables, router.source, stream.query))
         case IcebergSettings():
             from tailrace.sinks.iceberg import standing as iceberg
 

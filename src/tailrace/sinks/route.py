@@ -27,12 +27,14 @@ class Router:
 
     Args:
         rules: the routes in order; the first whose `source_table` matches the whole `database.table` applies.
+        source: the name of the tables' source if there are several, else "".
 
     Raises:
         ConfigError: a rule's target names a group that its pattern does not have.
     """
 
-    def __init__(self, rules: Sequence[RouteRule]) -> None:
+    def __init__(self, rules: Sequence[RouteRule], source: str = "") -> None:
+        self._source = source
         self._rules = tuple((re.compile(rule.source_table, re.DOTALL), rule) for rule in rules)
         for i, (pattern, rule) in enumerate(self._rules):
             for number in re.findall(r"\$(\d+)", rule.sink_table):
@@ -44,10 +46,10 @@ class Router:
                     )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Router) and self._rules == other._rules
+        return isinstance(other, Router) and (self._rules, self._source) == (other._rules, other._source)
 
     def __hash__(self) -> int:
-        return hash(self._rules)
+        return hash((self._rules, self._source))
 
     @property
     def adds_columns(self) -> bool:
@@ -83,6 +85,20 @@ class Router:
         """The column that distinguishes the rows of `table` from those of other tables with its target."""
         found = self._match(table)
         return None if found is None else found[1].shard_column
+
+    @property
+    def source(self) -> str:
+        """The name of the tables' source if there are several, else ""."""
+        return self._source
+
+    @property
+    def shard_prefix(self) -> str:
+        """What the names of tables begin with in shard columns."""
+        return f"{self._source}." if self._source else ""
+
+    def shard_value(self, table: TableId) -> str:
+        """What the shard column holds in the rows of `table`."""
+        return f"{self.shard_prefix}{table}"
 
     def _parts(self, table: TableId) -> list[_Part]:
         found = self._match(table)

@@ -32,6 +32,7 @@ _INTERRUPTED = {
 
 @click.command(context_settings={"show_default": True})
 @click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--source", metavar="NAME", help="One of the file's `sources`; needed where it has several.")
 @click.option(
     "--table", "pattern", metavar="PATTERN", help="Only tables whose whole `database.table` name matches."
 )
@@ -49,6 +50,7 @@ _INTERRUPTED = {
 def verify(
     pipeline_file: Path,
     *,
+    source: str | None,
     pattern: str | None,
     limit: int,
     show_values: bool,
@@ -60,7 +62,7 @@ def verify(
     The result is exact even while the source is being written and the pipeline runs. Exit code 1 if any row
     differs.
     """
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_pipeline(pipeline_file, source)
     pipeline.require_extras()
     from tailrace.verify.report import print_report  # noqa: PLC0415 - see `_spark`
     from tailrace.verify.run import verify as compare  # noqa: PLC0415
@@ -81,6 +83,7 @@ def verify(
 
 @click.command(context_settings={"show_default": True})
 @click.argument("pipeline_file", metavar="PIPELINE.YAML", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--source", metavar="NAME", help="One of the file's `sources`; needed where it has several.")
 @click.argument("tables", nargs=-1, metavar="[TABLE...]")
 @click.option("--dry-run", is_flag=True, help="Only compare, and say what would be read again.")
 @click.option(
@@ -89,14 +92,16 @@ def verify(
     default=60,
     help="Seconds that the pipeline may take to begin. Give more than its trigger's interval.",
 )
-def repair(pipeline_file: Path, tables: tuple[str, ...], *, dry_run: bool, patience: float) -> None:
+def repair(
+    pipeline_file: Path, tables: tuple[str, ...], *, source: str | None, dry_run: bool, patience: float
+) -> None:
     """Compare source and target, have tables that differ read again in place, and compare them once more.
 
     TABLE is `database.table` (PostgreSQL: schema.table); by default, all tables. The pipeline makes the
     correction: it must run, or be started while this command waits. Exit code 1 if any row differs in the
     end, or with `--dry-run` now.
     """
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_pipeline(pipeline_file, source)
     pipeline.require_extras()
     from tailrace.verify.repair import compared, tables_to_read  # noqa: PLC0415 - see `_spark`
     from tailrace.verify.repair import repair as correct  # noqa: PLC0415

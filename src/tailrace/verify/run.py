@@ -95,7 +95,7 @@ def verify(
                 code="TR-8101",
             )
         batch, end = last.id, StreamOffset.from_json(last.end)
-        routing = Routing(Router(pipeline.routes), Transforms(pipeline.transforms))
+        routing = Routing(Router(pipeline.routes, pipeline.source_name), Transforms(pipeline.transforms))
         targets = targets_of(pipeline.sinks, pipeline.source, routing.router, spark, batch)
         by_target, skipped = tables_by_target(routing, source, end, pattern)
         if not by_target:

@@ -86,7 +86,14 @@ class DeltaTableVersion:
 
 
 def target_after(
-    spark: SparkSession, root: str, path: str, *, mode: WriteMode, key: Sequence[str], batch: int
+    spark: SparkSession,
+    root: str,
+    path: str,
+    *,
+    own_root: str,
+    mode: WriteMode,
+    key: Sequence[str],
+    batch: int,
 ) -> DeltaTableVersion | None:
     """The target as batch `batch` left it.
 
@@ -94,6 +101,7 @@ def target_after(
         spark: a session with Delta.
         root: the sink's path.
         path: the target's path below it.
+        own_root: where the stream keeps pending changes (`sinks.delta.shared.own_root`).
         mode: how the sink writes it.
         key: names of the key columns.
         batch: number of a committed batch.
@@ -104,7 +112,7 @@ def target_after(
     Raises:
         StateError: Delta no longer has that version.
     """
-    pending = _frame_after(spark, changes_path(root, path), batch)
+    pending = _frame_after(spark, changes_path(own_root, path), batch)
     found = _frame_after(spark, below(root, path), batch)
     if found is None:
         return None

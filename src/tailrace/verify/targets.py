@@ -21,6 +21,7 @@ from tailrace.config.sinks import (
 )
 from tailrace.errors import ConfigError
 from tailrace.model.table import TableSchema
+from tailrace.sinks.delta.shared import own_root
 from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
 from tailrace.spark.checkpoint import Directory, absolute
@@ -125,7 +126,9 @@ class DeltaTargets:
         path = path_in_use(
             target_path(self.router, table.id), name, lambda path: self._is_there(below(root, path))
         )
-        return target_after(self.spark, root, path, mode=self.sink.mode, key=table.key, batch=self.batch)
+        own = own_root(root, self.router.source)
+        mode = self.sink.mode
+        return target_after(self.spark, root, path, own_root=own, mode=mode, key=table.key, batch=self.batch)
 
     def _is_there(self, path: str) -> bool:
         return bool(Directory(f"{path}/_delta_log").names())

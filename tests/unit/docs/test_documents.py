@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from bench.peers import differences
-from tailrace.config.load import parse_pipeline
+from tailrace.config.load import parse_pipelines
 from tailrace.config.options import OPTIONS, parse_options
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +29,7 @@ PAGES = sorted(
         *(ROOT / "examples").rglob("*.md"),
     ]
 )
-SECTIONS = {"source", "transform", "route", "sink", "pipeline"}
+SECTIONS = {"source", "sources", "transform", "route", "sink", "pipeline"}
 LEAST: dict[str, Any] = {
     "source": {"type": "mysql", "hostname": "h", "username": "u", "tables": "a.b"},
     "sink": {"type": "console"},
@@ -71,7 +71,9 @@ def test_pipeline_in_a_document_is_read_by_the_loader(text: str) -> None:
     if "source" in given and not {"url", "hostname"} & given["source"].keys():
         # A few options of a source: the rest is what every source needs.
         parts["source"] = LEAST["source"] | given["source"]
-    parse_pipeline(yaml.safe_dump(parts))
+    if "sources" in given:
+        del parts["source"]
+    assert parse_pipelines(yaml.safe_dump(parts))
 
 
 def _options_of(call: ast.Call) -> dict[str, str]:

@@ -136,3 +136,16 @@ def test_columns_the_log_left_out_stay_named_unless_something_is_computed() -> N
     computed = Repack(SCHEMA, frozenset(), soft_delete=False, sources={"id": "id", "name": None})
     with pytest.raises(SinkError, match="needs whole rows"):
         list(computed(iter([images])))
+
+
+def test_shard_column_needs_no_other_column() -> None:
+    """So shards of PostgreSQL need no REPLICA IDENTITY FULL."""
+    whole = changes(SCHEMA, [("d", row(1, None), None)])
+    batch = ChangeBatch(SCHEMA, whole.op, whole.before, whole.after, whole.origin, ("name",), ())
+    sharded = table(("id", INT), ("name", TEXT), ("_shard", TEXT), key=("id", "_shard"))
+    images = to_images(batch, 0, None).append_column(KEEP, pa.array([True]))
+    images = images.append_column("_shard", pa.array(["east.shop.t"]))
+    repack = Repack(sharded, frozenset(), soft_delete=False, sources={**SAME, "_shard": None}, shard="_shard")
+    (kept,) = repack(iter([images]))
+    assert (kept.absent_before, kept.absent_after) == (("name",), ())
+    assert kept.image("before").to_pylist() == [{"id": 1, "name": None, "_shard": "east.shop.t"}]

@@ -25,11 +25,13 @@ from tailrace.sinks.delta.maintenance import Maintenance
 from tailrace.sinks.delta.pending import changed_paths, changes_path
 from tailrace.sinks.delta.rows import StagedFiles
 from tailrace.sinks.delta.schedule import Schedule
+from tailrace.sinks.delta.shared import own_root, owner_of, source_property
 from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.target import TARGET, DeltaTarget, Point
 from tailrace.sinks.delta.transaction import delta_state
 from tailrace.sinks.paths import below, path_in_use, target_path
 from tailrace.sinks.route import Router
+from tailrace.sinks.shared_targets import SourceOfTarget
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
 from tailrace.sinks.tables.rereads import Refresh, refreshes
@@ -52,12 +54,15 @@ class DeltaSink:
     Args:
         settings: the sink's settings.
         router: names the targets.
+        source: the stream's source, one of several; None: the pipeline has one.
     """
 
-    def __init__(self, settings: DeltaSettings, router: Router) -> None:
+    def __init__(self, settings: DeltaSettings, router: Router, source: SourceOfTarget | None = None) -> None:
         self._settings = settings
         self._path = absolute(settings.path)
-        self._staging = f"{self._path}/_tailrace/staging"
+        self._source = source
+        self._own_root = own_root(self._path, "" if source is None else source.name)
+        self._staging = f"{self._own_root}/_tailrace/staging"
         self._layout = TableLayout(settings.mode)
         self._claims = Claims(router, lambda table: [target_path(router, table)])
         self._pool = TargetPool(self._claims, settings.parallelism)
@@ -71,8 +76,8 @@ class DeltaSink:
         self._written_tables: WrittenTables | None = None
         #: The last batch failed.
         self._failed = False
-        # Held by a batch, a round of merges, or the maintenance of a table.
-        self._lock = threading.Lock()
+        # Held by a batch, a round of merges, or the maintenance of a table: of any of several sources.
+        self._lock = threading.Lock() if source is None else source.shared.write_lock(source.sink)
         self._closing = threading.Event()
         self._background: threading.Thread | None = None
         self._background_failure: Exception | None = None
@@ -218,7 +223,7 @@ class DeltaSink:
         if target.table.state() is None:
             return
         parts = [part for part in batch.table_batches if part.table == refresh.table]
-        retried(target.name, lambda: target.reread(batch, parts, refresh.table, refresh.shard))
+        retried(target.name, lambda: target.reread(batch, parts, refresh.table, refresh.shard, refresh.name))
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""
@@ -301,8 +306,18 @@ class DeltaSink:
     def _open(self, session: SparkSession, stream: StreamId) -> _Tables:
         """The stream's tables; those with pending changes are opened."""
         shutil.rmtree(self._staging, ignore_errors=True)  # left by a process that was killed
-        batches = Batches(own_session(session), self._path, stream)
-        tables = _Tables(self._settings, self._layout, self._path, self._router, session, stream, batches)
+        batches = Batches(own_session(session), self._own_root, stream)
+        tables = _Tables(
+            self._settings,
+            self._layout,
+            self._path,
+            self._router,
+            session,
+            stream,
+            batches,
+            self._own_root,
+            self._source,
+        )
         for path in self._paths_with_changes():
             tables.open_at(path)
         if not tables.pending() and not batches.current:
@@ -310,7 +325,7 @@ class DeltaSink:
         return tables
 
     def _paths_with_changes(self) -> list[str]:
-        return list(changed_paths(self._path)) if self._layout.merges else []
+        return list(changed_paths(self._own_root)) if self._layout.merges else []
 
     def _former_stream(self) -> StreamId | None:
         """The stream of tables that an earlier run may not have merged, if this run had no batch."""
@@ -318,6 +333,9 @@ class DeltaSink:
             state = delta_state(SparkSession.active(), below(self._path, path))
             if state is not None and state.properties.get("tailrace.mode") == self._layout.mode:
                 held = state.properties
+                if self._source is not None:
+                    query = held.get(source_property(self._source))
+                    return None if query is None else StreamId(held.get("tailrace.pipeline", ""), query)
                 return StreamId(held.get("tailrace.pipeline", ""), held["tailrace.stream"])
         return None
 
@@ -333,6 +351,8 @@ class _Tables:
     session: SparkSession
     stream: StreamId
     batches: Batches
+    own_root: str
+    source: SourceOfTarget | None
     targets: dict[str, DeltaTarget] = field(default_factory=dict)
 
     def of(self, table: TableId) -> DeltaTarget:
@@ -341,18 +361,29 @@ class _Tables:
         if name not in self.targets:
             path = path_in_use(target_path(self.router, table), name, self._is_ours)
             self._add(name, path)
-        return self.targets[name]
+        target = self.targets[name]
+        target.shard = self.router.shard_column(table)  # it may have been opened by its path
+        return target
 
     def open_at(self, path: str) -> None:
         """Open the target at `path`, for which an earlier run left pending changes."""
-        state = delta_state(self.session, changes_path(self.path, path))
+        state = delta_state(self.session, changes_path(self.own_root, path))
         self._add(state.properties.get(TARGET, path) if state is not None else path, path)
 
     def _add(self, name: str, path: str) -> None:
         session, cluster = own_session(self.session), self.settings.cluster_by_key
         policy = self.settings.on_incompatible_type
         self.targets[name] = DeltaTarget(
-            name, self.path, path, self.layout, self.stream, session, cluster, policy
+            name,
+            self.path,
+            self.own_root,
+            path,
+            self.layout,
+            self.stream,
+            session,
+            cluster,
+            policy,
+            self.source,
         )
 
     def _is_ours(self, path: str) -> bool:
@@ -360,7 +391,9 @@ class _Tables:
         if not Directory(f"{below(self.path, path)}/_delta_log").names():
             return False
         state = delta_state(self.session, below(self.path, path))
-        return state is not None and state.properties.get("tailrace.stream") == self.stream.query
+        return state is not None and state.properties.get("tailrace.stream") == owner_of(
+            self.source, self.stream
+        )
 
     def point(self) -> Point:
         """The stream's present point."""

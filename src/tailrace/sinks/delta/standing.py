@@ -14,6 +14,7 @@ from typing import Any
 from tailrace.config.sinks import DeltaSettings
 from tailrace.model.table import TableId
 from tailrace.sinks.delta.pending import BATCH, changes_path
+from tailrace.sinks.delta.shared import own_root
 from tailrace.sinks.paths import below, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.standing import TargetStanding
@@ -24,26 +25,37 @@ _COMMIT = re.compile(r"\d{20}\.json")
 _RECENT = 200
 
 
-def targets(settings: DeltaSettings, router: Router, tables: Iterable[TableId]) -> dict[str, TargetStanding]:
-    """The targets of `tables` that exist, by name."""
+def targets(
+    settings: DeltaSettings, router: Router, tables: Iterable[TableId], source: str = "", query: str = ""
+) -> dict[str, TargetStanding]:
+    """The targets of `tables` that exist, by name.
+
+    Args:
+        settings: of the sink.
+        router: names the targets.
+        tables: the tables.
+        source: the name of their source if there are several, else "".
+        query: the stream of that source, whose commits count.
+    """
     found = {}
+    own, app = own_root(settings.path, source), f"tailrace/{query}/" if source else ""
     for table in tables:
         name, path = router.target(table), target_path(router, table)
-        if name not in found and (newest := _newest(below(settings.path, path))) is not None:
-            waiting = dict(_pending(changes_path(settings.path, path)))
+        if name not in found and (newest := _newest(below(settings.path, path), app)) is not None:
+            waiting = dict(_pending(changes_path(own, path)))
             found[name] = TargetStanding(
                 max([newest, *waiting]), tuple(sorted(waiting)), sum(waiting.values())
             )
     return found
 
 
-def _newest(path: str) -> int | None:
+def _newest(path: str, app: str) -> int | None:
     """The batch of the newest commit at `path`; None: there is no table; -1: others made its last commits."""
     commits = 0
     for actions in _commits(path):
         commits += 1
         batch = _batch(actions)
-        if batch is not None:
+        if batch is not None and _is_of(actions, app):
             return batch
         if commits == _RECENT:
             break
@@ -64,6 +76,11 @@ def _pending(path: str) -> Iterator[tuple[int, int]]:
             numbers = {int(file["partitionValues"][BATCH.name]) for file in added}
             if numbers == {batch}:
                 yield batch, sum(_rows(file) for file in added)
+
+
+def _is_of(actions: Sequence[dict[str, Any]], app: str) -> bool:
+    """Whether a commit is of one of the applications whose ids begin with `app`."""
+    return not app or any(action.get("txn", {}).get("appId", "").startswith(app) for action in actions)
 
 
 def _rows(file: dict[str, Any]) -> int:

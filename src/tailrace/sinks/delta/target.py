@@ -26,11 +26,13 @@ from tailrace.sinks.delta.merge import merge
 from tailrace.sinks.delta.pending import PENDING_COLUMNS, Pending, changes_path
 from tailrace.sinks.delta.rows import NewRows, StagedFiles
 from tailrace.sinks.delta.seen import SeenKeys, of_shard
+from tailrace.sinks.delta.shared import joins, owner_of, source_property
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, all_names
 from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.upsert import are_whole, upsert
 from tailrace.sinks.paths import below, same_path_error
+from tailrace.sinks.shared_targets import SourceOfTarget
 from tailrace.sinks.tables.columns import (
     can_follow,
     follow,
@@ -42,6 +44,7 @@ from tailrace.sinks.tables.columns import (
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.staging import Recipe
+from tailrace.sinks.tables.targets import following
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import in_session
@@ -93,22 +96,29 @@ class DeltaTarget:
     Args:
         name: the target's name.
         root: the sink's path.
+        own_root: the directory below which the stream keeps what belongs to its targets: the sink's path, if
+            the pipeline has one source.
         path: the table's path below `root`.
         layout: the layout of the table.
         stream: the stream it belongs to.
         session: its own session, so that the settings of one commit do not reach another one.
         cluster: whether a new table is clustered by its key.
         on_incompatible_type: what becomes of a column whose new type the table's cannot hold.
+        source: the stream's source, one of several; None: the pipeline has one.
+        shard: the column of the key that tells this source's rows from others'; None: the table has none.
     """
 
     name: str
     root: str
+    own_root: str
     path: str
     layout: TableLayout
     stream: StreamId
     session: SparkSession
     cluster: bool = False
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
+    source: SourceOfTarget | None = None
+    shard: str | None = None
     #: Time that merges have taken since the sink reset it, seconds.
     merging_s: float = field(default=0.0, init=False)
     #: The source's columns that the table had last, None if tasks do not write its files.
@@ -131,7 +141,7 @@ class DeltaTarget:
             "tailrace.mode": str(self.layout.mode),
             TARGET: self.name,
         }
-        return Pending(DeltaTable(self.session, changes_path(self.root, self.path)), properties)
+        return Pending(DeltaTable(self.session, changes_path(self.own_root, self.path)), properties)
 
     @property
     def pending_batches(self) -> Mapping[int, int]:
@@ -166,7 +176,8 @@ class DeltaTarget:
         """
         self._open(batch, tables, parts[0])
         for part in parts:
-            columns = self._follow(part)
+            with following(part.table, tables):
+                columns = self._follow(part)
         self.columns = columns if self.table.is_direct() else None
 
     def write(
@@ -201,7 +212,8 @@ class DeltaTarget:
             is_merged = self.layout.merges and part.kind != SNAPSHOT
             if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
                 continue
-            columns = self._follow(part)
+            with following(part.table, tables):
+                columns = self._follow(part)
             if part.kind == REREAD and part.table in compared and self._is_compared(part):
                 continue
             files = staged.pop((str(part.table), part.kind), None)
@@ -239,7 +251,9 @@ class DeltaTarget:
             )
         return False
 
-    def reread(self, batch: CellBatch, parts: list[TableBatch], table: TableId, shard: str | None) -> None:
+    def reread(
+        self, batch: CellBatch, parts: list[TableBatch], table: TableId, shard: str | None, name: str
+    ) -> None:
         """Follow a table that is read again, once its parts are written; at the end, delete other rows.
 
         Args:
@@ -247,6 +261,7 @@ class DeltaTarget:
             parts: the table's parts of it, perhaps none.
             table: the table; the target exists.
             shard: the column that holds the table's name; None: all of the target's rows are the table's.
+            name: the table's name in it.
         """
         reread = batch.rereads[str(table)]
         state, point = self._state(), Point(batch.id, batch.end)
@@ -260,7 +275,8 @@ class DeltaTarget:
         if not key:
             return
         keys = pa.schema([columns.field(name) for name in key])
-        seen, rows = SeenKeys(self.root, self.path, reread.id), ReadRows(self.root, self.path, reread.id)
+        where = (self.own_root, self.path, reread.id)
+        seen, rows = SeenKeys(*where), ReadRows(*where)
         seen.add(batch.id, [in_session(p.cells_of(batch.frame), self.session) for p in read], keys)
         for part in read:
             if part.kind == REREAD and not self.layout.merges:
@@ -268,7 +284,7 @@ class DeltaTarget:
                 rows.add(batch.id, unpacked(cells, *self._rows_of(REREAD, columns, part.schemas[-1])))
         failpoint("sink.seen")
         if reread.done:
-            only = None if shard is None else of_shard(shard, str(table))
+            only = None if shard is None else of_shard(shard, name)
             ts_ms = 0 if batch.end is None else int(batch.end["log"].get("ts_ms", 0))
             if self.layout.merges:
                 self.merge_pending(point)
@@ -336,20 +352,31 @@ class DeltaTarget:
             self._note(state)
             return state
         held = state.properties
-        if held.get("tailrace.stream") != self.stream.query or held.get("tailrace.mode") != self.layout.mode:
+        owner = owner_of(self.source, self.stream)
+        if held.get("tailrace.stream") != owner or held.get("tailrace.mode") != self.layout.mode:
             found = "a table that Tailrace did not make"
             if "tailrace.stream" in held:
                 found = f"a table of stream {held['tailrace.stream']} in mode `{held.get('tailrace.mode')}`"
             raise StateError(
                 f"target `{self.name}` at {self.table.path} is not this stream's",
-                f"found {found}, needed one of stream {self.stream.query} in mode `{self.layout.mode}`",
+                f"found {found}, needed one of stream {owner} in mode `{self.layout.mode}`",
                 "use another sink path, continue with that stream's checkpoint, or delete the table",
                 code="TR-6101",
             )
         if held.get(TARGET, self.name) != self.name:
             raise same_path_error(self.name, held[TARGET], self.table.path)
+        if self.source is not None and joins(
+            self.name, state, self.source, self.stream, self._shard_if_key(state)
+        ):
+            batch.creates(self.name, tables)
+            self.table.set(source_property(self.source), self.stream.query)
+            state = self._state()
         self._note(state)
         return state
+
+    def _shard_if_key(self, state: DeltaState) -> str | None:
+        """The shard column, if it is in the table's key, or the table keeps changes rather than rows."""
+        return self.shard if not self.layout.merges or self.shard in _key_in(state) else None
 
     def _note(self, state: DeltaState) -> None:
         self._key = _key_in(state)
@@ -378,8 +405,9 @@ class DeltaTarget:
         require_free(schema, self._own, f"mode {self.layout.mode}")
         columns = stored_schema(schema)
         properties = {
-            "tailrace.stream": self.stream.query,
+            "tailrace.stream": owner_of(self.source, self.stream),
             "tailrace.pipeline": self.stream.pipeline,
+            **({} if self.source is None else {source_property(self.source): self.stream.query}),
             "tailrace.mode": str(self.layout.mode),
             TARGET: self.name,
             _KEY: json.dumps(list(schema.key)),
@@ -462,7 +490,7 @@ class DeltaTarget:
     @contextmanager
     def _scratch(self, name: str) -> Iterator[str]:
         """A directory for the temporary files of a merge."""
-        directory = f"{below(f'{self.root}/_tailrace/merging', self.path)}/{name}"
+        directory = f"{below(f'{self.own_root}/_tailrace/merging', self.path)}/{name}"
         shutil.rmtree(directory, ignore_errors=True)  # left by a process that was killed
         Path(directory).mkdir(parents=True)
         try:

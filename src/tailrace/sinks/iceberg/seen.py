@@ -37,7 +37,7 @@ class Unseen:
     """The rows of a table that is read again whose keys have not been seen.
 
     Args:
-        table: the table, `database.table`.
+        table: the table, as a shard column names it.
         shard: the column that holds the table's name; None: all of the target's rows are the table's.
         key: the key's columns; empty if no key has been seen.
         files: the paths of the files with the seen keys.
@@ -132,7 +132,7 @@ class SeenFiles:
             if refresh.reread.done:
                 held = self._now.get(str(refresh.table), {"key": [], "files": []})
                 key, files, rows = held["key"], held["files"], held.get("rows", [])
-                found.append(Unseen(str(refresh.table), refresh.shard, tuple(key), tuple(files), tuple(rows)))
+                found.append(Unseen(refresh.name, refresh.shard, tuple(key), tuple(files), tuple(rows)))
         return found
 
     def write(self) -> str | None:

@@ -61,7 +61,7 @@ from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
-from tailrace.sinks.tables.targets import TargetPool
+from tailrace.sinks.tables.targets import TargetPool, following
 from tailrace.spark.cells import TableBatch, Unpack
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 
@@ -445,8 +445,9 @@ class _Target:
                 policy = self.settings.on_incompatible_type
                 if policy is OnIncompatibleType.NEW_COLUMN:
                     schema = retyped_schema(schema, columns, _stored, can_follow)  # noqa: PLW2901
-                changes = follow(self.name, columns, storable(stored_schema(schema)), policy)
-                require_promotions(self.name, changes, columns, policy)
+                with following(part.table, self.tables):
+                    changes = follow(self.name, columns, storable(stored_schema(schema)), policy)
+                    require_promotions(self.name, changes, columns, policy)
                 if changes:
                     needed = pa.schema([pa.field(c.name, c.type) for c in changes])
                     if self.mode is WriteMode.CHANGELOG:

@@ -33,7 +33,7 @@ class Reading:
     """A table that is read again, and its target.
 
     Args:
-        table: the source table.
+        table: the source table, as a shard column names it.
         target: the target's name.
         stream: the stream's id.
         id: identifies this reading of the table.
@@ -70,9 +70,7 @@ def readings_of(batch: CellBatch, claims: Claims) -> dict[str, list[Reading]]:
     found: dict[str, list[Reading]] = {}
     for refresh in refreshes(batch, claims):
         target, reread = claims.router.target(refresh.table), refresh.reread
-        reading = Reading(
-            str(refresh.table), target, batch.stream.query, reread.id, reread.done, refresh.shard
-        )
+        reading = Reading(refresh.name, target, batch.stream.query, reread.id, reread.done, refresh.shard)
         found.setdefault(target, []).append(reading)
     return found
 

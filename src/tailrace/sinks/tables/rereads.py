@@ -26,6 +26,8 @@ class Refresh:
     table: TableId
     reread: Reread
     shard: str | None
+    #: The table's name, as a shard column has it.
+    name: str
 
 
 def refreshes(batch: CellBatch, claims: Claims) -> list[Refresh]:
@@ -40,7 +42,7 @@ def refreshes(batch: CellBatch, claims: Claims) -> list[Refresh]:
         table = TableId.parse(name)
         shard = claims.router.shard_column(table)
         if shard is not None or not claims.share(table):
-            found.append(Refresh(table, reread, shard))
+            found.append(Refresh(table, reread, shard, claims.router.shard_value(table)))
         elif reread.done:
             _log.warning(
                 "%s was read again; rows that it no longer has stay in its target %s, which other tables"

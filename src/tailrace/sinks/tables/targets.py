@@ -7,11 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
-from tailrace.errors import concerning
+from tailrace.errors import SinkError, concerning
 from tailrace.sinks.base import Written
 from tailrace.sinks.claims import Claims
 from tailrace.spark.cells import TableBatch
 from tailrace.spark.task_errors import task_errors_concerning
+
+#: Conditions about a column that cannot follow its source.
+_INCOMPATIBLE = ("TR-7001", "TR-7035")
+#: Most tables that an error names.
+_MOST_NAMED = 3
 
 
 class TargetPool:
@@ -71,6 +76,26 @@ def of_one_table(tables: Iterable[object]) -> Iterator[None]:
     (table,) = found
     with concerning(table, sink=True), task_errors_concerning(table):
         yield
+
+
+@contextmanager
+def following(table: object, target: Iterable[object]) -> Iterator[None]:
+    """A target is changed in this context to fit one of its tables, which an error concerns and names.
+
+    Args:
+        table: the table.
+        target: all tables of the target.
+    """
+    try:
+        yield
+    except SinkError as error:
+        others = [str(other) for other in target if other != table]
+        if not others or error.code not in _INCOMPATIBLE:
+            raise
+        named = ", ".join(f"`{other}`" for other in others[:_MOST_NAMED])
+        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        detail = f"{error.detail}; table `{table}` brings it, and {named}{more} share the target"
+        raise SinkError(error.message, detail, error.hint, code=error.code, table=str(table)) from error
 
 
 def by_target(parts: Iterable[TableBatch], claims: Claims) -> dict[str, list[TableBatch]]:
