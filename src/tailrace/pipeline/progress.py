@@ -101,6 +101,7 @@ class StreamView:
         log_rate: bytes per second by which the server's log grows.
         parked: tables that the stream leaves out, with the commit time of the last change that targets have
             of each, milliseconds since 1970 UTC; None: not known, or they lack rows of it.
+        sinks: the sinks' names, each with what is parked of it: a sink as a whole (None), or tables.
     """
 
     position_type: type[Position]
@@ -118,6 +119,7 @@ class StreamView:
     room_s: float | None = None
     log_rate: float | None = None
     parked: Mapping[str, int | None] = field(default_factory=dict)
+    sinks: Mapping[str, list[str | None]] = field(default_factory=dict)
 
     def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
         """Record a batch that the sink has written."""
@@ -136,6 +138,10 @@ class StreamView:
             now_s: a monotonic time.
             clock_ms: the time of day, milliseconds since 1970 UTC.
         """
+        self.sinks = {
+            name: [entry["table"] for entry in parked]
+            for name, parked in (progress.get("parkedSinks") or {}).items()
+        }
         sources = progress.get("sources") or []
         if not sources:
             return

@@ -8,6 +8,7 @@ installed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import (
@@ -19,9 +20,11 @@ from tailrace.config.sinks import (
     KafkaDelivery,
     KafkaSettings,
     MySqlSettings,
+    OnError,
     ParquetSettings,
     PostgresSettings,
     SinkSettings,
+    sink_names,
 )
 from tailrace.model.table import TableId
 from tailrace.sinks.base import Sink, StreamId
@@ -32,8 +35,13 @@ from tailrace.sinks.standing import SinkStanding, TargetStanding
 
 def make_sinks(pipeline: Pipeline) -> Sink:
     """One sink that writes to all sinks of `pipeline`."""
-    sinks = [make_sink(settings, pipeline) for settings in pipeline.sinks]
-    return sinks[0] if len(sinks) == 1 else SeveralSinks(sinks)
+    if len(pipeline.sinks) == 1:
+        return make_sink(pipeline.sinks[0], pipeline)
+    named = zip(sink_names(pipeline.sinks), pipeline.sinks, strict=True)
+    return SeveralSinks(
+        {name: partial(make_sink, settings, pipeline) for name, settings in named},
+        tells_apart=any(settings.on_error is OnError.PARK for settings in pipeline.sinks),
+    )
 
 
 def make_sink(settings: SinkSettings, pipeline: Pipeline) -> Sink:

@@ -42,6 +42,7 @@ from tailrace.sinks.tables.columns import (
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.staging import Recipe
+from tailrace.sinks.tables.targets import of_one_table
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import in_session
@@ -162,7 +163,8 @@ class DeltaTarget:
         """
         state = self._open(batch, tables, parts[0])
         for part in parts:
-            columns = self._follow(part, state)
+            with of_one_table([part.table]):
+                columns = self._follow(part, state)
         self.columns = columns if self.table.is_direct() else None
 
     def write(
@@ -190,30 +192,43 @@ class DeltaTarget:
             StateError: the table belongs to another stream.
         """
         state = self._open(batch, tables, parts[0])
-        point = Point(batch.id, batch.end)
         for part in parts:
-            app = f"tailrace/{self.stream.query}/{_in_setting(str(part.table))}/{part.kind}"
-            mark = point.mark(app, self.stream.query, table=str(part.table), part=part.kind)
-            is_merged = self.layout.merges and part.kind != SNAPSHOT
-            if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
-                continue
-            columns = self._follow(part, state)
-            if part.kind == REREAD and part.table in compared and self._is_compared(part):
-                continue
-            files = staged.pop((str(part.table), part.kind), None)
-            rows = NewRows(
-                lambda part=part: in_session(part.cells_of(batch.frame), self.session),  # type: ignore[misc]
-                *self._rows_of(part.kind, columns, part.schemas[-1]),
-                files if files is not None and files.columns == columns else None,
-            )
-            if not is_merged:
-                self.table.append(rows, mark)
-            elif merge_now and not self.pending and is_local(self.root):
-                self._merge(rows, columns, part, mark)
-            else:
-                self.pending.add(rows, part.changes, mark)
-            self.columns = columns if self.table.is_direct() else None
-            failpoint("sink.table")
+            with of_one_table([part.table]):  # of several in a target, only this one goes wrong
+                files = staged.pop((str(part.table), part.kind), None)
+                merges_now = merge_now and not self.pending and is_local(self.root)
+                self._write_part(batch, part, files, state, merges_now=merges_now, compared=compared)
+
+    def _write_part(
+        self,
+        batch: CellBatch,
+        part: TableBatch,
+        files: StagedFiles | None,
+        state: DeltaState,
+        *,
+        merges_now: bool,
+        compared: Collection[TableId],
+    ) -> None:
+        app = f"tailrace/{self.stream.query}/{_in_setting(str(part.table))}/{part.kind}"
+        mark = Point(batch.id, batch.end).mark(app, self.stream.query, table=str(part.table), part=part.kind)
+        is_merged = self.layout.merges and part.kind != SNAPSHOT
+        if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
+            return
+        columns = self._follow(part, state)
+        if part.kind == REREAD and part.table in compared and self._is_compared(part):
+            return
+        rows = NewRows(
+            lambda: in_session(part.cells_of(batch.frame), self.session),
+            *self._rows_of(part.kind, columns, part.schemas[-1]),
+            files if files is not None and files.columns == columns else None,
+        )
+        if not is_merged:
+            self.table.append(rows, mark)
+        elif merges_now:
+            self._merge(rows, columns, part, mark)
+        else:
+            self.pending.add(rows, part.changes, mark)
+        self.columns = columns if self.table.is_direct() else None
+        failpoint("sink.table")
 
     def reread(self, batch: CellBatch, parts: list[TableBatch], table: TableId, shard: str | None) -> None:
         """Follow a table that is read again, once its parts are written; at the end, delete other rows.

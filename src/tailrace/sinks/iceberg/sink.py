@@ -61,7 +61,7 @@ from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
-from tailrace.sinks.tables.targets import TargetPool
+from tailrace.sinks.tables.targets import TargetPool, of_one_table
 from tailrace.spark.cells import TableBatch, Unpack
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 
@@ -433,23 +433,25 @@ class _Target:
 
     def _follow(self, table: Table, parts: Sequence[TableBatch]) -> pa.Schema:
         """Change the table to fit the parts' schemas; the source's columns that it has then."""
-        columns = self._columns(table)
         for part in parts:
-            for schema in part.schemas:
-                require_free(schema, self._own, f"mode {self.mode}")
-                policy = self.settings.on_incompatible_type
-                if policy is OnIncompatibleType.NEW_COLUMN:
-                    schema = retyped_schema(schema, columns, _stored, can_follow)  # noqa: PLW2901
-                changes = follow(self.name, columns, storable(stored_schema(schema)), policy)
-                require_promotions(self.name, changes, columns, policy)
-                if changes:
-                    needed = pa.schema([pa.field(c.name, c.type) for c in changes])
-                    if self.mode is WriteMode.CHANGELOG:
-                        needed = needed.append(pa.field("_before", pa.struct(list(needed))))
-                    with table.update_schema() as update:
-                        update.union_by_name(needed)
-                    columns = self._columns(table)
-        return columns
+            with of_one_table([part.table]):  # of several in a target, only this one goes wrong
+                for schema in part.schemas:
+                    self._follow_schema(table, schema)
+        return self._columns(table)
+
+    def _follow_schema(self, table: Table, schema: TableSchema) -> None:
+        columns, policy = self._columns(table), self.settings.on_incompatible_type
+        require_free(schema, self._own, f"mode {self.mode}")
+        if policy is OnIncompatibleType.NEW_COLUMN:
+            schema = retyped_schema(schema, columns, _stored, can_follow)
+        changes = follow(self.name, columns, storable(stored_schema(schema)), policy)
+        require_promotions(self.name, changes, columns, policy)
+        if changes:
+            needed = pa.schema([pa.field(c.name, c.type) for c in changes])
+            if self.mode is WriteMode.CHANGELOG:
+                needed = needed.append(pa.field("_before", pa.struct(list(needed))))
+            with table.update_schema() as update:
+                update.union_by_name(needed)
 
     def _follow_former_columns(self, table: Table) -> None:
         """Rename and drop the columns that the source has renamed and dropped."""
