@@ -56,7 +56,12 @@ from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema, stored_type
-from tailrace.sinks.tables.former_columns import RenameColumn, former_columns, require_unneeded
+from tailrace.sinks.tables.former_columns import (
+    RenameColumn,
+    former_columns,
+    missed_columns,
+    require_unneeded,
+)
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
@@ -302,7 +307,7 @@ class _Target:
         if int(table.properties.get(BATCH, "-1")) >= self.batch.id:
             return self._layout(table, self._columns(table))
         with self.lock:
-            self._follow_former_columns(table)
+            self._follow_former_columns(table, parts)
         seen = SeenFiles(table, self.refreshes)
         if not parts and not seen.unseen():
             return self._layout(table, self._columns(table))
@@ -453,12 +458,16 @@ class _Target:
             with table.update_schema() as update:
                 update.union_by_name(needed)
 
-    def _follow_former_columns(self, table: Table) -> None:
+    def _follow_former_columns(self, table: Table, parts: Sequence[TableBatch]) -> None:
         """Rename and drop the columns that the source has renamed and dropped."""
         if self.mode is not WriteMode.UPSERT or len(self.tables) != 1:
             return  # a log of changes keeps them; of several tables, only one has changed
         held = self._columns(table).names
-        changes = former_columns(self.batch.column_events, str(self.tables[0]), held)
+        name = str(self.tables[0])
+        changes = former_columns(self.batch.column_events, name, held)
+        if self.batch.drops_columns:
+            old = {change.old for change in changes}
+            changes += [change for change in missed_columns(parts, name, held) if change.old not in old]
         for change in changes:
             try:
                 with table.update_schema(allow_incompatible_changes=True) as update:
