@@ -21,6 +21,7 @@ from tailrace import __version__, extras
 from tailrace.config.load import load_pipeline, load_pipelines
 from tailrace.config.model import Pipeline
 from tailrace.config.option_values import byte_count
+from tailrace.config.secret import shown
 from tailrace.config.sinks import (
     ConsoleSettings,
     DeltaSettings,
@@ -29,6 +30,7 @@ from tailrace.config.sinks import (
     PostgresSettings,
     SinkSettings,
     WriteMode,
+    sink_names,
 )
 from tailrace.errors import (
     ConfigError,
@@ -382,7 +384,8 @@ def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> No
 
 @cli.command()
 @_pipeline_argument
-@click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+@click.argument("tables", nargs=-1, metavar="TABLE...")
+@click.option("--sink", "sink_name", metavar="NAME", help="Go on with a parked sink, not with tables.")
 @click.option(
     "--replay",
     is_flag=True,
@@ -390,13 +393,21 @@ def park(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> No
     "instead of reading its rows again.",
 )
 @_source_option
-def resume(pipeline_file: Path, source: str | None, tables: tuple[str, ...], replay: bool) -> None:
-    """Go on with parked tables. Their rows are read again, in place.
+def resume(
+    pipeline_file: Path, source: str | None, tables: tuple[str, ...], sink_name: str | None, replay: bool
+) -> None:
+    """Go on with parked tables, or with a parked sink. Rows are read again, in place.
 
     Afterwards a target that holds rows equals its table. A target that holds changes receives the rows as
-    changes of kind `r`; only --replay tells what happened to a row in between.
+    changes of kind `r`; only --replay tells what happened to a row in between. Rows that are read again for
+    one sink are passed to all of them.
     """
     pipeline = load_pipeline(pipeline_file, source)
+    if (sink_name is None) == (not tables) or (sink_name is not None and replay):
+        raise click.UsageError("name tables, or a sink with --sink (without --replay)")
+    if sink_name is not None:
+        _resume_sink(pipeline, sink_name)
+        return
     _require_captured(pipeline, tables, "cannot be resumed")
     if replay and pipeline.source.dialect == "postgresql":
         raise ConfigError(
@@ -427,6 +438,31 @@ def resume(pipeline_file: Path, source: str | None, tables: tuple[str, ...], rep
 def _arguments(pipeline_file: Path, pipeline: Pipeline) -> str:
     """What commands about the pipeline are given."""
     return f"{pipeline_file} --source {pipeline.source_name}" if pipeline.named else str(pipeline_file)
+
+
+def _resume_sink(pipeline: Pipeline, name: str) -> None:
+    from tailrace.pipeline.absent_sinks import sink_key  # noqa: PLC0415
+    from tailrace.pipeline.parked_sinks import parked_sinks, request_resume, what_it_gets  # noqa: PLC0415
+
+    names = sink_names(pipeline.sinks)
+    if name not in names:
+        raise ConfigError(
+            f"sink {shown(name)} cannot be resumed",
+            f"the pipeline's sinks are {', '.join(f'`{one}`' for one in names)}",
+            code="TR-7613",
+        )
+    settings = pipeline.sinks[names.index(name)]
+    parked = [entry for entry in parked_sinks(pipeline.checkpoint) if entry.sink == sink_key(settings)]
+    if not parked:
+        raise ConfigError(
+            f"sink {shown(name)} is not parked", None, "tailrace status PIPELINE.YAML", code="TR-7613"
+        )
+    only = None if any(entry.table is None for entry in parked) else [str(entry.table) for entry in parked]
+    what = "all tables are" if only is None else f"{', '.join(map(printable, only))} will be"
+    request_resume(pipeline.checkpoint, settings)
+    click.echo(f"sink {printable(name)} will go on: {what} read again, in place, and passed to every sink")
+    for one, each in zip(names, pipeline.sinks, strict=True):
+        click.echo(f"  {printable(one)} {what_it_gets(each)}")
 
 
 def _require_captured(pipeline: Pipeline, tables: Sequence[str], refusal: str) -> None:

@@ -178,10 +178,11 @@ CATALOGUE = {
         "Remove the property from `sink.properties`.",
     ),
     "TR-1015": Condition(
-        "two sinks of a pipeline have the same path",
+        "two sinks of a pipeline have the same path or name",
         (ConfigError,),
-        "Each sink keeps its own tables and its own record of what it has written below its path.",
-        "Give each sink a `path` of its own.",
+        "Each sink keeps its own tables and its own record of what it has written below its path, and is "
+        "known by its name.",
+        "Give each sink a `path` and a `name` of its own.",
     ),
     "TR-1016": Condition(
         "the schema given for a read is not that of the rows",
@@ -1914,6 +1915,26 @@ CATALOGUE = {
         (SinkError,),
         "Some thousand rows are encoded at a time, and these are very large.",
         "Exclude the table's largest columns with a transform.",
+    ),
+    "TR-7611": Condition(
+        "sinks are parked; everything else is written",
+        (TablesParkedError,),
+        "Each of these sinks has `on-error: park` and met an error. The run has written everything to the "
+        "others.",
+        "See the reason in the detail, fix it, then `tailrace resume PIPELINE.YAML --sink NAME`.",
+    ),
+    "TR-7612": Condition(
+        "the list of parked sinks cannot be read",
+        (StateError,),
+        "`_tailrace/parked_sinks.json` below the checkpoint was changed, or is of a newer version.",
+        "Remove the file, then have the tables of all sinks read again: `tailrace resync PIPELINE.YAML "
+        "TABLE...`.",
+    ),
+    "TR-7613": Condition(
+        "a sink to resume is unknown or not parked",
+        (ConfigError,),
+        "`tailrace resume --sink` names a sink that the pipeline does not have, or that flows.",
+        "`tailrace status PIPELINE.YAML` names the sinks and says which are parked.",
     ),
     # ---- 80 Running ----------------------------------------------------------------------------------------
     "TR-8001": Condition(

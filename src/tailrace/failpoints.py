@@ -26,6 +26,8 @@ Failpoints, in the order in which a batch reaches them:
     sink.rekeyed       driver: a replica's table has another key, its ledger still the old one
     sink.reread        driver: the rows that such a table no longer has are deleted, the noted keys are not
     park.requested     driver: a table is to be parked, its stream has not begun anew
+    park.sink          driver: a sink is parked, its stream has not begun anew
+    resume.sink        driver: a sink is no longer parked, it has not been given a batch
     sink.committed     driver: the sink has committed the whole batch, Spark's commit log has not
 """
 
@@ -52,6 +54,8 @@ POINTS = frozenset(
         "sink.rekeyed",
         "sink.reread",
         "park.requested",
+        "park.sink",
+        "resume.sink",
         "sink.committed",
     }
 )

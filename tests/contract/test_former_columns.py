@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import ReplicaTransaction
 from tailrace.errors import SinkError
 from tailrace.failpoints import VARIABLE, InjectedError
-from tailrace.model.change import ChangeBatch
+from tailrace.model.change import OP_REREAD, ChangeBatch
 from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaChange, SchemaEvent
 from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.sinks.base import CellBatch
@@ -54,9 +56,15 @@ class Batches:
         self._sinks = sinks
         self._policy = policy
 
-    def write(self, number: int, parts: list[tuple[str, ChangeBatch]], *made: SchemaChange) -> None:
+    def write(
+        self, number: int, parts: list[tuple[str, ChangeBatch]], *made: SchemaChange, done: bool | None = None
+    ) -> None:
+        """Write a batch; with `done` its table is read again, up to its last row or not."""
         event = SchemaEvent(str(AFTER.id), made, after=AFTER)
-        end = {"v": 1, "log": {"pos": number}, "schema": [event.to_json()] if made else []}
+        end: dict[str, Any] = {"v": 1, "log": {"pos": number}, "schema": [event.to_json()] if made else []}
+        if done is not None:
+            entry = {"id": "reading", "c": None, "n": 0, "e": 0, "done": done}
+            end |= {"v": 2, "done": {str(AFTER.id): 3}, "again": {str(AFTER.id): entry}}
         frame = self._spark.createDataFrame([cell_row(*part) for part in parts], CELL_SCHEMA)
         self._sinks[-1].claim([AFTER.id])
         self._sinks[-1].write(CellBatch(STREAM, number, frame, end, policy=self._policy))
@@ -113,6 +121,19 @@ def test_batch_that_fails_and_comes_again_is_followed_once(
     assert in_order(case) == ROWS
     batches.write(1, parts, *CHANGED)  # Spark has not recorded it
     assert in_order(case) == ROWS
+
+
+def test_target_that_missed_the_change_follows_when_its_table_is_read_again(
+    case: SinkCase, batches: Batches
+) -> None:
+    """The table, or the sink, was parked meanwhile."""
+    batches.write(0, [("snapshot", changes(BEFORE, SNAPSHOT))])
+    batches.write(1, [("log", changes(AFTER, LOG, first=100))], done=False)
+    read = changes(AFTER, [("r", None, row) for row in ROWS], first=200)
+    read = replace(read, op=pa.repeat(pa.scalar(OP_REREAD, pa.int8()), len(read)))
+    for _ in range(2):
+        batches.write(2, [("reread", read)], done=True)
+        assert in_order(case) == ROWS
 
 
 def test_lenient_target_keeps_the_columns(spark: SparkSession, case: SinkCase, sinks: list[Any]) -> None:

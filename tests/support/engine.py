@@ -12,7 +12,7 @@ from tailrace.model.change import OP_LETTERS, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
-from tailrace.reader.snapshot import read_snapshot, read_until_rewritten
+from tailrace.reader.snapshot import read_snapshot, read_until_lost, read_until_rewritten
 from tailrace.sources import registry
 
 State = dict[tuple[Any, ...], dict[str, Any]]
@@ -70,7 +70,9 @@ class Engine:
                     exact = self.options.exactly_once
                     refreshes = self.options.on_rewrite == "refresh"
                     read = read_until_rewritten if refreshes else read_snapshot
-                    snapshot.extend(read(session.located(split), session, exact=exact))
+                    rows = read(session.located(split), session, exact=exact)
+                    rejoins = self.options.on_position_lost == "refresh"
+                    snapshot.extend(read_until_lost(rows) if rejoins else rows)
                 else:
                     log.extend(in_share(read_log(session.located(split), session), split.share))
             finally:

@@ -25,7 +25,7 @@ from tailrace.config.option_values import is_host
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret, is_slip, shown
 from tailrace.config.separate_sources import require_separate
-from tailrace.config.sinks import SINKS, SinkSettings
+from tailrace.config.sinks import SINKS, SinkSettings, sink_names
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_LETTERS
@@ -270,6 +270,14 @@ def _sinks(given: Any) -> tuple[SinkSettings, ...]:
     if twice is not None:
         raise ConfigError(
             f"two sinks have the path `{twice}`", "needed: a path of its own for each sink", code="TR-1015"
+        )
+    names = sink_names(sinks)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(
+            f"two sinks have the name {shown(twice)}",
+            "needed: a `name` of its own for each sink",
+            code="TR-1015",
         )
     return sinks
 

@@ -7,7 +7,7 @@ sinks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
@@ -58,8 +58,28 @@ class OnIncompatibleType(StrEnum):
     FAIL = "fail"
 
 
+class OnError(StrEnum):
+    """What becomes of a pipeline when one of its sinks cannot go on."""
+
+    FAIL = "fail"
+    PARK = "park"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonSettings:
+    """What every type of sink has.
+
+    Args:
+        name: names the sink among those of its pipeline; default: its type, numbered from the second on.
+        on_error: whether an error of the sink ends the pipeline, or parks the sink while the others go on.
+    """
+
+    name: str = ""
+    on_error: OnError = OnError.FAIL
+
+
 @dataclass(frozen=True)
-class DeltaSettings:
+class DeltaSettings(CommonSettings):
     """One Delta table per target below `path`.
 
     Args:
@@ -104,7 +124,7 @@ class DeltaSettings:
 
 
 @dataclass(frozen=True)
-class IcebergSettings:
+class IcebergSettings(CommonSettings):
     """One Iceberg table per target, below `path`.
 
     Args:
@@ -148,7 +168,7 @@ class IcebergSettings:
 
 
 @dataclass(frozen=True)
-class FileSettings:
+class FileSettings(CommonSettings):
     """Change log as files: one directory per target, one directory in it per batch.
 
     Args:
@@ -184,7 +204,7 @@ class JsonSettings(FileSettings):
 
 
 @dataclass(frozen=True)
-class ReplicaSettings:
+class ReplicaSettings(CommonSettings):
     """Tables of a database that are kept equal to the source's.
 
     Args:
@@ -339,7 +359,7 @@ class SubjectNames(StrEnum):
 
 
 @dataclass(frozen=True)
-class KafkaSettings:
+class KafkaSettings(CommonSettings):
     """Topics of a Kafka cluster, filled as Debezium fills them.
 
     Args:
@@ -449,7 +469,7 @@ class KafkaSettings:
 
 
 @dataclass(frozen=True)
-class ConsoleSettings:
+class ConsoleSettings(CommonSettings):
     """Changes printed to the terminal."""
 
     type: ClassVar[str] = "console"
@@ -496,3 +516,13 @@ SINKS: Mapping[str, type[SinkSettings]] = {
         PostgresSettings,
     )
 }
+
+
+def sink_names(sinks: Sequence[SinkSettings]) -> list[str]:
+    """Each sink's name in its pipeline: its own, or its type, from the second of a type on with a number."""
+    types = [sink.type for sink in sinks]
+    numbers = [types[:i].count(kind) + 1 for i, kind in enumerate(types)]
+    return [
+        sink.name or (kind if number == 1 else f"{kind}-{number}")
+        for sink, kind, number in zip(sinks, types, numbers, strict=True)
+    ]

@@ -65,6 +65,13 @@ def park(offset: StreamOffset, name: str, entry: Parked) -> StreamOffset:
     return replace(rest, parked={**rest.parked, name: entry})
 
 
+def park_with_rows(offset: StreamOffset, name: str) -> StreamOffset:
+    """`offset` with a parked table whose rows are read when it is resumed, even if a replay is asked for."""
+    entry = offset.parked[name]
+    had: Had = "nothing" if entry.had == "nothing" else "part"
+    return replace(offset, parked={**offset.parked, name: replace(entry, had=had)})
+
+
 def with_parked(
     offset: StreamOffset, requests: Iterable[Request], captures: Collection[str] | None = None
 ) -> StreamOffset:

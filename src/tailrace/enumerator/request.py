@@ -25,6 +25,7 @@ class Request:
             that is planned already, if any, is to be written without the tables.
         replay: whether to resume with the changes of the time in between, rather than with the rows.
         signal: the signal that the request comes from, if it is one.
+        needed: whether a target is wrong until its tables are read again: no signal stops that reading.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Request:
     parked: Parked | None = None
     replay: bool = False
     signal: Signal | None = None
+    needed: bool = False
 
 
 class Requests(Protocol):
@@ -41,8 +43,8 @@ class Requests(Protocol):
     def pending(self) -> Sequence[Request]:
         """The requests, the oldest first; those that the stream has accepted may be among them."""
 
-    def add(self, tables: Sequence[str]) -> str:
-        """Request that tables be read again; returns the request's id. It is durable then."""
+    def add(self, tables: Sequence[str], *, needed: bool) -> str:
+        """Request that tables be read again, see `Request`; returns the request's id. It is durable then."""
 
     def remove(self, ids: Collection[str]) -> None:
         """Remove requests that have taken effect for good."""

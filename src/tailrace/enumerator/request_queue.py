@@ -13,7 +13,14 @@ from tailrace.enumerator.captured_tables import CapturedTables
 from tailrace.enumerator.gaps import Gaps
 from tailrace.enumerator.horizon import Horizon
 from tailrace.enumerator.offset import StreamOffset
-from tailrace.enumerator.parked import left_out, park, resume, to_resume, waits_to_resume
+from tailrace.enumerator.parked import (
+    left_out,
+    park,
+    park_with_rows,
+    resume,
+    to_resume,
+    waits_to_resume,
+)
 from tailrace.enumerator.request import Request, Requests
 from tailrace.enumerator.rereading import to_reread
 from tailrace.model.parked import Reason
@@ -102,11 +109,7 @@ class RequestQueue:
         postponed: set[str] = set()
         for request in due:
             if request.kind == "resync":
-                tables = self._captured.schemas_in(offset)
-                for name in request.tables:
-                    if name in tables and name not in offset.parked:
-                        by = request.id if request.signal is None else request.signal.id
-                        offset = to_reread(offset, self._captured.tables[name], by)
+                offset = self._reread(offset, request)
             elif request.kind == "resume":
                 offset, is_possible = self._resume(offset, request)
                 postponed |= set() if is_possible else {request.id}
@@ -119,6 +122,16 @@ class RequestQueue:
         # an accepted request that no longer waits has taken effect for good
         accepted = new | set(offset.requests)
         return replace(offset, requests=tuple(r.id for r in self._requests.pending() if r.id in accepted))
+
+    def _reread(self, offset: StreamOffset, request: Request) -> StreamOffset:
+        tables = self._captured.schemas_in(offset)
+        by = request.id if request.signal is None else request.signal.id
+        for name in request.tables:
+            if name in offset.parked:  # a target lacks rows of it: its changes are not enough
+                offset = park_with_rows(offset, name)
+            elif name in tables:
+                offset = to_reread(offset, self._captured.tables[name], None if request.needed else by)
+        return offset
 
     def _resume(self, offset: StreamOffset, request: Request) -> tuple[StreamOffset, bool]:
         """Let parked tables be resumed; whether that is possible now, as no one holds locks on them."""
@@ -168,7 +181,7 @@ class RequestQueue:
         assert self._requests is not None
         tables = tuple(sorted({*end.tables, *end.done}))
         if all((request.kind, request.tables) != ("resync", tables) for request in self._not_accepted(end)):
-            self._requests.add(tables)
+            self._requests.add(tables, needed=True)
 
     def left_out(self, end: StreamOffset) -> frozenset[str]:
         """The tables of which the batch that ends at `end` holds nothing."""

@@ -113,7 +113,7 @@ class AbsentSinks:
             )
         if not tables:
             return
-        self._requests.add(tables, id_=f"{batch:019d}-{key.replace(':', '-')}")
+        self._requests.add(tables, needed=True, id_=f"{batch:019d}-{key.replace(':', '-')}")
         self._on_notice(
             f"sink `{kind}` was left out from batch {left} to batch {batch - 1}: its tables are read again"
         )

@@ -169,6 +169,7 @@ class Metrics(Collector):
         with self._lock:
             yield from self._of_stream()
             yield from self._of_tables()
+            yield from self._of_sinks()
 
     def describe(self) -> list[Metric]:
         """Nothing: which metrics there are depends on the source."""
@@ -218,6 +219,14 @@ class Metrics(Collector):
             if (parked_ms := view.complete_of(name)) is not None:
                 complete.add_metric([self._pipeline, name], parked_ms / 1000)
         yield from (rows, estimated, state, complete)
+
+    def _of_sinks(self) -> Iterator[Metric]:
+        parked = self._gauge("sink_parked", "1: the sink is parked, as a whole.", "sink")
+        tables = self._gauge("sink_parked_tables", "Tables that the sink alone leaves out.", "sink")
+        for name, left_out in self._view.sinks.items():
+            parked.add_metric([self._pipeline, name], int(None in left_out))
+            tables.add_metric([self._pipeline, name], len(left_out) - left_out.count(None))
+        yield from (parked, tables)
 
     def _gauge(self, name: str, text: str, *labels: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"tailrace_{name}", text, labels=["pipeline", *labels])

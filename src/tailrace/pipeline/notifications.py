@@ -15,6 +15,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgress
 from tailrace.errors import coded
@@ -25,6 +26,7 @@ INCREMENTAL = "Incremental Snapshot"
 #: What Debezium has no notification for.
 SIGNAL = "Signal"
 TABLE = "Table"
+SINK = "Sink"
 LOG = "Log"
 #: Signals that are answered by notifications of a snapshot.
 _SNAPSHOT_SIGNALS = ("execute-snapshot", "resync", "stop-snapshot", "pause-snapshot", "resume-snapshot")
@@ -197,6 +199,32 @@ def _parked(former: StreamOffset, new: StreamOffset) -> Iterator[Notification]:
     for name in former.parked:
         if name not in new.parked and new.knows(name):
             yield Notification("", TABLE, "RESUMED", {"data_collections": name})
+
+
+def of_sinks(
+    name: str, former: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]
+) -> list[Notification]:
+    """The notifications of sinks that were parked or go on.
+
+    Args:
+        name: the pipeline's name.
+        former: what was parked, by the entry's id: `ParkedSink.to_json`, with the sink's name.
+        new: what is parked now.
+    """
+    found = []
+    for id_, entry in new.items():
+        if id_ not in former:
+            reason = coded(entry["message"], entry["code"])
+            found.append(Notification(id_, SINK, "PARKED", {**_of_sink(name, entry), "reason": reason}))
+    for id_, entry in former.items():
+        if id_ not in new:
+            found.append(Notification(id_, SINK, "RESUMED", _of_sink(name, entry)))
+    return found
+
+
+def _of_sink(name: str, entry: Mapping[str, Any]) -> dict[str, str]:
+    data = {"connector_name": name, "sink": entry["sink"], "batch": str(entry["batch"])}
+    return data if entry["table"] is None else {**data, "data_collections": entry["table"]}
 
 
 def _progress(tables: Iterable[str], name: str, progress: TableProgress) -> dict[str, str]:

@@ -26,7 +26,7 @@ from tailrace.pipeline.notification_channels import (
     NotificationTopic,
     Webhook,
 )
-from tailrace.pipeline.notifications import Batch, notifications
+from tailrace.pipeline.notifications import Batch, Notification, notifications, of_sinks
 from tailrace.printable import printable
 from tailrace.sinks.base import Written
 from tailrace.spark.checkpoint import Checkpoint
@@ -52,6 +52,8 @@ class Notifier:
         self._last: tuple[int, StreamOffset] | None = None
         #: Channels of which the user knows that they fail.
         self._failing: set[str] = set()
+        #: What is parked of sinks, by the entry's id.
+        self._parked_sinks: Mapping[str, Mapping[str, Any]] = {}
 
     def __enter__(self) -> Notifier:
         return self
@@ -72,7 +74,9 @@ class Notifier:
         if not self._channels or former is None:
             return
         batch = Batch(self._checkpoint.query_id() or "", self._name, batch_id)
-        found = notifications(batch, former, new)
+        self._send(batch_id, notifications(batch, former, new))
+
+    def _send(self, batch_id: int, found: Sequence[Notification]) -> None:
         now_ms = time.time_ns() // 1_000_000
         lines = [(one, one.to_json(now_ms)) for one in found]
         for channel in self._channels if lines else ():
@@ -92,7 +96,16 @@ class Notifier:
         return None if end is None else StreamOffset.from_json(end)
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
-        """See `Watcher`."""
+        """See `Watcher`. Of sinks that a former run has parked, each run tells again, with the same ids."""
+        parked = {
+            entry["id"]: {**entry, "sink": name}
+            for name, entries in (progress.get("parkedSinks") or {}).items()
+            for entry in entries
+        }
+        found = of_sinks(self._name, self._parked_sinks, parked)
+        self._parked_sinks = parked
+        if found:
+            self._send(int(progress.get("batchId", 0)), found)
 
     def on_batch(self, run: BatchRun) -> None:
         """See `Watcher`."""

@@ -19,6 +19,7 @@ from tailrace.enumerator.parked import left_out, parked_at
 from tailrace.errors import ConfigError, PositionLostError, TablesParkedError, TailraceError, coded
 from tailrace.failpoints import failpoint
 from tailrace.model.parked import Parked, Reason
+from tailrace.pipeline.parked_sinks import parked_sinks
 from tailrace.spark.checkpoint import Checkpoint, absolute
 from tailrace.spark.requests import RequestDirectory, requests_path
 
@@ -56,10 +57,10 @@ class Parking:
         if error.table in parked or not flowing:
             return False
         most = self._pipeline.settings.max_parked
-        if len(parked) >= most:
+        if len(parked) + len(parked_sinks(self._pipeline.checkpoint)) >= most:
             if most:
                 named = ", ".join(f"`{name}`" for name in sorted(parked))
-                self._tell(f"no more tables are parked (max-parked: {most}); parked are {named}")
+                self._tell(f"nothing more is parked (max-parked: {most}); parked are {named}")
             return False
         entry = parked_at(error.table, start, end, Reason.of(error))
         RequestDirectory(self._path).add([error.table], "park", parked=entry)

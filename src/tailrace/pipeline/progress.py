@@ -102,6 +102,7 @@ class StreamView:
         pending_rows: changes that are durable and that readers of the targets do not see yet.
         parked: tables that the stream leaves out, with the commit time of the last change that targets have
             of each, milliseconds since 1970 UTC; None: not known, or they lack rows of it.
+        sinks: the sinks' names, each with what is parked of it: a sink as a whole (None), or tables.
     """
 
     position_type: type[Position]
@@ -120,6 +121,7 @@ class StreamView:
     log_rate: float | None = None
     pending_rows: int | None = None
     parked: Mapping[str, int | None] = field(default_factory=dict)
+    sinks: Mapping[str, list[str | None]] = field(default_factory=dict)
 
     def written(self, batch_id: int, written: list[Written], now_s: float) -> None:
         """Record a batch that the sink has written."""
@@ -139,6 +141,10 @@ class StreamView:
             clock_ms: the time of day, milliseconds since 1970 UTC.
         """
         self.pending_rows = progress.get("pendingRows", self.pending_rows)
+        self.sinks = {
+            name: [entry["table"] for entry in parked]
+            for name, parked in (progress.get("parkedSinks") or {}).items()
+        }
         sources = progress.get("sources") or []
         if not sources:
             return

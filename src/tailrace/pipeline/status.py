@@ -22,11 +22,13 @@ import pyarrow as pa
 
 from tailrace.config.model import Pipeline
 from tailrace.config.options import SourceOptions
-from tailrace.config.sinks import SinkSettings
+from tailrace.config.sinks import SinkSettings, sink_names
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import TailraceError
 from tailrace.model.parked import Parked
 from tailrace.model.table import TableId
+from tailrace.pipeline.absent_sinks import sink_key
+from tailrace.pipeline.parked_sinks import ParkedSink, parked_sinks, resume_command
 from tailrace.pipeline.run_state import RunState
 from tailrace.sinks.base import StreamId
 from tailrace.sinks.registry import standing
@@ -99,6 +101,8 @@ class SinkStatus:
         received: the newest batch that all its targets have.
         found: what the targets hold; None: they do not answer.
         error: why they do not.
+        name: its name in the pipeline.
+        parked: what is parked of it: the sink as a whole, or tables.
     """
 
     kind: str
@@ -106,6 +110,13 @@ class SinkStatus:
     received: int | None
     found: SinkStanding | None = None
     error: TailraceError | None = None
+    name: str = ""
+    parked: Sequence[ParkedSink] = ()
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it is given nothing."""
+        return any(entry.table is None for entry in self.parked)
 
     @property
     def visible(self) -> int | None:
@@ -203,7 +214,7 @@ def status(pipeline: Pipeline) -> Status:
         complete_us,
         source,
         tables,
-        [_sink(settings, pipeline, checkpoint, last, tables) for settings in pipeline.sinks],
+        _sinks(pipeline, checkpoint, last, tables),
     )
 
 
@@ -277,6 +288,21 @@ def _tables(offset: StreamOffset, complete_us: int | None) -> list[TableStatus]:
 
 
 # ---- sinks ----
+
+
+def _sinks(
+    pipeline: Pipeline, checkpoint: Checkpoint, last: PlannedBatch | None, tables: Sequence[TableStatus]
+) -> list[SinkStatus]:
+    parked = parked_sinks(pipeline.checkpoint)
+    found = []
+    for settings, name in zip(pipeline.sinks, sink_names(pipeline.sinks), strict=True):
+        entries = [entry for entry in parked if entry.sink == sink_key(settings)]
+        looked = replace(_sink(settings, pipeline, checkpoint, last, tables), name=name, parked=entries)
+        since = next((entry.batch for entry in entries if entry.table is None), None)
+        if since is not None and last is not None:
+            looked = replace(looked, received=min(last.id, since - 1))
+        found.append(looked)
+    return found
 
 
 def _sink(
@@ -405,10 +431,25 @@ def percent(table: TableStatus) -> int | None:
 def _sink_json(sink: SinkStatus) -> dict[str, Any]:
     found = sink.found
     return {
+        "name": sink.name,
         "type": sink.kind,
         "where": sink.where,
         "answers": sink.error is None,
         "error": _error_json(sink.error),
+        "parked": [
+            {
+                "table": entry.table,
+                "since_batch": entry.batch,
+                "at": iso_ms(entry.at_ms),
+                "position": None if entry.log is None else dict(entry.log),
+                "code": entry.reason.code,
+                "message": entry.reason.message,
+                "detail": entry.reason.detail,
+                "hint": entry.reason.hint,
+                "remedy": resume_command(sink.name),
+            }
+            for entry in sink.parked
+        ],
         "received_batch": sink.received,
         "visible_batch": sink.visible,
         "begun_batch": None if found is None else found.begun(sink.received),

@@ -43,7 +43,7 @@ def lines(status: Status, pipeline_file: str) -> Iterator[str]:
         yield from _source(status.source)
     yield from _tables(status, pipeline_file)
     for sink in status.sinks:
-        yield from _sink(sink)
+        yield from _sink(sink, pipeline_file)
 
 
 def _run(status: Status) -> str:
@@ -120,8 +120,20 @@ def _table(table: TableStatus) -> str:
     return f"{verb}{known}: {table.rows or 0:,} of ~{table.estimated or 0:,} rows"
 
 
-def _sink(sink: SinkStatus) -> Iterator[str]:
-    name = f"sink {sink.kind} {printable(sink.where)}".rstrip()
+def _sink(sink: SinkStatus, pipeline_file: str) -> Iterator[str]:
+    yield from _standing(sink)
+    for entry in sink.parked:
+        what = "parked" if entry.table is None else f"table {printable(entry.table)} is parked in it"
+        reason = printable(coded(entry.reason.message, entry.reason.code))
+        yield f"  {what} since batch {entry.batch}, {iso_ms(entry.at_ms)}: {reason}"
+        if entry.reason.hint:
+            yield printable_lines(f"    {entry.reason.hint}")
+    if sink.parked:
+        yield f"    once that is fixed: tailrace resume {pipeline_file} --sink {printable(sink.name)}"
+
+
+def _standing(sink: SinkStatus) -> Iterator[str]:
+    name = f"sink {sink.name or sink.kind} {printable(sink.where)}".rstrip()
     if sink.found is None:
         assert sink.error is not None
         yield f"{name}: does not answer: {_short(sink.error)}"

@@ -3,6 +3,7 @@
     the stream ends by      action
     a stop request          the running batch finishes, the next one does not begin
     all read                (trigger available-now) done
+    an error of one sink    with `on-error: park`: it is parked (`pipeline.parked_sinks`), the others go on
     an error of one table   the table is parked (`pipeline.parking`), and the stream started again without it
     a definite error        raised as it is, the first time
     a transient error       restarted after a pause, unless that was often (`pipeline.restarts`)
@@ -40,10 +41,12 @@ from tailrace.pipeline.absent_sinks import AbsentSinks
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.cluster_watch import ClusterWatch
 from tailrace.pipeline.log_warning import LogWarning
+from tailrace.pipeline.parked_sinks import ParkedSinks
 from tailrace.pipeline.parking import Parking
 from tailrace.pipeline.restarts import Restarts
 from tailrace.pipeline.transform import Transformer
 from tailrace.sinks.base import CellBatch, Sink, StreamId, Written
+from tailrace.sinks.fan_out import SeveralSinks
 from tailrace.sinks.timings import Timings
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.checkpoint import Checkpoint, absolute
@@ -132,11 +135,15 @@ class BatchGate:
         sink: the sink of the batches.
         watcher: receives each batch written.
         parking: knows which tables a batch is to be written without.
+        parked_sinks: knows which sinks a batch is not to be given.
     """
 
-    def __init__(self, pipeline: Pipeline, sink: Sink, watcher: Watcher, parking: Parking) -> None:
+    def __init__(
+        self, pipeline: Pipeline, sink: Sink, watcher: Watcher, parking: Parking, parked_sinks: ParkedSinks
+    ) -> None:
         self._pipeline = pipeline
         self._parking = parking
+        self._parked_sinks = parked_sinks
         self._transform = Transformer(pipeline.transforms, pipeline.routes, pipeline.source_name)
         # a transform may name columns otherwise, and targets only know its names
         self._policy = pipeline.source.schema_policy if self._transform.does_nothing else None
@@ -161,6 +168,8 @@ class BatchGate:
         self.written: int | None = None
         #: The sink's exception.
         self.failure: Exception | None = None
+        #: The sink that raised it; None: not one of several.
+        self.failed_sink: str | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch."""
@@ -179,7 +188,10 @@ class BatchGate:
             if end is not None:
                 offset = StreamOffset.from_json(end)
                 left_out = self._parking.left_out(end)
+                self._parked_sinks.begin(batch_id, offset)
                 end = without_tables(end, left_out)
+                if isinstance(self._sink, SeveralSinks):
+                    self._sink.leave_out(self._parked_sinks.left_out())
                 # a new table's target is checked before any of its rows is written
                 self._sink.claim(StreamOffset.from_json(end).table_ids())
             self._absent_sinks.note(batch_id, end)
@@ -197,6 +209,7 @@ class BatchGate:
             self._watcher.on_written(batch_id, written)
         except Exception as error:
             self.failure = error
+            self.failed_sink = self._sink.failed if isinstance(self._sink, SeveralSinks) else None
             raise
         finally:
             self._tell(batch_id, start_ns, timings, written)
@@ -261,18 +274,22 @@ class Supervisor:
         settings = self.pipeline.settings
         restarts = Restarts(settings.restarts, settings.restarts_per_hour)
         parking = Parking(self.pipeline, self.watcher.on_notice)
+        sinks = ParkedSinks(self.pipeline, _requests_path(self.pipeline), self.watcher.on_notice)
         while True:
-            gate = BatchGate(self.pipeline, self.sink, self.watcher, parking)
+            gate = BatchGate(self.pipeline, self.sink, self.watcher, parking, sinks)
             restarts.started()
             try:
-                self._run_once(gate, parking)
+                self._run_once(gate, parking, sinks)
             except TailraceError as error:
-                if parking.park(error):
+                if not error.retryable and (sinks.park(error, gate.failed_sink) or parking.park(error)):
                     continue
                 pause = restarts.pause_s(wrote=gate.written is not None) if error.retryable else None
                 if restarts.is_open:
                     most = settings.restarts_per_hour
                     self.watcher.on_notice(f"the stream failed more than {most} times within an hour")
+                if pause is None and sinks.park(error, gate.failed_sink):
+                    restarts = Restarts(settings.restarts, settings.restarts_per_hour)
+                    continue
                 if pause is None:
                     raise
                 self.watcher.on_restart(error, restarts.in_a_row, pause)
@@ -280,11 +297,13 @@ class Supervisor:
                     return
             else:
                 parking.at_end(stopped=self.stop.is_set())
+                sinks.at_end(stopped=self.stop.is_set())
                 return
 
-    def _run_once(self, gate: BatchGate, parking: Parking) -> None:
+    def _run_once(self, gate: BatchGate, parking: Parking, sinks: ParkedSinks) -> None:
         try:
-            self._follow(gate, parking)
+            sinks.look()
+            self._follow(gate, parking, sinks)
         except (Py4JError, ConnectionError) as error:
             if isinstance(error, Py4JJavaError):
                 raise
@@ -297,12 +316,13 @@ class Supervisor:
                     code="TR-8001",
                 ) from error
 
-    def _follow(self, gate: BatchGate, parking: Parking) -> None:
+    def _follow(self, gate: BatchGate, parking: Parking, sinks: ParkedSinks) -> None:
         self.watcher.on_step("starting the stream")
         query, cluster = self._start(gate)
         seen, planned = "", 0
         while query.isActive and not self.stop.wait(_POLL_S):
-            seen = self._report(query, seen, parking)
+            seen = self._report(query, seen, parking, sinks)
+            sinks.look()
             # the stream is planned before its first report, how tasks read before its first batch
             steps = bool(seen) + (gate.written is not None)
             if steps > planned:
@@ -312,7 +332,7 @@ class Supervisor:
             cluster.look()
         if self.stop.is_set():
             _stop(query, gate)
-        self._report(query, seen, parking)
+        self._report(query, seen, parking, sinks)
         if self.stop.is_set():
             return
         failure = query.exception()
@@ -337,12 +357,13 @@ class Supervisor:
         except (PySparkException, Py4JJavaError) as error:
             raise _as_ours(error, None, None) from error
 
-    def _report(self, query: StreamingQuery, seen: str, parking: Parking) -> str:
+    def _report(self, query: StreamingQuery, seen: str, parking: Parking, sinks: ParkedSinks) -> str:
         for text in reports_after(query, seen):
             report = json.loads(text)
             parking.look(report)
             self._log_warning.look(report)
-            self.watcher.on_progress({**report, "pendingRows": self.sink.pending_rows})
+            more = {"pendingRows": self.sink.pending_rows, "parkedSinks": sinks.report()}
+            self.watcher.on_progress({**report, **more})
             seen = text
         return seen
 

@@ -205,9 +205,10 @@ class ProgressView:
             at = datetime.fromtimestamp(view.complete_ts_ms / 1000, UTC)
             text = f"complete up to {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
             parts.append(text + _exception(view))
-        if view.parked:
-            named = ", ".join(map(printable, list(view.parked)[:_MOST_NAMED]))
-            more = len(view.parked) - _MOST_NAMED
+        parked = [*(f"sink {name}" for name, left_out in view.sinks.items() if left_out), *view.parked]
+        if parked:
+            named = ", ".join(map(printable, parked[:_MOST_NAMED]))
+            more = len(parked) - _MOST_NAMED
             parts.append(f"parked: {named}" + (f" and {more} more" if more > 0 else ""))
         if view.batch is not None:
             parts.append(f"batch {view.batch}")

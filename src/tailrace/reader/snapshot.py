@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.errors import KeyChangedError, SchemaMismatchError
+from tailrace.errors import KeyChangedError, PositionLostError, SchemaMismatchError
 from tailrace.model.change import OP_READ, OP_REREAD, ChangeBatch
 from tailrace.model.split import LogSplit, SnapshotSplit
 from tailrace.reader.rewind import Rewind
@@ -26,6 +26,8 @@ from tailrace.sources.base import Session
 #: Rows per emitted batch: large enough to be columnar, small enough for caches
 #: (docs/design/0005-cells-and-the-spark-source.md, "Throughput").
 BATCH_ROWS = 8192
+#: The log lacks changes that the server could not write.
+_INCIDENT = "TR-4108"
 
 
 def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Iterator[ChangeBatch]:
@@ -55,6 +57,23 @@ def read_snapshot(split: SnapshotSplit, session: Session, *, exact: bool) -> Ite
         in_range = session.within(split.table, rewind.keys, page.after, page.upto)
         for rows in rewind.apply(page.rows, in_range):
             yield from _batches(split, session, rows)
+
+
+def read_until_lost(rows: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
+    """`rows`, for a stream that goes on behind a part of the log that is lost.
+
+    The log behind the split's position may say that changes are missing (an incident of MySQL): then rows as
+    of the position cannot be reconstructed. They are left out, as the stream will come to that place, and
+    read every table again.
+
+    Raises:
+        PositionLostError: the log is lost in another way, which the stream meets when it plans.
+    """
+    try:
+        yield from rows
+    except PositionLostError as error:
+        if error.code != _INCIDENT:
+            raise
 
 
 def read_until_rewritten(split: SnapshotSplit, session: Session, *, exact: bool) -> Iterator[ChangeBatch]:

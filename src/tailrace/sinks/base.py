@@ -178,6 +178,11 @@ class CellBatch:
         # one without changes tells what columns the table has in the end
         return events if any(event.changes for event in events) else []
 
+    @cached_property
+    def drops_columns(self) -> bool:
+        """Whether targets drop the columns that their source has dropped."""
+        return self.policy is not None and self.policy.action(ColumnDropped("")) is Action.APPLY
+
     def creates(self, target: str, tables: Iterable[TableId]) -> bool:
         """Say that a target is about to be created, and have its tables read again where it lacks rows.
 

@@ -8,6 +8,7 @@ installed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tailrace.config.model import Pipeline
 from tailrace.config.sinks import (
@@ -19,9 +20,11 @@ from tailrace.config.sinks import (
     KafkaDelivery,
     KafkaSettings,
     MySqlSettings,
+    OnError,
     ParquetSettings,
     PostgresSettings,
     SinkSettings,
+    sink_names,
 )
 from tailrace.model.table import TableId
 from tailrace.sinks.base import Sink, StreamId
@@ -29,7 +32,7 @@ from tailrace.sinks.fan_out import SeveralSinks
 from tailrace.sinks.route import Router
 from tailrace.sinks.shared_targets import SharedTargets, SinkOfSource, SourceOfTarget
 from tailrace.sinks.standing import SinkStanding, TargetStanding
-from tailrace.sinks.timed_sink import TimedSink, sink_names
+from tailrace.sinks.timed_sink import TimedSink
 
 
 def make_sinks(pipeline: Pipeline, shared: SharedTargets | None = None) -> Sink:
@@ -39,12 +42,20 @@ def make_sinks(pipeline: Pipeline, shared: SharedTargets | None = None) -> Sink:
         pipeline: the pipeline, of one source.
         shared: what it has in common with the pipeline's other sources; None: there are none.
     """
-    named = enumerate(zip(pipeline.sinks, sink_names(pipeline.sinks), strict=True))
-    sinks = [
-        TimedSink(make_sink(settings, pipeline, _of_source(pipeline, shared, number)), name)
-        for number, (settings, name) in named
-    ]
-    return sinks[0] if len(sinks) == 1 else SeveralSinks(sinks)
+    named = zip(sink_names(pipeline.sinks), pipeline.sinks, strict=True)
+    makers = {
+        name: partial(_timed, name, settings, pipeline, _of_source(pipeline, shared, number))
+        for number, (name, settings) in enumerate(named)
+    }
+    if len(makers) == 1:
+        return next(iter(makers.values()))()
+    return SeveralSinks(
+        makers, tells_apart=any(settings.on_error is OnError.PARK for settings in pipeline.sinks)
+    )
+
+
+def _timed(name: str, settings: SinkSettings, pipeline: Pipeline, source: SourceOfTarget | None) -> Sink:
+    return TimedSink(make_sink(settings, pipeline, source), name)
 
 
 def make_sink(settings: SinkSettings, pipeline: Pipeline, source: SourceOfTarget | None = None) -> Sink:

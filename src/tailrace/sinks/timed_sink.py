@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tailrace.config.sinks import SinkSettings
 from tailrace.model.table import TableId
 from tailrace.sinks.base import Capabilities, CellBatch, Sink, Written
 from tailrace.sinks.timings import WRITE
@@ -45,12 +44,3 @@ class TimedSink:
     def close(self) -> None:
         """See `Sink`."""
         self.sink.close()
-
-
-def sink_names(sinks: Sequence[SinkSettings]) -> list[str]:
-    """A name for each sink of a pipeline: its type, from the second of a type on with a number."""
-    types = [settings.type for settings in sinks]
-    return [
-        kind if kind not in types[:i] else f"{kind}-{types[:i].count(kind) + 1}"
-        for i, kind in enumerate(types)
-    ]

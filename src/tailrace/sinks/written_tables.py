@@ -76,7 +76,7 @@ class WrittenTables:
         gone = sorted(name for name in map(str, tables) if first.get(name, batch) < batch)
         for name in gone:
             digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-            self._requests.add([name], id_=f"{batch:019d}-{digest}")
+            self._requests.add([name], needed=True, id_=f"{batch:019d}-{digest}")
             self._on_notice(
                 f"target `{target}` of table `{name}` is new, or was dropped: the table is read again"
             )

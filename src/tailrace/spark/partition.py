@@ -17,7 +17,7 @@ from tailrace.model.split import LogSplit, SnapshotSplit, Split
 from tailrace.model.table import TableId
 from tailrace.reader.hash_partition import in_share
 from tailrace.reader.log import read_log
-from tailrace.reader.snapshot import read_snapshot, read_until_rewritten
+from tailrace.reader.snapshot import read_snapshot, read_until_lost, read_until_rewritten
 from tailrace.sources import registry
 from tailrace.sources.base import Session
 from tailrace.spark.row_layouts import RowLayout
@@ -59,9 +59,12 @@ def read_split(
     try:
         if isinstance(split, SnapshotSplit):
             exact = options.exactly_once
-            refreshes = follows and options.starting_position == "initial" and options.on_rewrite == "refresh"
+            rereads = follows and options.starting_position == "initial"
+            refreshes = rereads and options.on_rewrite == "refresh"
             read = read_until_rewritten if refreshes else read_snapshot
             changes = read(session.located(split), session, exact=exact)
+            if rereads and options.on_position_lost == "refresh":
+                changes = read_until_lost(changes)
             point, changes = "snapshot.batch", _concerning(split.table.id, changes)
         else:
             changes = in_share(_log(split, session), split.share)

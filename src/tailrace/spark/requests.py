@@ -1,6 +1,7 @@
 """Requests to a running stream: files in a directory, by default next to the checkpoint.
 
     <checkpoint>/_tailrace/requests/<id>.json    {"v": 1, "type": "resync", "tables": ["shop.orders"]}
+                                                 {"v": 1, "type": "resync", "tables": [...], "needed": true}
                                                  {"v": 1, "type": "park", "tables": [...], "parked": {...}}
                                                  {"v": 1, "type": "resume", "tables": [...], "replay": true}
                                                  {"v": 1, "type": "signal", "signal": {"id": ..., "type": ...,
@@ -70,6 +71,7 @@ class RequestDirectory:
         *,
         parked: Parked | None = None,
         replay: bool = False,
+        needed: bool = False,
         id_: str | None = None,
     ) -> str:
         """Request something of tables, see `Request`; returns the request's id: `id_`, if it is given."""
@@ -79,6 +81,8 @@ class RequestDirectory:
             request["parked"] = parked.to_json()
         if replay:
             request["replay"] = True
+        if needed:
+            request["needed"] = True
         return self._write(id_, request)
 
     def add_signal(self, signal: Mapping[str, Any], id_: str | None = None) -> str:
@@ -112,8 +116,9 @@ class RequestDirectory:
                     id_, (), "signal", signal=read_signal(sent["id"], sent["type"], sent.get("data"))
                 )
             parked = None if value.get("parked") is None else Parked.from_json(value["parked"])
-            replay = bool(value.get("replay", False))
-            return Request(id_, tuple(map(str, value["tables"])), value["type"], parked, replay)
+            replay, needed = bool(value.get("replay", False)), bool(value.get("needed", False))
+            tables = tuple(map(str, value["tables"]))
+            return Request(id_, tables, value["type"], parked, replay, needed=needed)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             problem = "its file is not a request; `tailrace signal`, `resync`, `park` and `resume` write them"
             return Request(id_, (), "signal", signal=Signal(id_, "", problem=problem))

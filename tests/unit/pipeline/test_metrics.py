@@ -153,6 +153,16 @@ def test_schema_changes_are_counted_with_their_batch(metrics: Metrics, url: str)
     assert samples(url)["tailrace_schema_changes_total", "kind=drop.column"] == 1
 
 
+def test_parked_sinks_are_shown_by_name(metrics: Metrics, url: str) -> None:
+    whole, table = {"table": None}, {"table": "shop.orders"}
+    metrics.on_progress(report() | {"parkedSinks": {"lake": [], "replica": [whole], "topics": [table]}})
+    shown = {
+        name: samples(url)["tailrace_sink_parked", f"sink={name}"] for name in ("lake", "replica", "topics")
+    }
+    assert shown == {"lake": 0, "replica": 1, "topics": 0}
+    assert samples(url)["tailrace_sink_parked_tables", "sink=topics"] == 1
+
+
 def test_every_metric_is_documented_with_its_labels() -> None:
     """docs/reference/metrics.md has what /metrics shows, and nothing else."""
     metrics = Metrics("shop", "postgresql")
@@ -161,6 +171,7 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     (source,) = progress["sources"]
     source["endOffset"]["log"], source["latestOffset"]["log"] = lsn, {**lsn, "held_bytes": 5, "left_bytes": 6}
     source["endOffset"]["schema"] = [{"table": "shop.orders", "changes": [{"kind": "add.column"}]}]
+    progress["parkedSinks"] = {"lake": []}
     metrics.on_progress(progress)
     metrics.on_written(7, [Written(TableId("shop", "orders"), "orders", 100, 0)])
     metrics.on_written(8, [Written(TableId("shop", "orders"), "orders", 0, 3)])

@@ -89,6 +89,25 @@ def test_file_that_cannot_be_written_is_told_of_once_and_stops_nothing(tmp_path:
     assert "channel `file` fails" in run.told[0]
 
 
+def test_sinks_that_are_parked_or_go_on_are_told_once_a_run_with_the_same_id(tmp_path: Path) -> None:
+    run = Run(tmp_path, f"{{file: {tmp_path}/n.jsonl}}")
+    entry = {"id": "7", "table": None, "batch": 3, "code": "TR-7101", "message": "no right to write"}
+    parked = {"batchId": 4, "parkedSinks": {"lake": [], "replica": [entry]}}
+    with Notifier(run.pipeline, run.told.append) as notifier:
+        notifier.on_progress(parked)
+        notifier.on_progress(parked)
+        notifier.on_progress({"batchId": 5, "parkedSinks": {"lake": [], "replica": []}})
+    told = [(line["id"], line["aggregate_type"], line["type"]) for line in run.lines]
+    assert told == [("7", "Sink", "PARKED"), ("7", "Sink", "RESUMED")]
+    data = {
+        "connector_name": "shop",
+        "sink": "replica",
+        "batch": "3",
+        "reason": "no right to write [TR-7101]",
+    }
+    assert run.lines[0]["additional_data"] == data
+
+
 def test_batch_whose_begin_is_gone_is_not_told(tmp_path: Path) -> None:
     run = Run(tmp_path, f"{{file: {tmp_path}/n.jsonl}}")
     (tmp_path / "checkpoint" / "offsets" / "0").unlink()

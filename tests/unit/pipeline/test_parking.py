@@ -116,7 +116,7 @@ def test_one_table_too_many_is_not_parked(tmp_path: Path) -> None:
     files.batch(0, StreamOffset("initial", {"pos": 1}, done={"s.a": 1, "s.b": 1, "s.c": 1}))
     assert files.parking.park(ERROR)
     assert not files.parking.park(SinkError("x", code="TR-7001", table="s.a"))
-    assert files.told[-1] == "no more tables are parked (max-parked: 1); parked are `s.b`"
+    assert files.told[-1] == "nothing more is parked (max-parked: 1); parked are `s.b`"
 
 
 def test_user_is_told_once_of_a_parked_table_and_that_it_is_resumed(files: Files) -> None:

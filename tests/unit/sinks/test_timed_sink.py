@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.config.load import parse_pipeline
+from tailrace.config.sinks import sink_names
 from tailrace.sinks.base import CellBatch, StreamId, Written
-from tailrace.sinks.timed_sink import TimedSink, sink_names
+from tailrace.sinks.timed_sink import TimedSink
 from tailrace.sinks.timings import WRITE
 
 FILE = """

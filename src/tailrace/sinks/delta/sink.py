@@ -105,6 +105,7 @@ class DeltaSink:
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
         if self._background_failure is not None:
+            self._failed = True
             self._background, failure, self._background_failure = None, self._background_failure, None
             raise failure
         with self._lock:
@@ -227,9 +228,7 @@ class DeltaSink:
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""
-        router = self._claims.router
-        left_out = {router.target(TableId.parse(table)) for table in self._left_out}
-        names = set(tables.pending()) - left_out
+        names = {name for name in tables.pending() if not self._is_left_out(name)}
         names -= self._forget_gone(tables, names, point)
 
         def merge(name: str) -> None:
@@ -241,6 +240,12 @@ class DeltaSink:
         if took_s:
             self._schedule.merged(time.monotonic(), took_s)
         return names
+
+    def _is_left_out(self, name: str) -> bool:
+        """Whether all tables of a target are parked: nothing is to be done with it."""
+        router = self._claims.router
+        is_affected = any(router.target(TableId.parse(table)) == name for table in self._left_out)
+        return is_affected and {str(table) for table in self._claims.of(name)} <= self._left_out
 
     def _forget_gone(self, tables: _Tables, names: Iterable[str], point: Point) -> set[str]:
         """Forget pending changes of those targets that were dropped, if their tables are read again."""

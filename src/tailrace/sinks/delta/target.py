@@ -44,7 +44,7 @@ from tailrace.sinks.tables.columns import (
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.staging import Recipe
-from tailrace.sinks.tables.targets import following
+from tailrace.sinks.tables.targets import following, of_one_table
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import in_session
@@ -176,7 +176,7 @@ class DeltaTarget:
         """
         self._open(batch, tables, parts[0])
         for part in parts:
-            with following(part.table, tables):
+            with of_one_table([part.table]), following(part.table, tables):
                 columns = self._follow(part)
         self.columns = columns if self.table.is_direct() else None
 
@@ -205,31 +205,44 @@ class DeltaTarget:
             StateError: the table belongs to another stream.
         """
         state = self._open(batch, tables, parts[0])
-        point = Point(batch.id, batch.end)
         for part in parts:
-            app = f"tailrace/{self.stream.query}/{_in_setting(str(part.table))}/{part.kind}"
-            mark = point.mark(app, self.stream.query, table=str(part.table), part=part.kind)
-            is_merged = self.layout.merges and part.kind != SNAPSHOT
-            if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
-                continue
-            with following(part.table, tables):
-                columns = self._follow(part)
-            if part.kind == REREAD and part.table in compared and self._is_compared(part):
-                continue
-            files = staged.pop((str(part.table), part.kind), None)
-            rows = NewRows(
-                lambda part=part: in_session(part.cells_of(batch.frame), self.session),  # type: ignore[misc]
-                *self._rows_of(part.kind, columns, part.schemas[-1]),
-                files if files is not None and files.columns == columns else None,
-            )
-            if not is_merged:
-                self.table.append(rows, mark)
-            elif self._merges_directly(part, point, merge_now=merge_now):
-                self._merge(rows, columns, part, mark)
-            else:
-                self.pending.add(rows, part.changes, mark)
-            self.columns = columns if self.table.is_direct() else None
-            failpoint("sink.table")
+            # of several tables in a target, only this one goes wrong
+            with of_one_table([part.table]), following(part.table, tables):
+                self._write_part(batch, part, staged, state, merge_now=merge_now, compared=compared)
+
+    def _write_part(
+        self,
+        batch: CellBatch,
+        part: TableBatch,
+        staged: MutableMapping[tuple[str, str], StagedFiles],
+        state: DeltaState,
+        *,
+        merge_now: bool,
+        compared: Collection[TableId],
+    ) -> None:
+        point = Point(batch.id, batch.end)
+        app = f"tailrace/{self.stream.query}/{_in_setting(str(part.table))}/{part.kind}"
+        mark = point.mark(app, self.stream.query, table=str(part.table), part=part.kind)
+        is_merged = self.layout.merges and part.kind != SNAPSHOT
+        if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
+            return
+        columns = self._follow(part)
+        if part.kind == REREAD and part.table in compared and self._is_compared(part):
+            return
+        files = staged.pop((str(part.table), part.kind), None)
+        rows = NewRows(
+            lambda: in_session(part.cells_of(batch.frame), self.session),
+            *self._rows_of(part.kind, columns, part.schemas[-1]),
+            files if files is not None and files.columns == columns else None,
+        )
+        if not is_merged:
+            self.table.append(rows, mark)
+        elif self._merges_directly(part, point, merge_now=merge_now):
+            self._merge(rows, columns, part, mark)
+        else:
+            self.pending.add(rows, part.changes, mark)
+        self.columns = columns if self.table.is_direct() else None
+        failpoint("sink.table")
 
     def _merges_directly(self, part: TableBatch, point: Point, *, merge_now: bool) -> bool:
         """Whether a part's changes go into the table at once; else they become pending.

@@ -56,12 +56,17 @@ from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema, stored_type
-from tailrace.sinks.tables.former_columns import RenameColumn, former_columns, require_unneeded
+from tailrace.sinks.tables.former_columns import (
+    RenameColumn,
+    former_columns,
+    missed_columns,
+    require_unneeded,
+)
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
-from tailrace.sinks.tables.targets import TargetPool, following
+from tailrace.sinks.tables.targets import TargetPool, following, of_one_table
 from tailrace.spark.cells import TableBatch, Unpack
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 
@@ -307,7 +312,7 @@ class _Target:
         if int(table.properties.get(BATCH, "-1")) >= self.batch.id:
             return self._layout(table, self._columns(table))
         with self.lock:
-            self._follow_former_columns(table)
+            self._follow_former_columns(table, parts)
         seen = SeenFiles(table, self.refreshes)
         if not parts and not seen.unseen():
             return self._layout(table, self._columns(table))
@@ -438,31 +443,37 @@ class _Target:
 
     def _follow(self, table: Table, parts: Sequence[TableBatch]) -> pa.Schema:
         """Change the table to fit the parts' schemas; the source's columns that it has then."""
-        columns = self._columns(table)
         for part in parts:
-            for schema in part.schemas:
-                require_free(schema, self._own, f"mode {self.mode}")
-                policy = self.settings.on_incompatible_type
-                if policy is OnIncompatibleType.NEW_COLUMN:
-                    schema = retyped_schema(schema, columns, _stored, can_follow)  # noqa: PLW2901
-                with following(part.table, self.tables):
-                    changes = follow(self.name, columns, storable(stored_schema(schema)), policy)
-                    require_promotions(self.name, changes, columns, policy)
-                if changes:
-                    needed = pa.schema([pa.field(c.name, c.type) for c in changes])
-                    if self.mode is WriteMode.CHANGELOG:
-                        needed = needed.append(pa.field("_before", pa.struct(list(needed))))
-                    with table.update_schema() as update:
-                        update.union_by_name(needed)
-                    columns = self._columns(table)
-        return columns
+            # of several tables in a target, only this one goes wrong
+            with of_one_table([part.table]), following(part.table, self.tables):
+                for schema in part.schemas:
+                    self._follow_schema(table, schema)
+        return self._columns(table)
 
-    def _follow_former_columns(self, table: Table) -> None:
+    def _follow_schema(self, table: Table, schema: TableSchema) -> None:
+        columns, policy = self._columns(table), self.settings.on_incompatible_type
+        require_free(schema, self._own, f"mode {self.mode}")
+        if policy is OnIncompatibleType.NEW_COLUMN:
+            schema = retyped_schema(schema, columns, _stored, can_follow)
+        changes = follow(self.name, columns, storable(stored_schema(schema)), policy)
+        require_promotions(self.name, changes, columns, policy)
+        if changes:
+            needed = pa.schema([pa.field(c.name, c.type) for c in changes])
+            if self.mode is WriteMode.CHANGELOG:
+                needed = needed.append(pa.field("_before", pa.struct(list(needed))))
+            with table.update_schema() as update:
+                update.union_by_name(needed)
+
+    def _follow_former_columns(self, table: Table, parts: Sequence[TableBatch]) -> None:
         """Rename and drop the columns that the source has renamed and dropped."""
         if self.mode is not WriteMode.UPSERT or len(self.tables) != 1:
             return  # a log of changes keeps them; of several tables, only one has changed
         held = self._columns(table).names
-        changes = former_columns(self.batch.column_events, str(self.tables[0]), held)
+        name = str(self.tables[0])
+        changes = former_columns(self.batch.column_events, name, held)
+        if self.batch.drops_columns:
+            old = {change.old for change in changes}
+            changes += [change for change in missed_columns(parts, name, held) if change.old not in old]
         for change in changes:
             try:
                 with table.update_schema(allow_incompatible_changes=True) as update:

@@ -68,7 +68,7 @@ from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, 
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.former_columns import former_columns, require_unneeded
+from tailrace.sinks.tables.former_columns import former_columns, missed_columns, require_unneeded
 from tailrace.sinks.tables.targets import by_target, of_one_table, written
 from tailrace.spark.cells import TableBatch
 
@@ -423,7 +423,7 @@ class ReplicaSink:
         """
         dialect, current = ledger.dialect, None
         if entry is not None:
-            current = self._without_former_columns(session, ledger, entry, batch)
+            current = self._without_former_columns(session, ledger, entry, batch, parts)
         needed = schema_for(name, (schema for part in parts for schema in part.schemas), current)
         if self._schemas.get(name) == needed == current:
             return
@@ -528,15 +528,23 @@ class ReplicaSink:
         failpoint("sink.rekeyed")
 
     def _without_former_columns(
-        self, session: WriteSession, ledger: Ledger, entry: Entry, batch: CellBatch
+        self,
+        session: WriteSession,
+        ledger: Ledger,
+        entry: Entry,
+        batch: CellBatch,
+        parts: Sequence[TableBatch],
     ) -> TargetSchema:
         """Rename and drop the columns that the source has renamed and dropped; the target's schema then."""
         schema, dialect = entry.schema, ledger.dialect
         tables = self._claims.of(entry.target)
-        if len(tables) != 1 or not batch.column_events:
+        if len(tables) != 1 or not batch.drops_columns:
             return schema  # columns of several tables, of which only one has changed
         names = [column.name for column in schema.columns]
         changes = former_columns(batch.column_events, str(tables[0]), names, schema.key)
+        old = {change.old for change in changes}
+        missed = missed_columns(parts, str(tables[0]), names, schema.key)
+        changes += [change for change in missed if change.old not in old]
         table = dialect.table_name(entry.target)
         for change in changes:
             present = {name.lower() for name in session.columns(table)}

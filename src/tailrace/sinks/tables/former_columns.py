@@ -4,6 +4,8 @@ The changes are those that the batch's end offset lists (`CellBatch.column_event
 rows are written. An earlier attempt may have made them: what is to be done follows from the columns that the
 target has now. Renames of one column count as one. Names that change places are left alone, and so is a
 column that comes back in the same batch: the table is read again, by which columns get their new values.
+
+A target may also have missed a change: with a table that is read again, columns that it lacks are dropped.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import SinkError
+from tailrace.model.change import REREAD
 from tailrace.model.schema_change import ColumnDropped, ColumnRenamed, SchemaChange, SchemaEvent
 from tailrace.model.schema_policy import SchemaPolicy
 from tailrace.model.table import TableId
+from tailrace.spark.cells import TableBatch
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +65,32 @@ def former_columns(
         elif new.lower() in present and new.lower() not in taken:
             found.append(RenameColumn(old, new))
     return found
+
+
+def missed_columns(
+    parts: Iterable[TableBatch], table: str, held: Sequence[str], key: Sequence[str] = ()
+) -> list[RenameColumn | DropColumn]:
+    """The columns to drop from a target whose table is read again: the source has them no more.
+
+    The schema change that took them came while the table, or its sink, was parked. All rows come, so no value
+    is lost that the source has. A column with the values of another type (`sinks.tables.retyped`) stays.
+
+    Args:
+        parts: the target's parts of the batch.
+        table: the table, as `database.table`.
+        held: the columns that the target has of its source's.
+        key: those of its key.
+    """
+    of_table = [part for part in parts if str(part.table) == table]
+    if all(part.kind != REREAD for part in of_table):
+        return []
+    schemas = (schema for part in of_table for schema in part.schemas)
+    present = {column.name.lower() for schema in schemas for column in schema.columns}
+    return [
+        DropColumn(name)
+        for name in held
+        if name.lower() not in present and name not in key and name.lower().rpartition("__")[0] not in present
+    ]
 
 
 def _fates(changes: Iterable[SchemaChange]) -> list[tuple[str, str | None]]:

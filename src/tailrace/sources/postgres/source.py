@@ -30,6 +30,7 @@ from tailrace.sources.postgres.snapshot.blocks import by_blocks, is_read_as_it_i
 from tailrace.sources.postgres.snapshot.snapshots import Snapshot, Snapshots
 from tailrace.sources.postgres.starting import (
     drop_lost_slot,
+    holds_log,
     log_end_position,
     starting_position,
     system_identifier,
@@ -134,6 +135,10 @@ class PostgresSource(Source):
         self._snapshots.discard()
         drop_lost_slot(self._options)
         return starting_position(replace(self._options, starting_position="initial"), self._snapshots)
+
+    def has_log(self, position: PostgresPosition) -> bool:
+        """Whether the server's log has the position, and the stream's slot holds it from there on."""
+        return holds_log(self._options, position)
 
     def log_end(self) -> PostgresPosition:
         """The log's end now."""

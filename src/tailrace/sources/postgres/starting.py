@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import ConfigError, TransientSourceError
+from tailrace.errors import ConfigError, PositionLostError, TransientSourceError
 from tailrace.sources import network
 from tailrace.sources.postgres.connection import Connection, connect, retrying
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
@@ -80,6 +80,22 @@ def drop_lost_slot(options: SourceOptions) -> None:
             slot.drop(connection, options.slot)
 
     retrying(options, run, "removing the lost replication slot")
+
+
+def holds_log(options: SourceOptions, position: PostgresPosition) -> bool:
+    """Whether the server's log has a position, and the stream's slot holds the log from there on."""
+
+    def run() -> bool:
+        with connect(options, purpose="asking for the slot", replication=True) as connection:
+            try:
+                history = timeline.read(connection, options)
+                history.require(position, options)
+                slot.require_from(connection, options, position, history)
+            except PositionLostError:
+                return False
+            return True
+
+    return retrying(options, run, "asking for the slot")
 
 
 def log_end_position(options: SourceOptions) -> PostgresPosition:
