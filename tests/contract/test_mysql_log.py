@@ -275,7 +275,6 @@ def test_follower_of_another_servers_position_says_so(mysql, database):
             follower.head()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_stream_that_is_closed_while_it_connects_ends(mysql, table, monkeypatch):
     position = log_end_position(options_of(mysql))
     stream = DumpStream(options_of(mysql), position.file, position.pos, blocking=True)
@@ -292,6 +291,7 @@ def test_stream_that_is_closed_while_it_connects_ends(mysql, table, monkeypatch)
     assert not thread.is_alive()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_bug_in_the_followers_thread_is_reported(mysql, database, table):
     start = log_end_position(options_of(mysql))
     insert(mysql, table)
