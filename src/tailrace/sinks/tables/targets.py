@@ -94,8 +94,10 @@ def following(table: object, target: Iterable[object]) -> Iterator[None]:
             raise
         named = ", ".join(f"`{other}`" for other in others[:_MOST_NAMED])
         more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
-        detail = f"{error.detail}; table `{table}` brings it, and {named}{more} share the target"
-        raise SinkError(error.message, detail, error.hint, code=error.code, table=str(table)) from error
+        error.detail = f"{error.detail}; table `{table}` brings it, and {named}{more} share the target"
+        error.args = (error.message, error.detail, error.hint)
+        error.concern(str(table))
+        raise
 
 
 def by_target(parts: Iterable[TableBatch], claims: Claims) -> dict[str, list[TableBatch]]:
