@@ -90,7 +90,7 @@ def target_after(
     root: str,
     path: str,
     *,
-    own_root: str,
+    own_root: str | None = None,
     mode: WriteMode,
     key: Sequence[str],
     batch: int,
@@ -101,7 +101,7 @@ def target_after(
         spark: a session with Delta.
         root: the sink's path.
         path: the target's path below it.
-        own_root: where the stream keeps pending changes (`sinks.delta.shared.own_root`).
+        own_root: where the stream keeps pending changes (`sinks.delta.shared.own_root`); default: `root`.
         mode: how the sink writes it.
         key: names of the key columns.
         batch: number of a committed batch.
@@ -112,7 +112,7 @@ def target_after(
     Raises:
         StateError: Delta no longer has that version.
     """
-    pending = _frame_after(spark, changes_path(own_root, path), batch)
+    pending = _frame_after(spark, changes_path(own_root or root, path), batch)
     found = _frame_after(spark, below(root, path), batch)
     if found is None:
         return None
