@@ -20,9 +20,20 @@ def archive_options() -> list[str]:
 
 
 def archive_path() -> Path:
-    """The path of the class archive for this JVM and this Spark."""
+    """The path of the class archive for this JVM and this Spark.
+
+    A JVM refuses an archive if a jar's size or time of modification has changed: a Spark that was installed
+    again, at the same path, has another archive.
+    """
     program = Path(java()).resolve()
     release = program.parent.parent / "release"
     version = release.read_text(encoding="utf-8") if release.exists() else ""
-    identity = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__])
+    identity = "\n".join([str(program), version, pyspark.__version__, *pyspark.__path__, *_jars()])
     return cache_dir("classes") / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
+
+
+def _jars() -> list[str]:
+    """Name, size and time of modification of each of Spark's jars."""
+    found = [jar for path in pyspark.__path__ for jar in sorted(Path(path, "jars").glob("*.jar"))]
+    status = [jar.stat() for jar in found]
+    return [f"{jar.name} {s.st_size} {s.st_mtime_ns}" for jar, s in zip(found, status, strict=True)]
