@@ -50,7 +50,7 @@ from tailrace.sinks.fan_out import SeveralSinks
 from tailrace.sinks.timings import Timings
 from tailrace.sinks.written_tables import WrittenTables
 from tailrace.spark.checkpoint import Checkpoint, absolute
-from tailrace.spark.jvm import end_planners, failure_classes, knows_source, reports_after
+from tailrace.spark.jvm import end_planners, failure_classes, register_source, reports_after
 from tailrace.spark.requests import requests_path
 from tailrace.spark.source import PipelineSource
 from tailrace.spark.task_errors import error_of_table, missing_package, parse_error
@@ -91,8 +91,7 @@ def read_cells(session: SparkSession, pipeline: Pipeline) -> DataFrame:
         **pipeline.source_options,
         "requestsPath": _requests_path(pipeline),
     }
-    if not knows_source(session, PipelineSource.name()):
-        session.dataSource.register(PipelineSource)
+    register_source(session, PipelineSource)
     return session.readStream.format(PipelineSource.name()).options(**options).load()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
@@ -99,10 +100,24 @@ def reports_after(query: StreamingQuery, seen: str) -> list[str]:
     return found[::-1]
 
 
-def knows_source(session: SparkSession, name: str) -> bool:
-    """Whether a Python data source is registered; `register` warns of each repetition."""
-    manager = session._jsparkSession.sessionState().dataSourceManager()
-    return bool(manager.dataSourceExists(name))
+def register_source(session: SparkSession, source: type[DataSource]) -> None:
+    """Like `session.dataSource.register(source)`, once per session; `register` warns of each repetition.
+
+    `register` fails if the thread's active session is another one that knows the source: Spark looks the name
+    up there.
+    """
+    if session._jsparkSession.sessionState().dataSourceManager().dataSourceExists(source.name()):
+        return
+    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    active = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        session.dataSource.register(source)
+    finally:
+        if active.isDefined():
+            sessions.setActiveSession(active.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def end_planners(session: SparkSession) -> None:
