@@ -491,3 +491,38 @@ def test_rows_of_a_batch_may_exchange_their_unique_values(
     turned = [("u", row(i, f"n{i}"), row(i, f"n{(i + 1) % 8}")) for i in range(8)]
     write(target, cell_batch(spark, 1, [("log", changes(SCHEMA, turned, first=100))]), parallelism=4)
     assert [r["name"] for r in target.rows("shop.t")] == [f"n{(i + 1) % 8}" for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("target", "is_unique"),
+    [
+        (("mysql", PARTS), True),
+        (("mariadb", PARTS), False),
+        pytest.param(("mysql", WHOLE), False, marks=pytest.mark.slow),
+        pytest.param(("mariadb", WHOLE), True, marks=pytest.mark.slow),
+        pytest.param(("postgres", PARTS), True, marks=pytest.mark.slow),
+    ],
+    indirect=["target"],
+    ids=str,
+)
+def test_rows_that_refer_to_a_changed_row_stay(spark: SparkSession, target: Target, is_unique: bool) -> None:
+    rows = [("r", None, row(i, f"n{i}")) for i in range(4)]
+    write(target, cell_batch(spark, 0, [("snapshot", changes(SCHEMA, rows))]))
+    if is_unique:
+        add_unique_names(target)
+    target.execute(
+        "CREATE TABLE shop.notes (id INT PRIMARY KEY, of_t INT NOT NULL,"
+        " FOREIGN KEY (of_t) REFERENCES shop.t (id) ON DELETE CASCADE)",
+        "INSERT INTO shop.notes VALUES (1, 1), (2, 2), (3, 3)",
+    )
+    log = [
+        ("u", row(1, "n1"), row(1, "new")),
+        ("d", row(2, "n2"), None),
+        ("c", None, row(4, "n4")),
+        ("d", row(3, "n3"), None),
+        ("c", None, row(3, "n3", "2.00")),
+    ]
+    write(target, cell_batch(spark, 1, [("log", changes(SCHEMA, log, first=100))]))
+    held = {r["id"]: (r["name"], str(r["price"])) for r in target.rows("shop.t")}
+    assert held == {0: ("n0", "1.50"), 1: ("new", "1.50"), 3: ("n3", "2.00"), 4: ("n4", "1.50")}
+    assert ids(target, "shop.notes") == [1, 3], "only the row of a deleted one goes"
