@@ -69,6 +69,7 @@ class SplitPlanner:
             keys={t.schema.id: key for t in tables if (key := key_in_log(end, t))},
             left_out={t.schema.id: t.left_out for t in tables if t.left_out},
             without=left_out | replayed(start, end).keys(),
+            ambiguous=frozenset(t.schema.id for t in tables if t.schema.id.is_ambiguous),
         )
         tasks = self._options.log_parallelism
         if self._options.partitioner == "forward":
@@ -102,6 +103,7 @@ class SplitPlanner:
                     left_out={} if captured is None else {table: captured.left_out},
                     without=left_out,
                     parked=table,
+                    ambiguous=frozenset({table} if captured is not None and table.is_ambiguous else ()),
                 )
             )
         return found

@@ -68,6 +68,8 @@ class LogSplit:
         without: tables of which nothing is emitted, as `str(TableId)`: they are parked.
         parked: the one table of the range that was parked at its start, and is resumed with these changes.
         share: (number, count): only the changes whose keys hash to this share; None: all.
+        ambiguous: the captured tables whose text another table may have, too: nothing of that one is emitted.
+            It may be in the log although the catalog does not show it, as the user may not read it.
     """
 
     start: Mapping[str, Any]
@@ -80,10 +82,13 @@ class LogSplit:
     without: frozenset[str] = frozenset()
     parked: TableId | None = None
     share: tuple[int, int] | None = None
+    ambiguous: frozenset[TableId] = frozenset()
 
     def concerns(self, table: TableId) -> bool:
         """Whether the split may emit changes of `table`."""
         if str(table) in self.without:
+            return False
+        if any(map(table.is_namesake, self.ambiguous)):
             return False
         return self.finished is None or str(table) in self.finished or table in self.cursors
 

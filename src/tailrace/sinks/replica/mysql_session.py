@@ -12,9 +12,11 @@ With `local_infile=OFF`, rows are written by multi-row INSERTs instead.
 An upsert is a REPLACE within the load: measured 1.4 times as fast as a temporary table with
 `ON DUPLICATE KEY UPDATE`, which also changes the wrong row if a user adds a UNIQUE index to the target.
 REPLACE, for its part, deletes every row whose unique values collide. So into a table with such an index, rows
-go by a temporary table, a DELETE of their keys and a plain INSERT, which a collision rejects. Both delete rows
-that come back at once, and `ON DELETE CASCADE` of a foreign key would delete those that refer to them: into a
-table to which foreign keys refer, rows go by an UPDATE of those that are there and an INSERT of the others.
+go by a temporary table, a DELETE of their keys and a plain INSERT, which a collision rejects.
+
+Both delete rows that come back at once, and `ON DELETE CASCADE` of a foreign key would delete those that
+refer to them. So into a table to which foreign keys refer, rows go by an UPDATE of those that are there and
+an INSERT of the others.
 """
 
 from __future__ import annotations

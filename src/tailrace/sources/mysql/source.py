@@ -108,7 +108,13 @@ class MySqlSource(Source):
     ) -> Sequence[SchemaEvent]:
         """The schema changes of a range of the log, typed by their text and the catalog."""
         assert isinstance(found, BinlogRange)
-        return typed_ddl.events(found, before, after, lambda table: self._options.captures(str(table)))
+        known = {schema.id for schemas in (before, after) for schema in schemas.values()}
+
+        def captures(table: TableId) -> bool:
+            # a namesake of a captured table is one that the user may not read
+            return self._options.captures(str(table)) and not any(map(table.is_namesake, known))
+
+        return typed_ddl.events(found, before, after, captures)
 
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs.
