@@ -1412,9 +1412,10 @@ CATALOGUE = {
     "TR-5011": Condition(
         "a value does not fit its column's Arrow type",
         (DecodeError,),
-        "PostgreSQL permits more than the type can hold: infinite times, years beyond 9999, numerics "
-        "beyond 38 digits.",
-        "Name the column in the option `textColumns`: all of its values are captured as text.",
+        "PostgreSQL permits more than the type can hold: NaN in a NUMERIC(p, s), an array of two dimensions, "
+        "moments near the limits of its timestamps.",
+        "Name the column in the option `unfitAsNull`: such values are read as null; or in `textColumns`: all "
+        "of its values are captured as text.",
     ),
     "TR-5012": Condition(
         "a value came in binary form, but is read as text",
