@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -152,6 +153,24 @@ def test_topic_that_was_deleted_is_not_made_again_for_what_is_expected_only(
     assert f"{prefix}.shop.u" not in admin.list_topics(timeout=10).topics
     sink.write(batch_of(spark, prefix, 2, ("log", changes(OTHER, [("c", None, row(2))], first=20))))
     assert len(messages(kafka, f"{prefix}.shop.u")) == 1
+
+
+def test_topic_that_was_deleted_just_now_costs_one_attempt_at_most(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_THERE_S", 600.0)  # it is deleted after it was looked for
+    sink = open_sink()
+    sink.write(batch_of(spark, prefix, 0, ("log", changes(SCHEMA, [("c", None, row(1))]))))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([f"{prefix}.shop.t"])[f"{prefix}.shop.t"].result(30)
+    batch = batch_of(spark, prefix, 1, ("log", changes(SCHEMA, [("c", None, row(2))], first=10)))
+    began = time.monotonic()
+    try:
+        sink.write(batch)
+    except TransientSinkError:
+        sink.write(batch)
+    assert time.monotonic() - began < 30, "no message waits for its topic until it times out"
+    assert [m.key for m in messages(kafka, f"{prefix}.shop.t")] == [b'{"id":2}']
 
 
 def test_tombstones_can_be_left_out(
