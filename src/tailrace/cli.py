@@ -70,6 +70,7 @@ _WATCH_S = 2.0
 _ELSEWHERE = (
     ("verify", "tailrace.verify.commands", "verify", None),
     ("repair", "tailrace.verify.commands", "repair", None),
+    ("quarantine", "tailrace.pipeline.quarantine_command", "quarantine", None),
     ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),

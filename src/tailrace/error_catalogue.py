@@ -1666,6 +1666,15 @@ CATALOGUE = {
         "Remove what needs the column, then `tailrace resume`. Or set `schema.change.behavior: try_evolve`: "
         "the target keeps it then.",
     ),
+    "TR-7040": Condition(
+        "a table has more refused rows than may be put into quarantine",
+        (SinkError,),
+        "`on-refused-row: quarantine` is set, and the target has refused more rows of the table than "
+        "`max-quarantined`.",
+        "`tailrace quarantine PIPELINE.YAML` shows the rows with their reasons. Correct the cause, clear the "
+        "rows with `--clear TABLE`, and `tailrace resume` the table if it was parked. Or raise "
+        "`max-quarantined`.",
+    ),
     "TR-7061": Condition(
         "an existing table would not keep the source's values",
         (SinkError,),

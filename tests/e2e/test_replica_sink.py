@@ -25,6 +25,7 @@ from tailrace.sinks.replica import plan
 from tailrace.sinks.replica.ledger import Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.sink import ReplicaSink
+from tailrace.sinks.replica.standing import ReplicaQuarantine
 from tailrace.sinks.route import Router
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import DECIMAL, INT, TEXT, changes, table
@@ -142,6 +143,37 @@ def test_refused_update_that_lacks_columns_is_set_aside_with_those_it_has(
     (found,) = target.rows("_tailrace_quarantine")
     assert (found["op"], found["position"]) == ("u", "binlog.000001:10800")
     assert json.loads(found["change_row"]) == {"id": 33, "price": "77.00"}
+    assert target.staged() == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_more_refused_rows_than_may_be_put_aside_are_an_error_of_their_table(
+    spark: SparkSession, target: Target
+) -> None:
+    def batch(number: int, *bad: int) -> CellBatch:
+        rows = [("c", None, row(100 * number + i, "y", "77.00" if i in bad else "1.00")) for i in range(9)]
+        return cell_batch(spark, number, [("log", changes(SCHEMA, rows, first=100 * number))])
+
+    settings = {"on_refused_row": RefusedRow.QUARANTINE, "max_quarantined": 2}
+    write(target, snapshot(spark))
+    constrain(target)
+    write(target, batch(1, 4, 7), **settings)
+    for _ in range(2):
+        with pytest.raises(SinkError, match="more refused rows than `max-quarantined`") as full:
+            write(target, batch(2, 5), **settings)
+        assert (full.value.code, full.value.table) == ("TR-7040", "shop.t")
+    quarantine = ReplicaQuarantine(target.settings, "mysql", STREAM.query)
+    found = list(quarantine.rows())
+    assert [(r.table, r.target, r.batch, r.code, r.key) for r in found] == [
+        ("shop.t", "shop.t", 1, "TR-7006", {"id": 104}),
+        ("shop.t", "shop.t", 1, "TR-7006", {"id": 107}),
+    ]
+    assert all("price" in (r.row or {}) and r.remedy and r.reason for r in found)
+    other = replace(quarantine, stream="another")
+    assert (list(other.rows()), other.clear("shop.t"), quarantine.clear("shop.t")) == ([], 0, 2)
+    write(target, batch(2, 5), **settings)
+    assert [r.key for r in quarantine.rows()] == [{"id": 205}]
+    assert {i for i in ids(target) if i > 200} == {200 + i for i in range(9) if i != 5} - {200}
     assert target.staged() == []
 
 

@@ -32,6 +32,7 @@ from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.upsert import are_whole, upsert
 from tailrace.sinks.paths import below, same_path_error
+from tailrace.sinks.quarantine import refused_error, violation_reason
 from tailrace.sinks.shared_targets import SourceOfTarget
 from tailrace.sinks.tables.columns import (
     can_follow,
@@ -43,6 +44,7 @@ from tailrace.sinks.tables.columns import (
 )
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
+from tailrace.sinks.tables.screening import Checks, RowRules, Whole, violations
 from tailrace.sinks.tables.staging import Recipe
 from tailrace.sinks.tables.targets import following, of_one_table
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
@@ -227,6 +229,7 @@ class DeltaTarget:
         if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
             return
         columns = self._follow(part)
+        self._require_accepted(batch, part, state, columns)
         if part.kind == REREAD and part.table in compared and self._is_compared(part):
             return
         files = staged.pop((str(part.table), part.kind), None)
@@ -243,6 +246,35 @@ class DeltaTarget:
             self.pending.add(rows, part.changes, mark)
         self.columns = columns if self.table.is_direct() else None
         failpoint("sink.table")
+
+    def rules(self) -> RowRules:
+        """What the table demands of rows."""
+        state = self.table.state()
+        whole = _WHOLE[self.layout.mode]
+        if state is None or not _conditions(state):
+            return RowRules(self.name, whole)
+        return RowRules(self.name, whole, self._checks(state, self.layout.columns(self.table.schema())))
+
+    def _checks(self, state: DeltaState, columns: pa.Schema) -> Checks:
+        unpack, fields = self.layout.snapshot(columns)
+        if self.on_incompatible_type is OnIncompatibleType.NEW_COLUMN:
+            unpack = retyping(unpack, columns, stored_type)
+        return Checks(_conditions(state), unpack, fields, self.layout.merges)
+
+    def _require_accepted(
+        self, batch: CellBatch, part: TableBatch, state: DeltaState, columns: pa.Schema
+    ) -> None:
+        """Reject rows that violate a CHECK constraint: files that tasks write do not pass through Delta.
+
+        Raises:
+            SinkError: there are such rows.
+        """
+        if not _conditions(state):
+            return
+        cells = in_session(part.cells_of(batch.frame), self.session)
+        found = violations(cells, self._checks(state, columns)).first()
+        if found is not None:
+            raise refused_error(self.name, "", violation_reason(found[-1]), f"table `{part.table}`")
 
     def _merges_directly(self, part: TableBatch, point: Point, *, merge_now: bool) -> bool:
         """Whether a part's changes go into the table at once; else they become pending.
@@ -510,6 +542,17 @@ class DeltaTarget:
             yield directory
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+#: Which rows must have all of their columns.
+_WHOLE = {WriteMode.UPSERT: Whole.NEW, WriteMode.SCD2: Whole.ALL, WriteMode.CHANGELOG: Whole.NONE}
+_CONSTRAINT = "delta.constraints."
+
+
+def _conditions(state: DeltaState) -> dict[str, str]:
+    """The table's CHECK constraints, by name."""
+    held = state.properties
+    return {name.removeprefix(_CONSTRAINT): held[name] for name in held if name.startswith(_CONSTRAINT)}
 
 
 def _key_in(state: DeltaState) -> list[str]:

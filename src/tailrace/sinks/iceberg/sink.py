@@ -65,6 +65,7 @@ from tailrace.sinks.tables.former_columns import (
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
+from tailrace.sinks.tables.screening import RowRules, Whole
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool, following, of_one_table
 from tailrace.spark.cells import TableBatch, Unpack
@@ -112,6 +113,17 @@ class IcebergSink:
     def pending_rows(self) -> int:
         """See `Sink.pending_rows`: readers see what is durable."""
         return 0
+
+    @property
+    def quarantine_root(self) -> str:
+        """See `ChoosySink`."""
+        return self._root
+
+    def rules(self, batch: CellBatch) -> dict[str, RowRules]:
+        """See `ChoosySink`."""
+        whole = Whole.NEW if self._settings.mode is WriteMode.UPSERT else Whole.NONE
+        tables = {part.table for part in batch.table_batches}
+        return {str(table): RowRules(self._router.target(table), whole) for table in tables}
 
     def claim(self, tables: Iterable[TableId]) -> None:
         """See `Sink.claim`."""

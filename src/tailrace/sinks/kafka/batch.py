@@ -105,11 +105,13 @@ class KafkaBatch:
     def _note(self, reports: Reports) -> None:
         """Note that all writers have written the batch."""
         self.stream.tokens |= reports.tokens
-        if reports.refused:
+        self.shares.note_quarantined(reports.refused)
+        for table, count in reports.refused.items():
             _log.warning(
-                "batch %d: %d messages refused, now in `%s`",
+                "batch %d: %d changes of table %s refused, now in `%s`",
                 self.batch.id,
-                reports.refused,
+                count,
+                table,
                 self.shares.quarantine,
             )
         failpoint("sink.table")

@@ -16,10 +16,10 @@ from pyspark.sql import functions as f
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import concerning
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
-from tailrace.formats.connect.topics import legal
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
+from tailrace.sinks.kafka.quarantine import counts, quarantine_topic
 from tailrace.sinks.kafka.reports import REPORT, reported_error
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
 from tailrace.sinks.kafka.shares import SHARES, Share, cut_cells
@@ -57,11 +57,13 @@ class ShareFactory:
         self._cluster = cluster
         self._format = format
         self._registry = registry
+        #: How many changes are in quarantine, by table; None: not read yet.
+        self._quarantined: Counter[str] | None = None
 
     @property
     def quarantine(self) -> str:
         """The topic of refused messages."""
-        return legal(f"{self._settings.topic_prefix}.__quarantine")
+        return quarantine_topic(self._settings)
 
     def share(
         self, batch_id: int, stream: KafkaStream, writers: int, schemas: Sequence[TableSchema]
@@ -79,10 +81,13 @@ class ShareFactory:
             key = [(c, str(schema.column(c).type.arrow)) for c in schema.key]
             keys.setdefault(str(schema.id), set()).add(str(key))
         settings = self._settings
-        quarantine = None
+        quarantine, quarantined = None, Counter[str]()
         if settings.on_refused_row is RefusedRow.QUARANTINE:
             name, replication = self.quarantine, settings.topic_replication
             quarantine = self._cluster.topics([name], 1, replication, _REFUSED)[name]
+            if self._quarantined is None:
+                self._quarantined = counts(self._client, quarantine)
+            quarantined = self._quarantined
         return Share(
             client=self._client,
             format=self._format,
@@ -93,12 +98,21 @@ class ShareFactory:
             now_ms=time.time_ns() // 1_000_000,
             tombstones=settings.tombstones,
             quarantine=quarantine,
+            most_quarantined=settings.max_quarantined,
+            quarantined=dict(quarantined),
             name=stream.name if settings.delivery is KafkaDelivery.EXACTLY_ONCE else None,
             marker=stream.marker(batch_id, writers),
             marker_topic=stream.topic,
             marker_end=stream.end,
             tokens=dict(stream.tokens),
         )
+
+    def note_quarantined(self, refused: Mapping[str, int] | None) -> None:
+        """Note how many changes a batch has put into quarantine, by table; None: that is not known."""
+        if refused is None:
+            self._quarantined = None
+        elif self._quarantined is not None:
+            self._quarantined.update(refused)
 
     def with_topic(self, schemas: Schemas) -> Schemas:
         """Those of the tables whose topics exist: a deleted topic is created again for new changes only."""
@@ -144,14 +158,14 @@ class Reports:
     Args:
         writers: how many writers the batch has.
         tokens: the producer of each writer that has written now.
-        refused: messages that were put into quarantine.
+        refused: changes that were put into quarantine, by table.
         changes: changes written, by table and kind of cell; None: the batch held another schema than
             `Share.schemas`, and nothing is written.
     """
 
     writers: int
     tokens: Mapping[int, str]
-    refused: int
+    refused: Mapping[str, int]
     changes: Mapping[tuple[str, str], int] | None
 
     @property
@@ -197,8 +211,11 @@ def _summary(writers: int, reports: Sequence[Any]) -> Reports:
         if (error := reported_error(report)) is not None:
             raise error
     if any(report["changes"] is None for report in reports):
-        return Reports(writers, {}, 0, None)
+        return Reports(writers, {}, {}, None)
     for found in (found for report in reports for found in report["changes"]):
         changes[found["table"], found["kind"]] += found["changes"]
     tokens = {report["writer"]: report["token"] for report in reports}
-    return Reports(writers, tokens, sum(report["refused"] for report in reports), changes)
+    refused: Counter[str] = Counter()
+    for report in reports:
+        refused.update(report["refused"])
+    return Reports(writers, tokens, refused, changes)

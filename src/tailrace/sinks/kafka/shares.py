@@ -45,7 +45,9 @@ class Share:
         undivided: tables that go to one writer undivided: their key has several schemas in the batch.
         now_ms: processing time, milliseconds since 1970 UTC.
         tombstones: whether to write messages without a value.
-        quarantine: the topic for messages too large for theirs; None: they are an error.
+        quarantine: the topic for changes that are refused; None: they are an error.
+        most_quarantined: how many changes of a table may be in quarantine.
+        quarantined: how many there are, by table.
         name: prefix of transactional ids; None: no transactions.
         marker: the marker to write with the messages.
         marker_topic: the topic of the markers.
@@ -63,6 +65,8 @@ class Share:
     now_ms: int
     tombstones: bool
     quarantine: Topic | None
+    most_quarantined: int
+    quarantined: Mapping[str, int]
     name: str | None
     marker: Marker
     marker_topic: str

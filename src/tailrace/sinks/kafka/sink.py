@@ -131,14 +131,17 @@ class KafkaSink:
                 self._settings.provide_transaction_metadata,
             ).write()
         except KafkaError as error:
-            self._stream = None
-            self._cluster.forget()
+            self._forget()
             raise sink_error(error.name, error.text, error.topic) from error
         except BaseException:
-            # The next batch reads from Kafka what is written.
-            self._stream = None
-            self._cluster.forget()
+            self._forget()
             raise
+
+    def _forget(self) -> None:
+        """Let the next batch read from Kafka what is written."""
+        self._stream = None
+        self._cluster.forget()
+        self._shares.note_quarantined(None)
 
     def close(self) -> None:
         """See `Sink.close`."""

@@ -48,6 +48,7 @@ from tailrace.model.change import LOG
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.claims import Claims
+from tailrace.sinks.quarantine import refused_error
 from tailrace.sinks.replica.dialect import (
     Dialect,
     RefusalError,
@@ -65,7 +66,7 @@ from tailrace.sinks.replica.rekey import has_other_key, rekeyed, renamed_columns
 from tailrace.sinks.replica.seen import Reading, keys_prefix, keys_tables, readings_of
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, UnitResult
-from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
+from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.former_columns import former_columns, missed_columns, require_unneeded
@@ -196,7 +197,9 @@ class ReplicaSink:
         epoch = uuid.uuid4().hex
         ledger.set_epoch(session, entries, epoch)
         tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in entries}
-        return BatchAttempt(dialect, tables, batch.id, epoch, frozenset(), self._settings.on_refused_row)
+        settings = self._settings
+        policy, most = settings.on_refused_row, settings.max_quarantined
+        return BatchAttempt(dialect, tables, batch.id, epoch, frozenset(), policy, most)
 
     def _commit_pass(self, batch: CellBatch, done: ReplicaPass) -> list[Written]:
         """Finish a batch that one pass has written."""
@@ -261,8 +264,8 @@ class ReplicaSink:
         self._was_small = plan.is_small
         epoch = uuid.uuid4().hex
         replayed = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units)
-        policy = self._settings.on_refused_row
-        attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy, readings)
+        policy, most = self._settings.on_refused_row, self._settings.max_quarantined
+        attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy, most, readings)
         if self._is_whole:
             self._write_whole(session, ledger, plan, attempt)
         else:

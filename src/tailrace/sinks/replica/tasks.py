@@ -23,9 +23,9 @@ from pyspark import TaskContext
 from tailrace.errors import SinkError, TailraceError, TransientSinkError, concerning, from_json
 from tailrace.model.cell import decode_cell, to_stream
 from tailrace.model.change import ChangeBatch
+from tailrace.sinks.quarantine import QuarantinedRow
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts, split_by_bucket
 from tailrace.sinks.replica.dialect import RowOperation, WriteSession
-from tailrace.sinks.replica.ledger import QuarantinedRow
 from tailrace.sinks.replica.unit_writer import BatchAttempt, RowChanges, UnitWriter, staging_name
 
 Batches = Iterator[pa.RecordBatch]
@@ -112,7 +112,7 @@ class UnitResult:
         """This result as a row of RESULT."""
         error = None if self.error is None else self.error.to_json()
         details = json.dumps(
-            {"staged": [asdict(s) for s in self.staged], "refused": [asdict(r) for r in self.refused]}
+            {"staged": [asdict(s) for s in self.staged], "refused": [r.to_json() for r in self.refused]}
         )
         return pa.RecordBatch.from_pylist(
             [{"target": self.target, "error": error, "details": details}], schema=RESULT
@@ -127,7 +127,7 @@ class UnitResult:
             target,
             failure,
             [StagingTable(RowOperation(s["operation"]), s["name"], s["absent"]) for s in parsed["staged"]],
-            [QuarantinedRow(**r) for r in parsed["refused"]],
+            [QuarantinedRow.from_json(r) for r in parsed["refused"]],
         )
 
 

@@ -55,6 +55,8 @@ def share(**given: Any) -> Share:
             now_ms=0,
             tombstones=True,
             quarantine=None,
+            most_quarantined=1,
+            quarantined={},
             name=None,
             marker=Marker("s", 0, 3),
             marker_topic="m",
