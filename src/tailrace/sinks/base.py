@@ -44,6 +44,7 @@ suite.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -142,6 +143,7 @@ class CellBatch:
         policy: what targets do about schema changes; None: their columns are not the source's.
         sink: the name of the sink that writes it.
         timings: notes when steps of writing it begin and end.
+        quarantined: number of changes that sinks have put into quarantine, by sink and table.
     """
 
     stream: StreamId
@@ -153,6 +155,7 @@ class CellBatch:
     policy: SchemaPolicy | None = None
     sink: str = ""
     timings: Timings = field(default_factory=Timings, compare=False)
+    quarantined: Counter[tuple[str, str]] = field(default_factory=Counter, compare=False)
 
     @cached_property
     def rereads(self) -> Mapping[str, Reread]:

@@ -95,6 +95,7 @@ class QuarantiningSink:
         by_table = attrgetter("table")
         for table, rows in groupby(sorted(screened.entries(), key=by_table), by_table):
             quarantine.put(table, batch.id, rows)
+            batch.quarantined[batch.sink, table] += screened.counts[table]
             _log.warning(
                 "batch %d: %d rows of table %s are refused by sink %s, now in quarantine",
                 batch.id,

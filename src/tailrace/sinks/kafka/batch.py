@@ -107,6 +107,7 @@ class KafkaBatch:
         self.stream.tokens |= reports.tokens
         self.shares.note_quarantined(reports.refused)
         for table, count in reports.refused.items():
+            self.batch.quarantined[self.batch.sink, table] += count
             _log.warning(
                 "batch %d: %d changes of table %s refused, now in `%s`",
                 self.batch.id,

@@ -209,6 +209,7 @@ class ReplicaSink:
         ledger = Ledger(dialect)
         if not self._is_whole:
             _finish(session, ledger, batch, done.attempt)
+            _note_quarantined(batch, done.results)
         elif work:
             try:
                 self._merge_staged(session, ledger, batch, done.attempt, done.results)
@@ -269,8 +270,10 @@ class ReplicaSink:
         if self._is_whole:
             self._write_whole(session, ledger, plan, attempt)
         else:
-            _raise_first(plan.write(TaskInput(attempt, plan.routes, plan.buckets, None)), plan.routes)
+            results = plan.write(TaskInput(attempt, plan.routes, plan.buckets, None))
+            _raise_first(results, plan.routes)
             _finish(session, ledger, batch, attempt)
+            _note_quarantined(batch, results)
         self._drop_old_keys(session, ledger, batch, dict.fromkeys(todo, True), readings)
 
     def _write_whole(
@@ -326,6 +329,7 @@ class ReplicaSink:
             _delete_others(session, ledger, attempt, name)
         ledger.finish(session, batch.id, attempt.tables, _position(batch))
         session.run("COMMIT")
+        _note_quarantined(batch, results)
         if attempt.readings:
             failpoint("sink.reread")
 
@@ -682,6 +686,13 @@ def _finish(session: WriteSession, ledger: Ledger, batch: CellBatch, attempt: Ba
 
 def _position(batch: CellBatch) -> str | None:
     return None if batch.end is None else json.dumps(batch.end, separators=(",", ":"))
+
+
+def _note_quarantined(batch: CellBatch, results: Iterable[UnitResult]) -> None:
+    for result in results:
+        for table, count in result.quarantined.items():
+            batch.quarantined[batch.sink, table] += count
+            _log.warning("batch %d: %d rows of table %s refused, now in quarantine", batch.id, count, table)
 
 
 def _raise_first(results: Iterable[UnitResult], routes: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ statement are halved until single rows are left: some 2 log2(n) statements for o
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -111,8 +112,10 @@ class UnitWriter:
     session: WriteSession
     #: Rows that were rejected.
     refused: list[QuarantinedRow] = field(default_factory=list)
-    #: Rows in quarantine, by source table, of those tables that have had rows rejected.
-    _counted: dict[str, int] = field(default_factory=dict)
+    #: How many rows were rejected, by source table.
+    put_aside: Counter[str] = field(default_factory=Counter)
+    #: How many were in quarantine before, by source table.
+    _before: dict[str, int] = field(default_factory=dict)
 
     @property
     def table(self) -> TargetTable:
@@ -247,7 +250,7 @@ class UnitWriter:
             raise refused_error(self.target, column, refusal.reason, f"table `{source}` at {position}")
         if self._room(source) <= 0:
             raise too_many(source, self.attempt.most_quarantined, refusal.reason)
-        self._counted[source] += 1
+        self.put_aside[source] += 1
         (values,) = rows_to_python(changes.rows.slice(row, 1))
         self.refused.append(
             QuarantinedRow(
@@ -267,9 +270,9 @@ class UnitWriter:
 
     def _room(self, source: str) -> int:
         """How many more rows of a source table may be put into quarantine."""
-        if source not in self._counted:
-            self._counted[source] = self.attempt.ledger.quarantined(self.session, self.target, source)
-        return self.attempt.most_quarantined - self._counted[source]
+        if source not in self._before:
+            self._before[source] = self.attempt.ledger.quarantined(self.session, self.target, source)
+        return self.attempt.most_quarantined - self._before[source] - self.put_aside[source]
 
 
 def staging_name(stream: str) -> str:
