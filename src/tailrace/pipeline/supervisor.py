@@ -160,6 +160,7 @@ class BatchGate:
             pipeline.sinks,
             self._written_tables,
             watcher.on_notice,
+            wait=parked_sinks.wait,
         )
         self._closed = threading.Event()
         self._idle = threading.Event()
@@ -186,6 +187,7 @@ class BatchGate:
                 frame.sparkSession.conf.unset(_UMASK)
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
+            self._absent_sinks.note(batch_id, end)
             offset, left_out = StreamOffset(), frozenset[str]()
             if end is not None:
                 offset = StreamOffset.from_json(end)
@@ -196,7 +198,6 @@ class BatchGate:
                     self._sink.leave_out(self._parked_sinks.left_out())
                 # a new table's target is checked before any of its rows is written
                 self._sink.claim(StreamOffset.from_json(end).table_ids())
-            self._absent_sinks.note(batch_id, end)
             noted = self._written_tables
             with (
                 self._cells(frame) as cells,
