@@ -1302,7 +1302,8 @@ CATALOGUE = {
         "was logged. Columns that the target needs are missing.",
         "MySQL: `SET PERSIST binlog_row_image = FULL`, and let sessions reconnect. PostgreSQL: `ALTER "
         "TABLE t REPLICA IDENTITY FULL`. Then start a new stream. Or use JSON messages or `mode: "
-        "changelog`, which need no whole rows.",
+        "changelog`, which need no whole rows. Delta, Iceberg, Kafka: `on-refused-row: quarantine` puts "
+        "such rows aside.",
     ),
     "TR-4406": Condition(
         "rows of a table without a key cannot be reconstructed",
@@ -1917,7 +1918,7 @@ CATALOGUE = {
         "The combination of `value-format`, `time-precision-mode` and `decimal-handling-mode` has no "
         "form for it.",
         "Use the mode that the hint names, or `value-format: debezium-json`, or drop the column with "
-        "a transform.",
+        "a transform. If it is a value: `on-refused-row: quarantine` puts its rows aside.",
     ),
     "TR-7605": Condition(
         "messages of one table need more than 2 GiB",

@@ -52,7 +52,10 @@ def ids(spark: SparkSession, path: Path, mode: WriteMode, name: str = "shop.t") 
     return sorted(r["id"] for r in frame.select("id").collect())
 
 
-@pytest.mark.parametrize("mode", list(WriteMode))
+@pytest.mark.parametrize(
+    "mode",
+    [WriteMode.UPSERT, WriteMode.CHANGELOG, pytest.param(WriteMode.SCD2, marks=pytest.mark.slow)],
+)
 def test_row_that_violates_a_constraint_of_a_delta_table_never_gets_into_it(
     spark: SparkSession, tmp_path: Path, mode: WriteMode
 ) -> None:
