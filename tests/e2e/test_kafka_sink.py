@@ -211,7 +211,7 @@ def test_change_that_the_format_has_no_form_for_is_put_aside_once_and_can_be_lis
         sink.write(batch)
     found = messages(kafka, f"{prefix}.shop.t")
     assert sorted(json.loads(m.key)["id"] for m in found) == [0, 1, 1, 2, 4, 5, 7]
-    quarantine = KafkaQuarantine(sink._settings)
+    quarantine = KafkaQuarantine(sink._settings, "stream")
     listed = [(r.table, r.target, r.batch, r.op, r.position, r.key, r.code) for r in quarantine.rows()]
     target = f"{prefix}.shop.t"
     assert sorted(listed, key=str) == [
@@ -239,12 +239,13 @@ def test_more_refused_changes_than_the_quarantine_may_hold_are_an_error_of_their
             sink.write(large(2, 3, 101))
         assert (full.value.code, full.value.table) == ("TR-7040", "shop.t")
         sink = open_sink(**settings)
-    quarantine = KafkaQuarantine(sink._settings)
+    quarantine = KafkaQuarantine(sink._settings, "stream")
     assert [(r.key, r.code, r.batch) for r in quarantine.rows()] == [
         ({"id": 1}, "TR-7407", 0),
         ({"id": 2}, "TR-7407", 1),
     ]
-    assert quarantine.clear("shop.t") == 2
+    other = replace(quarantine, stream="another")
+    assert (other.rows(), other.clear("shop.t"), quarantine.clear("shop.t")) == ([], 0, 2)
     sink.write(large(2, 3, 101))
     assert [r.key for r in quarantine.rows()] == [{"id": 3}]
     assert len(messages(kafka, f"{prefix}.shop.t")) == 2

@@ -179,7 +179,7 @@ def quarantine_of(settings: SinkSettings, pipeline: Pipeline, stream: StreamId) 
         case KafkaSettings():
             from tailrace.sinks.kafka.standing import KafkaQuarantine
 
-            return KafkaQuarantine(settings)
+            return KafkaQuarantine(settings, stream.query)
         case MySqlSettings() | PostgresSettings():
             from tailrace.sinks.replica.standing import ReplicaQuarantine
 

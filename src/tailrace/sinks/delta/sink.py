@@ -180,7 +180,7 @@ class DeltaSink:
         recipes: dict[tuple[str, str], Recipe[DataFile]] = {}
         for key, schema in schemas.items():
             target = tables.of(schema.id)
-            if target.columns is None:
+            if target.columns is None or target.has_checks:
                 yield None
                 return
             columns[key] = target.columns

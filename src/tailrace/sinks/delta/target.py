@@ -125,6 +125,8 @@ class DeltaTarget:
     merging_s: float = field(default=0.0, init=False)
     #: The source's columns that the table had last, None if tasks do not write its files.
     columns: pa.Schema | None = field(default=None, init=False)
+    #: Whether the table had CHECK constraints last: its rows are read twice.
+    has_checks: bool = field(default=False, init=False)
     #: The table's key, as its property has it.
     _key: list[str] = field(default_factory=list, init=False)
     #: The batch up to which pending changes are merged, -1 before the first.
@@ -425,6 +427,7 @@ class DeltaTarget:
 
     def _note(self, state: DeltaState) -> None:
         self._key = _key_in(state)
+        self.has_checks = bool(_conditions(state))
         self._merged = state.transactions.get(self._merge_mark(Point(0, None)).app, -1)
 
     def _state(self) -> DeltaState:

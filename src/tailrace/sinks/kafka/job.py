@@ -86,7 +86,7 @@ class ShareFactory:
             name, replication = self.quarantine, settings.topic_replication
             quarantine = self._cluster.topics([name], 1, replication, _REFUSED)[name]
             if self._quarantined is None:
-                self._quarantined = counts(self._client, quarantine)
+                self._quarantined = counts(self._client, quarantine, stream.marker(batch_id, writers).stream)
             quarantined = self._quarantined
         return Share(
             client=self._client,

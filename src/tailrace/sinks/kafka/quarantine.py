@@ -8,12 +8,14 @@ there. A change that cannot be encoded is there as JSON: its key's columns, and 
     __tailrace.refused.code        the condition's code
     __tailrace.refused.remedy      what makes the topic accept it
     __tailrace.refused.table       the source table
+    __tailrace.refused.stream      the stream: its checkpoint's id
     __tailrace.refused.batch       the batch
     __tailrace.refused.op          r, c, u or d
     __tailrace.refused.position    of the change in the source's log
 
-Messages of earlier versions have the first two only. A message with `__tailrace.cleared.table` says that
-all messages of a table before it have been dealt with (`tailrace quarantine --clear`): they are not counted.
+Messages of earlier versions have the first two only. A message with `__tailrace.cleared.table` says that all
+messages of a table before it, of the stream in `__tailrace.cleared.stream`, have been dealt with (`tailrace
+quarantine --clear`): they are not counted.
 """
 
 from __future__ import annotations
@@ -40,10 +42,11 @@ from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.failure import sink_error
 from tailrace.sinks.kafka.librdkafka import MessageColumns, Producer
+from tailrace.sinks.kafka.markers import Marker
 from tailrace.sinks.kafka.messages import change_of, sizes
 from tailrace.sinks.quarantine import QuarantinedRow, plain
 
-_REFUSED, _CLEARED = "__tailrace.refused.", "__tailrace.cleared.table"
+_REFUSED, _CLEARED, _STREAM = "__tailrace.refused.", "__tailrace.cleared.table", "__tailrace.cleared.stream"
 #: Conditions of single changes that the format has no form for.
 _OF_A_CHANGE = frozenset({"TR-4405", "TR-7604"})
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -66,7 +69,7 @@ def too_large(
     topic: Topic,
     quarantine: Topic,
     *,
-    id_: int,
+    marker: Marker,
 ) -> MessageColumns:
     """Messages for the quarantine of those that are too large for their topic.
 
@@ -76,7 +79,7 @@ def too_large(
         rows: the numbers of those that are too large.
         topic: their topic.
         quarantine: the quarantine topic; a value too large for it is left out.
-        id_: the batch's number.
+        marker: names the batch.
     """
     refused = messages.take(pa.array(rows))
     fits = pa.array(sizes(refused) <= quarantine.limit)
@@ -88,13 +91,13 @@ def too_large(
         "max.message.bytes=...",
         code="TR-7407",
     )
-    headers = [_described(batch, int(change), error, topic, id_) for change in changes]
+    headers = [_described(batch, int(change), error, topic, marker) for change in changes]
     values = pc.if_else(fits, refused.column("value"), pa.scalar(None, pa.binary()))
     return _messages(refused.column("key"), values, headers, quarantine)
 
 
 def unencodable(
-    batch: ChangeBatch, refused: Mapping[int, SinkError], topic: Topic, quarantine: Topic, *, id_: int
+    batch: ChangeBatch, refused: Mapping[int, SinkError], topic: Topic, quarantine: Topic, *, marker: Marker
 ) -> MessageColumns:
     """Messages for the quarantine of changes that cannot be encoded.
 
@@ -103,7 +106,7 @@ def unencodable(
         refused: the errors, by the number of the change.
         topic: the topic that lacks them.
         quarantine: the quarantine topic.
-        id_: the batch's number.
+        marker: names the batch.
     """
     table = batch.table
     images = to_rows(batch.take(pa.array(list(refused)))).select(table.arrow.names)
@@ -113,7 +116,7 @@ def unencodable(
         keys.append(_json({name: row[name] for name in table.key}) if table.key else None)
         value = _json(known)
         values.append(value if len(value) < quarantine.limit // 2 else None)
-    headers = [_described(batch, number, error, topic, id_) for number, error in refused.items()]
+    headers = [_described(batch, number, error, topic, marker) for number, error in refused.items()]
     return _messages(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), headers, quarantine)
 
 
@@ -123,7 +126,7 @@ def is_of_a_change(error: SinkError) -> bool:
 
 
 def _described(
-    batch: ChangeBatch, change: int, error: SinkError, topic: Topic, id_: int
+    batch: ChangeBatch, change: int, error: SinkError, topic: Topic, marker: Marker
 ) -> list[tuple[str, bytes]]:
     (origin,) = batch.origin.select(["file", "pos"]).slice(change, 1).to_pylist()
     reason = error.message if error.detail is None else f"{error.message}: {error.detail}"
@@ -133,7 +136,8 @@ def _described(
         "code": error.code or "",
         "remedy": error.hint or "",
         "table": str(batch.table.id),
-        "batch": str(id_),
+        "stream": marker.stream,
+        "batch": str(marker.batch),
         "op": OP_LETTERS[batch.op[change].as_py()],
         "position": f"{origin['file']}:{origin['pos']}",
     }
@@ -155,14 +159,16 @@ def _json(value: Mapping[str, Any]) -> bytes:
 # ---- reading -----------------------------------------------------------------------------------------
 
 
-def quarantined(client: Client, topic: Topic) -> list[QuarantinedRow]:
-    """The changes that are in quarantine, without those that are cleared.
+def quarantined(client: Client, topic: Topic, stream: str) -> list[QuarantinedRow]:
+    """The changes of a stream that are in quarantine, without those that are cleared.
 
     Raises:
         SinkError: the topic cannot be read.
     """
     found: list[QuarantinedRow] = []
     for key, value, headers in _read(client, topic):
+        if headers.get(f"{_REFUSED}stream", headers.get(_STREAM, stream)) != stream:
+            continue  # another source of the pipeline, or a former stream
         if _CLEARED in headers:
             found = [row for row in found if row.table != headers[_CLEARED]]
         elif f"{_REFUSED}topic" in headers:
@@ -170,16 +176,16 @@ def quarantined(client: Client, topic: Topic) -> list[QuarantinedRow]:
     return found
 
 
-def counts(client: Client, topic: Topic) -> Counter[str]:
-    """How many changes of each table are in quarantine."""
-    return Counter(row.table for row in quarantined(client, topic))
+def counts(client: Client, topic: Topic, stream: str) -> Counter[str]:
+    """How many changes of each table of a stream are in quarantine."""
+    return Counter(row.table for row in quarantined(client, topic, stream))
 
 
-def clear(client: Client, topic: Topic, table: str) -> None:
-    """Note that all messages of a table have been dealt with."""
+def clear(client: Client, topic: Topic, stream: str, table: str) -> None:
+    """Note that all messages of a table of a stream have been dealt with."""
     producer = Producer(client.producer_settings(None))
     try:
-        headers = pa.array([[(_CLEARED, table.encode())]], _HEADERS)
+        headers = pa.array([[(_CLEARED, table.encode()), (_STREAM, stream.encode())]], _HEADERS)
         nothing = pa.nulls(1, pa.binary())
         cleared = MessageColumns(nothing, nothing, headers, np.zeros(1, np.int32), np.ones(1, np.uint8))
         producer.produce(topic.name, cleared, _TIMEOUT_S)

@@ -32,23 +32,26 @@ class KafkaQuarantine:
 
     Args:
         settings: the sink's.
+        stream: the stream's id.
     """
 
     settings: KafkaSettings
+    stream: str
 
     def rows(self) -> list[QuarantinedRow]:
         """See `SinkQuarantine`."""
         client, topic = self._found()
-        return [] if topic is None else sorted(quarantined(client, topic), key=lambda r: (r.table, r.batch))
+        found = [] if topic is None else quarantined(client, topic, self.stream)
+        return sorted(found, key=lambda row: (row.table, row.batch))
 
     def clear(self, table: str) -> int:
         """See `SinkQuarantine`. The messages stay in the topic; they are not shown or counted any more."""
         client, topic = self._found()
         if topic is None:
             return 0
-        count = counts(client, topic)[table]
+        count = counts(client, topic, self.stream)[table]
         if count:
-            clear(client, topic, table)
+            clear(client, topic, self.stream, table)
         return count
 
     def _found(self) -> tuple[Client, Topic | None]:

@@ -162,7 +162,7 @@ class WriterTransaction:
                 code="TR-7407",
             )
         self._note_refused(batch, len(rows), "a message is larger than its topic allows")
-        columns = too_large(batch, messages, rows, topic, quarantine, id_=self._share.marker.batch)
+        columns = too_large(batch, messages, rows, topic, quarantine, marker=self._share.marker)
         self._kept.producer.produce(quarantine.name, columns, STALL_TIMEOUT_S)
 
     def _put_aside(self, batch: ChangeBatch, refused: dict[int, SinkError], topic: Topic) -> None:
@@ -175,7 +175,7 @@ class WriterTransaction:
         assert quarantine is not None
         if refused:
             self._note_refused(batch, len(refused), next(iter(refused.values())).message)
-            columns = unencodable(batch, refused, topic, quarantine, id_=self._share.marker.batch)
+            columns = unencodable(batch, refused, topic, quarantine, marker=self._share.marker)
             self._kept.producer.produce(quarantine.name, columns, STALL_TIMEOUT_S)
 
     def _note_refused(self, batch: ChangeBatch, count: int, reason: str) -> None:
