@@ -341,6 +341,10 @@ class KeyEncoding(StrEnum):
     PROTOBUF = "protobuf"
 
 
+#: Values of `skipped-operations`.
+SKIPPABLE = ("c", "u", "d", "t", "none")
+
+
 class ValueEncoding(StrEnum):
     """How values become bytes."""
 
@@ -384,6 +388,8 @@ class KafkaSettings(CommonSettings):
         provide_transaction_metadata: Debezium's `provide.transaction.metadata`: BEGIN and END of each
             transaction in a topic of their own, and in envelopes the change's position in the transaction.
         include_schema_changes: Debezium's `include.schema.changes`: changed table schemas in a topic.
+        skipped_operations: Debezium's `skipped.operations`: of c, u, d and t (TRUNCATE), those that are left
+            out; or none.
         heartbeat_interval_ms: time between heartbeats in a topic of their own; 0: none.
         topic_partitions: partitions of a new topic; -1: the brokers' default.
         topic_replication: replicas of a new topic; -1: the brokers' default.
@@ -420,6 +426,7 @@ class KafkaSettings(CommonSettings):
     on_refused_row: RefusedRow = RefusedRow.FAIL
     provide_transaction_metadata: bool = False
     include_schema_changes: bool = False
+    skipped_operations: tuple[str, ...] = ("t",)
     heartbeat_interval_ms: int = 0
     topic_partitions: int = -1
     topic_replication: int = -1
@@ -458,6 +465,35 @@ class KafkaSettings(CommonSettings):
                     code="TR-1008",
                 )
         _check_positive(self, "parallelism")
+        self._check_skipped()
+
+    def _check_skipped(self) -> None:
+        given = self.skipped_operations
+        for letter in given:
+            if letter not in SKIPPABLE or (letter == "none" and len(given) > 1):
+                raise ConfigError(
+                    f"unknown value {shown(letter)} at `sink.skipped-operations`",
+                    f"found {', '.join(given)}; allowed: of c, u, d and t, or none alone",
+                    "skipped-operations: t leaves out TRUNCATE; none: nothing",
+                    code="TR-1008",
+                )
+        if "t" not in given and self.value_format is ValueEncoding.CANAL_JSON:
+            raise ConfigError(
+                "`sink.skipped-operations` must have `t` with `value-format: canal-json`",
+                "messages of TRUNCATE are Debezium's",
+                "add `t`, or set value-format: debezium-json",
+                code="TR-1010",
+            )
+
+    @property
+    def skipped_letters(self) -> tuple[str, ...]:
+        """The letters of the operations that are left out."""
+        return tuple(letter for letter in self.skipped_operations if letter != "none")
+
+    @property
+    def carries_schemas(self) -> bool:
+        """Whether messages carry the schema of their table, or its id."""
+        return self.schemas_enable or self.schema_registry_url is not None
 
     @property
     def key_encoding(self) -> KeyEncoding:

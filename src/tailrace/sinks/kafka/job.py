@@ -17,13 +17,16 @@ from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import concerning
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
 from tailrace.formats.connect.topics import legal
+from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
 from tailrace.sinks.kafka.reports import REPORT, reported_error
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
 from tailrace.sinks.kafka.shares import SHARES, Share, cut_cells
+from tailrace.sinks.kafka.skipped import SkippedOperations
 from tailrace.sinks.kafka.stream import KafkaStream
+from tailrace.sinks.kafka.truncations import places
 from tailrace.sinks.kafka.writer import write_share
 from tailrace.sinks.single_pass import Schemas
 from tailrace.spark.jvm import map_in_arrow
@@ -42,6 +45,7 @@ class ShareFactory:
         cluster: creates topics.
         format: makes messages.
         registry: registers the format's schemas, None if there is none.
+        skipped: the operations that are left out.
     """
 
     def __init__(
@@ -51,12 +55,15 @@ class ShareFactory:
         cluster: Cluster,
         format: MessageFormat,  # noqa: A002 - as `Share.format`
         registry: SchemaRegistry | None,
+        *,
+        skipped: SkippedOperations,
     ) -> None:
         self._settings = settings
         self._client = client
         self._cluster = cluster
         self._format = format
         self._registry = registry
+        self.skipped = skipped
 
     @property
     def quarantine(self) -> str:
@@ -64,7 +71,12 @@ class ShareFactory:
         return legal(f"{self._settings.topic_prefix}.__quarantine")
 
     def share(
-        self, batch_id: int, stream: KafkaStream, writers: int, schemas: Sequence[TableSchema]
+        self,
+        batch_id: int,
+        stream: KafkaStream,
+        writers: int,
+        schemas: Sequence[TableSchema],
+        truncations: Sequence[ChangeBatch] = (),
     ) -> Share:
         """What the tasks of a batch need.
 
@@ -72,8 +84,13 @@ class ShareFactory:
             batch_id: the batch's number.
             stream: its stream.
             writers: the number of its writers.
-            schemas: the schemas of its changes.
+            schemas: the schemas of its changes, with those of `truncations`.
+            truncations: its TRUNCATEs.
         """
+        truncated: dict[str, list[str]] = {}
+        for change in truncations:
+            of_table = truncated.setdefault(str(change.table.id), [])
+            of_table += places(change, self.skipped.connector)
         keys: dict[str, set[str]] = {}
         for schema in schemas:
             key = [(c, str(schema.column(c).type.arrow)) for c in schema.key]
@@ -89,7 +106,7 @@ class ShareFactory:
             ids=self._ids(schemas),
             topics=self._topics({schema.id for schema in schemas}),
             writers=writers,
-            undivided=frozenset(table for table, of_table in keys.items() if len(of_table) > 1),
+            undivided=frozenset(t for t, of_table in keys.items() if len(of_table) > 1 or t in truncated),
             now_ms=time.time_ns() // 1_000_000,
             tombstones=settings.tombstones,
             quarantine=quarantine,
@@ -98,6 +115,8 @@ class ShareFactory:
             marker_topic=stream.topic,
             marker_end=stream.end,
             tokens=dict(stream.tokens),
+            truncated={table: sorted(at) for table, at in truncated.items()},
+            skipped=self.skipped,
         )
 
     def with_topic(self, schemas: Schemas) -> Schemas:
@@ -175,7 +194,7 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
     def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return cut_cells(share, rows)
 
-    if share.writers == 1 and share.schemas is None:
+    if share.writers == 1 and share.schemas is None and not share.truncated:
         shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
     else:
         shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(list(missing)))

@@ -27,6 +27,7 @@ from tailrace.sinks.kafka.markers import Record, read_markers, record_messages
 from tailrace.sinks.kafka.messages import change_of, quarantined, sizes
 from tailrace.sinks.kafka.reports import written_report
 from tailrace.sinks.kafka.shares import Share, owned_by
+from tailrace.sinks.kafka.truncations import is_truncation, keyless
 
 #: Most bytes sent at once to a partition, if its topic allows as many.
 _BATCH_BYTES = 1_000_000
@@ -94,7 +95,11 @@ class WriterTransaction:
         self._changes[str(batch.table.id), batch.kind] += len(batch) if owned is None else int(owned.sum())
         if self._done:
             return
-        messages = share.format.messages(batch, share.now_ms, share.ids)
+        if share.skipped.skips_rows:
+            kept = share.skipped.kept(batch)
+            owned = kept if owned is None else owned & kept
+        shown = keyless(batch) if is_truncation(batch) else batch
+        messages = share.format.messages(shown, share.now_ms, share.ids)
         keys, values, headers = (messages.column(name) for name in ("key", "value", "headers"))
         topic = share.topics[str(batch.table.id)]
         selected = np.ones(len(values), bool) if owned is None else owned[change_of(batch, len(values))]

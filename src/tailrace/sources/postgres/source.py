@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TableLockedError, TailraceError, TransientSourceError, coded
+from tailrace.model.schema_change import SchemaEvent, TableTruncated
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import GONE, Log, LogClock, LogRange, LogRetention, Page, Source
@@ -18,10 +19,10 @@ from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
 from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
-from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
+from tailrace.sources.postgres.position import PostgresPosition, parse_lsn, seq_of_truncate
 from tailrace.sources.postgres.protocol.literal import source_of
 from tailrace.sources.postgres.replication import publication, slot
-from tailrace.sources.postgres.replication.follower import WalFollower
+from tailrace.sources.postgres.replication.follower import WalFollower, WalRange
 from tailrace.sources.postgres.replication.release import Release
 from tailrace.sources.postgres.replication.retention import retention
 from tailrace.sources.postgres.replication.timeline import another_server
@@ -177,6 +178,24 @@ class PostgresSource(Source):
             return {}
         ids = {str(t.schema.id): GONE if t.unlogged else t.identity_text for t in self._found.values()}
         return ids if self._published is None else {"": self._published.identity, **ids}
+
+    def schema_events(
+        self, found: LogRange, before: Mapping[str, TableSchema], after: Mapping[str, TableSchema]
+    ) -> Sequence[SchemaEvent]:
+        """The TRUNCATEs of a range of the log; it has no others."""
+        assert isinstance(found, WalRange)
+        return [
+            SchemaEvent(
+                str(table),
+                (TableTruncated(),),
+                seq=seq_of_truncate(truncation.commit_lsn, truncation.lsn),
+                ts_ms=truncation.ts_us // 1000,
+                origin={"ts_us": truncation.ts_us, "txn": str(truncation.xid), "pos": truncation.lsn},
+                shown=before.get(str(table)) or after.get(str(table)),
+            )
+            for truncation in found.truncations
+            for table in truncation.tables
+        ]
 
     def gaps(self, ids: Mapping[str, str], reading: Collection[str]) -> Mapping[str, str]:
         """The tables whose changes the log lacks since they had these identities, with the reason."""
