@@ -201,9 +201,11 @@ CATALOGUE = {
     "TR-1030": Condition(
         "a list of schema changes has no effect",
         (ConfigError,),
-        "`include.schema.changes` and `exclude.schema.changes` say which schema changes stop the stream, and "
-        "`schema.change.behavior` is not `exception`: none does.",
-        "Leave the list out, or set `schema.change.behavior: exception`.",
+        "`include.schema.changes` and `exclude.schema.changes` say which schema changes targets follow. With "
+        "`schema.change.behavior: ignore` they follow none of a column; and another key, another name of the "
+        "table or rewritten rows they always follow.",
+        "Leave the kind out, or set `schema.change.behavior: exception`, with which the lists say what stops "
+        "the stream.",
     ),
     "TR-1031": Condition(
         "targets cannot lose the rows of a dropped table",
@@ -211,6 +213,12 @@ CATALOGUE = {
         "`onDropTable` is `apply`. Targets then delete the rows as they do when a table is read again, and "
         "the other settings exclude that.",
         "Set `onRewrite: refresh` and `startingPosition: initial`; or `onDropTable: ignore`.",
+    ),
+    "TR-1032": Condition(
+        "targets cannot mark the rows of a table as deleted",
+        (ConfigError,),
+        "`onTruncate` or `onDropTable` is `soft-delete`, and no sink marks its rows as deleted.",
+        "`apply` with `mode: scd2` (Delta) ends the rows' versions and keeps them; `ignore` keeps the rows.",
     ),
     "TR-1069": Condition(
         "the function of `notifications.call` cannot be imported",
@@ -1665,6 +1673,15 @@ CATALOGUE = {
         "a sort order (Iceberg); a view (PostgreSQL), a generated column, a constraint (databases).",
         "Remove what needs the column, then `tailrace resume`. Or set `schema.change.behavior: try_evolve`: "
         "the target keeps it then.",
+    ),
+    "TR-7039": Condition(
+        "a target lacks a column of its source's key",
+        (SinkError,),
+        "The table has another key, with a column that the target does not have: "
+        "`schema.change.behavior: ignore`, `include.schema.changes` or `exclude.schema.changes` keep new "
+        "columns from it. So rows cannot be found by the key.",
+        "Set `schema.change.behavior: evolve`, or let `add.column` be followed, start the pipeline again and "
+        "`tailrace resume` the table. Or leave the key as it was.",
     ),
     "TR-7061": Condition(
         "an existing table would not keep the source's values",

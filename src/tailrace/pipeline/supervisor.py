@@ -198,7 +198,17 @@ class BatchGate:
             with (
                 self._cells(frame) as cells,
                 closing(
-                    CellBatch(stream, batch_id, cells, end, left_out, noted, self._policy, timings=timings)
+                    CellBatch(
+                        stream,
+                        batch_id,
+                        cells,
+                        end,
+                        left_out,
+                        noted,
+                        self._policy,
+                        self._pipeline.source.schema_policy.following,
+                        timings=timings,
+                    )
                 ) as batch,
             ):
                 written = self._sink.write(batch)

@@ -19,6 +19,7 @@ from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD, SNAPSHOT
 from tailrace.model.paths import file_name
+from tailrace.model.schema_policy import FOLLOWING, Following
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta.change_log import ReadRows
@@ -35,8 +36,10 @@ from tailrace.sinks.paths import below, same_path_error
 from tailrace.sinks.shared_targets import SourceOfTarget
 from tailrace.sinks.tables.columns import (
     can_follow,
+    can_hold,
     follow,
     held_names,
+    kept_schema,
     require_free,
     stored_schema,
     stored_type,
@@ -125,6 +128,8 @@ class DeltaTarget:
     columns: pa.Schema | None = field(default=None, init=False)
     #: The table's key, as its property has it.
     _key: list[str] = field(default_factory=list, init=False)
+    #: How it follows the columns of the batch that is written.
+    _following: Following = field(default=FOLLOWING, init=False)
     #: The batch up to which pending changes are merged, -1 before the first.
     _merged: int = field(default=-1, init=False)
 
@@ -174,6 +179,7 @@ class DeltaTarget:
             parts: its parts for this target.
             tables: all tables of the target.
         """
+        self._following = batch.following
         self._open(batch, tables, parts[0])
         for part in parts:
             with of_one_table([part.table]), following(part.table, tables):
@@ -204,6 +210,7 @@ class DeltaTarget:
             SinkError: the table has no key, or cannot follow its source.
             StateError: the table belongs to another stream.
         """
+        self._following = batch.following
         state = self._open(batch, tables, parts[0])
         for part in parts:
             # of several tables in a target, only this one goes wrong
@@ -445,8 +452,15 @@ class DeltaTarget:
         held = self.layout.columns(stored)
         for schema in part.schemas:
             require_free(schema, self._own, f"mode {self.layout.mode}")
+            schema = kept_schema(self.name, schema, held.names, self._following)  # noqa: PLW2901
             schema = self._retyped(schema, held)  # noqa: PLW2901 - the same schema
-            changes = follow(self.name, held, stored_schema(schema), self.on_incompatible_type)
+            changes = follow(
+                self.name,
+                held,
+                stored_schema(schema),
+                self.on_incompatible_type,
+                widens=self._following.widens,
+            )
             if changes:
                 self.table.change(changes, self.layout.within)
                 held = self.layout.columns(self.table.schema())
@@ -462,7 +476,7 @@ class DeltaTarget:
         """A schema with columns of their own for types that the table's columns cannot hold."""
         if self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN:
             return schema
-        return retyped_schema(schema, held, stored_type, can_follow)
+        return retyped_schema(schema, held, stored_type, can_follow if self._following.widens else can_hold)
 
     # ---- writing -------------------------------------------------------------------------------------
 
@@ -470,7 +484,7 @@ class DeltaTarget:
         layout = self.layout
         unpack, fields = layout.snapshot(columns) if kind == SNAPSHOT else layout.log(columns, schema.key)
         if self.on_incompatible_type is OnIncompatibleType.NEW_COLUMN:
-            unpack = retyping(unpack, columns, stored_type)
+            unpack = retyping(unpack, columns, stored_type, adds=self._following.adds)
         return unpack, fields
 
     def _merge(self, rows: NewRows, columns: pa.Schema, part: TableBatch, mark: CommitMark) -> None:

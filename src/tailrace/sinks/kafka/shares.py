@@ -89,12 +89,12 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
             if share.schemas is not None and batch.table.text not in share.schemas:
                 yield from (_row(writer, "", STOP) for writer in range(share.writers))
                 return
-            if at := share.truncated.get(str(batch.table.id)):
-                writer = int(writers_of(share, batch)[0])
-                for place, part in parted(batch, at, share.skipped.connector):
-                    yield _row(writer, place, encode_cell(part))
-                continue
             with concerning(batch.table.id, sink=True):
+                if at := share.truncated.get(str(batch.table.id)):  # its changes have one writer
+                    writer = int(writers_of(share, batch)[0])
+                    for place, part in parted(batch, at, share.skipped.connector):
+                        yield _row(writer, place, encode_cell(part))
+                    continue
                 parts = list(cut(share, batch))
             for writer, part in parts:
                 yield _row(writer, seq, cell.as_buffer() if part is batch else encode_cell(part))

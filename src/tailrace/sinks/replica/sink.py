@@ -188,7 +188,7 @@ class ReplicaSink:
             entry = entries.get(name)
             if entry is None or entry.stream != batch.stream.query or entry.done >= batch.id:
                 return None
-            needed = schema_for(name, [schemas[table]], entry.schema)
+            needed = schema_for(name, [schemas[table]], entry.schema, batch.following)
             if not self._schemas.get(name) == entry.schema == needed:
                 return None
         if self._is_whole:
@@ -424,7 +424,8 @@ class ReplicaSink:
         dialect, current = ledger.dialect, None
         if entry is not None:
             current = self._without_former_columns(session, ledger, entry, batch, parts)
-        needed = schema_for(name, (schema for part in parts for schema in part.schemas), current)
+        schemas = (schema for part in parts for schema in part.schemas)
+        needed = schema_for(name, schemas, current, batch.following)
         if self._schemas.get(name) == needed == current:
             return
         table = dialect.table_name(name)
@@ -538,12 +539,12 @@ class ReplicaSink:
         """Rename and drop the columns that the source has renamed and dropped; the target's schema then."""
         schema, dialect = entry.schema, ledger.dialect
         tables = self._claims.of(entry.target)
-        if len(tables) != 1 or not batch.drops_columns:
+        if len(tables) != 1:
             return schema  # columns of several tables, of which only one has changed
         names = [column.name for column in schema.columns]
         changes = former_columns(batch.column_events, str(tables[0]), names, schema.key)
         old = {change.old for change in changes}
-        missed = missed_columns(parts, str(tables[0]), names, schema.key)
+        missed = missed_columns(parts, str(tables[0]), names, schema.key) if batch.drops_columns else []
         changes += [change for change in missed if change.old not in old]
         table = dialect.table_name(entry.target)
         for change in changes:
