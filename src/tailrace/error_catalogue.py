@@ -217,7 +217,7 @@ CATALOGUE = {
     "TR-1032": Condition(
         "targets cannot mark the rows of a table as deleted",
         (ConfigError,),
-        "`onTruncate` or `onDropTable` is `soft-delete`, and no sink marks its rows as deleted.",
+        "`onTruncate` or `onDropTable` asks for a soft delete, and no sink marks its rows as deleted.",
         "`apply` with `mode: scd2` (Delta) ends the rows' versions and keeps them; `ignore` keeps the rows.",
     ),
     "TR-1069": Condition(
@@ -1680,7 +1680,7 @@ CATALOGUE = {
         "The table has another key, with a column that the target does not have: "
         "`schema.change.behavior: ignore`, `include.schema.changes` or `exclude.schema.changes` keep new "
         "columns from it. So rows cannot be found by the key.",
-        "Set `schema.change.behavior: evolve`, or let `add.column` be followed, start the pipeline again and "
+        "Set `schema.change.behavior: evolve`, or let targets get new columns, start the pipeline again and "
         "`tailrace resume` the table. Or leave the key as it was.",
     ),
     "TR-7061": Condition(

@@ -22,6 +22,7 @@ from tailrace.model.schema_change import SchemaEvent, TableTruncated
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.supervisor import Supervisor, read_cells
 from tailrace.sinks.base import CellBatch, StreamId
+from tailrace.sinks.kafka.job import run_writers
 from tailrace.sinks.kafka.sink import KafkaSink
 from tailrace.sinks.registry import make_sinks
 from tailrace.sinks.route import Router
@@ -134,6 +135,25 @@ def test_truncate_is_left_out_unless_it_is_asked_for(
     log = ("log", logged(SCHEMA, [("c", None, row(1))]))
     open_sink().write(batch_of(spark, prefix, 0, [truncated(lsn=1)], log))
     assert ops(values(messages(kafka, f"{prefix}.shop.t"))) == [("c", 1)]
+
+
+def test_batch_that_comes_again_with_other_settings_loses_nothing(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logged(SCHEMA, [("c", None, row(i)) for i in range(20)])
+    batch = batch_of(spark, prefix, 0, [truncated(lsn=750)], ("log", log))
+
+    def some(cells: Any, share: Any, missing: Any) -> Any:
+        run_writers(cells, share, missing[:1])
+        raise InterruptedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tailrace.sinks.kafka.batch.run_writers", some)
+        with pytest.raises(InterruptedError):
+            open_sink(parallelism=3).write(batch)
+    open_sink(skipped_operations=("none",), parallelism=3).write(batch)
+    found = ops(values(messages(kafka, f"{prefix}.shop.t")))
+    assert [change for change in found if change[0] == "c"] == [("c", i) for i in range(20)]
 
 
 @pytest.mark.parametrize("encoding", [ValueEncoding.AVRO, ValueEncoding.PROTOBUF])

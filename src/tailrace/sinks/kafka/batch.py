@@ -19,7 +19,7 @@ from tailrace.sinks.kafka.job import Reports, ShareFactory, run_writers
 from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.transaction_order import with_order
-from tailrace.sinks.kafka.truncations import truncation_cells, truncations
+from tailrace.sinks.kafka.truncations import is_told, truncation_cells, truncations
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.spark.cells import table_batches
 
@@ -57,6 +57,14 @@ class KafkaBatch:
         self.writers, self.missing = self.stream.missing(self.batch.id)
 
     @cached_property
+    def truncated(self) -> frozenset[str]:
+        """The tables with a TRUNCATE in the batch: each has one writer, whether that is written or not.
+
+        So the same writer has the same changes if the batch comes again with other settings.
+        """
+        return frozenset(e.table for e in self.batch.schema_events if is_told(e))
+
+    @cached_property
     def truncations(self) -> list[ChangeBatch]:
         """The TRUNCATEs to be written."""
         if not self.shares.skipped.has_truncates:
@@ -72,7 +80,7 @@ class KafkaBatch:
     @contextmanager
     def _one_pass(self, schemas: Schemas) -> Iterator[_Pass | None]:
         """Write the batch if it holds nothing but `schemas`; None where one pass cannot."""
-        is_more = self.has_order or self.truncations or self.side_topics.tells_of(self.batch)
+        is_more = self.has_order or self.truncated or self.side_topics.tells_of(self.batch)
         if len(self.missing) < self.writers or is_more:
             yield None
             return
@@ -107,7 +115,14 @@ class KafkaBatch:
             self.side_topics.write(self.batch, self.stream, cells)
         if found and self.missing:
             schemas = [schema for part in found for schema in part.schemas]
-            share = self.shares.share(self.batch.id, self.stream, self.writers, schemas, self.truncations)
+            share = self.shares.share(
+                self.batch.id,
+                self.stream,
+                self.writers,
+                schemas,
+                truncated=self.truncated,
+                truncations=self.truncations,
+            )
             self._note(run_writers(self._to_write(cells), share, self.missing))
         return [Written.of(part, self.claims.router.target(part.table)) for part in found]
 

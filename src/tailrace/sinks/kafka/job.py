@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,8 @@ class ShareFactory:
         stream: KafkaStream,
         writers: int,
         schemas: Sequence[TableSchema],
+        *,
+        truncated: Collection[str] = (),
         truncations: Sequence[ChangeBatch] = (),
     ) -> Share:
         """What the tasks of a batch need.
@@ -85,12 +87,12 @@ class ShareFactory:
             stream: its stream.
             writers: the number of its writers.
             schemas: the schemas of its changes, with those of `truncations`.
-            truncations: its TRUNCATEs.
+            truncated: the tables that are truncated in it.
+            truncations: the TRUNCATEs that are written.
         """
-        truncated: dict[str, list[str]] = {}
+        at: dict[str, list[str]] = {}
         for change in truncations:
-            of_table = truncated.setdefault(str(change.table.id), [])
-            of_table += places(change, self.skipped.connector)
+            at.setdefault(str(change.table.id), []).extend(places(change, self.skipped.connector))
         keys: dict[str, set[str]] = {}
         for schema in schemas:
             key = [(c, str(schema.column(c).type.arrow)) for c in schema.key]
@@ -115,7 +117,7 @@ class ShareFactory:
             marker_topic=stream.topic,
             marker_end=stream.end,
             tokens=dict(stream.tokens),
-            truncated={table: sorted(at) for table, at in truncated.items()},
+            truncated={table: sorted(found) for table, found in at.items()},
             skipped=self.skipped,
         )
 

@@ -51,7 +51,7 @@ def truncations(
     """
     found = []
     for event in events:
-        if not event.truncates or event.origin is None or event.seq is None or event.table in left_out:
+        if not is_told(event) or event.table in left_out:
             continue
         schema = event.after or event.shown
         if schema is None and needs_columns:
@@ -60,12 +60,17 @@ def truncations(
                 event.table,
             )
             continue
-        found.append(_change(schema or TableSchema(TableId.parse(event.table), ()), event.seq, event.origin))
+        found.append(_change(schema or TableSchema(TableId.parse(event.table), ()), event))
     return found
 
 
-def _change(table: TableSchema, seq: str, origin: Any) -> ChangeBatch:
-    row = {**_UNKNOWN, **origin, "seq": seq}
+def is_told(event: SchemaEvent) -> bool:
+    """Whether an event is a TRUNCATE with its place in the log, which offsets of earlier releases lack."""
+    return event.truncates and event.origin is not None and event.seq is not None
+
+
+def _change(table: TableSchema, event: SchemaEvent) -> ChangeBatch:
+    row = {**_UNKNOWN, **(event.origin or {}), "seq": event.seq}
     columns = [pa.array([row[field.name]], field.type) for field in ORIGIN]
     rows = pa.RecordBatch.from_arrays(columns, schema=ORIGIN)
     return ChangeBatch(table, pa.array([OP_TRUNCATE], pa.int8()), None, None, rows)
