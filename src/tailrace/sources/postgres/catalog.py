@@ -24,7 +24,7 @@ from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources import network
 from tailrace.sources.base import KeyPlace
 from tailrace.sources.postgres.connection import Connection, translate
-from tailrace.sources.postgres.contents import Contents, Part, StoredColumn
+from tailrace.sources.postgres.contents import Contents, Partition, StoredColumn
 from tailrace.sources.postgres.protocol.literal import identifier
 from tailrace.sources.postgres.replication import publication
 from tailrace.sources.postgres.wire.types import TYPES_QUERY, PostgresType, PostgresTypes
@@ -265,11 +265,11 @@ def _tables(
         columns[row[0]].append(row)
     for row in connection.rows(_INDEXES_QUERY, oids):
         indexes[row[0]].append(row)
-    parts: defaultdict[int, list[Part]] = defaultdict(list)
+    parts: defaultdict[int, list[Partition]] = defaultdict(list)
     filled: defaultdict[int, set[str]] = defaultdict(set)
     roots = [row[0] for row in captured_rows if row[3] == "p"]
     for root, part, file, attached, is_born, missing in connection.rows(_PARTS_QUERY, roots) if roots else ():
-        parts[root].append(Part(part, file, attached, is_born))
+        parts[root].append(Partition(part, file, attached, is_born))
         filled[root] |= set(missing)
     listed = dict(published.columns)
     entries = dict(published.entries)

@@ -44,7 +44,7 @@ class StoredColumn:
 
 
 @dataclass(frozen=True)
-class Part:
+class Partition:
     """A partition, or a partitioned one that has partitions.
 
     Args:
@@ -77,7 +77,7 @@ class Contents:
 
     columns: tuple[StoredColumn, ...]
     file: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Partition, ...] = ()
 
     @property
     def text(self) -> str:
