@@ -18,13 +18,21 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
+from pyspark.sql import SparkSession
 
 from tailrace_dev.servers import KafkaServer, MySqlServer, PostgresServer
 from tests.support.topics import messages
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: `auto_cdc` has tests of its own (`test_auto_cdc.py`).
-FOLDERS = {"mysql_to_delta", "mysql_to_kafka", "postgres_to_iceberg", "database_to_database", "spark_code"}
+FOLDERS = {
+    "mysql_to_delta",
+    "mysql_to_kafka",
+    "postgres_to_iceberg",
+    "database_to_database",
+    "shards_to_delta",
+    "spark_code",
+}
 
 ORDERS = [(10, 1, "engine", "99.50"), (11, 2, "compiler", "12.00"), (12, 2, "bug", None)]
 CUSTOMERS = [(1, "Ada"), (2, "Grace")]
@@ -177,6 +185,32 @@ def test_database_to_database(mysql_shop: MySqlServer, postgres_shop: PostgresSe
     example.run("-m", "tailrace", "run", "pipeline.yaml")
     assert query(postgres_shop, "SELECT id, customer_id, item, price::text FROM orders ORDER BY id") == ORDERS
     assert query(postgres_shop, "SELECT id, name FROM customers ORDER BY id") == CUSTOMERS
+
+
+def test_shards_to_delta(
+    spark: SparkSession, mysql_shop: MySqlServer, postgres_shop: PostgresServer, tmp_path: Path
+) -> None:
+    folder = EXAMPLES / "shards_to_delta"
+    # the east's tables are those of `mysql_shop`
+    assert (folder / "east.sql").read_text() == (EXAMPLES / "mysql_to_delta" / "shop.sql").read_text()
+    query(postgres_shop, *(s for s in (folder / "west.sql").read_text().split(";") if s.strip()))
+    example = Example(
+        "shards_to_delta",
+        tmp_path,
+        {"port: 3306": f"port: {mysql_shop.port}", "port: 5432": f"port: {postgres_shop.port}"},
+        MYSQL_PASSWORD=mysql_shop.password,
+        PGPASSWORD=postgres_shop.password,
+    )
+    example.run("-m", "tailrace", "run", "pipeline.yaml")
+    lake = example.directory / "lake"
+    orders = spark.read.format("delta").load(str(lake / "orders")).collect()
+    found = [(r["shard"], r["id"], r["customer_id"], r["item"], r["paid"]) for r in orders]
+    east = [("east.shop.orders", *row[:3], None) for row in ORDERS]
+    west = [("west.public.orders", 10, 1, "tape", True), ("west.public.orders", 11, 1, "apple", False)]
+    assert sorted(found) == [*east, *west]
+    assert [(r["id"], r["name"]) for r in lake_rows(lake / "east_customers")] == CUSTOMERS
+    assert [(r["id"], r["name"]) for r in lake_rows(lake / "west_customers")] == [(1, "Alan")]
+    assert "slot" in example.run("-m", "tailrace", "drop", "pipeline.yaml", "--source", "west")
 
 
 def test_spark_code(mysql_shop: MySqlServer, tmp_path: Path) -> None:

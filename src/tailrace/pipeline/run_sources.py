@@ -89,9 +89,11 @@ class SourceRun:
             self.watcher.on_notice(f"source `{pipeline.source_name}` has ended, the others go on: {told}")
             if (on_failure := pipeline.settings.on_failure) is not None:
                 tell_failure(on_failure, pipeline.settings.name, error, self.watcher.on_notice)
-
         except Exception as error:  # noqa: BLE001 - raised once the other sources have ended
             self.error = error
+            # its text may hold a secret
+            found = f"a {type(error).__name__}, which is a bug; it is raised when all have ended"
+            self.watcher.on_notice(f"source `{pipeline.source_name}` has ended, the others go on: {found}")
 
     def _reached(self, watcher: Watcher, stop: threading.Event) -> bool:
         """Whether the source has been checked; False: a stop was requested before."""
