@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import sys
 import time
 import uuid
@@ -345,8 +346,13 @@ def status(pipeline_file: Path, source: str | None, as_json: bool, watch: bool) 
 @cli.command()
 @_pipeline_argument
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help='Only rows that it holds for; no row is deleted then. Part of SQL, see the guide "Signals".',
+)
 @_source_option
-def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> None:
+def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...], where: str | None) -> None:
     """Read tables again, in place: afterwards their targets equal them, whatever they held before.
 
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline begins with its next batch, a
@@ -362,8 +368,11 @@ def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> 
             f"tailrace resume {_arguments(pipeline_file, pipeline)} {' '.join(parked)}",
             code="TR-1340",
         )
-    id_ = _request(pipeline, tables, "resync")
-    click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be read again")
+    if where is None:
+        id_, rows = _request(pipeline, tables, "resync"), ""
+    else:
+        id_, rows = _request_rows(pipeline, tables, where), "rows of "
+    click.echo(f"request {id_}: {rows}{', '.join(map(printable, tables))} will be read again")
 
 
 @cli.command()
@@ -485,6 +494,16 @@ def _request(pipeline: Pipeline, tables: Sequence[str], kind: Kind, *, replay: b
     from tailrace.spark.requests import RequestDirectory, requests_path  # noqa: PLC0415
 
     return RequestDirectory(requests_path(pipeline.checkpoint)).add(tables, kind, replay=replay)
+
+
+def _request_rows(pipeline: Pipeline, tables: Sequence[str], where: str) -> str:
+    """Send a signal to read some rows again: unlike other requests it is answered, if it is wrong."""
+    from tailrace.spark.requests import RequestDirectory, requests_path  # noqa: PLC0415
+
+    patterns = [re.escape(name) for name in tables]
+    conditions = [{"data-collection": pattern, "filter": where} for pattern in patterns]
+    data = {"data-collections": patterns, "additional-conditions": conditions}
+    return RequestDirectory(requests_path(pipeline.checkpoint)).add_signal({"type": "resync", "data": data})
 
 
 def _parked(pipeline: Pipeline) -> dict[str, Parked]:

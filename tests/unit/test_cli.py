@@ -98,6 +98,18 @@ def test_resync_leaves_a_request_for_the_stream(pipeline: Any, tmp_path: Path) -
         run("resync", file, "other.t")
 
 
+def test_resync_of_some_rows_sends_a_signal_which_is_answered(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    assert "rows of shop.t, shop.u" in run("resync", file, "shop.t", "shop.u", "--where", "id > 7")
+    (request,) = RequestDirectory(requests_path(str(tmp_path / "checkpoint"))).pending()
+    assert request.signal is not None
+    assert request.signal.type == "resync"
+    assert request.signal.data["additional-conditions"] == [
+        {"data-collection": "shop\\.t", "filter": "id > 7"},
+        {"data-collection": "shop\\.u", "filter": "id > 7"},
+    ]
+
+
 def test_signal_leaves_itself_for_the_stream(pipeline: Any, tmp_path: Path) -> None:
     file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
     data = '{"data-collections": ["shop[.]t"]}'

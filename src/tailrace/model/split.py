@@ -26,6 +26,8 @@ class SnapshotSplit:
         blocks: only the rows in these blocks of the table, from the first up to, but not including, the
             second (None: to the last); None: all blocks. Only for rows that need no rewind.
         reread: whether the table is read again: targets may have the rows' keys.
+        where: a condition (`model.condition`). Other rows are left out, unless they change while they are
+            read; None: all rows.
     """
 
     table: TableSchema
@@ -35,6 +37,7 @@ class SnapshotSplit:
     page_rows: int
     blocks: tuple[int, int | None] | None = None
     reread: bool = False
+    where: str | None = None
 
 
 @dataclass(frozen=True)

@@ -409,6 +409,15 @@ class Source(ABC):
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`, None when fewer remain."""
 
+    @abstractmethod
+    def condition_problem(self, table: TableSchema, condition: str) -> str | None:
+        """Why the server refuses a condition of a table's rows; None: nothing is known against it.
+
+        Args:
+            table: the table.
+            condition: what `model.condition` permits.
+        """
+
     def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:  # noqa: ARG002
         """`split` as up to `tasks` splits, where rows can be divided by more than their keys."""
         return [split]

@@ -190,13 +190,15 @@ class _Reading:
     def __init__(self, split: SnapshotSplit) -> None:
         self._split = split
         self._table = split.table
-        self._after = split.after
+        self._after, self._where = split.after, split.where
         self._pages: tuple[BoundedConnection, Iterator[Page]] | None = None
 
     def next_page(self, connection: BoundedConnection) -> Page:
         if self._pages is None or self._pages[0] is not connection:
             split = self._split
-            pages = select_pages(connection, self._table, self._after, split.upto, split.page_rows)
+            pages = select_pages(
+                connection, self._table, self._after, split.upto, split.page_rows, where=self._where
+            )
             self._pages = (connection, pages)
         page = next(self._pages[1])
         self._after = page.upto
@@ -207,6 +209,7 @@ class _Reading:
         if altered == self._table:
             raise error
         self._table, self._pages = altered, None
+        self._where = None  # it may name columns that are gone; more rows do no harm
 
 
 def _altered(connection: BoundedConnection, planned: TableSchema) -> TableSchema | None:

@@ -8,8 +8,10 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pymysql
+
 from tailrace.config.options import SourceOptions
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, TransientSourceError
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
@@ -21,10 +23,17 @@ from tailrace.sources.mysql.binlog.held import pack_blocks
 from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.binlog.retention import retention
 from tailrace.sources.mysql.checks import preflight
-from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, one, server_facts
+from tailrace.sources.mysql.connection import (
+    MARIADB,
+    ReconnectingConnection,
+    one,
+    server_facts,
+    translate,
+)
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
+from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.start.starting import log_end_position, starting_position
 from tailrace.sources.mysql.wire.rare.xa import XaMark
@@ -139,6 +148,21 @@ class MySqlSource(Source):
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`."""
         return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
+
+    def condition_problem(self, table: TableSchema, condition: str) -> str | None:
+        """Why the server refuses a condition of a table's rows."""
+
+        def ask(connection: BoundedConnection) -> str | None:
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(f"EXPLAIN SELECT 1 FROM {table_name(table.id)} WHERE ({condition})")
+            except pymysql.err.MySQLError as error:
+                if isinstance(translate(error, "checking a condition"), TransientSourceError):
+                    raise
+                return f"the server refuses the condition: error {error.args[0]}"
+            return None
+
+        return self._run(ask, f"checking a condition of {table.id}")
 
     def follow(self, start: MySqlPosition, knows: Callable[[TableId], bool]) -> MySqlLog:
         """Follow the log from `start` on."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from pg8000.exceptions import DatabaseError
+
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TableLockedError, TailraceError, TransientSourceError, coded
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
@@ -17,9 +19,15 @@ from tailrace.sources.base import GONE, Log, LogClock, LogRange, LogRetention, P
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
-from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
+from tailrace.sources.postgres.connection import (
+    Connection,
+    ReconnectingConnection,
+    connect,
+    retrying,
+    sqlstate,
+)
 from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
-from tailrace.sources.postgres.protocol.literal import source_of
+from tailrace.sources.postgres.protocol.literal import source_of, table_name
 from tailrace.sources.postgres.replication import publication, slot
 from tailrace.sources.postgres.replication.follower import WalFollower
 from tailrace.sources.postgres.replication.release import Release
@@ -53,6 +61,8 @@ REPLAY_WAIT_S = 3600.0
 #: A log's end this near is not reported: every commit writes more than its changes.
 IDLE_BYTES = 64 << 10
 STATUS_AGE_S = 1.0
+#: Classes of errors by which a condition is refused: data exceptions, syntax and names, not supported.
+_REFUSED_CONDITION = frozenset({"22", "42", "0A"})
 #: The clock comes first: what commits between the two lies below the LSN.
 _LOG_CLOCK = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
@@ -379,6 +389,24 @@ class PostgresSource(Source):
         if isinstance(found, TableLockedError):
             raise found
         return found
+
+    def condition_problem(self, table: TableSchema, condition: str) -> str | None:
+        """Why the server refuses a condition of a table's rows; nothing is known of a locked table."""
+
+        def ask(connection: Connection) -> str | None:
+            statement = f"EXPLAIN SELECT 1 FROM {table_name(table.id)} WHERE ({condition})"
+            try:
+                within_limit(connection, table.id, lambda: connection.rows(statement))
+            except TableLockedError:
+                return None
+            except DatabaseError as error:
+                state = sqlstate(error)
+                if state is None or state[:2] not in _REFUSED_CONDITION:
+                    raise
+                return f"the server refuses the condition: SQLSTATE {state}"
+            return None
+
+        return self._run(ask, f"checking a condition of {table.id}")
 
     def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
         """`split` by the blocks of its table, if the table has no key and is large.

@@ -31,6 +31,7 @@ def select_pages(
     page_rows: int,
     *,
     page_bytes: int = PAGE_BYTES,
+    where: str | None = None,
 ) -> Iterator[Page]:
     """Read the range `(after, upto]`.
 
@@ -44,6 +45,7 @@ def select_pages(
         upto: keys at or below this one, None: to the last.
         page_rows: most rows of a page.
         page_bytes: most bytes of a page as the server sends it, unless a single row has more.
+        where: a condition; None: all rows.
 
     Raises:
         TransientSourceError: the connection is lost.
@@ -52,7 +54,7 @@ def select_pages(
     """
     limit = page_rows
     while True:
-        statement = select_statement(table, after, upto, limit)
+        statement = select_statement(table, after, upto, limit, where)
         with Selection(connection, statement, table, batch_rows=limit, batch_bytes=page_bytes) as selection:
             rows = next(selection, None)
             cut = not selection.ended
@@ -67,12 +69,16 @@ def select_pages(
         limit = len(rows) if cut else min(page_rows, 2 * limit)
 
 
-def select_statement(table: TableSchema, after: Key | None, upto: Key | None, limit: int | None) -> str:
+def select_statement(
+    table: TableSchema, after: Key | None, upto: Key | None, limit: int | None, where: str | None = None
+) -> str:
     """The SELECT of all columns of the rows in `(after, upto]`, in key order, `limit` at most."""
     columns = ", ".join(identifier(c.name) for c in table.columns)
     return (
         f"SELECT {columns} FROM {table_name(table.id)} "
-        f"WHERE {range_condition(table, after, upto)} {order_by(table)}"
+        f"WHERE {range_condition(table, after, upto)}"
+        + ("" if where is None else f" AND ({where})")
+        + f" {order_by(table)}"
         + ("" if limit is None else f" LIMIT {limit}")
     )
 
