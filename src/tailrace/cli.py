@@ -6,7 +6,6 @@ import importlib
 import json
 import logging
 import os
-import re
 import sys
 import time
 import uuid
@@ -500,10 +499,7 @@ def _request_rows(pipeline: Pipeline, tables: Sequence[str], where: str) -> str:
     """Send a signal to read some rows again: unlike other requests it is answered, if it is wrong."""
     from tailrace.spark.requests import RequestDirectory, requests_path  # noqa: PLC0415
 
-    patterns = [re.escape(name) for name in tables]
-    conditions = [{"data-collection": pattern, "filter": where} for pattern in patterns]
-    data = {"data-collections": patterns, "additional-conditions": conditions}
-    return RequestDirectory(requests_path(pipeline.checkpoint)).add_signal({"type": "resync", "data": data})
+    return RequestDirectory(requests_path(pipeline.checkpoint)).add_rows(dict.fromkeys(tables, where))
 
 
 def _parked(pipeline: Pipeline) -> dict[str, Parked]:

@@ -171,6 +171,25 @@ def test_postgresql_replica_that_was_changed_by_hand_is_repaired(
     require_repaired(spark, pipeline, "public.t", write_row)
 
 
+def test_few_rows_are_repaired_by_their_keys(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    copy = Copy.in_delta(mysql, database, spark, tmp_path)
+    copy.run()
+    wide = copy.target("wide")
+    spark.sql(f"DELETE FROM {wide} WHERE part IN (7, 8)")
+    spark.sql(f"UPDATE {wide} SET d = 7 WHERE part = 9")
+    report = compared(copy.pipeline, spark, [])
+    said: list[str] = []
+    with running(copy.run):
+        after = repair(copy.pipeline, spark, report, patience_s=PATIENCE_S, say=said.append)
+    assert after.equal, after
+    assert len(said) == 3
+    assert f"rows of {database}.wide" in said[0]
+    changes = spark.sql(f"DESCRIBE HISTORY {wide} LIMIT 1").collect()[0]["operationMetrics"]
+    assert int(changes["numTargetRowsInserted"]) + int(changes["numTargetRowsUpdated"]) <= 6
+
+
 def test_stopped_pipeline_leaves_the_request_and_the_target(
     mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
 ) -> None:
