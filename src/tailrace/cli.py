@@ -571,19 +571,26 @@ def diff(pipeline_file: Path, source: str | None, first: int | None, last: int |
 @_pipeline_argument
 @click.argument("offset", metavar="JSON|@FILE")
 @click.option("--dry-run", is_flag=True, help="Check the offset and say what would change.")
+@click.option("--unchecked", is_flag=True, help="Do not ask the server whether its log has the position.")
 @_source_option
-def set_offset(pipeline_file: Path, source: str | None, offset: str, dry_run: bool) -> None:
+def set_offset(
+    pipeline_file: Path, offset: str, *, source: str | None, dry_run: bool, unchecked: bool
+) -> None:
     """Let the stopped pipeline continue from OFFSET, JSON in the format that `offsets show` prints.
 
-    Changes of the log between the two offsets are missing from the target, or, where it holds rows, are
+    The server must have the position in its log, between two transactions. Changes between the two offsets
+    are missing from the target, or, where it holds rows, are
     applied once more. Tables whose snapshot would begin again are read again in place (`tailrace resync`).
     """
     from tailrace.enumerator.offset import RereadProgress, StreamOffset  # noqa: PLC0415
+    from tailrace.pipeline.offset_check import require_in_log  # noqa: PLC0415
     from tailrace.pipeline.run_state import forget_run  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file, source)
     end = _offset(offset)
+    if not unchecked:
+        require_in_log(pipeline.source, end)
     checkpoint = Checkpoint(pipeline.checkpoint)
     last = checkpoint.last()
     kept_fields = {}

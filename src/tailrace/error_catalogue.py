@@ -438,6 +438,14 @@ CATALOGUE = {
         "changes: it would have them twice.",
         "Continue from the present position or a later one. `tailrace resync` reads tables again.",
     ),
+    "TR-1310": Condition(
+        "an offset is not in the server's log",
+        (ConfigError,),
+        "`tailrace offsets set` was given a position that the log no longer has, does not have yet, or that "
+        "lies within a transaction.",
+        "Take a position of `tailrace offsets history`, or the present one. Where the log is gone, "
+        "`onPositionLost: refresh` reads every table again.",
+    ),
     "TR-1320": Condition(
         "one of several sources must be named",
         (ConfigError,),

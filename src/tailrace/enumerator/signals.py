@@ -157,7 +157,7 @@ def _filters(signal: Signal) -> Iterator[tuple[str | None, str]]:
         pattern = entry.get("data-collection") if isinstance(entry, dict) else None
         where = entry.get("filter") if isinstance(entry, dict) else None
         if not isinstance(pattern, str) or not isinstance(where, str) or not where.strip():
-            raise _RefusedError(f"an entry of `{_CONDITIONS}` lacks `data-collection` or `filter`")
+            raise _RefusedError(f"an entry of `{_CONDITIONS}` lacks its table pattern or its filter")
         yield pattern.strip(), where.strip()
 
 

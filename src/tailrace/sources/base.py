@@ -325,6 +325,13 @@ class Source(ABC):
         """
         return True
 
+    def position_problem(self, position: Any) -> str | None:
+        """Why no stream can go on from `position`, None if nothing is known against it."""
+        end = self.log_end()
+        if position.order > end.order:
+            return f"the log ends at {end}"
+        return None if self.has_log(position) else "the log behind it is gone"
+
     @abstractmethod
     def tables(self) -> Sequence[CapturedTable]:
         """The captured tables that exist now."""

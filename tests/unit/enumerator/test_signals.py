@@ -115,7 +115,7 @@ def test_pattern_without_a_table_is_answered_beside_the_others(stream: Stream) -
         ("execute-snapshot", {"data_collections": ["shop.a"], "type": "sideways"}, "unknown `type`"),
         ("execute-snapshot", {"data_collections": ["shop.a"], "type": 1}, "unknown `type`"),
         ("execute-snapshot", {"additional_conditions": 7}, "is not a list"),
-        ("execute-snapshot", {"additional_conditions": [{"filter": "id > 3"}]}, "lacks `data-collection`"),
+        ("execute-snapshot", {"additional_conditions": [{"filter": "id > 3"}]}, "lacks its table pattern"),
         ("execute-snapshot", where("shop.b", "id > 3"), "names no table that is to be read"),
         ("execute-snapshot", where("shop.a", "id > (SELECT 1)"), "holds `SELECT`"),
         ("execute-snapshot", where("shop.a", "id > 3", ".*", "id > 4"), "two conditions of `shop.a`"),

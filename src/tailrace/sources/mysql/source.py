@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pymysql
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import TailraceError, TransientSourceError
+from tailrace.errors import ConfigError, TailraceError, TransientSourceError
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
@@ -35,7 +35,7 @@ from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
 from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.start.failover import ServerPositions
-from tailrace.sources.mysql.start.starting import log_end_position, starting_position
+from tailrace.sources.mysql.start.starting import log_end_position, position_in_file, starting_position
 from tailrace.sources.mysql.wire.rare.xa import XaMark
 from tailrace.sources.mysql.xa.xa_visibility import EndingTransactions
 
@@ -92,6 +92,20 @@ class MySqlSource(Source):
         """Whether the server still has the file of `position`."""
         files = self._run(binary_logs, "listing the binary log files")
         return any(file.name == position.file for file in files)
+
+    def position_problem(self, position: MySqlPosition) -> str | None:
+        """Why no stream can go on from `position`: it is not in the log, or not between two transactions."""
+        files = self._run(binary_logs, "listing the binary log files")
+        size = next((file.size for file in files if file.name == position.file), None)
+        if size is None:
+            return f"the server has the files {files[0].name} to {files[-1].name}"
+        if position.pos > size:
+            return f"the file has {size} bytes"
+        try:
+            position_in_file(self._options, position.file, position.pos)
+        except ConfigError as error:
+            return f"it is within a transaction: {error.detail}"
+        return None
 
     def log_end(self) -> MySqlPosition:
         """The log's end now."""
