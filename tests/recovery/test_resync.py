@@ -142,3 +142,19 @@ def test_condition_that_the_server_refuses_is_answered(request, product):
                 pass
             assert end.again == {}
             assert "the server refuses the condition" in end.answers[0].reason
+
+
+def test_rows_are_read_without_a_condition_that_fails_for_them(postgres, postgres_database):
+    """Which collation to compare by is asked once there is a row, not when the statement is planned."""
+    columns = 'id INT PRIMARY KEY, a TEXT COLLATE "C", b TEXT COLLATE "POSIX"'
+    rows = "INSERT INTO t SELECT i, 'a', '0' || i FROM generate_series(1, 9) i"
+    postgres.execute(f"CREATE TABLE t ({columns})", rows, database=postgres_database)
+    with stream(postgres, postgres_database, tables="public.t") as engine:
+        target = Target(engine, "public.t")
+        requests = engine.plan._requests._requests = Requests()
+        target.drain_all()
+        target.rows = [{**row, "a": "damaged"} for row in target.rows]
+        requests.waiting.append(conditional("r1", "public.t", "a < b"))
+        target.drain_all()
+        assert engine.offset.requests == ("r1",)
+        target.equals(postgres, database=postgres_database)  # it holds for no row
