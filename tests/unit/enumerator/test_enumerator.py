@@ -12,7 +12,7 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.request import Request
 from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, TableGapError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
-from tailrace.sources.base import Log, LogClock, LogRange, Source
+from tailrace.sources.base import Activity, Log, LogClock, LogRange, Source
 from tests.support.changes import INT, table
 
 A = table(("id", INT), key=("id",), name="shop.a")
@@ -106,6 +106,12 @@ class FakeSource(Source, Log):
 
     def log_retention(self, position):
         return None
+
+    def activity(self):
+        return Activity(getattr(self, "sessions", 0), getattr(self, "replica_lag_s", None))
+
+    def row_bytes(self, table):
+        return 100
 
     def heartbeat(self, statement):
         self.beats = [*getattr(self, "beats", []), statement]
