@@ -10,6 +10,7 @@ keys holds. So a batch that is replayed reads the same rows at once. The log is 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from datetime import datetime
 from tailrace.config.option_values import DayWindow
 from tailrace.config.options import SourceOptions
 from tailrace.sources.base import Activity
+
+_log = logging.getLogger(__name__)
 
 #: Most seconds of a rate that accrue while nothing is read.
 MOST_S = 10.0
@@ -98,6 +101,8 @@ class SnapshotPace:
 
     def wait(self) -> None:
         """Wait until a batch may read rows; a window of the day that is closed is not waited for."""
+        if self.held_by and not self._closed():
+            _log.warning("no rows of tables are read for now: %s", self.held_by)
         while not self.may_read and not self._closed():
             due = [1 / b.rate - b.left / b.rate for b in self._buckets if b.left <= 0]
             self._sleep(max(LOOK_S if self.held_by else 0.0, *due, 0.01))
