@@ -254,8 +254,9 @@ class Enumerator:
 
     @property
     def held_by(self) -> str:
-        """The limit because of which no rows of tables are read now; "" if there is none."""
-        return self._pace.held_by
+        """The limit because of which no rows of tables are read now; "" if none are held."""
+        has_rows = self._offset.is_new or self._offset.tables or unfinished(self._offset)
+        return self._pace.held_by if has_rows else ""
 
     def close(self) -> None:
         """Stop following the log and close the connections."""
@@ -505,11 +506,9 @@ class Enumerator:
 
     def _keep_pace(self, start: StreamOffset) -> None:
         """Find out whether the batch may read rows; a stream that would end for that waits."""
-        if not (start.is_new or self._has_unread_rows(start)):
-            self._pace.held_by = ""
-            return
         self._pace.look()
-        if self._horizon.upto is not None or start.mode == "snapshot":
+        would_end = self._horizon.upto is not None or start.mode == "snapshot"
+        if would_end and (start.is_new or self._has_unread_rows(start)):
             self._pace.wait()
 
     def _prepare_next(self, offset: StreamOffset, chunk_rows: int, splits: int) -> None:
