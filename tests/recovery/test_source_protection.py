@@ -59,7 +59,7 @@ def shop(request: pytest.FixtureRequest) -> Shop:
         def options(**given: Any) -> SourceOptions:
             return postgres_support.options_for(server, name, r"public\.t", **given)
 
-        schema, sleep = "public", "SELECT pg_sleep(3)::text"
+        schema, sleep = "public", "SELECT pg_sleep(4)::text"
     else:
         name = request.getfixturevalue("database" if request.param == "mysql" else "mariadb_database")
 
@@ -75,7 +75,7 @@ def shop(request: pytest.FixtureRequest) -> Shop:
         def options(**given: Any) -> SourceOptions:
             return options_for(server, rf"{name}\.t", **given)
 
-        schema, sleep = name, "SELECT SLEEP(3)"
+        schema, sleep = name, "SELECT SLEEP(4)"
     execute("CREATE TABLE t (id INT PRIMARY KEY, v CHAR(100))")
     rows = ", ".join(f"({i}, '{str(i % 10) * 100}')" for i in range(ROWS))
     execute(f"INSERT INTO t VALUES {rows}")
@@ -125,7 +125,7 @@ def test_user_who_may_not_see_replication_is_told_the_privilege(shop: Shop) -> N
 
 @pytest.mark.parametrize("option", ["Rows", "Bytes"])
 def test_rows_are_read_at_the_rate_and_the_log_at_once(shop: Shop, option: str) -> None:
-    limit = {"Rows": "1000", "Bytes": str(1000 * 150)}[option]
+    limit = {"Rows": "750", "Bytes": str(750 * 150)}[option]
     with Engine(shop.options(**{f"snapshotMax{option}PerSecond": limit})) as engine:
         begun, read, seen_after = time.monotonic(), 0, []
         inserted = None
@@ -144,16 +144,16 @@ def test_rows_are_read_at_the_rate_and_the_log_at_once(shop: Shop, option: str) 
                 assert [c[0] for c in changes] == ["u"]
         assert read == ROWS
         took = time.monotonic() - begun
-        assert 1.2 < took < 30
+        # a second's worth is there at the start, and the last chunk is paid for afterwards
+        assert 1.0 < took < 60
         assert len(seen_after) == 1
 
 
 def test_nothing_is_read_while_the_server_is_busy_and_the_log_goes_on(shop: Shop) -> None:
-    with closing(registry.source(shop.options())) as source:
-        usual = source.activity().sessions
-    most = usual + 2  # the stream's own reader of the log
-    with busy(shop, 5), Engine(shop.options(snapshotMaxActiveSessions=most)) as engine:
-        time.sleep(0.3)
+    source = registry.source(shop.options())
+    most = source.activity().sessions + 2  # the stream's own reader of the log
+    with closing(source), busy(shop, 6), Engine(shop.options(snapshotMaxActiveSessions=most)) as engine:
+        wait_until(lambda: source.activity().sessions > most, 3, "six sessions")
         batch = engine.next()
         assert batch is not None
         assert not rows_of(engine.read(*batch)[0])
