@@ -197,7 +197,7 @@ def test_the_others_go_on_when_one_source_fails(
     assert _orders(spark, tmp_path) == _expected(shards)
 
 
-@pytest.mark.parametrize("failpoint", ["sink.table", "sink.committed"])
+@pytest.mark.parametrize("failpoint", [pytest.param("sink.table", marks=pytest.mark.slow), "sink.committed"])
 def test_a_killed_pipeline_goes_on_where_each_source_was(
     spark: SparkSession, shards: Mapping[str, _Shard], tmp_path: Path, failpoint: str
 ) -> None:

@@ -108,12 +108,13 @@ CHAINS = {
     ("postgres", "upsert"): (("snapshot.batch", "self"), ("batch.planned", "jvm")),
 }
 PLACES = [pytest.param(*chain, id="-".join(chain)) for chain in CHAINS]
-SLOW = ("postgres", "upsert")
+#: The contract suite crashes these sinks at the same failpoints, in one process.
+SLOW = {("mysql", "upsert"), ("postgres", "upsert")}
 
 
 @pytest.mark.parametrize(
     ("product", "mode"),
-    [pytest.param(*c, id="-".join(c), marks=[pytest.mark.slow] if c == SLOW else []) for c in CHAINS],
+    [pytest.param(*c, id="-".join(c), marks=[pytest.mark.slow] if c in SLOW else []) for c in CHAINS],
 )
 def test_tables_are_exact_after_kills_at_failpoints(killed, spark, product, mode):
     run = killed(product, mode)

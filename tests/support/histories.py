@@ -14,8 +14,8 @@ from typing import Any
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import PositionLostError
 from tailrace.model.split import Key, LogSplit, SnapshotSplit, Split
-from tailrace.model.table import TableSchema
-from tailrace.sources.base import Log, LogClock, LogRange, Source
+from tailrace.model.table import TableId, TableSchema
+from tailrace.sources.base import Activity, Log, LogClock, LogRange, Source
 from tests.support.changes import INT, table
 
 TABLES = {name: table(("id", INT), key=("id",), name=name) for name in ("shop.a", "shop.b")}
@@ -257,6 +257,12 @@ class ModelSource(Source, Log):
 
     def log_retention(self, position: Any) -> None:
         """The model's log is kept for ever."""
+
+    def activity(self) -> Activity:
+        raise AssertionError("no limit is set")
+
+    def row_bytes(self, table: TableId) -> int | None:
+        raise AssertionError("no limit is set")
 
     def heartbeat(self, statement: str) -> None:
         raise AssertionError(f"no heartbeat is set: {statement}")

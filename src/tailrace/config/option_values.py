@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, time
 from urllib.parse import urlsplit
 
 STARTS = ("initial", "latest", "earliest", "snapshot")
@@ -61,6 +62,37 @@ def byte_count(text: str) -> int:
     if not match or not int(match[1]):
         raise ValueError
     return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
+
+
+@dataclass(frozen=True)
+class DayWindow:
+    """A part of each day, by the driver's clock; `end` is outside, and may lie on the next day."""
+
+    start: time
+    end: time
+
+    def has(self, now: time) -> bool:
+        """Whether it is open."""
+        if self.start < self.end:
+            return self.start <= now < self.end
+        return now >= self.start or now < self.end
+
+    def __str__(self) -> str:
+        return f"{self.start:%H:%M}-{self.end:%H:%M}"
+
+
+def day_windows(text: str) -> tuple[DayWindow, ...]:
+    """Parts of the day: `22:00-06:00, 12:00-13:00`."""
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,2}:\d\d)\s*-\s*(\d{1,2}:\d\d)\s*", part)
+        if not match:
+            raise ValueError
+        start, end = (datetime.strptime(value, "%H:%M").time() for value in match.groups())  # noqa: DTZ007
+        if start == end:
+            raise ValueError
+        found.append(DayWindow(start, end))
+    return tuple(found)
 
 
 def boolean(text: str) -> bool:

@@ -17,10 +17,12 @@ from typing import Any
 
 from tailrace.config.option_values import (
     STARTS,
+    DayWindow,
     ZeroDates,
     boolean,
     byte_count,
     column_patterns,
+    day_windows,
     not_negative,
     one_of,
     parse_url,
@@ -248,6 +250,50 @@ class SourceOptions:
     )
     snapshot_chunk_rows: int = field(
         default=250_000, metadata=option(positive, "a number > 0", "Rows per snapshot split.")
+    )
+    snapshot_max_rows_per_second: int | None = field(
+        default=None,
+        metadata=option(
+            positive,
+            "a number > 0",
+            "Most rows of tables read per second, in first snapshots and when tables are read again; the log "
+            "is not limited.",
+        ),
+    )
+    snapshot_max_bytes_per_second: int | None = field(
+        default=None,
+        metadata=option(
+            byte_count,
+            "bytes > 0, with k, m or g",
+            "Most bytes of tables that are read per second, by the catalog's mean size of a row.",
+        ),
+    )
+    snapshot_windows: tuple[DayWindow, ...] = field(
+        default=(),
+        metadata=option(
+            day_windows,
+            "comma-separated HH:MM-HH:MM, by the driver's clock",
+            "Times of the day at which tables may be read: `22:00-06:00`. At other times only the log is.",
+        ),
+    )
+    snapshot_max_active_sessions: int | None = field(
+        default=None,
+        metadata=option(
+            positive,
+            "a number > 0",
+            "No rows of tables are read while the server has more active sessions (MySQL, MariaDB: "
+            "`Threads_running`, which counts the reader of the log).",
+        ),
+    )
+    snapshot_max_replica_lag: int | None = field(
+        default=None,
+        metadata=option(
+            positive,
+            "seconds > 0",
+            "No rows of tables are read while a replica is further behind: PostgreSQL: any standby of the "
+            "server (needs `pg_monitor`); MySQL, MariaDB: the server itself, if it is a replica (needs "
+            "REPLICATION CLIENT; MariaDB: REPLICA MONITOR).",
+        ),
     )
     log_parallelism: int = field(
         default=1,

@@ -40,6 +40,7 @@ from tailrace.enumerator.rereading import refreshes, to_reread, unfinished
 from tailrace.enumerator.schema_events import SchemaEvents
 from tailrace.enumerator.signal_table import SignalTable
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
+from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.enumerator.splits import SplitPlanner, ranges_between
 from tailrace.enumerator.stream_keys import with_keys
 from tailrace.errors import (
@@ -96,6 +97,7 @@ class Enumerator:
         self._source = source
         self._clock = clock
         self._sizing = BatchSizing(parallelism, clock)
+        self._pace = SnapshotPace(options, source.activity, clock)
         self._log: Log | None = None
         self._horizon = Horizon()
         self._gaps = Gaps(options, source)
@@ -151,6 +153,7 @@ class Enumerator:
         captured, queue = self._captured, self._requests
         captured.require_checked()
         self._offset = start
+        self._keep_pace(start)
         waiting = queue.waiting(start)
         queue.note(start, waiting)
         if start.log is None:
@@ -248,6 +251,12 @@ class Enumerator:
         are still being read are not complete.
         """
         return self._freshness.complete_us
+
+    @property
+    def held_by(self) -> str:
+        """The limit because of which no rows of tables are read now; "" if none are held."""
+        has_rows = self._offset.is_new or self._offset.tables or unfinished(self._offset)
+        return self._pace.held_by if has_rows else ""
 
     def close(self) -> None:
         """Stop following the log and close the connections."""
@@ -466,15 +475,18 @@ class Enumerator:
         captured = self._captured
         if not (self._has_rows_to_read(offset) and self._may_snapshot(offset, log_range)):
             return offset, {}
-        chunk_rows, splits = self._budget(limits)
         planned: dict[str, list[KeyRange]] = {}
         names = offset.tables.keys() | unfinished(offset).keys()
         captured.refresh(names, offset)
+        row_bytes = self._row_bytes(offset)
+        chunk_rows, splits = self._budget(limits, row_bytes)
+        before = offset
         boundary = self._boundary_beside(self._source.locked(names))
         try:
             offset, planned = advance(
                 offset, captured.schemas_in(offset), boundary, splits=splits, chunk_rows=chunk_rows
             )
+            self._pace.planned(_rows_read(before, offset), row_bytes)
             self._prepare_next(offset, chunk_rows, splits)
         except SchemaMismatchError:
             if not captured.has_news(offset):
@@ -483,11 +495,21 @@ class Enumerator:
         return offset, planned
 
     def _has_rows_to_read(self, offset: StreamOffset) -> bool:
-        """Whether rows of tables are still to be read, and may be."""
+        """Whether rows of tables are still to be read, and may be now."""
+        return self._pace.may_read and self._has_unread_rows(offset)
+
+    def _has_unread_rows(self, offset: StreamOffset) -> bool:
         if offset.paused:
             return False
         self._captured.require_read(offset)
         return bool(offset.tables) or any(name in self._captured.tables for name in unfinished(offset))
+
+    def _keep_pace(self, start: StreamOffset) -> None:
+        """Find out whether the batch may read rows; a stream that would end for that waits."""
+        self._pace.look()
+        would_end = self._horizon.upto is not None or start.mode == "snapshot"
+        if would_end and (start.is_new or self._has_unread_rows(start)):
+            self._pace.wait()
 
     def _prepare_next(self, offset: StreamOffset, chunk_rows: int, splits: int) -> None:
         """Look up the ends of the next batch's first chunks while the present batch is written."""
@@ -496,8 +518,19 @@ class Enumerator:
             if name in schemas:
                 self._boundary.prepare(schemas[name], progress.cursor, chunk_rows, splits)
 
-    def _budget(self, limits: Limits) -> tuple[int, int]:
-        chunk_rows, splits = self._options.snapshot_chunk_rows, self._sizing.chunks()
+    def _row_bytes(self, offset: StreamOffset) -> int | None:
+        """The mean size of a row of the table that is read next, if it matters."""
+        if not self._pace.limits_bytes:
+            return None
+        schemas = self._captured.schemas_in(offset)
+        names = [name for name in (*offset.tables, *unfinished(offset)) if name in schemas]
+        return self._source.row_bytes(schemas[names[0]].id) if names else None
+
+    def _budget(self, limits: Limits, row_bytes: int | None) -> tuple[int, int]:
+        """The rows of a chunk, and the chunks of the batch."""
+        chunk_rows, splits = self._pace.chunks(
+            self._options.snapshot_chunk_rows, self._sizing.chunks(), row_bytes
+        )
         if limits.max_rows is not None:
             chunk_rows = min(chunk_rows, limits.max_rows)
             splits = max(1, min(splits, limits.max_rows // chunk_rows))
@@ -540,6 +573,17 @@ class Enumerator:
 def _has_rows(offset: StreamOffset, name: str) -> bool:
     """Whether the stream may have emitted rows of a table."""
     return name in offset.done or (name in offset.tables and offset.tables[name].cursor is not None)
+
+
+def _rows_read(before: StreamOffset, after: StreamOffset) -> int:
+    """The rows between two offsets of one batch, as far as they are known before they are read."""
+    read = 0
+    for name, progress in before.tables.items():
+        rows = after.tables[name].rows if name in after.tables else after.done.get(name)
+        read += (rows or 0) - progress.rows
+    for name, reread in before.again.items():
+        read += after.again[name].progress.rows - reread.progress.rows
+    return max(read, 0)
 
 
 def _heartbeat(options: SourceOptions, source: Source, clock: Callable[[], float]) -> Heartbeat | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tailrace.errors import coded
+from tailrace.pipeline.spark_report import latest
 from tailrace.sources.preflight import Finding, Severity
 
 #: The log is short below this time; it is long again above twice the time.
@@ -26,10 +26,7 @@ class LogWarning:
 
     def look(self, progress: Mapping[str, Any]) -> None:
         """Warn if the log has become short."""
-        sources = progress.get("sources") or [{}]
-        latest = sources[0].get("latestOffset")
-        latest = json.loads(latest) if isinstance(latest, str) else latest
-        room = (latest or {}).get("room") or {}
+        room = latest(progress).get("room") or {}
         seconds = room.get("s")
         if seconds is None or seconds > 2 * SHORT_S:
             self._told = False

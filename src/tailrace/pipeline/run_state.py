@@ -24,6 +24,7 @@ from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.pipeline.batch_run import BatchRun
+from tailrace.pipeline.spark_report import latest
 from tailrace.sinks.base import Written
 from tailrace.spark.checkpoint import Directory, is_local
 
@@ -51,6 +52,7 @@ class RunState:
         complete_us: the targets hold everything that was committed up to this time, in microseconds since
             1970 UTC by the source's clock; None: not known.
         log_rate: bytes per second by which the server's log grows; None: not known.
+        held_by: the limit because of which no rows of tables are read now; "": there is none.
     """
 
     host: str
@@ -64,6 +66,7 @@ class RunState:
     error: Mapping[str, Any] | None = None
     complete_us: int | None = None
     log_rate: float | None = None
+    held_by: str = ""
 
     @classmethod
     def read(cls, checkpoint: str) -> RunState | None:
@@ -121,11 +124,12 @@ class RunNotes:
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """See `Watcher`."""
-        sources = progress.get("sources") or [{}]
-        latest = sources[0].get("latestOffset")
-        latest = json.loads(latest) if isinstance(latest, str) else latest
-        known = {"complete_us": (latest or {}).get("complete_us")}
-        known["log_rate"] = ((latest or {}).get("room") or {}).get("rate")
+        found = latest(progress)
+        known = {
+            "complete_us": found.get("complete_us"),
+            "log_rate": (found.get("room") or {}).get("rate"),
+            "held_by": found.get("held_by", ""),
+        }
         self._note(**{name: value for name, value in known.items() if value is not None})
 
     def on_written(self, batch_id: int, written: list[Written]) -> None:

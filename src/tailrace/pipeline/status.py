@@ -374,6 +374,7 @@ def _run_json(run: RunState) -> dict[str, Any]:
         "last_seen_at": iso_ms(run.at_ms),
         "ended": run.ended,
         "step": run.step,
+        "held_by": run.held_by,
         "restarts": run.restarts,
         "error": error,
     }

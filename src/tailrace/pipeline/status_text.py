@@ -27,6 +27,8 @@ def lines(status: Status, pipeline_file: str) -> Iterator[str]:
         error = status.run.error
         text = printable(coded(error["message"], error["code"]))
         yield f"  last error {_ago(status, error['at_ms'])}: {text}"
+    if status.run is not None and status.run.runs and status.run.held_by:
+        yield f"  no rows of tables are read for now, only the log: {printable(status.run.held_by)}"
     if status.last is None:
         yield f"no batch yet in checkpoint {printable(status.checkpoint)}"
         return

@@ -40,6 +40,7 @@ from tailrace.model.parked import without_tables
 from tailrace.pipeline.absent_sinks import AbsentSinks
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.cluster_watch import ClusterWatch
+from tailrace.pipeline.held_snapshot import HeldSnapshot
 from tailrace.pipeline.log_warning import LogWarning
 from tailrace.pipeline.parked_sinks import ParkedSinks
 from tailrace.pipeline.parking import Parking
@@ -263,6 +264,7 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         self._log_warning = LogWarning(self.watcher.on_notice)
+        self._held_snapshot = HeldSnapshot(self.watcher.on_notice)
 
     def run(self) -> None:
         """Run until everything is read, a stop is requested, or the stream cannot continue.
@@ -361,6 +363,7 @@ class Supervisor:
             report = json.loads(text)
             parking.look(report)
             self._log_warning.look(report)
+            self._held_snapshot.look(report)
             more = {"pendingRows": self.sink.pending_rows, "parkedSinks": sinks.report()}
             self.watcher.on_progress({**report, **more})
             seen = text

@@ -118,6 +118,19 @@ class LogRetention:
         return min((s for s in (self.left_s, by_size) if s is not None), default=None)
 
 
+@dataclass(frozen=True)
+class Activity:
+    """How busy the server is.
+
+    Args:
+        sessions: those that run a statement now.
+        replica_lag_s: how far replication is behind, seconds; None: there is none, or it was not asked for.
+    """
+
+    sessions: int
+    replica_lag_s: float | None = None
+
+
 class CapturedTable(Protocol):
     """A table found in the catalog."""
 
@@ -293,6 +306,23 @@ class Source(ABC):
     @abstractmethod
     def log_retention(self, position: Any) -> LogRetention | None:
         """How long the server keeps the log from `position` on; None: nothing is known of it.
+
+        Raises:
+            TransientSourceError: the server cannot be reached.
+        """
+
+    @abstractmethod
+    def activity(self) -> Activity:
+        """How busy the server is; its replication lag, if the option `snapshotMaxReplicaLag` is set.
+
+        Raises:
+            SourceError: the user may not see it.
+            TransientSourceError: the server cannot be reached.
+        """
+
+    @abstractmethod
+    def row_bytes(self, table: TableId) -> int | None:
+        """The mean size of a row, by the catalog; None if it is unknown.
 
         Raises:
             TransientSourceError: the server cannot be reached.

@@ -189,7 +189,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         With it goes the lag, because Spark takes no metrics from a Python source:
         {"ms": 40, "bytes": 512, "files": 0}; bytes is null across log files, ms if it is unknown. And the
         time up to which the stream is complete with the newest batch, `complete_us` of the enumerator, and
-        how long the server keeps the log, `room` of `enumerator.log_room`.
+        how long the server keeps the log, `room` of `enumerator.log_room`; and why no rows of tables are read
+        now, `held_by`.
         """
         head = self._open().head()
         if head.is_new:
@@ -209,6 +210,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             value["complete_us"] = complete_us
         if (room := self._open().log_room.to_json()) is not None:
             value["room"] = room
+        if held_by := self._open().held_by:
+            value["held_by"] = held_by
         return value
 
     @in_short

@@ -12,7 +12,7 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.request import Request
 from tailrace.errors import ConfigError, PositionLostError, SchemaMismatchError, TableGapError
 from tailrace.model.split import Cursor, LogSplit, SnapshotSplit
-from tailrace.sources.base import Log, LogClock, LogRange, Source
+from tailrace.sources.base import Activity, Log, LogClock, LogRange, Source
 from tests.support.changes import INT, table
 
 A = table(("id", INT), key=("id",), name="shop.a")
@@ -109,6 +109,12 @@ class FakeSource(Source, Log):
 
     def log_retention(self, position):
         return None
+
+    def activity(self):
+        return Activity(getattr(self, "sessions", 0), getattr(self, "replica_lag_s", None))
+
+    def row_bytes(self, table):
+        return 100
 
     def heartbeat(self, statement):
         self.beats = [*getattr(self, "beats", []), statement]
@@ -494,3 +500,62 @@ def test_table_dropped_in_a_lost_part_of_the_log_is_read_again_when_it_returns()
     source.rows["shop.b"] = 3
     source.ranges = [LogRange(At(510), has_changes=False, ddl_ahead=True, created=(B.id,))]
     assert "shop.b" in plan.latest(second, Limits()).again
+
+
+def test_busy_server_is_left_alone_while_the_log_goes_on():
+    source, now = FakeSource(a=100), [0.0]
+    source.sessions = 9
+    plan = enumerator(source, clock=lambda: now[0], snapshotMaxActiveSessions="8")
+    first = plan.latest(StreamOffset(), Limits())
+    assert first.tables["shop.a"].cursor is None
+    assert "9 active sessions" in plan.held_by
+    source.ranges = [LogRange(At(150), has_changes=True)]
+    second = plan.latest(first, Limits())
+    assert (second.log, second.tables) == ({"pos": 150}, first.tables)
+    now[0], source.sessions = 5.0, 8
+    third = plan.latest(second, Limits())
+    assert third.tables["shop.a"].cursor == (20,)
+    assert plan.held_by == ""
+    # a replay reads what was planned, however busy the server is
+    source.sessions = 100
+    assert ranges(enumerator(source, snapshotMaxActiveSessions="8").splits(second, third)) == [
+        ("shop.a", None, (20,))
+    ]
+
+
+def test_table_is_not_read_again_while_the_server_is_busy():
+    source, now = FakeSource(a=30), [0.0]
+    source.sessions = 1
+    requests = FakeRequests()
+    plan = enumerator(
+        source, parallelism=10, clock=lambda: now[0], requests=requests, snapshotMaxActiveSessions="8"
+    )
+    first = plan.latest(StreamOffset(), Limits())
+    assert first.done
+    source.sessions, now[0] = 9, 5.0
+    assert plan.latest(first, Limits()) is first
+    assert plan.held_by == ""  # nothing is to be read
+    requests.waiting = [Request("r1", ("shop.a",))]
+    now[0] = 10.0
+    second = plan.latest(first, Limits())
+    assert second.again["shop.a"].progress.cursor is None
+    assert ranges(plan.splits(first, second)) == []
+    assert "9 active sessions" in plan.held_by
+    source.sessions, now[0] = 1, 20.0
+    third = plan.latest(second, Limits())
+    assert third.again["shop.a"].done
+
+
+def test_rate_holds_for_rows_that_are_planned():
+    source, now = FakeSource(a=1000), [0.0]
+    plan = enumerator(source, clock=lambda: now[0], snapshotMaxRowsPerSecond="100")
+    offset, planned = StreamOffset(), []
+    while not offset.done:
+        end = plan.latest(offset, Limits())
+        read = ranges(plan.splits(offset, end)) if end is not offset else []
+        planned += [now[0]] * len(read)
+        offset = end
+        now[0] += 0.1
+    assert 8.5 <= now[0] <= 11
+    for second in range(1, 9):
+        assert sum(10 for at in planned if at < second) <= 100 * (second + 1)

@@ -15,7 +15,7 @@ from tailrace.errors import ConfigError, TailraceError, TransientSourceError
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import Log, LogClock, LogRange, LogRetention, Page, Source
+from tailrace.sources.base import Activity, Log, LogClock, LogRange, LogRetention, Page, Source
 from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog import typed_ddl
 from tailrace.sources.mysql.binlog.follower import BinlogFollower, BinlogRange
@@ -23,6 +23,7 @@ from tailrace.sources.mysql.binlog.held import pack_blocks
 from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.binlog.retention import retention
 from tailrace.sources.mysql.checks import preflight
+from tailrace.sources.mysql.checks.activity import activity, row_bytes
 from tailrace.sources.mysql.connection import (
     MARIADB,
     ReconnectingConnection,
@@ -154,6 +155,15 @@ class MySqlSource(Source):
     def log_retention(self, position: MySqlPosition) -> LogRetention:
         """How long the server keeps the log from `position` on."""
         return self._run(lambda c: retention(c, position), "asking how long the log is kept")
+
+    def activity(self) -> Activity:
+        """How busy the server is."""
+        with_lag = self._options.snapshot_max_replica_lag is not None
+        return self._run(lambda c: activity(c, with_lag=with_lag), "asking how busy the server is")
+
+    def row_bytes(self, table: TableId) -> int | None:
+        """The mean size of a row."""
+        return self._run(lambda c: row_bytes(c, table), f"reading the size of {table}")
 
     def heartbeat(self, statement: str) -> None:
         """Run a statement that writes something to the log."""

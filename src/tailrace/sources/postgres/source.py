@@ -15,9 +15,10 @@ from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TableLockedError, TailraceError, TransientSourceError, coded
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import GONE, Log, LogClock, LogRange, LogRetention, Page, Source
+from tailrace.sources.base import GONE, Activity, Log, LogClock, LogRange, LogRetention, Page, Source
 from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
+from tailrace.sources.postgres.checks.activity import activity, row_bytes
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
 from tailrace.sources.postgres.connection import (
     Connection,
@@ -164,6 +165,15 @@ class PostgresSource(Source):
         if self._options.starting_position == "snapshot":
             return None
         return self._run(lambda c: retention(c, self._options.slot), "asking how long the log is kept")
+
+    def activity(self) -> Activity:
+        """How busy the server is."""
+        with_lag = self._options.snapshot_max_replica_lag is not None
+        return self._run(lambda c: activity(c, with_lag=with_lag), "asking how busy the server is")
+
+    def row_bytes(self, table: TableId) -> int | None:
+        """The mean size of a row."""
+        return self._run(lambda c: row_bytes(c, table), f"reading the size of {table}")
 
     def heartbeat(self, statement: str) -> None:
         """Run a statement that writes something to the log."""

@@ -1,0 +1,193 @@
+"""Limits of reading tables, on real servers: the stream sees how busy they are, and keeps to its rates."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tailrace.config.options import SourceOptions
+from tailrace.errors import SourceError
+from tailrace.model.table import TableId
+from tailrace.sources import registry
+from tests.support import postgres as postgres_support
+from tests.support.engine import Engine, changes_of, options_for, rows_of
+from tests.support.wait import wait_until
+
+ROWS = 3000
+
+
+@dataclass
+class Shop:
+    """A table `t` with rows of a hundred and some bytes.
+
+    Args:
+        schema: the table's database or schema.
+        execute: runs statements there.
+        options: makes the options of a stream.
+        sleep: a statement that takes some seconds.
+        user: makes a user with the privileges of a stream, and drops it.
+    """
+
+    schema: str
+    execute: Callable[..., Any]
+    options: Callable[..., SourceOptions]
+    sleep: str
+    user: Callable[[], Any]
+
+
+@pytest.fixture(params=["mysql", "mariadb", "postgres"])
+def shop(request: pytest.FixtureRequest) -> Shop:
+    server = request.getfixturevalue(request.param)
+    if request.param == "postgres":
+        name = request.getfixturevalue("postgres_database")
+
+        def execute(*statements: str) -> Any:
+            return server.execute(*statements, database=name)
+
+        @contextmanager
+        def user() -> Iterator[dict[str, str]]:
+            execute(f"CREATE ROLE u_{name} LOGIN REPLICATION PASSWORD 'secret'")
+            yield {"user": f"u_{name}", "password": "secret"}
+            execute(f"DROP ROLE u_{name}")
+
+        def options(**given: Any) -> SourceOptions:
+            return postgres_support.options_for(server, name, r"public\.t", **given)
+
+        schema, sleep = "public", "SELECT pg_sleep(4)::text"
+    else:
+        name = request.getfixturevalue("database" if request.param == "mysql" else "mariadb_database")
+
+        def execute(*statements: str) -> Any:
+            return server.execute(f"USE {name}", *statements)
+
+        @contextmanager
+        def user() -> Iterator[dict[str, str]]:
+            execute(f"CREATE USER 'u_{name}'@'%' IDENTIFIED BY 'secret'")
+            yield {"user": f"u_{name}", "password": "secret"}
+            execute(f"DROP USER 'u_{name}'@'%'")
+
+        def options(**given: Any) -> SourceOptions:
+            return options_for(server, rf"{name}\.t", **given)
+
+        schema, sleep = name, "SELECT SLEEP(4)"
+    execute("CREATE TABLE t (id INT PRIMARY KEY, v CHAR(100))")
+    rows = ", ".join(f"({i}, '{str(i % 10) * 100}')" for i in range(ROWS))
+    execute(f"INSERT INTO t VALUES {rows}")
+    execute("ANALYZE t" if request.param == "postgres" else "ANALYZE TABLE t")
+    return Shop(schema, execute, options, sleep, user)
+
+
+@contextmanager
+def busy(shop: Shop, sessions: int) -> Iterator[None]:
+    """Sessions that each run a statement for some seconds."""
+    with ExitStack() as stack:
+        for _ in range(sessions):
+            thread = threading.Thread(target=shop.execute, args=(shop.sleep,))
+            thread.start()
+            stack.callback(thread.join)
+        yield
+
+
+def test_sessions_that_run_a_statement_are_counted(shop: Shop) -> None:
+    with closing(registry.source(shop.options())) as source:
+        before = source.activity().sessions
+        with busy(shop, 4):
+            wait_until(lambda: source.activity().sessions >= before + 4, 3, "four sessions")
+        assert source.activity().replica_lag_s is None
+
+
+def test_size_of_a_row_is_known(shop: Shop) -> None:
+    with closing(registry.source(shop.options())) as source:
+        size = source.row_bytes(TableId(shop.schema, "t"))
+        assert size is not None
+        assert 100 <= size <= 250
+
+
+def test_user_who_may_not_see_replication_is_told_the_privilege(shop: Shop) -> None:
+    with shop.user() as user:
+        given = shop.options(snapshotMaxReplicaLag=5, **user)
+        with closing(registry.source(given)) as source:
+            with pytest.raises(SourceError) as raised:
+                source.activity()
+            assert raised.value.code == "TR-3102"
+            text = f"{raised.value.hint} {raised.value.detail}"
+            assert any(
+                word in text
+                for word in ("pg_monitor", "REPLICATION CLIENT", "SLAVE MONITOR", "REPLICA MONITOR")
+            )
+
+
+@pytest.mark.parametrize("option", ["Rows", "Bytes"])
+def test_rows_are_read_at_the_rate_and_the_log_at_once(shop: Shop, option: str) -> None:
+    limit = {"Rows": "750", "Bytes": str(750 * 150)}[option]
+    with Engine(shop.options(**{f"snapshotMax{option}PerSecond": limit})) as engine:
+        begun, read, seen_after = time.monotonic(), 0, []
+        inserted = None
+        while not engine.offset.done:
+            batch = engine.next()
+            if batch is None:
+                time.sleep(0.02)
+                continue
+            rows, changes = (rows_of(engine.read(*batch)[0]), changes_of(engine.read(*batch)[1]))
+            read += len(rows)
+            if inserted is None:
+                shop.execute("UPDATE t SET v = 'changed' WHERE id = 0")
+                inserted = time.monotonic()
+            elif changes:
+                seen_after.append(time.monotonic() - inserted)
+                assert [c[0] for c in changes] == ["u"]
+        assert read == ROWS
+        took = time.monotonic() - begun
+        # a second's worth is there at the start, and the last chunk is paid for afterwards
+        assert 1.0 < took < 60
+        assert len(seen_after) == 1
+
+
+def test_nothing_is_read_while_the_server_is_busy_and_the_log_goes_on(shop: Shop) -> None:
+    source = registry.source(shop.options())
+    most = source.activity().sessions + 2  # the stream's own reader of the log
+    with closing(source), busy(shop, 6), Engine(shop.options(snapshotMaxActiveSessions=most)) as engine:
+        wait_until(lambda: source.activity().sessions > most, 3, "six sessions")
+        batch = engine.next()
+        assert batch is not None
+        assert not rows_of(engine.read(*batch)[0])
+        assert "active sessions, more than snapshotMaxActiveSessions" in engine.plan.held_by
+        shop.execute("INSERT INTO t VALUES (99999, 'late')")
+
+        def finished() -> bool:
+            batch = engine.next()
+            if batch is not None:
+                found.extend(row["id"] for row in rows_of(engine.read(*batch)[0]))
+            return bool(engine.offset.done)
+
+        found: list[int] = []
+        wait_until(finished, 30, "the snapshot")
+        assert sorted(found) == [*range(ROWS), 99999]
+        assert engine.plan.held_by == ""
+
+
+def test_stream_that_ends_waits_for_its_rate_and_leaves_a_closed_window_alone(shop: Shop) -> None:
+    with Engine(shop.options(snapshotMaxRowsPerSecond=1500)) as engine:
+        engine.plan.hold()
+        read = 0
+        while (batch := engine.next()) is not None:
+            read += len(rows_of(engine.read(*batch)[0]))
+        assert read == ROWS
+    with Engine(shop.options(snapshotWindows=_closed_now())) as engine:
+        engine.plan.hold()
+        while (batch := engine.next()) is not None:
+            assert not rows_of(engine.read(*batch)[0])
+        assert list(engine.offset.tables) == [f"{shop.schema}.t"]
+        assert engine.plan.held_by.startswith("outside of snapshotWindows")
+
+
+def _closed_now() -> str:
+    """A window that opens in half a day."""
+    hour = (time.localtime().tm_hour + 12) % 24
+    return f"{hour:02}:00-{hour:02}:30"
