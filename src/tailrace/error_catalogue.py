@@ -898,7 +898,8 @@ CATALOGUE = {
     "TR-3002": Condition(
         "the server did not answer in time",
         (TransientSourceError,),
-        "Nothing listens there, a firewall drops packets, or the server is overloaded.",
+        "Nothing listens there, a firewall drops packets, or the server is overloaded. The limits are "
+        "`connectTimeoutMs` for a log-in and `queryTimeoutMs` for an answer.",
         "Check the host, the port and the server's load.",
     ),
     "TR-3003": Condition(
@@ -998,6 +999,15 @@ CATALOGUE = {
         "hostile server.",
         "Connect to the server without a proxy, and over TLS. If it repeats, report it with the "
         "server's version.",
+    ),
+    "TR-3018": Condition(
+        "a statement took too long",
+        (TransientSourceError,),
+        "The server ended it at the time limit: `snapshotQueryTimeoutMs` for rows of tables, "
+        "`queryTimeoutMs` for the rest. PostgreSQL reports `pg_cancel_backend()` by another session in the "
+        "same way. MySQL and MariaDB: the next try reads pages of half the size.",
+        "Nothing if it passes. Otherwise lower `snapshotChunkRows`, raise the limit, or find out what the "
+        "statement waits for: `SHOW FULL PROCESSLIST`, `pg_stat_activity`.",
     ),
     # ---- 31 Log-in -----------------------------------------------------------------------------------------
     "TR-3101": Condition(
@@ -1264,10 +1274,10 @@ CATALOGUE = {
     "TR-4304": Condition(
         "a table is locked",
         (TableLockedError,),
-        "Another transaction holds a lock on the table, as ALTER TABLE, VACUUM FULL or LOCK TABLE do. "
-        "Other tables continue meanwhile.",
-        "Wait for its end, or end it as the hint says: `SELECT pg_terminate_backend(pid)`. A prepared "
-        "transaction: `ROLLBACK PREPARED 'gid'`.",
+        "Another session holds a lock on the table for longer than `lockTimeoutMs`, as ALTER TABLE, VACUUM "
+        "FULL or LOCK TABLE do. Other tables continue meanwhile.",
+        "Wait for its end, or end it as the hint says: `SELECT pg_terminate_backend(pid)`, in MySQL and "
+        "MariaDB `KILL id`. A prepared transaction: `ROLLBACK PREPARED 'gid'`.",
     ),
     # ---- 44 Content of the log -----------------------------------------------------------------------------
     "TR-4401": Condition(

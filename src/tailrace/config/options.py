@@ -295,6 +295,16 @@ class SourceOptions:
             "REPLICATION CLIENT; MariaDB: REPLICA MONITOR).",
         ),
     )
+    snapshot_query_timeout_ms: int | None = field(
+        default=None,
+        metadata=option(
+            positive,
+            "milliseconds > 0",
+            "Longest time for a statement that reads rows of a table; the server ends it (MySQL: "
+            "`max_execution_time`, of a page; MariaDB: `max_statement_time`, of a page; PostgreSQL: "
+            "`statement_timeout`, of a chunk, in which the sinks may make it wait). Default: no limit.",
+        ),
+    )
     log_parallelism: int = field(
         default=1,
         metadata=option(
@@ -545,8 +555,18 @@ class SourceOptions:
         metadata=option(
             positive,
             "milliseconds > 0",
-            "Longest time for the whole answer to a query about catalog, keys or log; rows and the log "
-            "itself have none. `check` as a whole has `retryTimeoutMs`.",
+            "Longest time for the whole answer to a query about catalog, keys or log, here and at the "
+            "server; for rows of a table, the longest time in which nothing of them comes. The log itself "
+            "has none. `check` as a whole has `retryTimeoutMs`.",
+        ),
+    )
+    lock_timeout_ms: int = field(
+        default=10_000,
+        metadata=option(
+            positive,
+            "milliseconds > 0; MySQL, MariaDB: rounded up to seconds",
+            "Longest time that a statement waits for a lock on a table, held by LOCK TABLE or a schema "
+            "change. Then it is tried again.",
         ),
     )
     max_answer_bytes: int = field(

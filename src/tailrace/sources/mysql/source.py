@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import TailraceError
+from tailrace.errors import TableLockedError, TailraceError
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
@@ -22,7 +22,13 @@ from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.binlog.retention import retention
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.checks.activity import activity, row_bytes
-from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, one, server_facts
+from tailrace.sources.mysql.connection import (
+    MARIADB,
+    ReconnectingConnection,
+    one,
+    server_facts,
+    waiting_briefly,
+)
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
@@ -37,6 +43,8 @@ T = TypeVar("T")
 INLINE_BYTES = 8 << 20
 #: Snapshot chunks are planned while the log's end is at most this far ahead.
 CAUGHT_UP_BYTES = 64 << 20
+#: Most seconds for which planning waits for a lock on a table: other tables wait meanwhile.
+PLANNING_WAIT_S = 1.0
 
 
 class MySqlSource(Source):
@@ -147,8 +155,23 @@ class MySqlSource(Source):
         self._run(lambda c: _write(c, statement), "running heartbeat.action.query")
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
-        """The key `rows` rows after `after`."""
-        return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
+        """The key `rows` rows after `after`.
+
+        Raises:
+            TableLockedError: others hold a lock on the table.
+        """
+
+        def ask(connection: BoundedConnection) -> Key | TableLockedError | None:
+            try:
+                with waiting_briefly(connection, PLANNING_WAIT_S):
+                    return keys.boundary(connection, table, after, rows)
+            except TableLockedError as error:
+                return error  # to be raised behind the retries
+
+        found = self._run(ask, f"planning chunks of {table.id}")
+        if isinstance(found, TableLockedError):
+            raise found
+        return found
 
     def follow(self, start: MySqlPosition, knows: Callable[[TableId], bool]) -> MySqlLog:
         """Follow the log from `start` on."""
@@ -239,7 +262,7 @@ def _log_clock(connection: BoundedConnection, position: MySqlPosition) -> LogClo
 
 
 def _write(connection: BoundedConnection, statement: str) -> None:
-    with connection.cursor() as cursor:
+    with waiting_briefly(connection), connection.cursor() as cursor:
         cursor.execute(statement)
     connection.commit()
 

@@ -84,7 +84,7 @@ class PostgresSession(Session):
     def _read(self, split: SnapshotSplit) -> Iterator[Page]:
         table = named = split.table
         doing = f"reading {table.id}"
-        connection = retrying(self._options, lambda: connect(self._options, purpose=doing), doing)
+        connection = retrying(self._options, lambda: connect(self._options, purpose=doing, rows=True), doing)
         try:
             import_snapshot(connection, split.as_of["snapshot"], split.as_of["kept_by"])
             partitioned = hold_still(connection, table)

@@ -431,7 +431,7 @@ class PostgresSource(Source):
             is_partitioned,
         )
 
-        connection = connect(self._options, purpose="reading a table")
+        connection = connect(self._options, purpose="reading a table", rows=True)
         try:
             yield from copy_pages(
                 connection,

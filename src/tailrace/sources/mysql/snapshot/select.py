@@ -14,6 +14,7 @@ import pyarrow as pa
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
+from tailrace.sources.mysql.connection import waiting_briefly
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.keys import last_key, order_by, range_condition
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
@@ -46,14 +47,18 @@ def select_pages(
         page_bytes: most bytes of a page as the server sends it, unless a single row has more.
 
     Raises:
-        TransientSourceError: the connection is lost.
+        TransientSourceError: the connection is lost, or the statement took too long.
+        TableLockedError: others hold a lock on the table.
         SchemaMismatchError: the table no longer has this schema.
         SourceError: the table has no key, or the server refuses.
     """
     limit = page_rows
     while True:
         statement = select_statement(table, after, upto, limit)
-        with Selection(connection, statement, table, batch_rows=limit, batch_bytes=page_bytes) as selection:
+        with (
+            waiting_briefly(connection, rows=True),
+            Selection(connection, statement, table, batch_rows=limit, batch_bytes=page_bytes) as selection,
+        ):
             rows = next(selection, None)
             cut = not selection.ended
         if rows is None or (not cut and len(rows) < limit):

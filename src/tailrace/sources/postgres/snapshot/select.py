@@ -190,6 +190,7 @@ def copy_pages(
         copy_statement(table, split.after, split.upto, split.blocks, partitioned=partitioned)
     )
     while not reader.ended:
+        connection.socket.settimeout(connection.timeout_s)  # of silence, not of the whole
         count = connection.socket.recv_into(reader.room())
         if not count:
             connection.break_off()
