@@ -70,6 +70,7 @@ _WATCH_S = 2.0
 _ELSEWHERE = (
     ("verify", "tailrace.verify.commands", "verify", None),
     ("repair", "tailrace.verify.commands", "repair", None),
+    ("quarantine", "tailrace.pipeline.quarantine_command", "quarantine", None),
     ("signal", "tailrace.pipeline.signal_command", "signal", None),
     ("demo", "tailrace_dev.demo.commands", "demo", "dev"),
     ("dev", "tailrace_dev.servers.commands", "dev", "dev"),
@@ -345,8 +346,13 @@ def status(pipeline_file: Path, source: str | None, as_json: bool, watch: bool) 
 @cli.command()
 @_pipeline_argument
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help='Only rows that it holds for; no row is deleted then. Part of SQL, see the guide "Signals".',
+)
 @_source_option
-def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> None:
+def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...], where: str | None) -> None:
     """Read tables again, in place: afterwards their targets equal them, whatever they held before.
 
     TABLE is `database.table` (PostgreSQL: schema.table). A running pipeline begins with its next batch, a
@@ -362,8 +368,11 @@ def resync(pipeline_file: Path, source: str | None, tables: tuple[str, ...]) -> 
             f"tailrace resume {_arguments(pipeline_file, pipeline)} {' '.join(parked)}",
             code="TR-1340",
         )
-    id_ = _request(pipeline, tables, "resync")
-    click.echo(f"request {id_}: {', '.join(map(printable, tables))} will be read again")
+    if where is None:
+        id_, rows = _request(pipeline, tables, "resync"), ""
+    else:
+        id_, rows = _request_rows(pipeline, tables, where), "rows of "
+    click.echo(f"request {id_}: {rows}{', '.join(map(printable, tables))} will be read again")
 
 
 @cli.command()
@@ -487,6 +496,13 @@ def _request(pipeline: Pipeline, tables: Sequence[str], kind: Kind, *, replay: b
     return RequestDirectory(requests_path(pipeline.checkpoint)).add(tables, kind, replay=replay)
 
 
+def _request_rows(pipeline: Pipeline, tables: Sequence[str], where: str) -> str:
+    """Send a signal to read some rows again: unlike other requests it is answered, if it is wrong."""
+    from tailrace.spark.requests import RequestDirectory, requests_path  # noqa: PLC0415
+
+    return RequestDirectory(requests_path(pipeline.checkpoint)).add_rows(dict.fromkeys(tables, where))
+
+
 def _parked(pipeline: Pipeline) -> dict[str, Parked]:
     """The parked tables, by the pipeline's newest offset."""
     from tailrace.model.parked import parked_tables  # noqa: PLC0415
@@ -556,19 +572,26 @@ def diff(pipeline_file: Path, source: str | None, first: int | None, last: int |
 @_pipeline_argument
 @click.argument("offset", metavar="JSON|@FILE")
 @click.option("--dry-run", is_flag=True, help="Check the offset and say what would change.")
+@click.option("--unchecked", is_flag=True, help="Do not ask the server whether its log has the position.")
 @_source_option
-def set_offset(pipeline_file: Path, source: str | None, offset: str, dry_run: bool) -> None:
+def set_offset(
+    pipeline_file: Path, offset: str, *, source: str | None, dry_run: bool, unchecked: bool
+) -> None:
     """Let the stopped pipeline continue from OFFSET, JSON in the format that `offsets show` prints.
 
-    Changes of the log between the two offsets are missing from the target, or, where it holds rows, are
+    The server must have the position in its log, between two transactions. Changes between the two offsets
+    are missing from the target, or, where it holds rows, are
     applied once more. Tables whose snapshot would begin again are read again in place (`tailrace resync`).
     """
     from tailrace.enumerator.offset import RereadProgress, StreamOffset  # noqa: PLC0415
+    from tailrace.pipeline.offset_check import require_in_log  # noqa: PLC0415
     from tailrace.pipeline.run_state import forget_run  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file, source)
     end = _offset(offset)
+    if not unchecked:
+        require_in_log(pipeline.source, end)
     checkpoint = Checkpoint(pipeline.checkpoint)
     last = checkpoint.last()
     kept_fields = {}

@@ -201,9 +201,11 @@ CATALOGUE = {
     "TR-1030": Condition(
         "a list of schema changes has no effect",
         (ConfigError,),
-        "`include.schema.changes` and `exclude.schema.changes` say which schema changes stop the stream, and "
-        "`schema.change.behavior` is not `exception`: none does.",
-        "Leave the list out, or set `schema.change.behavior: exception`.",
+        "`include.schema.changes` and `exclude.schema.changes` say which schema changes targets follow. With "
+        "`schema.change.behavior: ignore` they follow none of a column; and another key, another name of the "
+        "table or rewritten rows they always follow.",
+        "Leave the kind out, or set `schema.change.behavior: exception`, with which the lists say what stops "
+        "the stream.",
     ),
     "TR-1031": Condition(
         "targets cannot lose the rows of a dropped table",
@@ -211,6 +213,12 @@ CATALOGUE = {
         "`onDropTable` is `apply`. Targets then delete the rows as they do when a table is read again, and "
         "the other settings exclude that.",
         "Set `onRewrite: refresh` and `startingPosition: initial`; or `onDropTable: ignore`.",
+    ),
+    "TR-1032": Condition(
+        "targets cannot mark the rows of a table as deleted",
+        (ConfigError,),
+        "`onTruncate` or `onDropTable` asks for a soft delete, and no sink marks its rows as deleted.",
+        "`apply` with `mode: scd2` (Delta) ends the rows' versions and keeps them; `ignore` keeps the rows.",
     ),
     "TR-1069": Condition(
         "the function of `notifications.call` cannot be imported",
@@ -437,6 +445,14 @@ CATALOGUE = {
         "`tailrace offsets set` was given a log position before the present one, and a sink appends "
         "changes: it would have them twice.",
         "Continue from the present position or a later one. `tailrace resync` reads tables again.",
+    ),
+    "TR-1310": Condition(
+        "an offset is not in the server's log",
+        (ConfigError,),
+        "`tailrace offsets set` was given a position that the log no longer has, does not have yet, or that "
+        "lies within a transaction.",
+        "Take a position of `tailrace offsets history`, or the present one. Where the log is gone, "
+        "`onPositionLost: refresh` reads every table again.",
     ),
     "TR-1320": Condition(
         "one of several sources must be named",
@@ -898,7 +914,8 @@ CATALOGUE = {
     "TR-3002": Condition(
         "the server did not answer in time",
         (TransientSourceError,),
-        "Nothing listens there, a firewall drops packets, or the server is overloaded.",
+        "Nothing listens there, a firewall drops packets, or the server is overloaded. The limits are "
+        "`connectTimeoutMs` for a log-in and `queryTimeoutMs` for an answer.",
         "Check the host, the port and the server's load.",
     ),
     "TR-3003": Condition(
@@ -998,6 +1015,15 @@ CATALOGUE = {
         "hostile server.",
         "Connect to the server without a proxy, and over TLS. If it repeats, report it with the "
         "server's version.",
+    ),
+    "TR-3018": Condition(
+        "a statement took too long",
+        (TransientSourceError,),
+        "The server ended it at the time limit: `snapshotQueryTimeoutMs` for rows of tables, "
+        "`queryTimeoutMs` for the rest. PostgreSQL reports `pg_cancel_backend()` by another session in the "
+        "same way. MySQL and MariaDB: the next try reads pages of half the size.",
+        "Nothing if it passes. Otherwise lower `snapshotChunkRows`, raise the limit, or find out what the "
+        "statement waits for: `SHOW FULL PROCESSLIST`, `pg_stat_activity`.",
     ),
     # ---- 31 Log-in -----------------------------------------------------------------------------------------
     "TR-3101": Condition(
@@ -1264,10 +1290,10 @@ CATALOGUE = {
     "TR-4304": Condition(
         "a table is locked",
         (TableLockedError,),
-        "Another transaction holds a lock on the table, as ALTER TABLE, VACUUM FULL or LOCK TABLE do. "
-        "Other tables continue meanwhile.",
-        "Wait for its end, or end it as the hint says: `SELECT pg_terminate_backend(pid)`. A prepared "
-        "transaction: `ROLLBACK PREPARED 'gid'`.",
+        "Another session holds a lock on the table for longer than `lockTimeoutMs`, as ALTER TABLE, VACUUM "
+        "FULL or LOCK TABLE do. Other tables continue meanwhile.",
+        "Wait for its end, or end it as the hint says: `SELECT pg_terminate_backend(pid)`, in MySQL and "
+        "MariaDB `KILL id`. A prepared transaction: `ROLLBACK PREPARED 'gid'`.",
     ),
     # ---- 44 Content of the log -----------------------------------------------------------------------------
     "TR-4401": Condition(
@@ -1302,7 +1328,8 @@ CATALOGUE = {
         "was logged. Columns that the target needs are missing.",
         "MySQL: `SET PERSIST binlog_row_image = FULL`, and let sessions reconnect. PostgreSQL: `ALTER "
         "TABLE t REPLICA IDENTITY FULL`. Then start a new stream. Or use JSON messages or `mode: "
-        "changelog`, which need no whole rows.",
+        "changelog`, which need no whole rows. Delta, Iceberg, Kafka: `on-refused-row: quarantine` puts "
+        "such rows aside.",
     ),
     "TR-4406": Condition(
         "rows of a table without a key cannot be reconstructed",
@@ -1412,9 +1439,10 @@ CATALOGUE = {
     "TR-5011": Condition(
         "a value does not fit its column's Arrow type",
         (DecodeError,),
-        "PostgreSQL permits more than the type can hold: infinite times, years beyond 9999, numerics "
-        "beyond 38 digits.",
-        "Name the column in the option `textColumns`: all of its values are captured as text.",
+        "PostgreSQL permits more than the type can hold: NaN in a NUMERIC(p, s), an array of two dimensions, "
+        "moments near the limits of its timestamps.",
+        "Name the column in the option `unfitAsNull`: such values are read as null; or in `textColumns`: all "
+        "of its values are captured as text.",
     ),
     "TR-5012": Condition(
         "a value came in binary form, but is read as text",
@@ -1666,6 +1694,24 @@ CATALOGUE = {
         "Remove what needs the column, then `tailrace resume`. Or set `schema.change.behavior: try_evolve`: "
         "the target keeps it then.",
     ),
+    "TR-7039": Condition(
+        "a target lacks a column of its source's key",
+        (SinkError,),
+        "The table has another key, with a column that the target does not have: "
+        "`schema.change.behavior: ignore`, `include.schema.changes` or `exclude.schema.changes` keep new "
+        "columns from it. So rows cannot be found by the key.",
+        "Set `schema.change.behavior: evolve`, or let targets get new columns, start the pipeline again and "
+        "`tailrace resume` the table. Or leave the key as it was.",
+    ),
+    "TR-7040": Condition(
+        "a table has more refused rows than may be put into quarantine",
+        (SinkError,),
+        "`on-refused-row: quarantine` is set, and the target has refused more rows of the table than "
+        "`max-quarantined`.",
+        "`tailrace quarantine PIPELINE.YAML` shows the rows with their reasons. Correct the cause, clear the "
+        "rows with `--clear TABLE`, and `tailrace resume` the table if it was parked. Or raise "
+        "`max-quarantined`.",
+    ),
     "TR-7061": Condition(
         "an existing table would not keep the source's values",
         (SinkError,),
@@ -1908,7 +1954,7 @@ CATALOGUE = {
         "The combination of `value-format`, `time-precision-mode` and `decimal-handling-mode` has no "
         "form for it.",
         "Use the mode that the hint names, or `value-format: debezium-json`, or drop the column with "
-        "a transform.",
+        "a transform. If it is a value: `on-refused-row: quarantine` puts its rows aside.",
     ),
     "TR-7605": Condition(
         "messages of one table need more than 2 GiB",

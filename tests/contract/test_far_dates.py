@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,24 @@ def test_a_lake_holds_them_as_they_are(
     expected = [tuple(row.values()) for row in ROWS]
     for name in ("shop.t", "shop.by_day"):
         assert READERS[sink](spark, tmp_path, name) == expected
+
+
+def test_lines_of_json_hold_them_as_text(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    opened = CASES["json"](request).open(Router([]))
+    try:
+        opened.write(cell_batch(spark, 0, [("log", changes(SHAPE, [("c", None, row) for row in ROWS]))]))
+    finally:
+        opened.close()
+    lines = [json.loads(line) for file in tmp_path.rglob("*.json") for line in file.read_text().splitlines()]
+    assert {row["id"]: (row["day"], row["wall"][:-7]) for row in lines if "id" in row} == {
+        1: ("+5881580-07-11", "+294247-01-10T04:00:54"),
+        2: ("-5877641-06-23", "-290308-12-21T19:59:05"),
+        3: ("-0043-03-15", "-0043-03-15T00:00:00"),
+        4: ("+12024-03-15", "+12024-03-15T00:00:00"),
+        5: ("2024-02-29", "2024-02-29T12:34:56"),
+    }
 
 
 def test_a_changed_row_with_such_a_key_replaces_the_former(

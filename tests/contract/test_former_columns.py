@@ -67,7 +67,9 @@ class Batches:
             end |= {"v": 2, "done": {str(AFTER.id): 3}, "again": {str(AFTER.id): entry}}
         frame = self._spark.createDataFrame([cell_row(*part) for part in parts], CELL_SCHEMA)
         self._sinks[-1].claim([AFTER.id])
-        self._sinks[-1].write(CellBatch(STREAM, number, frame, end, policy=self._policy))
+        self._sinks[-1].write(
+            CellBatch(STREAM, number, frame, end, policy=self._policy, following=self._policy.following)
+        )
 
 
 @pytest.fixture

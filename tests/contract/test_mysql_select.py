@@ -59,9 +59,10 @@ def test_session_is_the_same_under_every_tls_mode(mysql: MySqlServer, mode: str)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT @@time_zone, @@sql_mode, @@autocommit, @@character_set_results, "
-            "@@transaction_isolation, @@max_execution_time, @@net_write_timeout >= 3600"
+            "@@transaction_isolation, @@max_execution_time, @@net_write_timeout >= 3600, "
+            "@@lock_wait_timeout >= 3600"
         )
-        assert cursor.fetchone() == ("+00:00", "", 1, "utf8mb4", "REPEATABLE-READ", 0, 1)
+        assert cursor.fetchone() == ("+00:00", "", 1, "utf8mb4", "REPEATABLE-READ", 3_600_000, 1, 1)
         cursor.execute(
             "SELECT ATTR_VALUE FROM performance_schema.session_account_connect_attrs "
             "WHERE PROCESSLIST_ID = CONNECTION_ID() AND ATTR_NAME = 'program_name'"

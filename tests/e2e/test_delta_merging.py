@@ -11,12 +11,15 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings, WriteMode
 from tailrace.failpoints import VARIABLE, InjectedError
+from tailrace.model.change import OP_UPDATE
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.delta.maintenance import Maintenance
+from tailrace.sinks.delta.merge import last_of_each_key
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.delta.table import DeltaTable
 from tailrace.sinks.route import Router
 from tailrace.verify.target import target_after
+from tests.contract.test_sinks import again, reread
 from tests.support.cells import cell_batch
 from tests.support.changes import INT, TEXT, Change, changes, table
 
@@ -217,3 +220,29 @@ def test_optimize_and_vacuum_run_when_they_are_due(
     operations = [r["operation"] for r in spark.sql(f"DESCRIBE HISTORY {delta.sql}").collect()]
     assert (operations.count("OPTIMIZE"), operations.count("VACUUM END")) == (1, 1)
     assert held(spark, tmp_path) == STATES[3]
+
+
+def test_columns_may_have_the_names_that_merging_uses_in_between(
+    spark: SparkSession, tmp_path: Path, open_sink: Any
+) -> None:
+    key = ("_known0", "_key0")
+    schema = table(("_known0", INT), ("_key0", INT), ("_held", TEXT), ("_earlier", TEXT), key=key)
+
+    def named(id_: int, text: str) -> dict[str, Any]:
+        return {"_known0": id_, "_key0": -id_, "_held": text, "_earlier": text}
+
+    first = changes(schema, [("r", None, named(i, "s")) for i in (1, 2)])
+    seen = reread(changes(schema, [("r", None, named(1, "b")), ("r", None, named(2, "s"))], first=200))
+    last = cell_batch(spark, 1, [("reread", seen)])
+    versions = open_sink(WriteMode.SCD2, 0)
+    for batch in (cell_batch(spark, 0, [("snapshot", first)]), again(last, "x", done=True)):
+        versions.write(batch)
+    rows = spark.read.format("delta").load(str(tmp_path / "shop.t"))
+    found = sorted((r["_known0"], r["_held"], r["_is_current"]) for r in rows.collect())
+    assert found == [(1, "b", True), (1, "s", False), (2, "s", True)]
+    lacking = spark.createDataFrame(
+        [(1, -1, "a", None, OP_UPDATE, "01", ["_earlier"])],
+        "_known0 int, _key0 int, _held string, _earlier string, _op int, _seq string, _absent array<string>",
+    )
+    (merged,) = last_of_each_key(lacking, key, ["_earlier"]).collect()
+    assert (merged["_known0"], merged["_held"], merged["_lacks"]) == (1, "a", [0])

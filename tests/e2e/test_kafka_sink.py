@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -24,10 +26,12 @@ from tailrace.model.schema_change import (
     TableRenamed,
     TableTruncated,
 )
+from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.kafka import cluster
 from tailrace.sinks.kafka.job import run_writers
 from tailrace.sinks.kafka.sink import KafkaSink
+from tailrace.sinks.kafka.standing import KafkaQuarantine
 from tailrace.sinks.route import Router
 from tailrace_dev.servers import KafkaServer, RegistryServer
 from tests.support.cells import cell_batch
@@ -154,6 +158,24 @@ def test_topic_that_was_deleted_is_not_made_again_for_what_is_expected_only(
     assert len(messages(kafka, f"{prefix}.shop.u")) == 1
 
 
+def test_topic_that_was_deleted_just_now_costs_one_attempt_at_most(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_THERE_S", 600.0)  # it is deleted after it was looked for
+    sink = open_sink()
+    sink.write(batch_of(spark, prefix, 0, ("log", changes(SCHEMA, [("c", None, row(1))]))))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([f"{prefix}.shop.t"])[f"{prefix}.shop.t"].result(30)
+    batch = batch_of(spark, prefix, 1, ("log", changes(SCHEMA, [("c", None, row(2))], first=10)))
+    began = time.monotonic()
+    try:
+        sink.write(batch)
+    except TransientSinkError:
+        sink.write(batch)
+    assert time.monotonic() - began < 30, "no message waits for its topic until it times out"
+    assert [m.key for m in messages(kafka, f"{prefix}.shop.t")] == [b'{"id":2}']
+
+
 def test_tombstones_can_be_left_out(
     spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
 ) -> None:
@@ -188,6 +210,64 @@ def test_message_too_large_is_put_aside_with_the_reason_while_the_rest_flows(
     assert refused.key == b'{"id":2}'
     for name in ("t", "u"):
         assert [m.key for m in messages(kafka, f"{prefix}.shop.{name}")] == [b'{"id":1}']
+
+
+def test_change_that_the_format_has_no_form_for_is_put_aside_once_and_can_be_listed(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    """Connect's TIME is a time of a day; MySQL's reaches from -838 to 838 hours."""
+    timed = table(("id", INT), ("at", ColumnType(Kind.TIME, "time", fraction=0)), key=("id",))
+    day_s = 86_400
+    rows = [("c", None, {"id": n, "at": timedelta(seconds=day_s * (n in (3, 6)) + n)}) for n in range(8)]
+    rows += [("d", rows[6][2], None), ("u", rows[1][2], {"id": 1, "at": timedelta(seconds=5)})]
+    batch = batch_of(spark, prefix, 0, ("log", changes(timed, rows)), snapshot(1, schema=OTHER))
+    settings = {"time_precision_mode": "connect", "parallelism": 2}
+    with pytest.raises(SinkError, match="has no form in messages") as refused:
+        open_sink(**settings).write(batch)
+    assert refused.value.code == "TR-7604"
+    for _ in range(2):  # the second time, the batch comes again to another process
+        sink = open_sink(on_refused_row=RefusedRow.QUARANTINE, **settings)
+        sink.write(batch)
+    found = messages(kafka, f"{prefix}.shop.t")
+    assert sorted(json.loads(m.key)["id"] for m in found) == [0, 1, 1, 2, 4, 5, 7]
+    quarantine = KafkaQuarantine(sink._settings, "stream")
+    listed = [(r.table, r.target, r.batch, r.op, r.position, r.key, r.code) for r in quarantine.rows()]
+    target = f"{prefix}.shop.t"
+    assert sorted(listed, key=str) == [
+        ("shop.t", target, 0, "c", "binlog.000001:300", {"id": 3}, "TR-7604"),
+        ("shop.t", target, 0, "c", "binlog.000001:600", {"id": 6}, "TR-7604"),
+        ("shop.t", target, 0, "d", "binlog.000001:800", {"id": 6}, "TR-7604"),
+    ]
+    assert {(r.row or {})["at"] for r in quarantine.rows()} == {"1 day, 0:00:03", "1 day, 0:00:06"}
+    assert all("adaptive_time_microseconds" in str(r.remedy) for r in quarantine.rows())
+
+
+def test_more_refused_changes_than_the_quarantine_may_hold_are_an_error_of_their_table(
+    spark: SparkSession, kafka: KafkaServer, prefix: str, open_sink: Any
+) -> None:
+    def large(number: int, *found: int) -> Any:
+        created = [("c", None, row(id_, "x" * 3000 if id_ < 100 else "small")) for id_ in found]
+        return batch_of(spark, prefix, number, ("log", changes(SCHEMA, created, first=10 * number)))
+
+    settings = {"on_refused_row": RefusedRow.QUARANTINE, "max_quarantined": 2, "parallelism": 1, **LARGE}
+    sink = open_sink(**settings)
+    sink.write(large(0, 1, 100))
+    sink.write(large(1, 2))
+    for _ in range(2):  # also for a process that has to read how many there are
+        with pytest.raises(SinkError, match="more refused rows than `max-quarantined`") as full:
+            sink.write(large(2, 3, 101))
+        assert (full.value.code, full.value.table) == ("TR-7040", "shop.t")
+        sink = open_sink(**settings)
+    quarantine = KafkaQuarantine(sink._settings, "stream")
+    assert [(r.key, r.code, r.batch) for r in quarantine.rows()] == [
+        ({"id": 1}, "TR-7407", 0),
+        ({"id": 2}, "TR-7407", 1),
+    ]
+    other = replace(quarantine, stream="another")
+    assert (other.rows(), other.clear("shop.t"), quarantine.clear("shop.t")) == ([], 0, 2)
+    sink.write(large(2, 3, 101))
+    assert [r.key for r in quarantine.rows()] == [{"id": 3}]
+    assert len(messages(kafka, f"{prefix}.shop.t")) == 2
 
 
 def test_schema_changes_are_announced_once_over_restarts(

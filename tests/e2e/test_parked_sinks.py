@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import SparkSession
 
+from tailrace.cli import EXIT_DONE
 from tailrace.errors import TailraceError
 from tailrace.failpoints import VARIABLE
 from tailrace.pipeline.parked_sinks import parked_sinks, request_resume
 from tailrace.pipeline.status import status
+from tailrace_dev.servers import KafkaServer
 from tests.e2e.test_parking import Running, mysql_source, rows_of, source_rows
-from tests.support.pipelines import delta_rows
+from tests.support.pipelines import PipelineProcess, delta_rows
+from tests.support.topics import messages
 
 
 def two_lakes(path: Path, **more: Any) -> list[dict[str, Any]]:
@@ -168,3 +174,92 @@ def test_shard_that_its_target_cannot_follow_is_parked_alone(stage: Stage, tmp_p
     stage.pipeline.request("resume", one)
     assert stage.run() is None
     assert held() == present()
+
+
+def test_topics_and_files_are_parked_and_receive_the_rows_once_resumed(
+    stage: Stage, tmp_path: Path, kafka: KafkaServer
+) -> None:
+    one, two = stage.tables
+    prefix = f"p{uuid.uuid4().hex[:8]}"
+    topics = {"type": "kafka", "bootstrap-servers": kafka.bootstrap, "topic-prefix": prefix}
+    files = {"type": "json", "path": str(tmp_path / "log")}
+    parks = {"on-error": "park"}
+    stage.begin([two_lakes(tmp_path)[0], {**topics, **parks}, {**files, **parks}])
+
+    def told(table: str) -> list[list[tuple[str, int, int]]]:
+        """The changes of a table in its topic and in its files."""
+        values = [json.loads(m.value) for m in messages(kafka, f"{prefix}.{table}") if m.value is not None]
+        of_topic = [(v["op"], v["after"]["id"], v["after"]["v"]) for v in values]
+        lines = [
+            line for f in (tmp_path / "log" / table).rglob("*.json") for line in f.read_text().split("\n")
+        ]
+        rows = [json.loads(line) for line in lines if '"_op"' in line]
+        return [sorted(of_topic), sorted((r["_op"], r["id"], r["v"]) for r in rows)]
+
+    first = [("r", n, n) for n in (1, 2, 3)]
+    assert told(one) == told(two) == [first] * 2
+    limit(kafka, f"{prefix}.{two}", 100)
+    break_lake(tmp_path / "log", one)
+    stage.mysql.execute(*(f"UPDATE {table} SET v = 20 WHERE id = 2" for table in stage.tables))
+    assert stage.run() is not None
+    assert stage.held("one") == stage.present()
+    parked = {(entry.sink.partition(":")[0], entry.table) for entry in parked_sinks(stage.checkpoint)}
+    assert ("kafka", two) in parked
+    assert ("json", None) in parked or ("json", one) in parked
+    assert told(one)[0] == sorted([*first, ("u", 2, 20)]), "the other topic flows"
+    assert told(two)[0] == first
+
+    limit(kafka, f"{prefix}.{two}", 1_000_000)
+    mend_lake(tmp_path / "log", one)
+    for sink in (1, 2):
+        stage.resume(sink)
+    assert stage.run() is None
+    assert parked_sinks(stage.checkpoint) == []
+    assert stage.held("one") == stage.present()
+    again = [("r", 1, 1), ("r", 2, 20), ("r", 3, 3)]
+    for table in stage.tables:
+        for changes in told(table):
+            missing = [change for change in again if change not in changes]
+            assert not missing, (table, changes)
+    stage.mysql.execute(*(f"INSERT INTO {table} VALUES (4, 4)" for table in stage.tables))
+    assert stage.run() is None
+    assert all(changes.count(("c", 4, 4)) == 1 for table in stage.tables for changes in told(table))
+
+
+def limit(kafka: KafkaServer, topic: str, size: int) -> None:
+    """Set the size of the largest message that a topic takes."""
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+@pytest.mark.slow  # each run of a process takes ten seconds
+def test_parking_and_resuming_a_sink_are_exact_though_the_process_is_killed(
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path
+) -> None:
+    table = f"{database}.t"
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3)",
+    )
+    run = PipelineProcess(tmp_path, mysql, table, sink=two_lakes(tmp_path))
+
+    def held() -> list[list[tuple[Any, ...]]]:
+        return [rows_of(spark, tmp_path / name / table) for name in ("one", "two")]
+
+    assert run.run() == EXIT_DONE, run.output()
+    first = source_rows(mysql, table)
+    assert held() == [first] * 2
+    break_lake(tmp_path / "two", table)
+    mysql.execute(f"UPDATE {table} SET v = 20 WHERE id = 2", f"DELETE FROM {table} WHERE id = 1")
+    run.run(failpoint="park.sink", victim="self")
+    assert [entry.batch for entry in parked_sinks(str(run.targets / "_tailrace" / "checkpoint"))] == [1]
+    mend_lake(tmp_path / "two", table)
+    assert run.command("resume", "--sink", "two") == 0, run.output()
+    mysql.execute(f"INSERT INTO {table} VALUES (4, 4)", f"DELETE FROM {table} WHERE id = 3")
+    run.run(failpoint="resume.sink", victim="self")
+    assert held()[1] == first, "the batches before are not given to the sink"
+    mysql.execute(f"INSERT INTO {table} VALUES (5, 5)")
+    assert run.run() == EXIT_DONE, run.output()
+    assert held() == [source_rows(mysql, table)] * 2

@@ -6,6 +6,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -360,3 +361,87 @@ def test_parking_and_resuming_are_exact_wherever_the_pipeline_is_killed(
     assert run.run() == EXIT_DONE, run.output()
     for table in (good, bad):
         assert rows_of(spark, run.targets / table) == source_rows(mysql, table)
+
+
+def test_table_whose_transform_names_a_dropped_column_is_parked_and_flows_again(
+    mysql: Any, database: str, running: Callable[..., Running]
+) -> None:
+    good, bad = f"{database}.good", f"{database}.bad"
+    mysql.execute(
+        *(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)" for table in (good, bad)),
+        *(f"INSERT INTO {table} VALUES (1, 1), (2, 2)" for table in (good, bad)),
+    )
+    transform = [{"source-table": rf"{database}\.bad", "projection": "id, v * 10 AS v"}]
+    pipeline = running(source=mysql_source(mysql, f"{database}.*"), transform=transform)
+    assert pipeline.run() is None
+    mysql.execute(
+        f"ALTER TABLE {bad} DROP COLUMN v, ADD COLUMN w INT",
+        f"INSERT INTO {bad} VALUES (3, 3)",
+        f"INSERT INTO {good} VALUES (3, 3)",
+    )
+    assert pipeline.run() is not None
+    assert {name: parked.reason.code for name, parked in pipeline.parked.items()} == {bad: "TR-1501"}
+    assert pipeline.held(good) == source_rows(mysql, good)
+    mysql.execute(f"UPDATE {good} SET v = 30 WHERE id = 3")
+    assert pipeline.run() is not None, "at a later start, too, the other tables flow"
+    assert pipeline.held(good) == source_rows(mysql, good)
+    mysql.execute(
+        f"ALTER TABLE {bad} ADD COLUMN v INT NOT NULL DEFAULT 7, DROP COLUMN w",
+        f"UPDATE {bad} SET v = 8 WHERE id = 3",
+    )
+    pipeline.request("resume", bad)
+    assert pipeline.run() is None
+    assert pipeline.held(bad) == [(id_, v * 10) for id_, v in source_rows(mysql, bad)]
+
+
+@pytest.mark.slow  # the hint and the reading as null have faster tests
+def test_tables_with_numbers_that_their_types_cannot_hold_are_parked_and_read_as_null_once_asked_for(
+    postgres: Any, kafka: Any, postgres_database: str, running: Callable[..., Running]
+) -> None:
+    prefix = f"t{uuid.uuid4().hex[:8]}"
+    run = partial(postgres.execute, database=postgres_database)
+    run(
+        "CREATE TABLE good (id int PRIMARY KEY, v numeric)",
+        "CREATE TABLE fixed (id int PRIMARY KEY, v numeric(5,2))",
+        "CREATE TABLE free (id int PRIMARY KEY, v numeric)",
+        "CREATE TABLE folded (id int PRIMARY KEY, v int[])",
+    )
+    source = {
+        "url": f"postgresql://{postgres.host}:{postgres.port}/{postgres_database}",
+        "user": postgres.user,
+        "password": postgres.password,
+        "tables": "public.*",
+        "slot-name": f"slot_{postgres_database}",
+    }
+    sink = {"type": "kafka", "bootstrap-servers": kafka.bootstrap, "topic-prefix": prefix}
+    assert running(source=source, sink=sink).run() is None
+    run(
+        "INSERT INTO good VALUES (1, 1)",
+        "INSERT INTO fixed VALUES (1, 'NaN')",
+        "INSERT INTO free VALUES (1, 'NaN'), (2, '-Infinity')",
+        "INSERT INTO folded VALUES (1, '{{1},{2}}')",
+    )
+    stopped = running(source=source, sink=sink)
+    assert stopped.run() is not None
+    found = {
+        name: (parked.reason.code, "unfitAsNull" in str(parked.reason.hint))
+        for name, parked in stopped.parked.items()
+    }
+    assert found == {
+        "public.fixed": ("TR-5011", True),
+        "public.free": ("TR-7604", True),
+        "public.folded": ("TR-5011", True),
+    }
+
+    def told(table: str) -> list[Any]:
+        return [json.loads(m.value)["after"]["v"] for m in messages(kafka, f"{prefix}.public.{table}")]
+
+    assert len(told("good")) == 1
+    lenient = running(source={**source, "unfit-as-null": r"public\..*\.v"}, sink=sink)
+    lenient.request("resume", *lenient.parked)
+    assert lenient.run() is None
+    assert {table: told(table) for table in ("fixed", "free", "folded")} == {
+        "fixed": [None],
+        "free": [None, None],
+        "folded": [None],
+    }

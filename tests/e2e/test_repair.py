@@ -14,7 +14,9 @@ from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.errors import StateError
 from tailrace.pipeline.supervisor import Supervisor, read_cells
-from tailrace.sinks.registry import make_sinks
+from tailrace.sinks.base import StreamId
+from tailrace.sinks.registry import make_sinks, quarantine_of
+from tailrace.spark.checkpoint import Checkpoint
 from tailrace.verify.repair import compared, repair
 from tailrace_dev.servers import MySqlServer, PostgresServer
 from tests.e2e.test_verify import Copy, _Quiet
@@ -132,6 +134,53 @@ def test_replica_that_was_changed_by_hand_is_repaired(
         require_copy_repaired(copy)
 
 
+def test_row_that_a_replica_had_refused_is_repaired_once_its_cause_is_gone(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    table = f"{database}.t"
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {table} VALUES (1, 1), (2, 2)"
+    )
+    with fresh_database(mysql) as replica:
+        server = f"user: {mysql.user}, password: {mysql.password}"
+        pipeline = parse_pipeline(
+            f"source: {{url: '{mysql.url}', {server}, tables: {table}}}\n"
+            f"sink: {{type: mysql, url: '{mysql.url}/{replica}', {server}, on-refused-row: quarantine}}\n"
+            f"route: [{{source-table: {table}, sink-table: t}}]\n"
+            f"pipeline: {{trigger: available-now, checkpoint: '{tmp_path / 'checkpoint'}'}}\n"
+        )
+
+        def held() -> list[tuple[int, int]]:
+            return list(mysql.execute(f"SELECT id, v FROM {replica}.t ORDER BY id"))
+
+        run(spark, pipeline)
+        mysql.execute(
+            f"ALTER TABLE {replica}.t ADD CONSTRAINT small CHECK (v < 50)",
+            f"UPDATE {table} SET v = 60 WHERE id = 2",
+            f"INSERT INTO {table} VALUES (3, 3), (4, 70)",
+        )
+        run(spark, pipeline)
+        assert held() == [(1, 1), (2, 2), (3, 3)], "the former version stays, new rows are missing"
+        quarantine = quarantine_of(
+            pipeline.sinks[0],
+            pipeline,
+            StreamId(pipeline.settings.name, str(Checkpoint(pipeline.checkpoint).query_id())),
+        )
+        assert quarantine is not None
+        assert [(row.op, row.row) for row in quarantine.rows()] == [
+            ("u", {"id": 2, "v": 60}),
+            ("u", {"id": 4, "v": 70}),
+        ]
+        mysql.execute(f"ALTER TABLE {replica}.t DROP CONSTRAINT small")
+        report = compared(pipeline, spark, [table])
+        assert not report.equal
+        with running(lambda: run(spark, pipeline)):
+            after = repair(pipeline, spark, report, patience_s=PATIENCE_S)
+        assert after.equal, after
+        assert held() == [(1, 1), (2, 60), (3, 3), (4, 70)]
+        assert quarantine.clear(table) == 2
+
+
 @pytest.mark.slow
 def test_postgresql_replica_that_was_changed_by_hand_is_repaired(
     postgres: PostgresServer, postgres_database: str, spark: SparkSession, tmp_path: Path
@@ -169,6 +218,23 @@ def test_postgresql_replica_that_was_changed_by_hand_is_repaired(
         "INSERT INTO copy.t VALUES (-1, 'extra')",
     )
     require_repaired(spark, pipeline, "public.t", write_row)
+
+
+def test_few_rows_are_repaired_by_their_keys(
+    mysql: MySqlServer, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    copy = Copy.in_delta(mysql, database, spark, tmp_path)
+    copy.run()
+    wide = copy.target("wide")
+    spark.sql(f"DELETE FROM {wide} WHERE part IN (7, 8)")
+    spark.sql(f"UPDATE {wide} SET d = 7 WHERE part = 9")
+    report = compared(copy.pipeline, spark, [])
+    said: list[str] = []
+    with running(copy.run):
+        after = repair(copy.pipeline, spark, report, patience_s=PATIENCE_S, say=said.append)
+    assert after.equal, after
+    assert len(said) == 3
+    assert f"rows of {database}.wide" in said[0]
 
 
 def test_stopped_pipeline_leaves_the_request_and_the_target(

@@ -25,6 +25,7 @@ from tailrace.sinks.replica import plan
 from tailrace.sinks.replica.ledger import Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.sink import ReplicaSink
+from tailrace.sinks.replica.standing import ReplicaQuarantine
 from tailrace.sinks.route import Router
 from tests.support.cells import STREAM, cell_batch
 from tests.support.changes import DECIMAL, INT, TEXT, changes, table
@@ -142,6 +143,37 @@ def test_refused_update_that_lacks_columns_is_set_aside_with_those_it_has(
     (found,) = target.rows("_tailrace_quarantine")
     assert (found["op"], found["position"]) == ("u", "binlog.000001:10800")
     assert json.loads(found["change_row"]) == {"id": 33, "price": "77.00"}
+    assert target.staged() == []
+
+
+@pytest.mark.parametrize("target", CASES, indirect=True, ids=str)
+def test_more_refused_rows_than_may_be_put_aside_are_an_error_of_their_table(
+    spark: SparkSession, target: Target
+) -> None:
+    def batch(number: int, *bad: int) -> CellBatch:
+        rows = [("c", None, row(100 * number + i, "y", "77.00" if i in bad else "1.00")) for i in range(9)]
+        return cell_batch(spark, number, [("log", changes(SCHEMA, rows, first=100 * number))])
+
+    settings = {"on_refused_row": RefusedRow.QUARANTINE, "max_quarantined": 2}
+    write(target, snapshot(spark))
+    constrain(target)
+    write(target, batch(1, 4, 7), **settings)
+    for _ in range(2):
+        with pytest.raises(SinkError, match="more refused rows than `max-quarantined`") as full:
+            write(target, batch(2, 5), **settings)
+        assert (full.value.code, full.value.table) == ("TR-7040", "shop.t")
+    quarantine = ReplicaQuarantine(target.settings, "mysql", STREAM.query)
+    found = list(quarantine.rows())
+    assert [(r.table, r.target, r.batch, r.code, r.key) for r in found] == [
+        ("shop.t", "shop.t", 1, "TR-7006", {"id": 104}),
+        ("shop.t", "shop.t", 1, "TR-7006", {"id": 107}),
+    ]
+    assert all("price" in (r.row or {}) and r.remedy and r.reason for r in found)
+    other = replace(quarantine, stream="another")
+    assert (list(other.rows()), other.clear("shop.t"), quarantine.clear("shop.t")) == ([], 0, 2)
+    write(target, batch(2, 5), **settings)
+    assert [r.key for r in quarantine.rows()] == [{"id": 205}]
+    assert {i for i in ids(target) if i > 200} == {200 + i for i in range(9) if i != 5} - {200}
     assert target.staged() == []
 
 
@@ -491,3 +523,38 @@ def test_rows_of_a_batch_may_exchange_their_unique_values(
     turned = [("u", row(i, f"n{i}"), row(i, f"n{(i + 1) % 8}")) for i in range(8)]
     write(target, cell_batch(spark, 1, [("log", changes(SCHEMA, turned, first=100))]), parallelism=4)
     assert [r["name"] for r in target.rows("shop.t")] == [f"n{(i + 1) % 8}" for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("target", "is_unique"),
+    [
+        (("mysql", PARTS), True),
+        (("mariadb", PARTS), False),
+        pytest.param(("mysql", WHOLE), False, marks=pytest.mark.slow),
+        pytest.param(("mariadb", WHOLE), True, marks=pytest.mark.slow),
+        pytest.param(("postgres", PARTS), True, marks=pytest.mark.slow),
+    ],
+    indirect=["target"],
+    ids=str,
+)
+def test_rows_that_refer_to_a_changed_row_stay(spark: SparkSession, target: Target, is_unique: bool) -> None:
+    rows = [("r", None, row(i, f"n{i}")) for i in range(4)]
+    write(target, cell_batch(spark, 0, [("snapshot", changes(SCHEMA, rows))]))
+    if is_unique:
+        add_unique_names(target)
+    target.execute(
+        "CREATE TABLE shop.notes (id INT PRIMARY KEY, of_t INT NOT NULL,"
+        " FOREIGN KEY (of_t) REFERENCES shop.t (id) ON DELETE CASCADE)",
+        "INSERT INTO shop.notes VALUES (1, 1), (2, 2), (3, 3)",
+    )
+    log = [
+        ("u", row(1, "n1"), row(1, "new")),
+        ("d", row(2, "n2"), None),
+        ("c", None, row(4, "n4")),
+        ("d", row(3, "n3"), None),
+        ("c", None, row(3, "n3", "2.00")),
+    ]
+    write(target, cell_batch(spark, 1, [("log", changes(SCHEMA, log, first=100))]))
+    held = {r["id"]: (r["name"], str(r["price"])) for r in target.rows("shop.t")}
+    assert held == {0: ("n0", "1.50"), 1: ("new", "1.50"), 3: ("n3", "2.00"), 4: ("n4", "1.50")}
+    assert ids(target, "shop.notes") == [1, 3], "only the row of a deleted one goes"

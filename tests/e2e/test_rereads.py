@@ -122,6 +122,58 @@ def test_rows_of_a_dropped_table_go_where_the_settings_say_so(
     assert rows() == [2, 3]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ("delta", "upsert"),
+        ("iceberg", "upsert"),
+        pytest.param(("delta", "scd2"), marks=pytest.mark.slow),
+        pytest.param(("delta", "changelog"), marks=pytest.mark.slow),
+        pytest.param(("iceberg", "changelog"), marks=pytest.mark.slow),
+    ],
+)
+def test_rows_without_the_condition_are_not_touched(
+    spark: SparkSession, mysql: Any, database: str, tmp_path: Path, kind: tuple[str, str]
+) -> None:
+    table, lake, (type_, mode) = f"{database}.t", tmp_path / "lake", kind
+    mysql.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3), (4, 4)",
+    )
+    merging = ", merge-interval: 0" if type_ == "delta" and mode != "changelog" else ""
+    pipeline = parse_pipeline(
+        f"source: {{url: 'mysql://{mysql.host}:{mysql.port}', user: {mysql.user}, password: {mysql.password},"
+        f" tables: '{table}'}}\n"
+        f"sink: {{type: {type_}, path: {lake}, mode: {mode}{merging}}}\n"
+        "pipeline: {name: where, trigger: available-now}\n",
+        tmp_path / "pipeline.yaml",
+    )
+
+    def run() -> None:
+        with closing(make_sinks(pipeline)) as sink:
+            Supervisor(lambda: read_cells(spark, pipeline), pipeline, sink, _Quiet(), threading.Event()).run()
+
+    run()
+    mysql.execute(
+        "SET sql_log_bin = 0", f"UPDATE {table} SET v = 7", f"DELETE FROM {table} WHERE id IN (1, 4)"
+    )
+    conditions = [{"data-collection": ".*", "filter": "id > 2"}]
+    RequestDirectory(requests_path(pipeline.checkpoint)).add_signal(
+        {"type": "resync", "data": {"data-collections": [".*"], "additional-conditions": conditions}}
+    )
+    run()
+    mysql.execute(f"INSERT INTO {table} VALUES (9, 9)")
+    run()
+    if type_ == "iceberg":
+        found = table_rows(lake, table).to_pylist()
+    else:
+        rows = spark.read.format("delta").load(str(lake / table))
+        found = [r.asDict() for r in (rows.where("_is_current") if mode == "scd2" else rows).collect()]
+    has = sorted((row["id"], row["v"]) for row in found)
+    corrected = [(3, 3), (3, 7)] if mode == "changelog" else [(3, 7)]
+    assert has == [(1, 1), (2, 2), *corrected, (4, 4), (9, 9)]
+
+
 @pytest.mark.parametrize("on_truncate", ["apply", "ignore", "fail"])
 def test_rows_of_a_truncated_table_go_where_the_settings_say_so(
     spark: SparkSession, mysql: Any, database: str, tmp_path: Path, on_truncate: str

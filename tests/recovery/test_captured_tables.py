@@ -202,3 +202,30 @@ def test_staging_table_that_is_truncated_all_the_time_is_right_beside_a_snapshot
             pass
         for target in targets:
             target.equals(mysql)
+
+
+def test_table_that_the_user_may_not_read_is_never_mixed_with_one_of_the_same_text(
+    mysql: Any, tables: dict[str, str], user: _User
+) -> None:
+    """Database `d` with table `q.t`, and database `d.q` with table `t`: both are `d.q.t`."""
+    seen, hidden = f"`{tables['d']}`.`q.t`", f"`{tables['d']}.q`.`t`"
+    mysql.execute(f"CREATE DATABASE `{tables['d']}.q`")
+    try:
+        mysql.execute(
+            *(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)" for table in (seen, hidden)),
+            f"INSERT INTO {seen} VALUES (1, 1)",
+            f"GRANT SELECT ON {seen} TO '{user.user}'",
+        )
+        stream = _Stream(mysql, f"{tables['d']}.q.t")
+        for statements in (
+            (),
+            (f"INSERT INTO {hidden} VALUES (7, 7)", f"INSERT INTO {seen} VALUES (2, 2)"),
+            (f"TRUNCATE {hidden}", f"DROP TABLE {hidden}", f"UPDATE {seen} SET v = 9"),
+        ):
+            mysql.execute(*statements)
+            stream.run(rf"{tables['d']}\.q.*", server=user)
+            assert stream.target is not None
+            found = sorted((row["id"], row["v"]) for row in stream.target.rows)
+            assert found == sorted(tuple(row) for row in mysql.execute(f"SELECT * FROM {seen}"))
+    finally:
+        mysql.execute(f"DROP DATABASE `{tables['d']}.q`")

@@ -34,7 +34,6 @@ def run(postgres, postgres_database):
 def _short(monkeypatch):
     monkeypatch.setattr(waiting, "SAY_AFTER_S", 0.2)
     monkeypatch.setattr(starting, "START_WAIT_S", 1.5)
-    monkeypatch.setattr(locks, "LOCK_WAIT_S", 0.5)
     monkeypatch.setattr(locks, "QUERY_WAIT_S", 0.2)
 
 
@@ -175,7 +174,7 @@ def test_new_table_that_is_locked_waits_and_the_others_go_on(
 
 
 def test_table_that_is_locked_while_its_snapshot_is_read_names_who_locks_it(postgres, postgres_database, run):
-    with stream(postgres, postgres_database) as engine:
+    with stream(postgres, postgres_database, lockTimeoutMs=500) as engine:
         batch = engine.next()
         with transaction(postgres, postgres_database, "LOCK TABLE a IN ACCESS EXCLUSIVE MODE") as (pid, _):
             with pytest.raises(TransientSourceError, match=r"table `public\.a` is locked") as raised:

@@ -442,7 +442,7 @@ def test_what_an_arrow_type_does_not_hold_is_refused_or_captured_as_text(
 ) -> None:
     schema, types = database.table(f"v {type_}")
     database.insert([value])
-    hint = "textColumns"
+    hint = "`unfitAsNull`.*`textColumns`"
     with pytest.raises(DecodeError, match=hint):
         database.copied(schema)
     for binary in (True, False):

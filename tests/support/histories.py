@@ -213,6 +213,9 @@ class ModelSource(Source, Log):
     def tables(self) -> list[Found]:
         return [Found(schema) for name, schema in TABLES.items() if name in self._database.now]
 
+    def condition_problem(self, table: TableSchema, condition: str) -> str | None:
+        return None
+
     def boundary(self, schema: TableSchema, after: Key | None, rows: int) -> Key | None:
         keys = sorted(self._database.now.get(str(schema.id), {}))
         keys = [key for key in keys if after is None or (key,) > after]

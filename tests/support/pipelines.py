@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class PipelineProcess:
         server: the captured dev server.
         tables: patterns of the tables.
         mode: `upsert` or `changelog`, of Delta tables.
-        sink: another sink instead.
+        sink: another sink instead, or several.
         pipeline: further settings of the pipeline.
         env: further variables of its process.
         sections: further sections of the file.
@@ -43,7 +43,7 @@ class PipelineProcess:
         tables: str,
         *,
         mode: str = "upsert",
-        sink: Mapping[str, Any] | None = None,
+        sink: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         pipeline: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         sections: Mapping[str, Any] | None = None,
@@ -55,6 +55,8 @@ class PipelineProcess:
         self._log = directory / "output.txt"
         self._kills = 0
         self._running: subprocess.Popen[bytes] | None = None
+        given = sink or {"type": "delta", "path": str(self.targets), "mode": mode}
+        sinks = dict(given) if isinstance(given, Mapping) else [dict(each) for each in given]
         self.file.write_text(
             yaml.safe_dump(
                 {
@@ -67,7 +69,7 @@ class PipelineProcess:
                         "tables": tables,
                         **source,
                     },
-                    "sink": dict(sink or {"type": "delta", "path": str(self.targets), "mode": mode}),
+                    "sink": sinks,
                     "pipeline": {
                         "name": "test",
                         "checkpoint": str(self.targets / "_tailrace" / "checkpoint"),

@@ -96,7 +96,7 @@ class Target:
                     left.add(self._of(after))
             self.rows = list(held.values())
         reread = rereads(end).get(self._table)
-        if reread is None:
+        if reread is None or reread.partial:
             return
         seen = self._seen.setdefault(reread.id, set())
         seen |= left

@@ -66,7 +66,7 @@ def end_of(file: Path) -> dict[str, Any]:
 def test_table_set_back_to_its_begin_is_read_again_instead(pipeline: Any, tmp_path: Path) -> None:
     file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
     back = offset(tables={"shop.t": {"c": None, "n": 0, "e": 2}}, done={})
-    assert "shop.t will be read again" in run("offsets", "set", file, json.dumps(back))
+    assert "shop.t will be read again" in run("offsets", "set", "--unchecked", file, json.dumps(back))
     end = end_of(file)
     assert end["tables"] == {}
     assert "shop.t" in end["done"]
@@ -79,13 +79,13 @@ def test_log_is_not_set_back_for_a_sink_that_appends(pipeline: Any, tmp_path: Pa
     file = pipeline(f"{{{sink.format(tmp_path / 'lake')}}}")
     before = end_of(file)
     with pytest.raises(ConfigError, match="for a second time"):
-        run("offsets", "set", file, json.dumps(offset(pos=400)))
+        run("offsets", "set", "--unchecked", file, json.dumps(offset(pos=400)))
     assert end_of(file) == before
 
 
 def test_log_may_be_set_back_for_a_sink_that_holds_rows(pipeline: Any, tmp_path: Path) -> None:
     file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
-    run("offsets", "set", file, json.dumps(offset(pos=400)))
+    run("offsets", "set", "--unchecked", file, json.dumps(offset(pos=400)))
     assert end_of(file)["log"]["pos"] == 400
 
 
@@ -96,6 +96,18 @@ def test_resync_leaves_a_request_for_the_stream(pipeline: Any, tmp_path: Path) -
     assert request.tables == ("shop.t", "shop.u")
     with pytest.raises(ConfigError, match=r"`other\.t` cannot be read again"):
         run("resync", file, "other.t")
+
+
+def test_resync_of_some_rows_sends_a_signal_which_is_answered(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
+    assert "rows of shop.t, shop.u" in run("resync", file, "shop.t", "shop.u", "--where", "id > 7")
+    (request,) = RequestDirectory(requests_path(str(tmp_path / "checkpoint"))).pending()
+    assert request.signal is not None
+    assert request.signal.type == "resync"
+    assert request.signal.data["additional-conditions"] == [
+        {"data-collection": "shop\\.t", "filter": "id > 7"},
+        {"data-collection": "shop\\.u", "filter": "id > 7"},
+    ]
 
 
 def test_signal_leaves_itself_for_the_stream(pipeline: Any, tmp_path: Path) -> None:
@@ -170,7 +182,7 @@ def test_history_says_in_words_what_each_batch_has_read(pipeline: Any, tmp_path:
 
 def test_history_shows_what_was_set_by_hand(pipeline: Any, tmp_path: Path) -> None:
     file = pipeline(f"{{type: delta, path: {tmp_path}/lake}}")
-    run("offsets", "set", file, json.dumps(offset(pos=400)))
+    run("offsets", "set", "--unchecked", file, json.dumps(offset(pos=400)))
     assert run("offsets", "history", file).splitlines()[-2:] == [
         "  `offsets set` then changed its end:",
         "  log: -100 bytes, up to binlog.000003:400",
@@ -212,5 +224,5 @@ def test_changed_offset_forgets_up_to_which_time_the_last_run_was_complete(
     with RunNotes(checkpoint) as notes:
         notes.on_progress({"sources": [{"latestOffset": {"v": 1, "complete_us": 17}}]})
     assert json.loads(run("status", file, "--json"))["complete_up_to"] is not None
-    run("offsets", "set", file, json.dumps(offset(pos=400)))
+    run("offsets", "set", "--unchecked", file, json.dumps(offset(pos=400)))
     assert json.loads(run("status", file, "--json"))["complete_up_to"] is None

@@ -25,7 +25,7 @@ from tailrace.config.option_values import is_host
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
 from tailrace.config.secret import Secret, is_slip, shown
 from tailrace.config.separate_sources import require_separate
-from tailrace.config.sinks import SINKS, SinkSettings, sink_names
+from tailrace.config.sinks import SINKS, KafkaSettings, SinkSettings, sink_names
 from tailrace.config.telemetry import LineageSettings, TelemetrySettings
 from tailrace.errors import ConfigError
 from tailrace.model.change import OP_LETTERS
@@ -164,6 +164,7 @@ def _pipeline(given: Mapping[str, Any], default_name: str) -> Pipeline:
     for i, rule in enumerate(transforms):
         _check_transform(rule, f"transform[{i}]")
     routes = _rules(RouteRule, given.get("route") or [], "route")
+    _check_truncates(sinks, transforms, routes)
     filled = _filled(settings, sinks, default_name)
     notifications = _dataclass(NotificationSettings, given.get("notifications") or {}, "notifications")
     signals = _dataclass(SignalSettings, given.get("signals") or {}, "signals")
@@ -322,6 +323,23 @@ def _rules(cls: type[_R], given: Any, section: str) -> tuple[_R, ...]:
             ) from None
         rules.append(rule)
     return tuple(rules)
+
+
+def _check_truncates(
+    sinks: Sequence[SinkSettings], transforms: Sequence[TransformRule], routes: Sequence[RouteRule]
+) -> None:
+    """Reject messages of TRUNCATE with the schema of a transformed table, which only its rows have."""
+    if not transforms and not any(rule.shard_column for rule in routes):
+        return
+    for sink in sinks:
+        if isinstance(sink, KafkaSettings) and "t" not in sink.skipped_operations and sink.carries_schemas:
+            raise ConfigError(
+                "`sink.skipped-operations` must have `t` here",
+                "a TRUNCATE has no rows, and messages with a schema would not have that of the rows which a "
+                "transform or a route's shard column makes",
+                "add `t`; or use JSON without schemas",
+                code="TR-1010",
+            )
 
 
 def _check_transform(rule: TransformRule, path: str) -> None:

@@ -42,6 +42,7 @@ from tailrace.errors import ConfigError
 from tailrace.extras import of_source
 from tailrace.model.schema_policy import (
     BEHAVIORS,
+    IGNORABLE_KINDS,
     ON_DROP_TABLE,
     ON_TRUNCATE,
     STOPPING_KINDS,
@@ -78,6 +79,8 @@ _SIGNAL_TABLE = "signal.data.collection"
 #: Flink CDC's names of the options for schema changes.
 _BEHAVIOR = "schema.change.behavior"
 _CHANGES = ("include.schema.changes", "exclude.schema.changes")
+#: A value of `onTruncate` and `onDropTable` that is refused with a reason, rather than as unknown.
+_SOFT_DELETE = "soft-delete"
 #: Debezium's names of the options for heartbeats.
 _INTERVAL, _ACTION_QUERY = "heartbeat.interval.ms", "heartbeat.action.query"
 _MYSQL = ("mysql", "mariadb")
@@ -155,7 +158,7 @@ def _schema_changes(name: str, which: str) -> dict[str, Any]:
     return option(
         some_of(*STOPPING_KINDS),
         f"comma-separated: {' | '.join(STOPPING_KINDS)}",
-        f"With `{_BEHAVIOR}` `exception`: the changes that {which}.",
+        f"The changes that targets {which}.",
         name=name,
     )
 
@@ -295,6 +298,16 @@ class SourceOptions:
             "REPLICATION CLIENT; MariaDB: REPLICA MONITOR).",
         ),
     )
+    snapshot_query_timeout_ms: int | None = field(
+        default=None,
+        metadata=option(
+            positive,
+            "milliseconds > 0",
+            "Longest time for a statement that reads rows of a table; the server ends it (MySQL: "
+            "`max_execution_time`, of a page; MariaDB: `max_statement_time`, of a page; PostgreSQL: "
+            "`statement_timeout`, of a chunk, in which the sinks may make it wait). Default: no limit.",
+        ),
+    )
     log_parallelism: int = field(
         default=1,
         metadata=option(
@@ -337,21 +350,28 @@ class SourceOptions:
             one_of(*BEHAVIORS),
             " | ".join(BEHAVIORS),
             "As Flink CDC's: targets follow schema changes; or they keep a column that they can neither "
-            "rename nor drop; or they keep all columns that were renamed or dropped; or the first change "
-            "stops the stream before anything of its batch is written. A new table never stops it.",
+            "rename nor drop; or they keep all columns that were renamed or dropped; or they keep their "
+            "columns as they are, and get no new ones; or the first change stops the stream before anything "
+            "of its batch is written. A new table never stops it.",
             name=_BEHAVIOR,
         ),
     )
     include_schema_changes: tuple[str, ...] = field(
-        default=(), metadata=_schema_changes(_CHANGES[0], "stop the stream; default: all")
+        default=(),
+        metadata=_schema_changes(
+            _CHANGES[0], "follow, or that stop the stream with `exception`; default: all"
+        ),
     )
     exclude_schema_changes: tuple[str, ...] = field(
-        default=(), metadata=_schema_changes(_CHANGES[1], "do not; targets follow them")
+        default=(),
+        metadata=_schema_changes(
+            _CHANGES[1], "do not follow, or that do not stop the stream with `exception`"
+        ),
     )
     on_truncate: str = field(
         default="apply",
         metadata=option(
-            one_of(*ON_TRUNCATE),
+            one_of(*ON_TRUNCATE, _SOFT_DELETE),
             " | ".join(ON_TRUNCATE),
             "When a table is truncated: targets that hold rows lose them, too (by `onRewrite` `refresh`); or "
             "they keep them; or the stream stops.",
@@ -360,7 +380,7 @@ class SourceOptions:
     on_drop_table: str = field(
         default="ignore",
         metadata=option(
-            one_of(*ON_DROP_TABLE),
+            one_of(*ON_DROP_TABLE, _SOFT_DELETE),
             " | ".join(ON_DROP_TABLE),
             "When a table is dropped: targets that hold rows lose them (the target itself stays); or they "
             "keep them; or the stream stops.",
@@ -545,8 +565,18 @@ class SourceOptions:
         metadata=option(
             positive,
             "milliseconds > 0",
-            "Longest time for the whole answer to a query about catalog, keys or log; rows and the log "
-            "itself have none. `check` as a whole has `retryTimeoutMs`.",
+            "Longest time for the whole answer to a query about catalog, keys or log, here and at the "
+            "server; for rows of a table, the longest time in which nothing of them comes. The log itself "
+            "has none. `check` as a whole has `retryTimeoutMs`.",
+        ),
+    )
+    lock_timeout_ms: int = field(
+        default=10_000,
+        metadata=option(
+            positive,
+            "milliseconds > 0; MySQL, MariaDB: rounded up to seconds",
+            "Longest time that a statement waits for a lock on a table, held by LOCK TABLE or a schema "
+            "change. Then it is tried again.",
         ),
     )
     max_answer_bytes: int = field(
@@ -826,12 +856,34 @@ def _check_shape(shape: str, given: Collection[str], where: str) -> None:
 def _check_schema_changes(options: SourceOptions, given: Collection[str], where: str) -> None:
     """Reject options about schema changes that have no effect beside the others."""
     for name in _CHANGES:
-        if name in given and options.schema_change_behavior != "exception":
+        if name not in given or options.schema_change_behavior == "exception":
+            continue
+        if options.schema_change_behavior == "ignore":
             raise ConfigError(
-                f"{where} `{name}` has no effect with `{_BEHAVIOR}` `{options.schema_change_behavior}`",
-                "targets follow every schema change; it says which ones stop the stream",
-                f"leave it out, or set `{_BEHAVIOR}` to exception",
+                f"{where} `{name}` has no effect with `{_BEHAVIOR}` `ignore`",
+                "targets follow no change of a column",
+                f"leave it out, or set `{_BEHAVIOR}` to evolve; onTruncate and onDropTable are settings of "
+                "their own",
                 code="TR-1030",
+            )
+        kinds = options.include_schema_changes if name == _CHANGES[0] else options.exclude_schema_changes
+        for kind in kinds:
+            if kind not in IGNORABLE_KINDS:
+                raise ConfigError(
+                    f"{where} `{name}` cannot have `{kind}` with `{_BEHAVIOR}` "
+                    f"`{options.schema_change_behavior}`",
+                    f"targets always follow it; allowed: {', '.join(IGNORABLE_KINDS)}",
+                    f"leave it out, or set `{_BEHAVIOR}` to exception, which it can stop",
+                    code="TR-1030",
+                )
+    for name, value in (("onTruncate", options.on_truncate), ("onDropTable", options.on_drop_table)):
+        if value == _SOFT_DELETE:
+            raise ConfigError(
+                f"{where} `{name}` cannot be `{_SOFT_DELETE}`",
+                "no target marks its rows as deleted: they are there or not",
+                f"set {name}: apply and `mode: scd2` in the sink (Delta), which ends the rows' versions and "
+                f"keeps them; or {name}: ignore, with which targets keep the rows as they are",
+                code="TR-1032",
             )
     refreshes = options.starting_position == "initial" and options.on_rewrite == "refresh"
     if options.on_drop_table == "apply" and not refreshes:

@@ -36,8 +36,12 @@ class ReplicaTransaction(StrEnum):
     WHOLE_BATCH = "whole-batch"
 
 
+#: How many rows of a table may be in quarantine, by default.
+MOST_QUARANTINED = 1000
+
+
 class RefusedRow(StrEnum):
-    """How a row is handled that a database refuses."""
+    """How a row is handled that a target refuses."""
 
     FAIL = "fail"
     QUARANTINE = "quarantine"
@@ -87,6 +91,8 @@ class DeltaSettings(CommonSettings):
         mode: their content.
         parallelism: tables written at the same time.
         on_incompatible_type: what becomes of a column whose new type the target's cannot hold.
+        on_refused_row: how a row is handled that the target refuses.
+        max_quarantined: how many rows of a table may be in quarantine.
         merge_interval: seconds between merges; 0: each batch is merged; default: adaptive, by the time that
             merges take. Not in mode changelog.
         cluster_by_key: whether new tables are clustered by their key (OPTIMIZE does it).
@@ -104,6 +110,8 @@ class DeltaSettings(CommonSettings):
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    max_quarantined: int = MOST_QUARANTINED
     merge_interval: int | None = None
     cluster_by_key: bool = False
     optimize_interval: int | None = None
@@ -112,7 +120,14 @@ class DeltaSettings(CommonSettings):
 
     def __post_init__(self) -> None:
         refuse_credentials(self.path, "sink.path")
-        _check_positive(self, "parallelism", "optimize_interval", "vacuum_interval", "vacuum_retention_hours")
+        _check_positive(
+            self,
+            "parallelism",
+            "max_quarantined",
+            "optimize_interval",
+            "vacuum_interval",
+            "vacuum_retention_hours",
+        )
         interval = self.merge_interval
         if interval is not None and (interval < 0 or self.mode is WriteMode.CHANGELOG):
             raise ConfigError(
@@ -132,6 +147,8 @@ class IcebergSettings(CommonSettings):
         mode: their content: upsert or changelog.
         parallelism: tables written at the same time.
         on_incompatible_type: what becomes of a column whose new type the target's cannot hold.
+        on_refused_row: how a row is handled that the target refuses.
+        max_quarantined: how many rows of a table may be in quarantine.
         catalog: pyiceberg's properties of the catalog (`type`, `uri`, ...; values may be `${env:NAME}`);
             default: a SQLite file below the path.
         optimize_interval: seconds between two compactions of a table's small files; default: never.
@@ -148,6 +165,8 @@ class IcebergSettings(CommonSettings):
     mode: WriteMode = WriteMode.UPSERT
     parallelism: int = 4
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
+    on_refused_row: RefusedRow = RefusedRow.FAIL
+    max_quarantined: int = MOST_QUARANTINED
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
     optimize_interval: int | None = None
     expire_interval: int | None = None
@@ -156,7 +175,12 @@ class IcebergSettings(CommonSettings):
     def __post_init__(self) -> None:
         refuse_credentials(self.path, "sink.path")
         _check_positive(
-            self, "parallelism", "optimize_interval", "expire_interval", "snapshot_retention_hours"
+            self,
+            "parallelism",
+            "max_quarantined",
+            "optimize_interval",
+            "expire_interval",
+            "snapshot_retention_hours",
         )
         if self.mode is WriteMode.SCD2:
             raise ConfigError(
@@ -213,6 +237,7 @@ class ReplicaSettings(CommonSettings):
         password: the user's.
         transaction: whether the shares of a batch are committed one by one, or the batch as a whole.
         on_refused_row: how a row is handled that the database refuses.
+        max_quarantined: how many rows of a table may be in quarantine.
         existing_tables: how a table is handled that exists already.
         parallelism: connections that write at the same time.
         tls_mode: as the source's option `tlsMode`.
@@ -233,6 +258,7 @@ class ReplicaSettings(CommonSettings):
     password: Secret = field(default_factory=lambda: Secret(""))
     transaction: ReplicaTransaction = ReplicaTransaction.PARTS
     on_refused_row: RefusedRow = RefusedRow.FAIL
+    max_quarantined: int = MOST_QUARANTINED
     existing_tables: ExistingTables = ExistingTables.REFUSE
     parallelism: int = 4
     tls_mode: str = "preferred"
@@ -250,7 +276,7 @@ class ReplicaSettings(CommonSettings):
                 code="TR-1008",
             )
         refuse_credentials(self.url, "sink.url")
-        _check_positive(self, "parallelism")
+        _check_positive(self, "parallelism", "max_quarantined")
 
     @property
     def address(self) -> tuple[str, str, int, str]:
@@ -341,6 +367,10 @@ class KeyEncoding(StrEnum):
     PROTOBUF = "protobuf"
 
 
+#: Values of `skipped-operations`.
+SKIPPABLE = ("c", "u", "d", "t", "none")
+
+
 class ValueEncoding(StrEnum):
     """How values become bytes."""
 
@@ -380,10 +410,14 @@ class KafkaSettings(CommonSettings):
             `__debezium.context.*`.
         delivery: exactly-once by transactions, or at-least-once.
         parallelism: writers, each with a producer of its own; default: as many as Spark has cores.
-        on_refused_row: how a message is handled that is larger than its topic allows.
+        on_refused_row: how a change is handled whose message is larger than its topic allows, or that the
+            format has no form for.
+        max_quarantined: how many changes of a table may be in quarantine.
         provide_transaction_metadata: Debezium's `provide.transaction.metadata`: BEGIN and END of each
             transaction in a topic of their own, and in envelopes the change's position in the transaction.
         include_schema_changes: Debezium's `include.schema.changes`: changed table schemas in a topic.
+        skipped_operations: Debezium's `skipped.operations`: of c, u, d and t (TRUNCATE), those that are left
+            out; or none.
         heartbeat_interval_ms: time between heartbeats in a topic of their own; 0: none.
         topic_partitions: partitions of a new topic; -1: the brokers' default.
         topic_replication: replicas of a new topic; -1: the brokers' default.
@@ -418,8 +452,10 @@ class KafkaSettings(CommonSettings):
     delivery: KafkaDelivery = KafkaDelivery.EXACTLY_ONCE
     parallelism: int | None = None
     on_refused_row: RefusedRow = RefusedRow.FAIL
+    max_quarantined: int = MOST_QUARANTINED
     provide_transaction_metadata: bool = False
     include_schema_changes: bool = False
+    skipped_operations: tuple[str, ...] = ("t",)
     heartbeat_interval_ms: int = 0
     topic_partitions: int = -1
     topic_replication: int = -1
@@ -457,7 +493,36 @@ class KafkaSettings(CommonSettings):
                     f"allowed: {', '.join(allowed)}",
                     code="TR-1008",
                 )
-        _check_positive(self, "parallelism")
+        _check_positive(self, "parallelism", "max_quarantined")
+        self._check_skipped()
+
+    def _check_skipped(self) -> None:
+        given = self.skipped_operations
+        for letter in given:
+            if letter not in SKIPPABLE or (letter == "none" and len(given) > 1):
+                raise ConfigError(
+                    f"unknown value {shown(letter)} at `sink.skipped-operations`",
+                    f"found {', '.join(given)}; allowed: of c, u, d and t, or none alone",
+                    "skipped-operations: t leaves out TRUNCATE; none: nothing",
+                    code="TR-1008",
+                )
+        if "t" not in given and self.value_format is ValueEncoding.CANAL_JSON:
+            raise ConfigError(
+                "`sink.skipped-operations` must have `t` with `value-format: canal-json`",
+                "messages of TRUNCATE are Debezium's",
+                "add `t`, or set value-format: debezium-json",
+                code="TR-1010",
+            )
+
+    @property
+    def skipped_letters(self) -> tuple[str, ...]:
+        """The letters of the operations that are left out."""
+        return tuple(letter for letter in self.skipped_operations if letter != "none")
+
+    @property
+    def carries_schemas(self) -> bool:
+        """Whether messages carry the schema of their table, or its id."""
+        return self.schemas_enable or self.schema_registry_url is not None
 
     @property
     def key_encoding(self) -> KeyEncoding:

@@ -78,6 +78,11 @@ class CapturedTables:
         """Whether it is time to look for new tables."""
         return self._read_at is None or self._clock() - self._read_at >= CATALOG_REFRESH_S
 
+    def may_be(self, table: TableId) -> bool:
+        """Whether a table of the log may be captured, and is no namesake of one that is."""
+        captured = self.tables.get(str(table))
+        return captured is None or not table.is_namesake(captured.schema.id)
+
     def schemas_in(self, offset: StreamOffset) -> dict[str, TableSchema]:
         """The captured tables' schemas, with the keys under which a stream at `offset` reads them."""
         self.require_read(offset)

@@ -567,7 +567,7 @@ class Enumerator:
         return self._log
 
     def _follows(self, table: TableId) -> bool:
-        return self._options.captures(str(table))
+        return self._options.captures(str(table)) and self._captured.may_be(table)
 
 
 def _has_rows(offset: StreamOffset, name: str) -> bool:

@@ -5,7 +5,8 @@
      "log": {...position...},                             the log is read up to here
      "tables": {"shop.orders": {"c": [42], "n": 42, "e": 1000}},   snapshot unfinished: cursor, rows, estimate
      "done": {"shop.items": 7, "shop.old": null},         finished: rows read; null: never snapshotted
-     "again": {"shop.items": {"id": "4f1c", "c": [3], "n": 3, "e": 7, "done": false}},   read again
+     "again": {"shop.items": {"id": "4f1c", "c": [3], "n": 3, "e": 7, "done": false,    read again;
+                              "where": "price > 7"}},         where: only rows with that condition
      "requests": ["01J9..."],                             requests that the stream has accepted
      "gaps": 0,                                           how often the log was lost, and joined again later
      "parked": {"shop.bad": {...}},                       left out for now, with the reason (`model.parked`)
@@ -30,7 +31,8 @@ Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long 
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
 `waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back;
 older versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace would
-read such a table as a new one.
+read such a table as a new one. Version 4 has `where`, and is written while a table is read with a condition:
+an older Tailrace would delete all other rows.
 """
 
 from __future__ import annotations
@@ -47,8 +49,10 @@ from tailrace.model.signal import Answer, Signal
 from tailrace.model.split import Key
 from tailrace.model.table import Column, TableId
 
-VERSION = 3
-#: Written while no table is parked, but something needs it.
+VERSION = 4
+#: Written while no table is read with a condition.
+_PARKED_VERSION = 3
+#: Written while no table is parked either, but something needs it.
 _FORMER_VERSION = 2
 #: Written while nothing needs a later version.
 _OLD_VERSION = 1
@@ -103,22 +107,29 @@ class RereadProgress:
         done: whether the last row has been read.
         by: the request or signal that asked for it and may be taken back; None: the target is wrong without
             the reading.
+        where: the condition of the rows that are read; None: all of them, and others are deleted.
     """
 
     id: str
     progress: TableProgress = field(default_factory=TableProgress)
     done: bool = False
     by: str | None = None
+    where: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The progress as JSON values in a fixed order."""
         found = {"id": self.id, **self.progress.to_json(), "done": self.done}
-        return found if self.by is None else {**found, "by": self.by}
+        if self.by is not None:
+            found["by"] = self.by
+        if self.where is not None:
+            found["where"] = self.where
+        return found
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RereadProgress:
         """Read the progress that `to_json` wrote."""
-        return cls(value["id"], TableProgress.from_json(value), value["done"], value.get("by"))
+        progress = TableProgress.from_json(value)
+        return cls(value["id"], progress, value["done"], value.get("by"), value.get("where"))
 
 
 @dataclass(frozen=True)
@@ -249,12 +260,17 @@ class StreamOffset:
         if self.answers:
             value["answers"] = [answer.to_json() for answer in self.answers]
         if self.again or self.requests or self.gaps or self.forgot or self.parked:
-            value["v"] = VERSION if self.parked else _FORMER_VERSION
+            value["v"] = self._version()
             value["again"] = {n: r.to_json() for n, r in sorted(self.again.items())}
             value["requests"] = list(self.requests)
             value["gaps"] = self.gaps
             value["forgot"] = self.forgot
         return value
+
+    def _version(self) -> int:
+        if any(reread.where is not None for reread in self.again.values()):
+            return VERSION
+        return _PARKED_VERSION if self.parked else _FORMER_VERSION
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
@@ -264,7 +280,7 @@ class StreamOffset:
             StateError: a newer Tailrace wrote it, or it is not an offset of Tailrace.
         """
         version = value.get("v")
-        if version not in (_OLD_VERSION, _FORMER_VERSION, VERSION):
+        if version not in (_OLD_VERSION, _FORMER_VERSION, _PARKED_VERSION, VERSION):
             raise StateError(
                 "the checkpoint's offset cannot be read",
                 f"found version {version!r}, this Tailrace supports versions {_OLD_VERSION} to {VERSION}",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from tailrace.model.parked import Parked
@@ -26,6 +26,8 @@ class Request:
         replay: whether to resume with the changes of the time in between, rather than with the rows.
         signal: the signal that the request comes from, if it is one.
         needed: whether a target is wrong until its tables are read again: no signal stops that reading.
+        where: of tables that are read again, the condition of their rows (`model.condition`); others are read
+            whole.
     """
 
     id: str
@@ -35,6 +37,7 @@ class Request:
     replay: bool = False
     signal: Signal | None = None
     needed: bool = False
+    where: Mapping[str, str] = field(default_factory=dict)
 
 
 class Requests(Protocol):

@@ -23,6 +23,7 @@ from tailrace.enumerator.parked import (
 )
 from tailrace.enumerator.request import Request, Requests
 from tailrace.enumerator.rereading import to_reread
+from tailrace.model.condition import MOST_CONDITION, both
 from tailrace.model.parked import Reason
 from tailrace.sources.base import Position, Source
 
@@ -73,7 +74,7 @@ class RequestQueue:
 
     def _context(self, offset: StreamOffset) -> signals.Context:
         self._captured.require_read(offset)
-        return signals.Context(self._captured.schemas.keys(), self._dialect)
+        return signals.Context(self._captured.schemas, self._dialect)
 
     def note(self, start: StreamOffset, waiting: Sequence[Request]) -> None:
         """Note up to where the log must be read before tables are read again that requests ask for.
@@ -109,6 +110,9 @@ class RequestQueue:
         postponed: set[str] = set()
         for request in due:
             if request.kind == "resync":
+                if problem := self._problem(offset, request):
+                    offset = signals.refused(offset, request, problem)
+                    continue
                 offset = self._reread(offset, request)
             elif request.kind == "resume":
                 offset, is_possible = self._resume(offset, request)
@@ -130,8 +134,23 @@ class RequestQueue:
             if name in offset.parked:  # a target lacks rows of it: its changes are not enough
                 offset = park_with_rows(offset, name)
             elif name in tables:
-                offset = to_reread(offset, self._captured.tables[name], None if request.needed else by)
+                by_ = None if request.needed else by
+                offset = to_reread(offset, self._captured.tables[name], by_, request.where.get(name))
         return offset
+
+    def _problem(self, offset: StreamOffset, request: Request) -> str | None:
+        """Why rows cannot be read again by the conditions of a request; None if nothing is known."""
+        for name, where in request.where.items():
+            schema = self._captured.schemas[name]
+            if not schema.key:
+                return f"`{name}` has no key: rows of it cannot be replaced one by one"
+            former = offset.again.get(name)
+            held = None if former is None or former.done else former.where
+            if held is not None and len(both(held, where)) > MOST_CONDITION:
+                return f"`{name}` is being read by other conditions: send it once they are done"
+            if problem := self._source.condition_problem(schema, where):
+                return problem
+        return None
 
     def _resume(self, offset: StreamOffset, request: Request) -> tuple[StreamOffset, bool]:
         """Let parked tables be resumed; whether that is possible now, as no one holds locks on them."""

@@ -16,6 +16,7 @@ from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgre
 from tailrace.enumerator.schema_events import SchemaEvents
 from tailrace.enumerator.stream_keys import changed_key
 from tailrace.errors import SchemaMismatchError
+from tailrace.model.condition import both
 from tailrace.sources.base import CapturedTable, LogRange
 
 
@@ -24,21 +25,32 @@ def refreshes(offset: StreamOffset, options: SourceOptions) -> bool:
     return offset.mode == "initial" and options.on_rewrite == "refresh"
 
 
-def to_reread(offset: StreamOffset, table: CapturedTable, by: str | None = None) -> StreamOffset:
+def to_reread(
+    offset: StreamOffset, table: CapturedTable, by: str | None = None, where: str | None = None
+) -> StreamOffset:
     """`offset` with a table to be read again from its first row, whatever has been read of it.
+
+    It is read whole where it is being read whole already, for the first time or again. Two conditions at once
+    become one, of the rows that either holds for.
 
     Args:
         offset: the stream's state.
         table: the table.
         by: the request or signal that asks for it; it may be taken back only where the target is right
             without it.
+        where: the condition of the rows to be read; None: all.
     """
     name = str(table.schema.id)
     former = offset.again.get(name)
-    if name not in offset.done or (former is not None and not former.done and former.by is None):
+    is_read = former is not None and not former.done
+    if name not in offset.done or (is_read and former is not None and former.by is None):
         by = None
+    if name not in offset.done:
+        where = None
+    elif where is not None and is_read and former is not None:
+        where = None if former.where is None else both(former.where, where)
     progress = TableProgress(estimated=table.estimated_rows)
-    return offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], progress, by=by))
+    return offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], progress, by=by, where=where))
 
 
 def unfinished(offset: StreamOffset) -> dict[str, TableProgress]:

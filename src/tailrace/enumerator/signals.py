@@ -11,7 +11,7 @@ same (`pipeline.notifications` tells it). What cannot be obeyed is answered, too
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.request import Kind, Request
+from tailrace.model.condition import condition_problem
 from tailrace.model.signal import MOST_REASON, Answer, Signal, Status
+from tailrace.model.table import TableSchema
 
 #: Signals about tables, by the kind of request that they are.
 _REQUESTS: dict[str, Kind] = {
@@ -51,6 +53,7 @@ TYPES = (
 MOST_WAITING = 100
 _SNAPSHOTS = ("incremental", "blocking")
 _TABLES = "data-collections"
+_CONDITIONS = "additional-conditions"
 
 
 class _RefusedError(Exception):
@@ -62,11 +65,11 @@ class Context:
     """What signals are resolved by.
 
     Args:
-        tables: the captured tables.
+        tables: the captured tables, by name.
         dialect: the database.
     """
 
-    tables: Collection[str]
+    tables: Mapping[str, TableSchema]
     dialect: str
 
 
@@ -81,10 +84,12 @@ def _resolved(request: Request, offset: StreamOffset, context: Context) -> Reque
         return request
     try:
         tables, _ = _matching(signal, offset, context)
+        where = _conditions(signal, tables, context)
     except _RefusedError:
         return request
     kind = _REQUESTS[signal.type]
-    return replace(request, kind=kind, tables=tables, replay=signal.data.get("replay") is True)
+    replay = signal.data.get("replay") is True
+    return replace(request, kind=kind, tables=tables, replay=replay, where=where)
 
 
 def _matching(
@@ -100,8 +105,6 @@ def _matching(
         not isinstance(kind, str) or kind.strip().lower() not in _SNAPSHOTS
     ):
         raise _RefusedError("its data has an unknown `type`; known are incremental and blocking")
-    if signal.data.get("additional-conditions") or signal.data.get("additional-condition"):
-        raise _RefusedError("conditions are not supported: tables are read again as a whole")
     if signal.type == "resume" and signal.data.get("replay") is True and context.dialect == "postgresql":
         raise _RefusedError(
             "`replay` is not possible: the slot keeps the log only up to where other tables are"
@@ -119,6 +122,43 @@ def _matching(
         which = "parked" if signal.type == "resume" else "captured"
         raise _RefusedError(f"no {which} table matches {', '.join(f'`{text}`' for text in unmatched)}")
     return tables, unmatched
+
+
+def _conditions(signal: Signal, tables: Sequence[str], context: Context) -> dict[str, str]:
+    """The conditions of rows to be read again, by table.
+
+    Raises:
+        _RefusedError: they cannot be obeyed.
+    """
+    found: dict[str, str] = {}
+    for pattern, where in _filters(signal):
+        matched = set(tables) if pattern is None else _matched(pattern, tables)
+        if not matched:
+            raise _RefusedError(f"`{_CONDITIONS}` names no table that is to be read")
+        for name in sorted(matched):
+            if found.setdefault(name, where) != where:
+                raise _RefusedError(f"`{_CONDITIONS}` has two conditions of `{name}`: join them by OR")
+            schema = context.tables[name]
+            if problem := condition_problem(where, [c.name for c in schema.columns], context.dialect):
+                raise _RefusedError(problem)
+    if found and _REQUESTS[signal.type] != "resync":
+        raise _RefusedError(f"`{_CONDITIONS}` belongs to execute-snapshot and resync")
+    return found
+
+
+def _filters(signal: Signal) -> Iterator[tuple[str | None, str]]:
+    """The conditions of a signal: a pattern of tables (None: all of them) and what follows WHERE."""
+    given, former = signal.data.get(_CONDITIONS) or [], signal.data.get("additional-condition") or ""
+    if not isinstance(given, list) or not isinstance(former, str):
+        raise _RefusedError(f"`{_CONDITIONS}` is not a list")
+    if former.strip():  # Debezium's form before 2.5
+        yield None, former.strip()
+    for entry in given:
+        pattern = entry.get("data-collection") if isinstance(entry, dict) else None
+        where = entry.get("filter") if isinstance(entry, dict) else None
+        if not isinstance(pattern, str) or not isinstance(where, str) or not where.strip():
+            raise _RefusedError(f"an entry of `{_CONDITIONS}` lacks its table pattern or its filter")
+        yield pattern.strip(), where.strip()
 
 
 def _patterns(signal: Signal) -> list[str]:
@@ -173,12 +213,18 @@ def answered(offset: StreamOffset, request: Request, context: Context) -> Stream
         return _with(offset, signal, "ABORTED", str(error))
 
 
+def refused(offset: StreamOffset, request: Request, reason: str) -> StreamOffset:
+    """`offset` with the answer to a request about tables that cannot be obeyed."""
+    return offset if request.signal is None else _with(offset, request.signal, "ABORTED", reason)
+
+
 def _accepted(offset: StreamOffset, request: Request, context: Context) -> StreamOffset:
     """The answer to a request about tables, whose effect the offset has."""
     signal = request.signal
     assert signal is not None
     if request.kind == "signal":  # not resolved
-        _matching(signal, offset, context)
+        tables, _ = _matching(signal, offset, context)
+        _conditions(signal, tables, context)
         raise _RefusedError("its tables are not captured")
     unmatched = [text for text in _patterns(signal) if not _matched(text, request.tables)]
     if unmatched:

@@ -17,8 +17,9 @@ from tailrace.enumerator.rereading import is_continued, refreshes
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.enumerator.stream_keys import changed_key, cursor_in, key_in_log, progress_of
 from tailrace.errors import PositionLostError
+from tailrace.model.condition import condition_problem
 from tailrace.model.split import LogSplit, SnapshotSplit
-from tailrace.model.table import TableId
+from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import Log, Source
 
 #: Most rows of one SELECT: this bounds a task's memory, not the chunk's size.
@@ -69,6 +70,7 @@ class SplitPlanner:
             keys={t.schema.id: key for t in tables if (key := key_in_log(end, t))},
             left_out={t.schema.id: t.left_out for t in tables if t.left_out},
             without=left_out | replayed(start, end).keys(),
+            ambiguous=frozenset(t.schema.id for t in tables if t.schema.id.is_ambiguous),
         )
         tasks = self._options.log_parallelism
         if self._options.partitioner == "forward":
@@ -102,6 +104,7 @@ class SplitPlanner:
                     left_out={} if captured is None else {table: captured.left_out},
                     without=left_out,
                     parked=table,
+                    ambiguous=frozenset({table} if captured is not None and table.is_ambiguous else ()),
                 )
             )
         return found
@@ -126,12 +129,25 @@ class SplitPlanner:
         for name, table_ranges in ranges.items():
             if name not in schemas:
                 continue  # dropped since: its rows at P are lost; the log carries the DROP
+            where = self._condition(end, name, schemas[name])
             for r in table_ranges:
                 split = SnapshotSplit(
-                    schemas[name], r.after, r.upto, as_of, page_rows, reread=name in end.again
+                    schemas[name], r.after, r.upto, as_of, page_rows, reread=name in end.again, where=where
                 )
                 splits.extend(self._source.divided(split, self._parallelism))
         return splits
+
+    def _condition(self, end: StreamOffset, name: str, schema: TableSchema) -> str | None:
+        """The condition by which a table's rows are read again; None: all are read.
+
+        It was valid when it was accepted. If the table has changed since, all rows are read: none is deleted
+        in such a reading, so more rows than asked for do no harm.
+        """
+        where = end.again[name].where if name in end.again else None
+        if where is None:
+            return None
+        problem = condition_problem(where, [c.name for c in schema.columns], self._options.dialect)
+        return where if (problem or self._source.condition_problem(schema, where)) is None else None
 
     def _with_valid_keys(
         self, start: StreamOffset, end: StreamOffset, ranges: Mapping[str, list[KeyRange]]

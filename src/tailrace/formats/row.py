@@ -32,16 +32,16 @@ ROW_FIELDS = (
     pa.field("_absent", ABSENT_TYPE),
 )
 
-# By operation, the image to search for absent columns; rows read by a SELECT are whole.
-IN_BEFORE = (None, None, "before", "before", None)
-IN_AFTER = (None, "after", "after", None, None)
+# By operation, the image to search for absent columns; rows read by a SELECT are whole, a TRUNCATE has none.
+IN_BEFORE = (None, None, "before", "before", None, None)
+IN_AFTER = (None, "after", "after", None, None, None)
 #: The image that the row shape shows.
-IN_SHOWN = (None, "after", "after", "before", None)
+IN_SHOWN = (None, "after", "after", "before", None, None)
 #: The image with the old row of an update.
-IN_OLD = (None, None, "before", None, None)
+IN_OLD = (None, None, "before", None, None, None)
 
 # scalars created once: pyarrow looks for pandas on each conversion of a Python value
-_LETTERS = pa.array(OP_LETTERS)
+_LETTERS = pa.array([*OP_LETTERS, "t"])
 _DELETE = pa.scalar(OP_DELETE, pa.int8())
 _UNKNOWN = pa.scalar(0, pa.int64())
 _THOUSAND = pa.scalar(1000, pa.int64())

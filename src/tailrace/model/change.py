@@ -23,8 +23,10 @@ import pyarrow as pa
 from tailrace.model.table import TableSchema
 
 OP_READ, OP_CREATE, OP_UPDATE, OP_DELETE, OP_REREAD = range(5)
-#: Debezium's letter of each operation, by its code.
+#: Debezium's letter of each operation of a row, by its code.
 OP_LETTERS = ("r", "c", "u", "d", "r")
+#: All rows are gone. Sources have no such changes: only the Kafka sink makes them, of schema changes.
+OP_TRUNCATE = 5
 
 #: Kinds of batches: rows of a first snapshot, which no target has yet; changes of the log; rows of a table
 #: that is read again, whose keys a target may have. In one batch of a stream, the changes of a table in the

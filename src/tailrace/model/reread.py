@@ -21,13 +21,15 @@ class Reread:
     Args:
         id: identifies this reading: if a table is to be read anew, another one begins under another id.
         done: whether the batch holds the table's last rows.
+        partial: whether only rows are read that a condition holds for: no row is deleted at the end.
     """
 
     id: str
     done: bool
+    partial: bool = False
 
 
 def rereads(end: Mapping[str, Any] | None) -> dict[str, Reread]:
     """The tables (`database.table`) that are read again in the batch with the end offset `end`."""
     again = {} if end is None else end.get("again", {})
-    return {table: Reread(entry["id"], entry["done"]) for table, entry in again.items()}
+    return {table: Reread(entry["id"], entry["done"], "where" in entry) for table, entry in again.items()}

@@ -158,6 +158,9 @@ class SchemaEvent:
         seq: where in the log, as the `seq` of the changes around it; None where that is not known.
         ts_ms: when, milliseconds since 1970 UTC; None where the log does not tell.
         after: the table's schema afterwards; None if it is gone or not known.
+        origin: where in the log, by names of `model.change.ORIGIN`, as far as known; of TRUNCATE only.
+        shown: the table's schema in the catalog where `after` is not known; of TRUNCATE only. Later schema
+            changes may be in it.
     """
 
     table: str
@@ -166,6 +169,13 @@ class SchemaEvent:
     seq: str | None = None
     ts_ms: int | None = None
     after: TableSchema | None = None
+    origin: Mapping[str, Any] | None = None
+    shown: TableSchema | None = None
+
+    @property
+    def truncates(self) -> bool:
+        """Whether the statement is a TRUNCATE of the table."""
+        return any(isinstance(change, TableTruncated) for change in self.changes)
 
     def to_json(self) -> dict[str, Any]:
         """The event as JSON values in a fixed order."""
@@ -173,21 +183,29 @@ class SchemaEvent:
         for name in ("ddl", "seq", "ts_ms"):
             if (value := getattr(self, name)) is not None:
                 found[name] = value
-        if self.after is not None:
-            found["after"] = self.after.to_json()
+        for name in ("after", "shown"):
+            if (schema := getattr(self, name)) is not None:
+                found[name] = schema.to_json()
+        if self.origin is not None:
+            found["origin"] = dict(self.origin)
         return found
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SchemaEvent:
         """Read the event that `to_json` wrote. Raises KeyError for a kind that is not known."""
-        after = value.get("after")
+        after, shown = (
+            None if value.get(name) is None else TableSchema.from_json(value[name])
+            for name in ("after", "shown")
+        )
         return cls(
             value["table"],
             tuple(_from_json(c) for c in value["changes"]),
             value.get("ddl"),
             value.get("seq"),
             value.get("ts_ms"),
-            None if after is None else TableSchema.from_json(after),
+            after,
+            value.get("origin"),
+            shown,
         )
 
 

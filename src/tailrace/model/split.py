@@ -26,6 +26,8 @@ class SnapshotSplit:
         blocks: only the rows in these blocks of the table, from the first up to, but not including, the
             second (None: to the last); None: all blocks. Only for rows that need no rewind.
         reread: whether the table is read again: targets may have the rows' keys.
+        where: a condition (`model.condition`). Other rows are left out, unless they change while they are
+            read; None: all rows.
     """
 
     table: TableSchema
@@ -35,6 +37,7 @@ class SnapshotSplit:
     page_rows: int
     blocks: tuple[int, int | None] | None = None
     reread: bool = False
+    where: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class LogSplit:
         without: tables of which nothing is emitted, as `str(TableId)`: they are parked.
         parked: the one table of the range that was parked at its start, and is resumed with these changes.
         share: (number, count): only the changes whose keys hash to this share; None: all.
+        ambiguous: the captured tables whose text another table may have, too: nothing of that one is emitted.
+            It may be in the log although the catalog does not show it, as the user may not read it.
     """
 
     start: Mapping[str, Any]
@@ -80,10 +85,13 @@ class LogSplit:
     without: frozenset[str] = frozenset()
     parked: TableId | None = None
     share: tuple[int, int] | None = None
+    ambiguous: frozenset[TableId] = frozenset()
 
     def concerns(self, table: TableId) -> bool:
         """Whether the split may emit changes of `table`."""
         if str(table) in self.without:
+            return False
+        if any(map(table.is_namesake, self.ambiguous)):
             return False
         return self.finished is None or str(table) in self.finished or table in self.cursors
 

@@ -33,6 +33,15 @@ class TableId:
         return f"{self.database}.{self.table}"
 
     @property
+    def is_ambiguous(self) -> bool:
+        """Whether another table may have the same text."""
+        return str(self).count(".") > 1
+
+    def is_namesake(self, other: TableId) -> bool:
+        """Whether it is another table with the same text."""
+        return self != other and str(self) == str(other)
+
+    @property
     def quoted(self) -> str:
         """The name for people, database and table told apart."""
         return f"`{self.database}`.`{self.table}`"

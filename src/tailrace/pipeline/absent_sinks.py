@@ -6,7 +6,8 @@
 A batch counts as done when all sinks of the pipeline file have it, so a sink that is down stops the others.
 To let them go on, its section is taken out of the file. When the section returns, its targets lack what
 came in between: their tables are read again, in place (docs/design/0006-reading-tables-again.md). Without
-this the targets would go on, wrong without an error.
+this the targets would go on, wrong without an error. Until the reading begins, the sink is given nothing,
+like one that is parked (`parked_sinks`); unless no other one flows: the stream could not go on.
 
 The file is written before a batch that another set of sinks is given, never otherwise. A batch that comes
 again makes the same request, under the same id.
@@ -59,6 +60,8 @@ class AbsentSinks:
         sinks: the pipeline's sinks.
         written: the tables that the stream has written.
         on_notice: receives what the user should know.
+        wait: leaves a sink out until its tables begin to be read again; gives whether it does so
+            (`ParkedSinks.wait`).
     """
 
     def __init__(
@@ -68,7 +71,10 @@ class AbsentSinks:
         sinks: Sequence[SinkSettings],
         written: WrittenTables,
         on_notice: Callable[[str], None],
+        *,
+        wait: Callable[[SinkSettings, int], bool],
     ) -> None:
+        self._wait = wait
         self._path = f"{checkpoint.rstrip('/')}/_tailrace"
         self._directory = Directory(self._path, private=True)
         self._requests = RequestDirectory(requests)
@@ -113,7 +119,8 @@ class AbsentSinks:
             )
         if not tables:
             return
-        self._requests.add(tables, needed=True, id_=f"{batch:019d}-{key.replace(':', '-')}")
+        if not self._wait(self._sinks[key], left):
+            self._requests.add(tables, needed=True, id_=f"{batch:019d}-{key.replace(':', '-')}")
         self._on_notice(
             f"sink `{kind}` was left out from batch {left} to batch {batch - 1}: its tables are read again"
         )

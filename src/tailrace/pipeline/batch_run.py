@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tailrace.errors import TailraceError
 from tailrace.sinks.base import Written
@@ -21,6 +21,7 @@ class BatchRun:
         steps: what was done meanwhile, in the order in which it ended.
         written: what the first sink has written; empty if the attempt failed.
         error: why it failed; None if it did not.
+        quarantined: number of changes put into quarantine, by sink and table.
     """
 
     batch: int
@@ -29,3 +30,4 @@ class BatchRun:
     steps: Sequence[Step]
     written: Sequence[Written]
     error: TailraceError | None = None
+    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)

@@ -84,6 +84,9 @@ class Metrics(Collector):
         self._schema_changes = counter("schema_changes", "Schema changes of the source.", "kind")
         self._restarts = counter("restarts", "Starts after a transient error.")
         self._errors = counter("errors", "Errors that ended the stream for a time.", "code")
+        self._quarantined = counter(
+            "quarantined_rows", "Rows that a sink has refused and put aside.", "sink", "table"
+        )
         self._batch_rows = histogram("batch_rows", "Rows and changes of a batch.", _ROW_BUCKETS)
         self._phases = histogram("batch_seconds", "Duration of a batch's phases.", _BATCH_BUCKETS, "phase")
         self._lag = histogram(
@@ -143,6 +146,8 @@ class Metrics(Collector):
         for step in run.steps if run.error is None else ():
             if step.name == WRITE:
                 self._sink_commits.labels(self._pipeline, step.sink).observe(step.seconds)
+        for (sink, table), count in run.quarantined.items() if run.error is None else ():
+            self._quarantined.labels(self._pipeline, sink, table).inc(count)
 
     def on_restart(self, error: TailraceError, attempt: int, pause_s: float) -> None:  # noqa: ARG002
         """See `Watcher`."""

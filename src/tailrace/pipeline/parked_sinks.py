@@ -251,6 +251,31 @@ class ParkedSinks:
         self._tell(self._told(entry))
         return True
 
+    def wait(self, settings: SinkSettings, left: int) -> bool:
+        """Park a sink that has missed batches, and wish that it go on: its tables are read again.
+
+        Args:
+            settings: the sink's.
+            left: the first batch that it was not given.
+
+        Returns:
+            Whether the sink waits; not if no other sink would be given the batches meanwhile.
+        """
+        key = sink_key(settings)
+        whole = {entry.sink for entry in self.entries if entry.table is None}
+        if not self._names.keys() - whole - {key}:
+            return False
+        # before the entry: a wish for a sink that is not parked does nothing
+        request_resume(self._path, settings)
+        if key not in whole:
+            former = Checkpoint(self._path).end_of(left - 1) or {}
+            reason = Reason(f"it was not in the pipeline file from batch {left} on")
+            id_ = f"{time.time_ns():019d}-{uuid.uuid4().hex[:8]}"
+            at_ms = time.time_ns() // 1_000_000
+            entry = ParkedSink(id_, key, None, left, former.get("log"), reason, at_ms)
+            self._write([*(e for e in self._all if e.sink != key), entry])
+        return True
+
     # ---- resuming ----
 
     def look(self) -> None:

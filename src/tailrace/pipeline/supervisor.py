@@ -21,6 +21,7 @@ import os
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -159,6 +160,7 @@ class BatchGate:
             pipeline.sinks,
             self._written_tables,
             watcher.on_notice,
+            wait=parked_sinks.wait,
         )
         self._closed = threading.Event()
         self._idle = threading.Event()
@@ -179,11 +181,13 @@ class BatchGate:
             self._idle.clear()
         self._watcher.on_step(f"writing batch {batch_id}")
         timings, written, start_ns = Timings(), list[Written](), time.time_ns()
+        quarantined = Counter[tuple[str, str]]()
         try:
             if self.written is None:  # the stream's own session: see `_private_files`
                 frame.sparkSession.conf.unset(_UMASK)
             stream = StreamId(self._pipeline.settings.name, self._checkpoint.query_id() or "")
             end = self._checkpoint.end_of(batch_id)
+            self._absent_sinks.note(batch_id, end)
             offset, left_out = StreamOffset(), frozenset[str]()
             if end is not None:
                 offset = StreamOffset.from_json(end)
@@ -194,12 +198,22 @@ class BatchGate:
                     self._sink.leave_out(self._parked_sinks.left_out())
                 # a new table's target is checked before any of its rows is written
                 self._sink.claim(StreamOffset.from_json(end).table_ids())
-            self._absent_sinks.note(batch_id, end)
             noted = self._written_tables
             with (
                 self._cells(frame) as cells,
                 closing(
-                    CellBatch(stream, batch_id, cells, end, left_out, noted, self._policy, timings=timings)
+                    CellBatch(
+                        stream,
+                        batch_id,
+                        cells,
+                        end,
+                        left_out,
+                        noted,
+                        self._policy,
+                        self._pipeline.source.schema_policy.following,
+                        timings=timings,
+                        quarantined=quarantined,
+                    )
                 ) as batch,
             ):
                 written = self._sink.write(batch)
@@ -212,14 +226,22 @@ class BatchGate:
             self.failed_sink = self._sink.failed if isinstance(self._sink, SeveralSinks) else None
             raise
         finally:
-            self._tell(batch_id, start_ns, timings, written)
+            self._tell(batch_id, start_ns, timings, written, quarantined)
             self._idle.set()
 
-    def _tell(self, batch_id: int, start_ns: int, timings: Timings, written: Sequence[Written]) -> None:
+    def _tell(
+        self,
+        batch_id: int,
+        start_ns: int,
+        timings: Timings,
+        written: Sequence[Written],
+        quarantined: Mapping[tuple[str, str], int],
+    ) -> None:
         failure = self.failure
         error = None if failure is None else _as_ours(failure, None, failure)
         end_ns = max([time.time_ns(), start_ns, *(step.end_ns for step in timings.steps)])
-        self._watcher.on_batch(BatchRun(batch_id, start_ns, end_ns, timings.steps, written, error))
+        run = BatchRun(batch_id, start_ns, end_ns, timings.steps, written, error, quarantined)
+        self._watcher.on_batch(run)
 
     @contextmanager
     def _cells(self, frame: DataFrame) -> Iterator[DataFrame]:

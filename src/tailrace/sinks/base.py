@@ -44,6 +44,7 @@ suite.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -61,7 +62,7 @@ from tailrace.model.schema_change import (
     SchemaEvent,
     schema_events,
 )
-from tailrace.model.schema_policy import Action, SchemaPolicy
+from tailrace.model.schema_policy import FOLLOWING, Action, Following, SchemaPolicy
 from tailrace.model.table import TableId
 from tailrace.sinks.timings import READ, Timings
 from tailrace.sinks.written_tables import WrittenTables
@@ -140,8 +141,10 @@ class CellBatch:
         left_out: the parked tables (`database.table`): nothing is to be done with their targets.
         written_tables: the tables that the stream has written; None: unknown.
         policy: what targets do about schema changes; None: their columns are not the source's.
+        following: how targets follow the columns of rows, whether they are the source's or not.
         sink: the name of the sink that writes it.
         timings: notes when steps of writing it begin and end.
+        quarantined: number of changes that sinks have put into quarantine, by sink and table.
     """
 
     stream: StreamId
@@ -151,8 +154,10 @@ class CellBatch:
     left_out: frozenset[str] = frozenset()
     written_tables: WrittenTables | None = None
     policy: SchemaPolicy | None = None
+    following: Following = FOLLOWING
     sink: str = ""
     timings: Timings = field(default_factory=Timings, compare=False)
+    quarantined: Counter[tuple[str, str]] = field(default_factory=Counter, compare=False)
 
     @cached_property
     def rereads(self) -> Mapping[str, Reread]:
@@ -180,8 +185,9 @@ class CellBatch:
 
     @cached_property
     def drops_columns(self) -> bool:
-        """Whether targets drop the columns that their source has dropped."""
-        return self.policy is not None and self.policy.action(ColumnDropped("")) is Action.APPLY
+        """Whether targets drop all columns that their source no longer has."""
+        made = (ColumnDropped(""), ColumnRenamed("", ""))
+        return self.policy is not None and all(self.policy.action(c) is Action.APPLY for c in made)
 
     def creates(self, target: str, tables: Iterable[TableId]) -> bool:
         """Say that a target is about to be created, and have its tables read again where it lacks rows.

@@ -23,16 +23,20 @@ from tailrace.config.sinks import (
     OnError,
     ParquetSettings,
     PostgresSettings,
+    RefusedRow,
     SinkSettings,
     sink_names,
 )
 from tailrace.model.table import TableId
 from tailrace.sinks.base import Sink, StreamId
 from tailrace.sinks.fan_out import SeveralSinks
+from tailrace.sinks.quarantine import Quarantine, SinkQuarantine
+from tailrace.sinks.quarantining import ChoosySink, QuarantiningSink
 from tailrace.sinks.route import Router
 from tailrace.sinks.shared_targets import SharedTargets, SinkOfSource, SourceOfTarget
 from tailrace.sinks.standing import SinkStanding, TargetStanding
 from tailrace.sinks.timed_sink import TimedSink
+from tailrace.spark.checkpoint import absolute
 
 
 def make_sinks(pipeline: Pipeline, shared: SharedTargets | None = None) -> Sink:
@@ -83,11 +87,11 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
         case DeltaSettings():
             from tailrace.sinks.delta.sink import DeltaSink
 
-            return DeltaSink(settings, router, source)
+            return _quarantining(settings, DeltaSink(settings, router, source))
         case IcebergSettings():
             from tailrace.sinks.iceberg.sink import IcebergSink
 
-            return IcebergSink(settings, router)
+            return _quarantining(settings, IcebergSink(settings, router))
         case ParquetSettings() | JsonSettings():
             from tailrace.sinks.files import FileSink
 
@@ -104,6 +108,12 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
             from tailrace.sinks.console import ConsoleSink
 
             return ConsoleSink(settings, router)
+
+
+def _quarantining(settings: DeltaSettings | IcebergSettings, sink: ChoosySink) -> Sink:
+    if settings.on_refused_row is RefusedRow.FAIL:
+        return sink
+    return QuarantiningSink(sink, settings.max_quarantined)
 
 
 def standing(
@@ -148,3 +158,31 @@ def standing(
             return SinkStanding({name: TargetStanding(n) for name, n in newest_by_target.items()})
         case _:
             return SinkStanding()
+
+
+def quarantine_of(settings: SinkSettings, pipeline: Pipeline, stream: StreamId) -> SinkQuarantine | None:
+    """The rows that a sink has put aside; None: it refuses none, or has put none aside.
+
+    Args:
+        settings: of the sink; its extra must be installed.
+        pipeline: the pipeline, of one source.
+        stream: the stream.
+
+    Raises:
+        TailraceError: the target cannot be reached.
+    """
+    match settings:
+        case DeltaSettings() | IcebergSettings():
+            of_source = f"/_tailrace/sources/{pipeline.source_name}" if pipeline.named is not None else ""
+            of_source = of_source if isinstance(settings, DeltaSettings) else ""
+            return Quarantine(f"{absolute(settings.path)}{of_source}", stream.query)
+        case KafkaSettings():
+            from tailrace.sinks.kafka.standing import KafkaQuarantine
+
+            return KafkaQuarantine(settings, stream.query)
+        case MySqlSettings() | PostgresSettings():
+            from tailrace.sinks.replica.standing import ReplicaQuarantine
+
+            return ReplicaQuarantine(settings, pipeline.source.dialect, stream.query)
+        case _:
+            return None

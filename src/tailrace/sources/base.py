@@ -355,6 +355,13 @@ class Source(ABC):
         """
         return True
 
+    def position_problem(self, position: Any) -> str | None:
+        """Why no stream can go on from `position`, None if nothing is known against it."""
+        end = self.log_end()
+        if position.order > end.order:
+            return f"the log ends at {end}"
+        return None if self.has_log(position) else "the log behind it is gone"
+
     @abstractmethod
     def tables(self) -> Sequence[CapturedTable]:
         """The captured tables that exist now."""
@@ -438,6 +445,15 @@ class Source(ABC):
     @abstractmethod
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
         """The key `rows` rows after `after`, None when fewer remain."""
+
+    @abstractmethod
+    def condition_problem(self, table: TableSchema, condition: str) -> str | None:
+        """Why the server refuses a condition of a table's rows; None: nothing is known against it.
+
+        Args:
+            table: the table.
+            condition: what `model.condition` permits.
+        """
 
     def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:  # noqa: ARG002
         """`split` as up to `tasks` splits, where rows can be divided by more than their keys."""

@@ -184,7 +184,8 @@ def socket_failure(error: OSError, doing: str) -> SourceError:
         return TransientSourceError(
             f"{doing} failed: no answer in time",
             str(error),
-            "check that a database of this kind listens at this host and port and is not overloaded",
+            "check that a database of this kind listens at this host and port and is not overloaded; if it "
+            "only needs longer, raise connectTimeoutMs or queryTimeoutMs",
             code="TR-3002",
         )
     unknown = isinstance(error, socket.gaierror)
@@ -216,6 +217,22 @@ def sensible(asked: str) -> Iterator[None]:
             "the traceback is in the log file",
             code="TR-3016",
         ) from error
+
+
+def too_slow(doing: str, detail: str) -> TransientSourceError:
+    """The error for a statement that the server has ended at its time limit; the caller raises it.
+
+    Args:
+        doing: what was being done, as in "reading table `a`.`b`".
+        detail: the server's error.
+    """
+    return TransientSourceError(
+        f"{doing} failed: the server ended the statement",
+        f"{detail}; it does so at the time limit, or when another session asks for it",
+        "find out what it waits for, or lower snapshotChunkRows; or raise snapshotQueryTimeoutMs (rows of "
+        "tables) or queryTimeoutMs (the rest)",
+        code="TR-3018",
+    )
 
 
 #: Reasons of transient errors, for messages.

@@ -16,6 +16,7 @@ is a signal that cannot be read: it is answered, and does not stop the stream.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,6 +36,12 @@ _REMOTE_POLL_S = 5.0
 def requests_path(checkpoint: str) -> str:
     """The directory of the requests to the stream with a checkpoint."""
     return f"{checkpoint.rstrip('/')}/_tailrace/requests"
+
+
+def rows_data(where: Mapping[str, str]) -> dict[str, Any]:
+    """The data of a signal to read some rows of tables again, see `RequestDirectory.add_rows`."""
+    conditions = [{"data-collection": re.escape(name), "filter": text} for name, text in where.items()]
+    return {"data-collections": [re.escape(name) for name in where], "additional-conditions": conditions}
 
 
 class RequestDirectory:
@@ -89,6 +96,16 @@ class RequestDirectory:
         """Send a signal: its id, type and data; returns the request's id: `id_`, if it is given."""
         id_ = id_ or f"{time.time_ns():019d}-{uuid.uuid4().hex[:8]}"
         return self._write(id_, {"v": _VERSION, "type": "signal", "signal": {"id": id_, **signal}})
+
+    def add_rows(self, where: Mapping[str, str]) -> str:
+        """Request that some rows of tables be read again; returns the request's id.
+
+        It is a signal, as only these are answered: a condition may be refused.
+
+        Args:
+            where: the tables, and the condition of their rows (`model.condition`).
+        """
+        return self.add_signal({"type": "resync", "data": rows_data(where)})
 
     def _write(self, id_: str, request: Mapping[str, Any]) -> str:
         # a reader must not find half a file: a name without the suffix is no request

@@ -95,7 +95,7 @@ def verify(
 def repair(
     pipeline_file: Path, tables: tuple[str, ...], *, source: str | None, dry_run: bool, patience: float
 ) -> None:
-    """Compare source and target, have tables that differ read again in place, and compare them once more.
+    """Compare source and target, have what differs read again in place, and compare once more.
 
     TABLE is `database.table` (PostgreSQL: schema.table); by default, all tables. The pipeline makes the
     correction: it must run, or be started while this command waits. Exit code 1 if any row differs in the

@@ -1,8 +1,12 @@
-"""Repair: tables whose targets `verify` found to differ are read again, in place, and compared once more.
+"""Repair: what `verify` found to differ is read again, in place, and compared once more.
 
-    verify ─▶ differing targets ─▶ request beside the checkpoint ─▶ the stream reads their tables again
+    verify ─▶ differing targets ─▶ request beside the checkpoint ─▶ the stream reads rows or tables again
                                                                                        │
     verify ◀─ the batch that ends the reading is committed ◀───────────────────────────┘
+
+Where a target lacks a few rows, or has other values in them, just these are read again: a reading with a
+condition of their keys. Such a reading deletes nothing, so a target with extra rows has its whole table read
+again; so has one that differs even afterwards.
 
 The stream makes the correction, not this module: only it can order the rows with its own changes. So the
 pipeline must run, or be started, and everything that holds of `tailrace resync` holds here (design 0006).
@@ -12,16 +16,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tailrace.config.model import Pipeline
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import StateError
+from tailrace.model.condition import condition_problem
 from tailrace.printable import printable
 from tailrace.spark.checkpoint import Checkpoint
-from tailrace.spark.requests import RequestDirectory, requests_path
+from tailrace.spark.requests import RequestDirectory, requests_path, rows_data
 from tailrace.verify.report import Report
 from tailrace.verify.run import verify
 
@@ -32,6 +41,8 @@ _ATTEMPTS = 10
 _PAUSE_S = 2.0
 #: The error of `verify` that passes: a batch was written meanwhile.
 _BEING_WRITTEN = "TR-8104"
+#: Most rows of a kind and target that are read again by their keys.
+BY_KEY_ROWS = 100
 
 
 def compared(
@@ -50,7 +61,7 @@ def compared(
     pattern = "|".join(re.escape(name) for name in tables) or None
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return verify(pipeline, spark, pattern=pattern, on_rows=on_rows)
+            return verify(pipeline, spark, pattern=pattern, limit=BY_KEY_ROWS, on_rows=on_rows)
         except StateError as error:
             if error.code != _BEING_WRITTEN or attempt == _ATTEMPTS:
                 raise
@@ -62,6 +73,49 @@ def tables_to_read(report: Report) -> list[str]:
     """The tables to read again, so that the targets of `report` equal them."""
     differing = [target for target in report.targets if not target.equal]
     return sorted({table for target in differing for table in target.tables})
+
+
+def rows_to_read(report: Report, dialect: str) -> dict[str, str]:
+    """The tables of which a few rows are read again, with the condition of these rows.
+
+    Args:
+        report: what `compared` has found.
+        dialect: the source's database.
+    """
+    found: dict[str, str] = {}
+    for target in report.targets:
+        differences = target.differences
+        if differences is None or len(target.tables) > 1 or target.unfinished or not target.key:
+            continue
+        keys = [row.key for row in differences.shown]
+        is_whole = target.examined == target.differing
+        if not is_whole or differences.extra or len(keys) < differences.missing + differences.different:
+            continue
+        condition = _of_keys(target.key, keys, '"' if dialect == "postgresql" else "`")
+        if condition and condition_problem(condition, target.key, dialect) is None:
+            found[target.tables[0]] = condition
+    return found
+
+
+def _of_keys(names: Sequence[str], keys: Sequence[tuple[Any, ...]], quote: str) -> str:
+    """The condition of rows by their keys; "" if a value cannot be written in one."""
+    literals = [[_literal(value) for value in key] for key in keys]
+    if not all(all(key) for key in literals):
+        return ""
+    quoted = [quote + name.replace(quote, quote * 2) + quote for name in names]
+    if len(quoted) == 1:
+        return f"{quoted[0]} IN ({', '.join(key[0] for key in literals)})"
+    rows = [" AND ".join(map("{} = {}".format, quoted, key)) for key in literals]
+    return " OR ".join(f"({row})" for row in rows)
+
+
+def _literal(value: Any) -> str:
+    """A value as SQL of every database; "" if there is no such form that is sure to be equal."""
+    if type(value) in (int, Decimal):
+        return format(value, "d" if isinstance(value, int) else "f")
+    if type(value) is str:
+        return "'" + value.replace("'", "''") + "'"
+    return f"DATE '{value}'" if type(value) is date else ""
 
 
 def request(pipeline: Pipeline, tables: Sequence[str]) -> str:
@@ -76,6 +130,20 @@ def request(pipeline: Pipeline, tables: Sequence[str]) -> str:
         if same and waiting.id not in accepted:
             return waiting.id
     return directory.add(tables)
+
+
+def request_rows(pipeline: Pipeline, where: Mapping[str, str]) -> str:
+    """Ask the stream to read some rows again, by their conditions; returns the request's id.
+
+    A request for the same rows that still waits is not repeated.
+    """
+    directory = RequestDirectory(requests_path(pipeline.checkpoint))
+    accepted = set(_end_requests(pipeline))
+    for waiting in directory.pending():
+        sent = None if waiting.signal is None else waiting.signal.data
+        if sent == rows_data(where) and waiting.id not in accepted:
+            return waiting.id
+    return directory.add_rows(where)
 
 
 def wait(
@@ -144,7 +212,7 @@ def repair(
     say: Callable[[str], None] = lambda _: None,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> Report:
-    """Have the tables that differ in `report` read again, and compare them once more.
+    """Have what differs in `report` read again, and compare its tables once more.
 
     Args:
         pipeline: the pipeline; it runs, or is started meanwhile.
@@ -158,15 +226,21 @@ def repair(
         StateError: a target cannot be repaired, nothing has accepted the request, or a table could not be
             compared afterwards.
     """
-    tables = tables_to_read(report)
+    tables, where = tables_to_read(report), rows_to_read(report, pipeline.source.dialect)
+    if where.keys() != set(tables):
+        where = {}
     last = Checkpoint(pipeline.checkpoint).last_committed()
-    id_ = request(pipeline, tables)
-    names = ", ".join(map(printable, tables))
-    say(f"request {id_}: {names} will be read again; waiting for the pipeline, which must run")
+    id_ = request(pipeline, tables) if not where else request_rows(pipeline, where)
+    what = ("rows of " if where else "") + ", ".join(map(printable, tables))
+    say(f"request {id_}: {what} will be read again; waiting for the pipeline, which must run")
     batch = wait(pipeline, id_, tables, after=-1 if last is None else last.id, patience_s=patience_s, say=say)
-    say(f"batch {batch}: all rows are read; comparing again")
+    say(f"batch {batch}: all {'these ' if where else ''}rows are read; comparing again")
     after = compared(pipeline, spark, tables, on_rows=on_rows)
     require_compared(after, tables)
+    if where and not after.equal:
+        say("rows differ that were not read: their tables are read again")
+        whole = replace(after, targets=tuple(replace(t, key=()) for t in after.targets))
+        return repair(pipeline, spark, whole, patience_s=patience_s, say=say, on_rows=on_rows)
     return after
 
 

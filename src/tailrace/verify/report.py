@@ -11,6 +11,9 @@ from rich.text import Text
 from tailrace.printable import printable
 from tailrace.verify.compare import DifferenceKind, Differences, RowDifference
 
+#: Most differing rows to print of each kind and target.
+PRINTED_ROWS = 20
+
 
 @dataclass(frozen=True)
 class TargetReport:
@@ -28,6 +31,7 @@ class TargetReport:
         examined: number of these that were compared row by row.
         differences: the differing rows in them; None if no bucket differs.
         left_out: columns that exist on one side only.
+        key: names of the key columns, as the source has them.
     """
 
     target: str
@@ -40,6 +44,7 @@ class TargetReport:
     examined: int
     differences: Differences | None
     left_out: tuple[str, ...]
+    key: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -144,6 +149,7 @@ def _print_differences(
         (DifferenceKind.DIFFERENT, differences.different),
     ):
         shown = [d for d in differences.shown if d.kind is kind]
+        shown = shown[:PRINTED_ROWS]
         for d in shown:
             console.print(_text(_line(t.target, d, show_values=show_values)), soft_wrap=True)
         if total > len(shown):

@@ -41,7 +41,7 @@ from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.sql import own_session
 from tailrace.verify.checksum import Checksums
 from tailrace.verify.compare import Differences, compare
-from tailrace.verify.report import Report, TargetReport
+from tailrace.verify.report import PRINTED_ROWS, Report, TargetReport
 from tailrace.verify.source import Reader, SourceTable, ranges
 from tailrace.verify.tables import Routing, tables_by_target
 from tailrace.verify.targets import ComparedTarget, ComparedTargets, targets_of
@@ -57,7 +57,7 @@ def verify(
     spark: SparkSession,
     *,
     pattern: str | None = None,
-    limit: int = 20,
+    limit: int = PRINTED_ROWS,
     parallelism: int = 4,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> Report:
@@ -188,6 +188,7 @@ class _Comparison:
             len(examined),
             self._examine(pool, reader, examined, limit) if len(differing) else None,
             self.left_out,
+            self.tables[0].schema.key,
         )
 
     def _examine(

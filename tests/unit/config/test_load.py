@@ -209,3 +209,36 @@ def test_console_sink_needs_a_checkpoint() -> None:
 def test_key_in_both_spellings_is_refused() -> None:
     with pytest.raises(ConfigError, match="given twice"):
         parse_pipeline(changed("name: shop", "name: shop, intervalMs: 3"))
+
+
+_KAFKA = "sink: {type: kafka, bootstrap-servers: 'h:1', topic-prefix: p, %s}"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("skipped-operations: x", "unknown value `x` at `sink.skipped-operations`"),
+        ("skipped-operations: 'c,none'", "unknown value `none` at `sink.skipped-operations`"),
+        (
+            "skipped-operations: none, value-format: canal-json",
+            "must have `t` with `value-format: canal-json`",
+        ),
+    ],
+)
+def test_skipped_operations_are_debeziums(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_pipeline(_with_kafka(given))
+
+
+def test_truncate_with_a_schema_is_refused_beside_a_transform() -> None:
+    rule = "\ntransform: [{source-table: x, projection: id}]\nroute:"
+    given = _with_kafka("skipped-operations: none, schemas-enable: true")
+    assert parse_pipeline(given).sinks[0].skipped_letters == ()
+    with pytest.raises(ConfigError, match="must have `t` here"):
+        parse_pipeline(given.replace("\nroute:", rule))
+    assert parse_pipeline(_with_kafka("schemas-enable: true").replace("\nroute:", rule))
+
+
+def _with_kafka(given: str) -> str:
+    sink = "sink: {type: delta, path: /lake, mode: changelog}"
+    return changed(sink, _KAFKA % given).replace("name: shop", "name: shop, checkpoint: /c")

@@ -159,3 +159,30 @@ def test_heartbeat_needs_both_a_statement_and_an_interval(given: str, missing: s
     with pytest.raises(ConfigError, match=f"`{given}` has no effect without `{missing}`"):
         parse_options({**GIVEN, given: "1000"})
     assert parse_options({**GIVEN, given: "1000", missing: "1000"}).heartbeat_interval_ms == 1000
+
+
+@pytest.mark.parametrize(
+    ("behavior", "kind", "message"),
+    [
+        ("ignore", "add.column", "has no effect with `schema.change.behavior` `ignore`"),
+        ("evolve", "alter.key", "cannot have `alter.key`"),
+        ("lenient", "rewrite.rows", "cannot have `rewrite.rows`"),
+    ],
+)
+@pytest.mark.parametrize("name", ["include.schema.changes", "exclude.schema.changes"])
+def test_lists_of_schema_changes_name_what_targets_may_ignore(
+    name: str, behavior: str, kind: str, message: str
+) -> None:
+    given = {**GIVEN, "schema.change.behavior": behavior}
+    with pytest.raises(ConfigError, match=message) as raised:
+        parse_options({**given, name: kind})
+    assert raised.value.code == "TR-1030"
+    assert parse_options({**given, "schema.change.behavior": "exception", name: kind})
+    assert parse_options({**given, "schema.change.behavior": "lenient", name: "add.column,truncate.table"})
+
+
+@pytest.mark.parametrize("name", ["onTruncate", "onDropTable"])
+def test_soft_delete_is_refused_with_what_does_it(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"`{name}` cannot be `soft-delete`") as raised:
+        parse_options({**GIVEN, name: "soft-delete"})
+    assert (raised.value.code, "scd2" in (raised.value.hint or "")) == ("TR-1032", True)

@@ -78,6 +78,9 @@ class FakeSource(Source, Log):
         at = 0 if after is None else after[0]
         return (at + rows,) if at + rows < self.rows[str(schema.id)] else None
 
+    def condition_problem(self, table, condition):
+        return "refused" if "refused" in condition else None
+
     def follow(self, start, knows):
         return self
 

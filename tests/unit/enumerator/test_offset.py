@@ -55,8 +55,8 @@ def test_first_offset_is_a_constant():
 
 
 def test_offset_of_a_newer_version_is_refused():
-    with pytest.raises(StateError, match="version 4"):
-        StreamOffset.from_json({"v": 4})
+    with pytest.raises(StateError, match="version 5"):
+        StreamOffset.from_json({"v": 5})
 
 
 def test_equal_offsets_have_equal_text_whatever_order_tables_were_added_in():

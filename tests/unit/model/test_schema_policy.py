@@ -5,16 +5,21 @@ from __future__ import annotations
 import pytest
 
 from tailrace.model.schema_change import (
+    ColumnAdded,
     ColumnDropped,
     ColumnRenamed,
+    KeyAltered,
     RowsRewritten,
     TableCreated,
     TableDropped,
     TableTruncated,
 )
-from tailrace.model.schema_policy import Action, SchemaPolicy
+from tailrace.model.schema_policy import FOLLOWING, Action, Following, SchemaPolicy
+from tailrace.model.table import Column
+from tailrace.model.types import ColumnType, Kind
 
 DROPPED = ColumnDropped("a")
+ADDED = ColumnAdded(Column("a", ColumnType(Kind.INTEGER, "int", bits=32)))
 
 
 def test_targets_follow_by_default_and_keep_the_rows_of_dropped_tables():
@@ -51,3 +56,24 @@ def test_lenient_targets_keep_renamed_and_dropped_columns() -> None:
     for change in (ColumnDropped("a"), ColumnRenamed("a", "b")):
         assert policy.action(change) is Action.IGNORE
         assert SchemaPolicy().action(change) is Action.APPLY
+
+
+def test_ignored_are_the_columns_but_never_keys_and_rewritten_rows() -> None:
+    policy = SchemaPolicy("ignore")
+    assert policy.following == Following(adds=False, widens=False)
+    for change in (ADDED, DROPPED, ColumnRenamed("a", "b")):
+        assert policy.action(change) is Action.IGNORE
+    for followed in (KeyAltered(("a",), ("b",)), RowsRewritten("..."), TableTruncated(), TableCreated()):
+        assert policy.action(followed) is Action.APPLY
+
+
+def test_lists_say_which_changes_targets_follow() -> None:
+    policy = SchemaPolicy(exclude=("add.column", "truncate.table"))
+    assert policy.following == Following(adds=False)
+    assert policy.action(ADDED) is policy.action(TableTruncated()) is Action.IGNORE
+    assert policy.action(DROPPED) is Action.APPLY
+    policy = SchemaPolicy("lenient", include=("add.column", "drop.column"), on_drop_table="apply")
+    assert policy.following == Following(widens=False)
+    assert policy.action(DROPPED) is policy.action(TableDropped()) is Action.IGNORE
+    stops = SchemaPolicy("exception", exclude=("add.column",))
+    assert SchemaPolicy().following == stops.following == FOLLOWING

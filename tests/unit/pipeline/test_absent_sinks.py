@@ -25,12 +25,20 @@ class Stream:
         self.path = path
         self.requests = RequestDirectory(requests_path(str(path)))
         self.said: list[str] = []
+        #: The sinks that wait for their tables to be read again.
+        self.waiting: dict[str, int] = {}
+        self.may_wait = False
+
+    def wait(self, settings: SinkSettings, left: int) -> bool:
+        if self.may_wait:
+            self.waiting[settings.type] = left
+        return self.may_wait
 
     def batch(self, number: int, *sinks: SinkSettings, end: dict[str, str] | None = None) -> list[str]:
         """The requests that there are after a batch of `sinks`."""
         directory = requests_path(str(self.path))
         written = WrittenTables(str(self.path), directory, self.said.append)
-        absent = AbsentSinks(str(self.path), directory, sinks, written, self.said.append)
+        absent = AbsentSinks(str(self.path), directory, sinks, written, self.said.append, wait=self.wait)
         absent.note(number, WHOLE if end is None else end)
         absent.note(number + 100, None)  # later batches of a process write nothing
         written.note(number, [TableId.parse("shop.t")], ["shop.t"])
@@ -45,6 +53,16 @@ def test_tables_of_a_sink_that_is_back_are_read_again_once(tmp_path: Path) -> No
     assert stream.batch(3, TWO, ONE) == ["shop.t"]
     assert stream.said == ["sink `json` was left out from batch 1 to batch 2: its tables are read again"]
     assert stream.batch(4, ONE, TWO) == ["shop.t"]
+
+
+def test_sink_that_can_wait_until_its_tables_are_read_makes_no_request_of_its_own(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
+    stream.may_wait = True
+    for number, sinks in enumerate([(ONE, TWO), (ONE,), (ONE,)]):
+        assert stream.batch(number, *sinks) == []
+    assert stream.batch(3, TWO, ONE) == []
+    assert stream.waiting == {"json": 1}
+    assert stream.said == ["sink `json` was left out from batch 1 to batch 2: its tables are read again"]
 
 
 def test_sink_that_is_back_before_a_batch_was_written_has_missed_nothing(tmp_path: Path) -> None:

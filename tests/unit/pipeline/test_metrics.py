@@ -37,6 +37,7 @@ RUN = BatchRun(
         Step("kafka", WRITE, 1_500_000_000, 2_000_000_000),
     ],
     [],
+    quarantined={("kafka", "shop.orders"): 2},
 )
 AT_MS = 1_700_000_000_000
 LOG = {"file": "binlog.000001", "pos": 400, "gtids": "", "server": "", "epoch": 0, "ts_ms": AT_MS}
@@ -122,6 +123,7 @@ def test_metrics_tell_what_the_stream_does(metrics: Metrics, url: str) -> None:
     assert found["tailrace_log_bytes_per_second",] == 12.5
     assert ("tailrace_log_left_bytes",) not in found
     assert found["tailrace_batch_rows_sum",] == 103
+    assert found["tailrace_quarantined_rows_total", "sink=kafka", "table=shop.orders"] == 2
     assert found["tailrace_merge_pending_rows",] == 12
     assert found["tailrace_sink_commit_seconds_sum", "sink=delta"] == pytest.approx(1.5)
     assert found["tailrace_sink_commit_seconds_count", "sink=kafka"] == 1  # not that of the failed attempt

@@ -100,6 +100,34 @@ def test_sink_of_a_batch_that_failed_is_parked_at_the_begin_of_the_batch(stream:
     stream.sinks.at_end(stopped=True)
 
 
+def test_sink_that_was_not_in_the_file_waits_for_the_batch_that_begins_to_read_its_tables(
+    stream: Stream,
+) -> None:
+    back = stream.pipeline.sinks[2]
+    assert stream.sinks.wait(back, 1)
+    assert stream.sinks.left_out() == {"third": None}
+    (entry,) = parked_sinks(stream.pipeline.checkpoint)
+    assert (entry.batch, entry.log, entry.reason.code) == (1, {"pos": 100}, None)
+    stream.restart()
+    assert stream.sinks.wait(back, 1), "also if the process ended in between"
+    assert parked_sinks(stream.pipeline.checkpoint) == [entry]
+    stream.sinks.look()
+    (request,) = stream.requested
+    assert set(request.tables) == {"s.a", "s.b"}
+    stream.sinks.begin(1, SECOND)
+    assert stream.sinks.left_out() == {"third": None}, "a batch before"
+    stream.batch(1, SECOND)
+    stream.sinks.begin(2, accepted(request))
+    assert stream.sinks.left_out() == {}
+
+
+def test_sink_that_would_be_waited_for_by_all_does_not_wait(stream: Stream) -> None:
+    one, two, three = stream.pipeline.sinks
+    assert stream.sinks.wait(two, 1)
+    assert stream.sinks.wait(three, 1)
+    assert not stream.sinks.wait(one, 1)
+
+
 def test_table_that_a_sink_refuses_is_parked_in_that_sink(stream: Stream) -> None:
     assert stream.sinks.park(OF_A_TABLE, "third")
     assert stream.sinks.left_out() == {"third": frozenset({"s.b"})}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,15 @@ from tailrace.config.load import parse_pipeline
 from tailrace.config.model import Pipeline
 from tailrace.errors import StateError
 from tailrace.spark.requests import RequestDirectory, requests_path
-from tailrace.verify.compare import Differences
-from tailrace.verify.repair import request, require_compared, tables_to_read, wait
+from tailrace.verify.compare import DifferenceKind, Differences, RowDifference
+from tailrace.verify.repair import (
+    request,
+    request_rows,
+    require_compared,
+    rows_to_read,
+    tables_to_read,
+    wait,
+)
 from tailrace.verify.report import Report, TargetReport
 
 
@@ -64,6 +74,54 @@ def play(*steps: Callable[[], None]) -> tuple[Callable[[float], None], Callable[
 def test_all_tables_of_targets_that_differ_are_read_again() -> None:
     targets = compared("u", "shop.u"), compared("t", "shop.t2", "shop.t1", missing=1)
     assert tables_to_read(report(*targets)) == ["shop.t1", "shop.t2"]
+
+
+def few(*rows: tuple[str, tuple[Any, ...]], key: tuple[str, ...] = ("id",), **given: Any) -> Report:
+    """A report of one target that differs in some rows: kinds and keys."""
+    shown = tuple(RowDifference(DifferenceKind(kind), values, (), {}, {}) for kind, values in rows)
+    kinds = [kind for kind, _ in rows]
+    found = Differences(kinds.count("missing"), kinds.count("extra"), kinds.count("different"), shown)
+    target = TargetReport("t", ("shop.t",), 1, 9, 9, False, 2, 2, found, (), key)
+    return report(replace(target, **given))
+
+
+def test_few_rows_are_read_again_by_their_keys() -> None:
+    rows = few(("missing", (1,)), ("different", (-2,)))
+    assert rows_to_read(rows, "mysql") == {"shop.t": "`id` IN (1, -2)"}
+    rows = few(("different", ("it's", date(2026, 1, 2), Decimal("1.50"))), key=("a", 'B"', "c"))
+    assert rows_to_read(rows, "postgresql") == {
+        "shop.t": '("a" = \'it\'\'s\' AND "B""" = DATE \'2026-01-02\' AND "c" = 1.50)'
+    }
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        few(("missing", (1,)), ("extra", (2,))),
+        few(("missing", (1,)), tables=("shop.t", "shop.u")),
+        few(("missing", (1,)), examined=1),
+        few(("missing", (1,)), unfinished=True),
+        few(("missing", (1,)), key=()),
+        few(("missing", (b"1",))),
+        few(("missing", (1.5,))),
+        few(("missing", (True,))),
+        few(("missing", ("back\\slash",))),
+        few(*(("missing", (10**30 + i,)) for i in range(90))),
+        few(("missing", (1,)), differences=Differences(2, 0, 0, ())),
+        report(compared("equal", "shop.t")),
+    ],
+)
+def test_rows_that_no_condition_names_are_read_with_their_tables(rows: Report) -> None:
+    assert rows_to_read(rows, "mysql") == {}
+
+
+def test_request_for_rows_that_waits_is_not_repeated(tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path)
+    first = request_rows(pipeline, {"shop.t": "id IN (1)"})
+    assert request_rows(pipeline, {"shop.t": "id IN (1)"}) == first
+    assert request_rows(pipeline, {"shop.t": "id IN (2)"}) != first
+    add_batch(tmp_path, 0, requests=[first])
+    assert request_rows(pipeline, {"shop.t": "id IN (1)"}) != first
 
 
 def test_request_that_waits_is_not_repeated_and_one_that_is_accepted_is(tmp_path: Path) -> None:

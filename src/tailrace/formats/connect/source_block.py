@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from tailrace.formats.connect.builders import Schema, primitive, struct
 from tailrace.formats.kernels import value_kinds
-from tailrace.model.change import OP_LETTERS, OP_READ, OP_REREAD, ChangeBatch
+from tailrace.model.change import OP_READ, OP_REREAD, OP_TRUNCATE, ChangeBatch
 from tailrace.model.table import TableId
 
 POSTGRES = "postgresql"
@@ -43,7 +43,7 @@ _SNAPSHOT_SCHEMA: Schema = {
 }
 #: By operation: the mark of its changes.
 _SNAPSHOT_MARKS = pa.array(
-    ["incremental" if op == OP_REREAD else str(op == OP_READ).lower() for op in range(len(OP_LETTERS))]
+    ["incremental" if op == OP_REREAD else str(op == OP_READ).lower() for op in range(OP_TRUNCATE + 1)]
 )
 #: Values of hexadecimal digits by their ASCII code.
 _HEX = np.zeros(256, np.int64)

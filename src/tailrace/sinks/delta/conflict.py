@@ -16,7 +16,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from tailrace.errors import TransientSinkError
-from tailrace.sinks.delta.transaction import delta_conflict
+from tailrace.sinks.delta.transaction import delta_conflict, delta_violation
+from tailrace.sinks.quarantine import refused_error
 
 #: Number of attempts, and the pause before the second one; each further pause is twice as long.
 _ATTEMPTS, _PAUSE_S = 4, 0.2
@@ -35,6 +36,7 @@ def retried(name: str, work: Callable[[], Result]) -> Result:
         The result of `work`.
 
     Raises:
+        SinkError: a row violates a constraint of the table.
         TransientSinkError: another writer committed first every time.
     """
     for attempt in range(_ATTEMPTS):
@@ -43,6 +45,9 @@ def retried(name: str, work: Callable[[], Result]) -> Result:
         try:
             return work()
         except (Py4JJavaError, PySparkException) as error:
+            violated = delta_violation(error)
+            if violated is not None:  # without Delta's own message, which holds values
+                raise refused_error(name, "", violated, "the batch, or of pending changes") from None
             conflict = delta_conflict(error)
             if conflict is None:
                 raise

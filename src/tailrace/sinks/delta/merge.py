@@ -82,10 +82,11 @@ def last_of_each_key(changes: DataFrame, key: Sequence[str], lacking: Sequence[s
         for name in lacking
     ]
     last = changes.groupBy(*(column(name) for name in key)).agg(
-        f.max_by(row, "_seq").alias("_last"), *(value.alias(f"_known{i}") for i, value in enumerate(known))
+        f.max_by(row, "_seq").alias("_last"),
+        *(value.alias(f"_tailrace_known{i}") for i, value in enumerate(known)),
     )
-    values = [f.col(f"_known{i}.value").alias(name) for i, name in enumerate(lacking)]
-    lacks = [f.when(f.col(f"_known{i}").isNull(), f.lit(i)) for i in range(len(lacking))]
+    values = [f.col(f"_tailrace_known{i}.value").alias(name) for i, name in enumerate(lacking)]
+    lacks = [f.when(f.col(f"_tailrace_known{i}").isNull(), f.lit(i)) for i in range(len(lacking))]
     return last.select(
         "_last.*", *values, f.array_compact(f.array(*lacks)).cast("array<int>").alias("_lacks")
     )
@@ -142,17 +143,20 @@ def _without_repeats(
         return changes
     values = f.struct(*(column(name) for name in columns))
     held = rows.where("_is_current").select(
-        values.alias("_held"), *(column(name).alias(f"_key{i}") for i, name in enumerate(key))
+        values.alias("_tailrace_held"),
+        *(column(name).alias(f"_tailrace_key{i}") for i, name in enumerate(key)),
     )
-    same = [changes[identifier(name)].eqNullSafe(held[f"_key{i}"]) for i, name in enumerate(key)]
+    same = [changes[identifier(name)].eqNullSafe(held[f"_tailrace_key{i}"]) for i, name in enumerate(key)]
     of_key = Window.partitionBy(*(column(name) for name in key)).orderBy("_seq")
     known = changes.join(held, same, "left").select(
         *(column(name) for name in changes.columns),
-        "_held",
-        f.lag(f.struct(f.col("_op").alias("op"), values.alias("row"))).over(of_key).alias("_earlier"),
+        "_tailrace_held",
+        f.lag(f.struct(f.col("_op").alias("op"), values.alias("row")))
+        .over(of_key)
+        .alias("_tailrace_earlier"),
     )
-    before = f.when(f.col("_earlier").isNull(), f.col("_held")).when(
-        f.col("_earlier.op") != OP_DELETE, f.col("_earlier.row")
+    before = f.when(f.col("_tailrace_earlier").isNull(), f.col("_tailrace_held")).when(
+        f.col("_tailrace_earlier.op") != OP_DELETE, f.col("_tailrace_earlier.row")
     )
     repeats = (f.col("_op") == OP_REREAD) & before.isNotNull() & before.eqNullSafe(values)
     return known.where(~repeats).select(*(column(name) for name in changes.columns))

@@ -35,6 +35,7 @@ from tailrace.sinks.shared_targets import SourceOfTarget
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.parquet import DataFile
 from tailrace.sinks.tables.rereads import Refresh, refreshes
+from tailrace.sinks.tables.screening import RowRules
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool, by_target, of_one_table
 from tailrace.sinks.written_tables import WrittenTables
@@ -97,6 +98,19 @@ class DeltaSink:
     def pending_rows(self) -> int:
         """See `Sink.pending_rows`."""
         return 0 if self._tables is None else self._tables.pending_rows
+
+    @property
+    def quarantine_root(self) -> str:
+        """See `ChoosySink`."""
+        return self._own_root
+
+    def rules(self, batch: CellBatch) -> dict[str, RowRules]:
+        """See `ChoosySink`."""
+        with self._lock:
+            if self._tables is None:
+                self._tables = self._open(batch.spark, batch.stream)
+            targets = {part.table: self._tables.of(part.table) for part in batch.table_batches}
+            return {str(table): target.rules() for table, target in targets.items()}
 
     def claim(self, tables: Iterable[TableId]) -> None:
         """See `Sink.claim`."""
@@ -166,7 +180,7 @@ class DeltaSink:
         recipes: dict[tuple[str, str], Recipe[DataFile]] = {}
         for key, schema in schemas.items():
             target = tables.of(schema.id)
-            if target.columns is None:
+            if target.columns is None or target.has_checks:
                 yield None
                 return
             columns[key] = target.columns

@@ -19,6 +19,7 @@ from tailrace.errors import SinkError, StateError
 from tailrace.failpoints import failpoint
 from tailrace.model.change import REREAD, SNAPSHOT
 from tailrace.model.paths import file_name
+from tailrace.model.schema_policy import FOLLOWING, Following
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import CellBatch, StreamId
 from tailrace.sinks.delta.change_log import ReadRows
@@ -32,17 +33,21 @@ from tailrace.sinks.delta.table_layout import TableLayout
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.delta.upsert import are_whole, upsert
 from tailrace.sinks.paths import below, same_path_error
+from tailrace.sinks.quarantine import refused_error, violation_reason
 from tailrace.sinks.shared_targets import SourceOfTarget
 from tailrace.sinks.tables.columns import (
     can_follow,
+    can_hold,
     follow,
     held_names,
+    kept_schema,
     require_free,
     stored_schema,
     stored_type,
 )
 from tailrace.sinks.tables.parquet import DataFile, rolling
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
+from tailrace.sinks.tables.screening import Checks, RowRules, Whole, violations
 from tailrace.sinks.tables.staging import Recipe
 from tailrace.sinks.tables.targets import following, of_one_table
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
@@ -123,8 +128,12 @@ class DeltaTarget:
     merging_s: float = field(default=0.0, init=False)
     #: The source's columns that the table had last, None if tasks do not write its files.
     columns: pa.Schema | None = field(default=None, init=False)
+    #: Whether the table had CHECK constraints last: its rows are read twice.
+    has_checks: bool = field(default=False, init=False)
     #: The table's key, as its property has it.
     _key: list[str] = field(default_factory=list, init=False)
+    #: How it follows the columns of the batch that is written.
+    _following: Following = field(default=FOLLOWING, init=False)
     #: The batch up to which pending changes are merged, -1 before the first.
     _merged: int = field(default=-1, init=False)
 
@@ -174,6 +183,7 @@ class DeltaTarget:
             parts: its parts for this target.
             tables: all tables of the target.
         """
+        self._following = batch.following
         self._open(batch, tables, parts[0])
         for part in parts:
             with of_one_table([part.table]), following(part.table, tables):
@@ -204,6 +214,7 @@ class DeltaTarget:
             SinkError: the table has no key, or cannot follow its source.
             StateError: the table belongs to another stream.
         """
+        self._following = batch.following
         state = self._open(batch, tables, parts[0])
         for part in parts:
             # of several tables in a target, only this one goes wrong
@@ -227,6 +238,7 @@ class DeltaTarget:
         if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
             return
         columns = self._follow(part)
+        self._require_accepted(batch, part, state, columns)
         if part.kind == REREAD and part.table in compared and self._is_compared(part):
             return
         files = staged.pop((str(part.table), part.kind), None)
@@ -243,6 +255,35 @@ class DeltaTarget:
             self.pending.add(rows, part.changes, mark)
         self.columns = columns if self.table.is_direct() else None
         failpoint("sink.table")
+
+    def rules(self) -> RowRules:
+        """What the table demands of rows."""
+        state = self.table.state()
+        whole = _WHOLE[self.layout.mode]
+        if state is None or not _conditions(state):
+            return RowRules(self.name, whole)
+        return RowRules(self.name, whole, self._checks(state, self.layout.columns(self.table.schema())))
+
+    def _checks(self, state: DeltaState, columns: pa.Schema) -> Checks:
+        unpack, fields = self.layout.snapshot(columns)
+        if self.on_incompatible_type is OnIncompatibleType.NEW_COLUMN:
+            unpack = retyping(unpack, columns, stored_type)
+        return Checks(_conditions(state), unpack, fields, self.layout.merges)
+
+    def _require_accepted(
+        self, batch: CellBatch, part: TableBatch, state: DeltaState, columns: pa.Schema
+    ) -> None:
+        """Reject rows that violate a CHECK constraint: files that tasks write do not pass through Delta.
+
+        Raises:
+            SinkError: there are such rows.
+        """
+        if not _conditions(state):
+            return
+        cells = in_session(part.cells_of(batch.frame), self.session)
+        found = violations(cells, self._checks(state, columns)).first()
+        if found is not None:
+            raise refused_error(self.name, "", violation_reason(found[-1]), f"table `{part.table}`")
 
     def _merges_directly(self, part: TableBatch, point: Point, *, merge_now: bool) -> bool:
         """Whether a part's changes go into the table at once; else they become pending.
@@ -393,6 +434,7 @@ class DeltaTarget:
 
     def _note(self, state: DeltaState) -> None:
         self._key = _key_in(state)
+        self.has_checks = bool(_conditions(state))
         self._merged = state.transactions.get(self._merge_mark(Point(0, None)).app, -1)
 
     def _state(self) -> DeltaState:
@@ -445,8 +487,15 @@ class DeltaTarget:
         held = self.layout.columns(stored)
         for schema in part.schemas:
             require_free(schema, self._own, f"mode {self.layout.mode}")
+            schema = kept_schema(self.name, schema, held.names, self._following)  # noqa: PLW2901
             schema = self._retyped(schema, held)  # noqa: PLW2901 - the same schema
-            changes = follow(self.name, held, stored_schema(schema), self.on_incompatible_type)
+            changes = follow(
+                self.name,
+                held,
+                stored_schema(schema),
+                self.on_incompatible_type,
+                widens=self._following.widens,
+            )
             if changes:
                 self.table.change(changes, self.layout.within)
                 held = self.layout.columns(self.table.schema())
@@ -462,7 +511,7 @@ class DeltaTarget:
         """A schema with columns of their own for types that the table's columns cannot hold."""
         if self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN:
             return schema
-        return retyped_schema(schema, held, stored_type, can_follow)
+        return retyped_schema(schema, held, stored_type, can_follow if self._following.widens else can_hold)
 
     # ---- writing -------------------------------------------------------------------------------------
 
@@ -470,7 +519,7 @@ class DeltaTarget:
         layout = self.layout
         unpack, fields = layout.snapshot(columns) if kind == SNAPSHOT else layout.log(columns, schema.key)
         if self.on_incompatible_type is OnIncompatibleType.NEW_COLUMN:
-            unpack = retyping(unpack, columns, stored_type)
+            unpack = retyping(unpack, columns, stored_type, adds=self._following.adds)
         return unpack, fields
 
     def _merge(self, rows: NewRows, columns: pa.Schema, part: TableBatch, mark: CommitMark) -> None:
@@ -510,6 +559,17 @@ class DeltaTarget:
             yield directory
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+#: Which rows must have all of their columns.
+_WHOLE = {WriteMode.UPSERT: Whole.NEW, WriteMode.SCD2: Whole.ALL, WriteMode.CHANGELOG: Whole.NONE}
+_CONSTRAINT = "delta.constraints."
+
+
+def _conditions(state: DeltaState) -> dict[str, str]:
+    """The table's CHECK constraints, by name."""
+    held = state.properties
+    return {name.removeprefix(_CONSTRAINT): held[name] for name in held if name.startswith(_CONSTRAINT)}
 
 
 def _key_in(state: DeltaState) -> list[str]:

@@ -7,6 +7,7 @@ Written against Delta 4.4.0.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
+
+from tailrace.sinks.quarantine import violation_reason
+
+#: How Delta names a violated CHECK constraint.
+_CHECK = re.compile(r"CHECK constraint (\S+) \(")
 
 
 @dataclass(frozen=True)
@@ -174,15 +180,37 @@ def delta_conflict(error: Exception) -> str | None:
 
     The `delta` package has exceptions for this, but they do not cover a Py4JJavaError.
     """
+    java = _cause(error, "DeltaConcurrentModificationException")
+    return None if java is None else f"{java.getClass().getSimpleName()}: {_first_line(java)}"
+
+
+def delta_violation(error: Exception) -> str | None:
+    """Which constraint Delta found violated by a row, None if it failed for another reason.
+
+    Delta's own message holds the row's values.
+    """
+    java = _cause(error, "DeltaInvariantViolationException")
+    if java is None:
+        return None
+    named = _CHECK.search(_first_line(java))
+    return "it violates a constraint of the table" if named is None else violation_reason(named[1])
+
+
+def _cause(error: Exception, kind: str) -> Any:
+    """The first cause in the JVM that is of the class with the simple name `kind`, None if there is none."""
     java: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     while java is not None:
-        kind = java.getClass()
-        while kind is not None:
-            if kind.getSimpleName() == "DeltaConcurrentModificationException":
-                return f"{java.getClass().getSimpleName()}: {str(java.getMessage()).splitlines()[0]}"
-            kind = kind.getSuperclass()
+        class_ = java.getClass()
+        while class_ is not None:
+            if class_.getSimpleName() == kind:
+                return java
+            class_ = class_.getSuperclass()
         java = java.getCause()
     return None
+
+
+def _first_line(java: Any) -> str:
+    return str(java.getMessage()).splitlines()[0]
 
 
 def _map(scala: Any) -> dict[str, Any]:

@@ -55,7 +55,15 @@ from tailrace.sinks.iceberg.seen import SEEN, SeenFiles
 from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
-from tailrace.sinks.tables.columns import follow, held_names, require_free, stored_schema, stored_type
+from tailrace.sinks.tables.columns import (
+    can_hold,
+    follow,
+    held_names,
+    kept_schema,
+    require_free,
+    stored_schema,
+    stored_type,
+)
 from tailrace.sinks.tables.former_columns import (
     RenameColumn,
     former_columns,
@@ -65,6 +73,7 @@ from tailrace.sinks.tables.former_columns import (
 from tailrace.sinks.tables.rereads import Refresh, refreshes
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log_rows, snapshot_rows
+from tailrace.sinks.tables.screening import RowRules, Whole
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool, following, of_one_table
 from tailrace.spark.cells import TableBatch, Unpack
@@ -112,6 +121,17 @@ class IcebergSink:
     def pending_rows(self) -> int:
         """See `Sink.pending_rows`: readers see what is durable."""
         return 0
+
+    @property
+    def quarantine_root(self) -> str:
+        """See `ChoosySink`."""
+        return self._root
+
+    def rules(self, batch: CellBatch) -> dict[str, RowRules]:
+        """See `ChoosySink`."""
+        whole = Whole.NEW if self._settings.mode is WriteMode.UPSERT else Whole.NONE
+        tables = {part.table for part in batch.table_batches}
+        return {str(table): RowRules(self._router.target(table), whole) for table in tables}
 
     def claim(self, tables: Iterable[TableId]) -> None:
         """See `Sink.claim`."""
@@ -228,6 +248,7 @@ class _Layout:
     Args:
         mode: the table's mode.
         on_incompatible_type: what becomes of a column whose new type the table's cannot hold.
+        adds: whether the table has every column of its source.
         columns: the source's columns.
         data: writes data files.
         changes: writes change files, for rewrites.
@@ -235,6 +256,7 @@ class _Layout:
 
     mode: WriteMode
     on_incompatible_type: OnIncompatibleType
+    adds: bool
     columns: pa.Schema
     data: FileTarget
     changes: FileTarget
@@ -250,7 +272,7 @@ class _Layout:
     def _retyping(self, unpack: Unpack) -> Unpack:
         if self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN:
             return unpack
-        return retyping(unpack, self.columns, _stored)
+        return retyping(unpack, self.columns, _stored, adds=self.adds)
 
     def is_same(self, other: _Layout) -> bool:
         """Whether both write the same files, including field ids."""
@@ -343,6 +365,7 @@ class _Target:
         return _Layout(
             self.mode,
             self.settings.on_incompatible_type,
+            self.batch.following.adds,
             columns,
             FileTarget(table.io, f"{table.location()}/data", held_columns(table.schema())),
             FileTarget(table.io, f"{table.location()}/changes", pa.schema([*columns, *UPSERT_FIELDS])),
@@ -453,9 +476,11 @@ class _Target:
     def _follow_schema(self, table: Table, schema: TableSchema) -> None:
         columns, policy = self._columns(table), self.settings.on_incompatible_type
         require_free(schema, self._own, f"mode {self.mode}")
+        widens = self.batch.following.widens
+        schema = kept_schema(self.name, schema, columns.names, self.batch.following)
         if policy is OnIncompatibleType.NEW_COLUMN:
-            schema = retyped_schema(schema, columns, _stored, can_follow)
-        changes = follow(self.name, columns, storable(stored_schema(schema)), policy)
+            schema = retyped_schema(schema, columns, _stored, can_follow if widens else can_hold)
+        changes = follow(self.name, columns, storable(stored_schema(schema)), policy, widens=widens)
         require_promotions(self.name, changes, columns, policy)
         if changes:
             needed = pa.schema([pa.field(c.name, c.type) for c in changes])

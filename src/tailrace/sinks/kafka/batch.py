@@ -6,10 +6,12 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pyspark.sql import DataFrame
 
 from tailrace.failpoints import failpoint
+from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch, Written
 from tailrace.sinks.claims import Claims
@@ -17,7 +19,9 @@ from tailrace.sinks.kafka.job import Reports, ShareFactory, run_writers
 from tailrace.sinks.kafka.side_topics import SideTopics
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.kafka.transaction_order import with_order
+from tailrace.sinks.kafka.truncations import is_told, truncation_cells, truncations
 from tailrace.sinks.single_pass import Schemas, SinglePass
+from tailrace.spark.cells import table_batches
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +38,7 @@ class KafkaBatch:
         claims: names the targets.
         single_pass: what the sink expects of the batch.
         has_order: whether messages have the order of changes within their transactions.
+        needs_columns: whether messages carry the columns of their tables, as a schema.
     """
 
     batch: CellBatch
@@ -43,12 +48,29 @@ class KafkaBatch:
     claims: Claims
     single_pass: SinglePass
     has_order: bool
+    needs_columns: bool = False
     #: How many writers the batch has, and those that have not written it yet.
     writers: int = field(init=False)
     missing: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.writers, self.missing = self.stream.missing(self.batch.id)
+
+    @cached_property
+    def truncated(self) -> frozenset[str]:
+        """The tables with a TRUNCATE in the batch: each has one writer, whether that is written or not.
+
+        So the same writer has the same changes if the batch comes again with other settings.
+        """
+        return frozenset(e.table for e in self.batch.schema_events if is_told(e))
+
+    @cached_property
+    def truncations(self) -> list[ChangeBatch]:
+        """The TRUNCATEs to be written."""
+        if not self.shares.skipped.has_truncates:
+            return []
+        batch = self.batch
+        return truncations(batch.schema_events, batch.left_out, needs_columns=self.needs_columns)
 
     def write(self) -> list[Written]:
         """Write what is not written yet."""
@@ -58,7 +80,8 @@ class KafkaBatch:
     @contextmanager
     def _one_pass(self, schemas: Schemas) -> Iterator[_Pass | None]:
         """Write the batch if it holds nothing but `schemas`; None where one pass cannot."""
-        if len(self.missing) < self.writers or self.has_order or self.side_topics.tells_of(self.batch):
+        is_more = self.has_order or self.truncated or self.side_topics.tells_of(self.batch)
+        if len(self.missing) < self.writers or is_more:
             yield None
             return
         existing = self.shares.with_topic(schemas)
@@ -82,15 +105,25 @@ class KafkaBatch:
 
     def _write_found(self) -> list[Written]:
         """Write the batch by what it holds."""
-        found = self.batch.table_batches
+        cells, found = self.batch.frame, self.batch.table_batches
+        if self.truncations:
+            cells = cells.unionByName(self.batch.spark.createDataFrame(*truncation_cells(self.truncations)))
+            found = table_batches(cells)
         self.claims.add(part.table for part in found)
         self._creates(self.shares.without_topic(part.table for part in found))
         if found or self.side_topics.tells_of(self.batch):
-            self.side_topics.write(self.batch, self.stream)
+            self.side_topics.write(self.batch, self.stream, cells)
         if found and self.missing:
             schemas = [schema for part in found for schema in part.schemas]
-            share = self.shares.share(self.batch.id, self.stream, self.writers, schemas)
-            self._note(run_writers(self._cells(), share, self.missing))
+            share = self.shares.share(
+                self.batch.id,
+                self.stream,
+                self.writers,
+                schemas,
+                truncated=self.truncated,
+                truncations=self.truncations,
+            )
+            self._note(run_writers(self._to_write(cells), share, self.missing))
         return [Written.of(part, self.claims.router.target(part.table)) for part in found]
 
     def _creates(self, tables: Iterable[TableId]) -> None:
@@ -98,18 +131,23 @@ class KafkaBatch:
         for target in sorted({self.claims.router.target(table) for table in tables}):
             self.batch.creates(target, self.claims.of(target))
 
-    def _cells(self) -> DataFrame:
+    def _to_write(self, cells: DataFrame) -> DataFrame:
         """The cells to be written: columns `min_seq` and `cell`."""
-        return with_order(self.batch.frame) if self.has_order else self.batch.frame.select("min_seq", "cell")
+        if self.has_order:
+            return with_order(cells, self.shares.skipped)
+        return cells.select("min_seq", "cell")
 
     def _note(self, reports: Reports) -> None:
         """Note that all writers have written the batch."""
         self.stream.tokens |= reports.tokens
-        if reports.refused:
+        self.shares.note_quarantined(reports.refused)
+        for table, count in reports.refused.items():
+            self.batch.quarantined[self.batch.sink, table] += count
             _log.warning(
-                "batch %d: %d messages refused, now in `%s`",
+                "batch %d: %d changes of table %s refused, now in `%s`",
                 self.batch.id,
-                reports.refused,
+                count,
+                table,
                 self.shares.quarantine,
             )
         failpoint("sink.table")

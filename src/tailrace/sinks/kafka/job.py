@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,17 @@ from pyspark.sql import functions as f
 from tailrace.config.sinks import KafkaDelivery, KafkaSettings, RefusedRow
 from tailrace.errors import concerning
 from tailrace.formats.base import NO_IDS, MessageFormat, SchemaIds
-from tailrace.formats.connect.topics import legal
+from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Cluster, Topic
+from tailrace.sinks.kafka.quarantine import counts, quarantine_topic
 from tailrace.sinks.kafka.reports import REPORT, reported_error
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
 from tailrace.sinks.kafka.shares import SHARES, Share, cut_cells
+from tailrace.sinks.kafka.skipped import SkippedOperations
 from tailrace.sinks.kafka.stream import KafkaStream
+from tailrace.sinks.kafka.truncations import places
 from tailrace.sinks.kafka.writer import write_share
 from tailrace.sinks.single_pass import Schemas
 from tailrace.spark.jvm import map_in_arrow
@@ -42,6 +45,7 @@ class ShareFactory:
         cluster: creates topics.
         format: makes messages.
         registry: registers the format's schemas, None if there is none.
+        skipped: the operations that are left out.
     """
 
     def __init__(
@@ -51,20 +55,32 @@ class ShareFactory:
         cluster: Cluster,
         format: MessageFormat,  # noqa: A002 - as `Share.format`
         registry: SchemaRegistry | None,
+        *,
+        skipped: SkippedOperations,
     ) -> None:
         self._settings = settings
         self._client = client
         self._cluster = cluster
         self._format = format
         self._registry = registry
+        #: How many changes are in quarantine, by table; None: not read yet.
+        self._quarantined: Counter[str] | None = None
+        self.skipped = skipped
 
     @property
     def quarantine(self) -> str:
         """The topic of refused messages."""
-        return legal(f"{self._settings.topic_prefix}.__quarantine")
+        return quarantine_topic(self._settings)
 
     def share(
-        self, batch_id: int, stream: KafkaStream, writers: int, schemas: Sequence[TableSchema]
+        self,
+        batch_id: int,
+        stream: KafkaStream,
+        writers: int,
+        schemas: Sequence[TableSchema],
+        *,
+        truncated: Collection[str] = (),
+        truncations: Sequence[ChangeBatch] = (),
     ) -> Share:
         """What the tasks of a batch need.
 
@@ -72,33 +88,52 @@ class ShareFactory:
             batch_id: the batch's number.
             stream: its stream.
             writers: the number of its writers.
-            schemas: the schemas of its changes.
+            schemas: the schemas of its changes, with those of `truncations`.
+            truncated: the tables that are truncated in it.
+            truncations: the TRUNCATEs that are written.
         """
+        at: dict[str, list[str]] = {}
+        for change in truncations:
+            at.setdefault(str(change.table.id), []).extend(places(change, self.skipped.connector))
         keys: dict[str, set[str]] = {}
         for schema in schemas:
             key = [(c, str(schema.column(c).type.arrow)) for c in schema.key]
             keys.setdefault(str(schema.id), set()).add(str(key))
         settings = self._settings
-        quarantine = None
+        quarantine, quarantined = None, Counter[str]()
         if settings.on_refused_row is RefusedRow.QUARANTINE:
             name, replication = self.quarantine, settings.topic_replication
             quarantine = self._cluster.topics([name], 1, replication, _REFUSED)[name]
+            if self._quarantined is None:
+                self._quarantined = counts(self._client, quarantine, stream.marker(batch_id, writers).stream)
+            quarantined = self._quarantined
         return Share(
             client=self._client,
             format=self._format,
             ids=self._ids(schemas),
             topics=self._topics({schema.id for schema in schemas}),
             writers=writers,
-            undivided=frozenset(table for table, of_table in keys.items() if len(of_table) > 1),
+            undivided=frozenset(t for t, of_table in keys.items() if len(of_table) > 1 or t in truncated),
             now_ms=time.time_ns() // 1_000_000,
             tombstones=settings.tombstones,
             quarantine=quarantine,
+            most_quarantined=settings.max_quarantined,
+            quarantined=dict(quarantined),
             name=stream.name if settings.delivery is KafkaDelivery.EXACTLY_ONCE else None,
             marker=stream.marker(batch_id, writers),
             marker_topic=stream.topic,
             marker_end=stream.end,
             tokens=dict(stream.tokens),
+            truncated={table: sorted(found) for table, found in at.items()},
+            skipped=self.skipped,
         )
+
+    def note_quarantined(self, refused: Mapping[str, int] | None) -> None:
+        """Note how many changes a batch has put into quarantine, by table; None: that is not known."""
+        if refused is None:
+            self._quarantined = None
+        elif self._quarantined is not None:
+            self._quarantined.update(refused)
 
     def with_topic(self, schemas: Schemas) -> Schemas:
         """Those of the tables whose topics exist: a deleted topic is created again for new changes only."""
@@ -144,14 +179,14 @@ class Reports:
     Args:
         writers: how many writers the batch has.
         tokens: the producer of each writer that has written now.
-        refused: messages that were put into quarantine.
+        refused: changes that were put into quarantine, by table.
         changes: changes written, by table and kind of cell; None: the batch held another schema than
             `Share.schemas`, and nothing is written.
     """
 
     writers: int
     tokens: Mapping[int, str]
-    refused: int
+    refused: Mapping[str, int]
     changes: Mapping[tuple[str, str], int] | None
 
     @property
@@ -175,7 +210,7 @@ def run_writers(cells: DataFrame, share: Share, missing: Sequence[int]) -> Repor
     def cut(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return cut_cells(share, rows)
 
-    if share.writers == 1 and share.schemas is None:
+    if share.writers == 1 and share.schemas is None and not share.truncated:
         shares = cells.select(f.lit(0).alias("writer"), f.col("min_seq").alias("seq"), "cell")
     else:
         shares = map_in_arrow(cells, cut, SHARES).where(f.col("writer").isin(list(missing)))
@@ -197,8 +232,11 @@ def _summary(writers: int, reports: Sequence[Any]) -> Reports:
         if (error := reported_error(report)) is not None:
             raise error
     if any(report["changes"] is None for report in reports):
-        return Reports(writers, {}, 0, None)
+        return Reports(writers, {}, {}, None)
     for found in (found for report in reports for found in report["changes"]):
         changes[found["table"], found["kind"]] += found["changes"]
     tokens = {report["writer"]: report["token"] for report in reports}
-    return Reports(writers, tokens, sum(report["refused"] for report in reports), changes)
+    refused: Counter[str] = Counter()
+    for report in reports:
+        refused.update(report["refused"])
+    return Reports(writers, tokens, refused, changes)

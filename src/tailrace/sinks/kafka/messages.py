@@ -1,4 +1,4 @@
-"""Messages of changes: which change each is of, how large it is, and its stand-in if it is too large."""
+"""Messages of changes: which change each is of, and how large it is."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.formats.encodings.json_documents import operations
-from tailrace.kernels.murmur import partitions_of
 from tailrace.model.change import OP_DELETE, ChangeBatch
-from tailrace.sinks.kafka.cluster import Topic
-from tailrace.sinks.kafka.librdkafka import MessageColumns
 
 #: Most bytes that Kafka adds to key, value and headers (record batch and record headers).
 _OVERHEAD = 128
@@ -36,26 +33,3 @@ def sizes(messages: pa.RecordBatch) -> np.ndarray:
         starts = headers.offsets.to_numpy()
         total += np.where(headers.is_valid().to_numpy(zero_copy_only=False), np.diff(each[starts]), 0)
     return total
-
-
-def quarantined(refused: pa.RecordBatch, topic: Topic, quarantine: Topic) -> MessageColumns:
-    """Messages for the quarantine topic, with the reason in headers.
-
-    Args:
-        refused: messages that are too large for `topic`.
-        topic: their topic.
-        quarantine: the quarantine topic; a value too large for it is left out.
-    """
-    fits = pa.array(sizes(refused) <= quarantine.limit)
-    entries = [
-        ("__tailrace.refused.topic", topic.name.encode()),
-        (
-            "__tailrace.refused.reason",
-            f"larger than the topic's max.message.bytes ({topic.limit})".encode(),
-        ),
-    ]
-    headers = pa.array([entries] * refused.num_rows, refused.column("headers").type)
-    keys = refused.column("key")
-    values = pc.if_else(fits, refused.column("value"), pa.scalar(None, pa.binary()))
-    partitions = partitions_of(keys, quarantine.partitions)
-    return MessageColumns(keys, values, headers, partitions, np.ones(refused.num_rows, np.uint8))

@@ -15,12 +15,12 @@ from tailrace.errors import SinkError, TransientSinkError
 #: Columns of a report.
 #:
 #: token: the producer that wrote; null in a failure.
-#: refused: messages put into quarantine.
+#: refused: changes put into quarantine, by table.
 #: failure_kind: "transient" or "definite"; null if there is no failure.
 #: failure, detail, hint, code, of: the error's parts.
 #: changes: changes written; null if the writer was stopped before it began.
 REPORT = (
-    "writer int, token string, refused bigint,"
+    "writer int, token string, refused map<string, bigint>,"
     " failure_kind string, failure string, detail string, hint string, code string,"
     " of string,"
     " changes array<struct<table string, kind string, changes bigint>>"
@@ -30,7 +30,7 @@ _REPORT = pa.schema(
     [
         ("writer", pa.int32()),
         ("token", pa.string()),
-        ("refused", pa.int64()),
+        ("refused", pa.map_(pa.string(), pa.int64())),
         ("failure_kind", pa.string()),
         ("failure", pa.string()),
         ("detail", pa.string()),
@@ -44,18 +44,18 @@ _TRANSIENT, _DEFINITE = "transient", "definite"
 
 
 def written_report(
-    writer: int, token: str, refused: int, changes: Mapping[tuple[str, str], int]
+    writer: int, token: str, refused: Mapping[str, int], changes: Mapping[tuple[str, str], int]
 ) -> pa.RecordBatch:
     """The report of a writer whose share is in Kafka.
 
     Args:
         writer: the writer's number.
         token: the token of its producer.
-        refused: the number of messages put into quarantine.
+        refused: the number of changes put into quarantine, by table.
         changes: the changes written, by table and kind of cell.
     """
     listed = [{"table": table, "kind": kind, "changes": n} for (table, kind), n in changes.items()]
-    return _row(writer=writer, token=token, refused=refused, changes=listed)
+    return _row(writer=writer, token=token, refused=list(refused.items()), changes=listed)
 
 
 def stopped_report(writer: int) -> pa.RecordBatch:

@@ -8,8 +8,8 @@ header, so each of the two writers gets both halves, and writes its own only (`o
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,8 @@ from tailrace.reader.log import keys_of
 from tailrace.sinks.kafka.client import Client
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.markers import Marker
+from tailrace.sinks.kafka.skipped import DEFAULT, SkippedOperations
+from tailrace.sinks.kafka.truncations import parted
 
 #: Columns of the rows of `cut_cells`.
 SHARES = "writer int, seq string, cell binary"
@@ -45,13 +47,17 @@ class Share:
         undivided: tables that go to one writer undivided: their key has several schemas in the batch.
         now_ms: processing time, milliseconds since 1970 UTC.
         tombstones: whether to write messages without a value.
-        quarantine: the topic for messages too large for theirs; None: they are an error.
+        quarantine: the topic for changes that are refused; None: they are an error.
+        most_quarantined: how many changes of a table may be in quarantine.
+        quarantined: how many there are, by table.
         name: prefix of transactional ids; None: no transactions.
         marker: the marker to write with the messages.
         marker_topic: the topic of the markers.
         marker_end: the driver knows the markers up to this offset.
         tokens: the token of the producer that wrote last, by writer.
         schemas: the table schemas that the batch may hold, as `TableSchema.text`; None: any.
+        truncated: the places of the batch's TRUNCATEs by table (`truncations.places`), sorted.
+        skipped: the operations that are left out.
     """
 
     client: Client
@@ -63,12 +69,16 @@ class Share:
     now_ms: int
     tombstones: bool
     quarantine: Topic | None
+    most_quarantined: int
+    quarantined: Mapping[str, int]
     name: str | None
     marker: Marker
     marker_topic: str
     marker_end: int
     tokens: Mapping[int, str]
     schemas: frozenset[bytes] | None = None
+    truncated: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    skipped: SkippedOperations = DEFAULT
 
     def transactional_id(self, writer: int) -> str:
         """The id that only one producer at a time may have."""
@@ -84,6 +94,11 @@ def cut_cells(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
                 yield from (_row(writer, "", STOP) for writer in range(share.writers))
                 return
             with concerning(batch.table.id, sink=True):
+                if at := share.truncated.get(str(batch.table.id)):  # its changes have one writer
+                    writer = int(writers_of(share, batch)[0])
+                    for place, part in parted(batch, at, share.skipped.connector):
+                        yield _row(writer, place, encode_cell(part))
+                    continue
                 parts = list(cut(share, batch))
             for writer, part in parts:
                 yield _row(writer, seq, cell.as_buffer() if part is batch else encode_cell(part))

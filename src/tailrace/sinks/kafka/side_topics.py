@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tailrace.config.sinks import KafkaSettings
@@ -32,6 +33,7 @@ from tailrace.sinks.kafka.cluster import Cluster, Topic
 from tailrace.sinks.kafka.librdkafka import KafkaError, MessageColumns, Producer
 from tailrace.sinks.kafka.markers import record_messages
 from tailrace.sinks.kafka.schema_registry import SchemaRegistry
+from tailrace.sinks.kafka.skipped import SkippedOperations
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.spark.cells import changes_of, spark_schema
 from tailrace.spark.jvm import map_in_arrow
@@ -49,6 +51,7 @@ class SideTopics:
         cluster: creates the topics.
         streams: makes the messages.
         registry: registers their schemas; None if there is none.
+        skipped: the operations that are left out, also of the counts of transactions.
     """
 
     def __init__(
@@ -58,12 +61,15 @@ class SideTopics:
         cluster: Cluster,
         streams: SideStreams,
         registry: SchemaRegistry | None,
+        *,
+        skipped: SkippedOperations,
     ) -> None:
         self._settings = settings
         self._client = client
         self._cluster = cluster
         self._streams = streams
         self._registry = registry
+        self._skipped = skipped
         self._producer: Producer | None = None
         self._heartbeat: _Heartbeat | None = None
 
@@ -74,8 +80,13 @@ class SideTopics:
             self._heartbeat = _Heartbeat(self._settings, self._client, self._streams, topic, ids)
             self._heartbeat.start()
 
-    def write(self, batch: CellBatch, stream: KafkaStream) -> None:
+    def write(self, batch: CellBatch, stream: KafkaStream, cells: DataFrame) -> None:
         """Write the side topics of `batch`, unless they are written already.
+
+        Args:
+            batch: the batch.
+            stream: what is written of its stream.
+            cells: its cells, with those of its TRUNCATEs.
 
         Raises:
             KafkaError: Kafka rejects a message.
@@ -92,7 +103,7 @@ class SideTopics:
             schemas = {str(c.table.id): c.table.fingerprint for c in changes if c.table.columns}
             messages = self._streams.schema_changes(changes, now_ms, self._ids("schema_change"))
             made.append((self._topic("schema_change"), messages))
-        if settings.provide_transaction_metadata and (ended := _transactions(batch)):
+        if settings.provide_transaction_metadata and (ended := _transactions(cells, self._skipped)):
             messages = self._streams.transactions(ended, self._ids("transaction"))
             made.append((self._topic("transaction"), messages))
         if made:
@@ -220,10 +231,11 @@ def _new_schemas(batch: CellBatch, known: Mapping[str, str]) -> Iterator[SchemaC
             last[table] = schema.fingerprint
 
 
-def _transactions(batch: CellBatch) -> list[Transaction]:
+def _transactions(cells: DataFrame, skipped: SkippedOperations) -> list[Transaction]:
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return map(counts, changes_of(rows))
+        for batch in changes_of(rows):
+            counted = np.flatnonzero(skipped.counted(batch))
+            yield counts(batch if len(counted) == len(batch) else batch.take(pa.array(counted)))
 
-    cells = batch.frame.where("kind = 'log'").select("cell")
-    found = map_in_arrow(cells, run, spark_schema(COUNTS)).toArrow()
+    found = map_in_arrow(cells.where("kind = 'log'").select("cell"), run, spark_schema(COUNTS)).toArrow()
     return merged(found.cast(COUNTS).to_batches())

@@ -41,6 +41,7 @@ from tailrace.sinks.kafka.formats import envelopes_of, message_format, schema_re
 from tailrace.sinks.kafka.job import ShareFactory
 from tailrace.sinks.kafka.librdkafka import KafkaError
 from tailrace.sinks.kafka.side_topics import SideTopics
+from tailrace.sinks.kafka.skipped import SkippedOperations
 from tailrace.sinks.kafka.stream import KafkaStream
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import SinglePass
@@ -72,9 +73,14 @@ class KafkaSink:
         self._registry = schema_registry(settings)
         self._cluster = Cluster(self._client)
         streams = side_streams(settings, envelopes)
-        self._shares = ShareFactory(settings, self._client, self._cluster, self._format, self._registry)
+        skipped = SkippedOperations(frozenset(settings.skipped_letters), connector)
+        self._shares = ShareFactory(
+            settings, self._client, self._cluster, self._format, self._registry, skipped=skipped
+        )
         self._claims = Claims(router, self._claimed_names, self._taken(envelopes.topics))
-        self._side_topics = SideTopics(settings, self._client, self._cluster, streams, self._registry)
+        self._side_topics = SideTopics(
+            settings, self._client, self._cluster, streams, self._registry, skipped=skipped
+        )
         self._single_pass = SinglePass()
         self._stream: KafkaStream | None = None
 
@@ -129,16 +135,20 @@ class KafkaSink:
                 self._claims,
                 self._single_pass,
                 self._settings.provide_transaction_metadata,
+                self._settings.carries_schemas,
             ).write()
         except KafkaError as error:
-            self._stream = None
-            self._cluster.forget()
+            self._forget()
             raise sink_error(error.name, error.text, error.topic) from error
         except BaseException:
-            # The next batch reads from Kafka what is written.
-            self._stream = None
-            self._cluster.forget()
+            self._forget()
             raise
+
+    def _forget(self) -> None:
+        """Let the next batch read from Kafka what is written."""
+        self._stream = None
+        self._cluster.forget()
+        self._shares.note_quarantined(None)
 
     def close(self) -> None:
         """See `Sink.close`."""

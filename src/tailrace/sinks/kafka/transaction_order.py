@@ -21,6 +21,8 @@ from pyspark.sql import functions as f
 
 from tailrace.model.cell import decode_cell, encode_cell
 from tailrace.model.change import LOG, TRANSACTION_ORDER, ChangeBatch
+from tailrace.sinks.kafka.skipped import SkippedOperations
+from tailrace.sinks.kafka.truncations import places
 from tailrace.spark.cells import changes_of, spark_schema
 from tailrace.spark.jvm import map_in_arrow
 
@@ -38,12 +40,19 @@ _ORDERED = pa.schema([pa.field("min_seq", pa.string()), pa.field("cell", pa.bina
 _ROWS_PER_BATCH = 8192
 
 
-def with_order(cells: DataFrame) -> DataFrame:
-    """Columns `min_seq` and `cell` of a batch's cells; log cells get the order of their changes."""
+def with_order(cells: DataFrame, skipped: SkippedOperations) -> DataFrame:
+    """Columns `min_seq` and `cell` of a batch's cells; log cells get the order of their changes.
+
+    Changes that are left out are not counted, as by Debezium.
+    """
+
+    def listed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _listed(batches, skipped)
+
     log = cells.where(f.col("kind") == LOG).select("cell")
     in_transaction = Window.partitionBy("txn").orderBy("seq")
     in_table = Window.partitionBy("txn", "table").orderBy("seq")
-    orders = map_in_arrow(log, _changes, spark_schema(_CHANGES)).select(
+    orders = map_in_arrow(log, listed, spark_schema(_CHANGES)).select(
         "table",
         "min_seq",
         f.struct(
@@ -57,13 +66,16 @@ def with_order(cells: DataFrame) -> DataFrame:
     return map_in_arrow(joined, _ordered, spark_schema(_ORDERED))
 
 
-def _changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _listed(batches: Iterator[pa.RecordBatch], skipped: SkippedOperations) -> Iterator[pa.RecordBatch]:
     for batch in changes_of(batches):
         txn, seq = batch.origin.column("txn").dictionary_decode(), batch.origin.column("seq")
         rows = pa.array(np.arange(len(batch), dtype=np.int32))
         first = pc.min(seq).as_py()
         cell = [pa.repeat(pa.scalar(value), len(batch)) for value in (str(batch.table.id), first)]
-        made = pa.RecordBatch.from_arrays([*cell, rows, txn, seq], schema=_CHANGES).filter(txn.is_valid())
+        counted = pc.and_(txn.is_valid(), pa.array(skipped.counted(batch)))
+        if skipped.has_truncates:
+            seq = pa.array(places(batch, skipped.connector), pa.string())
+        made = pa.RecordBatch.from_arrays([*cell, rows, txn, seq], schema=_CHANGES).filter(counted)
         for start in range(0, made.num_rows, _ROWS_PER_BATCH):
             yield made.slice(start, _ROWS_PER_BATCH)
 

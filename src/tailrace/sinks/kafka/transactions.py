@@ -24,9 +24,12 @@ from tailrace.model.change import ChangeBatch
 from tailrace.sinks.kafka.cluster import Topic
 from tailrace.sinks.kafka.librdkafka import MessageColumns, Producer
 from tailrace.sinks.kafka.markers import Record, read_markers, record_messages
-from tailrace.sinks.kafka.messages import change_of, quarantined, sizes
+from tailrace.sinks.kafka.messages import change_of, sizes
+from tailrace.sinks.kafka.quarantine import is_of_a_change, too_large, unencodable
 from tailrace.sinks.kafka.reports import written_report
 from tailrace.sinks.kafka.shares import Share, owned_by
+from tailrace.sinks.kafka.truncations import is_truncation, keyless
+from tailrace.sinks.quarantine import too_many
 
 #: Most bytes sent at once to a partition, if its topic allows as many.
 _BATCH_BYTES = 1_000_000
@@ -67,7 +70,7 @@ class WriterTransaction:
 
     def __init__(self, share: Share, writer: int, kept: _KeptProducer, *, done: bool) -> None:
         self.writer = writer
-        self.refused = 0
+        self.refused: Counter[str] = Counter()
         self._changes: Counter[tuple[str, str]] = Counter()
         self._share = share
         self._kept = kept
@@ -87,35 +90,70 @@ class WriterTransaction:
         """Queue the messages of one cell's changes.
 
         Raises:
-            SinkError: a message is too large for its topic, and there is no quarantine.
+            SinkError: a message is too large for its topic, or a change cannot be encoded, and there is no
+                quarantine, or no room in it.
         """
         share = self._share
         owned = owned_by(share, self.writer, batch)
         self._changes[str(batch.table.id), batch.kind] += len(batch) if owned is None else int(owned.sum())
         if self._done:
             return
-        messages = share.format.messages(batch, share.now_ms, share.ids)
-        keys, values, headers = (messages.column(name) for name in ("key", "value", "headers"))
+        if share.skipped.skips_rows:
+            kept = share.skipped.kept(batch)
+            owned = kept if owned is None else owned & kept
+        shown = keyless(batch) if is_truncation(batch) else batch
         topic = share.topics[str(batch.table.id)]
+        try:
+            messages = share.format.messages(shown, share.now_ms, share.ids)
+        except SinkError as error:
+            refused = self._unencodable(batch, error)
+            self._put_aside(batch, {n: e for n, e in refused.items() if owned is None or owned[n]}, topic)
+            kept = np.setdiff1d(np.arange(len(batch)), list(refused))
+            if not len(kept):
+                return
+            batch, owned = batch.take(pa.array(kept)), None if owned is None else owned[kept]
+            messages = share.format.messages(batch, share.now_ms, share.ids)
+        keys, values, headers = (messages.column(name) for name in ("key", "value", "headers"))
         selected = np.ones(len(values), bool) if owned is None else owned[change_of(batch, len(values))]
         if not share.tombstones:
             selected &= values.is_valid().to_numpy(zero_copy_only=False)
-        if (too_large := selected & (sizes(messages) > topic.limit)).any():
-            self._refuse(batch, messages, topic, too_large)
-            selected &= ~too_large
+        if (large := selected & (sizes(messages) > topic.limit)).any():
+            self._refuse(batch, messages, topic, large)
+            selected &= ~large
         partitions = partitions_of(keys, topic.partitions)
         columns = MessageColumns(keys, values, headers, partitions, selected.astype(np.uint8))
         self._kept.producer.produce(topic.name, columns, STALL_TIMEOUT_S)
 
-    def _refuse(
-        self, batch: ChangeBatch, messages: pa.RecordBatch, topic: Topic, too_large: np.ndarray
-    ) -> None:
+    def _unencodable(self, batch: ChangeBatch, error: SinkError) -> dict[int, SinkError]:
+        """The changes that the format has no form for, by their numbers.
+
+        Args:
+            batch: the changes.
+            error: the format's error for them.
+
+        Raises:
+            SinkError: there is no quarantine, or the error is not about single changes.
+        """
+        if self._share.quarantine is None or not is_of_a_change(error):
+            raise error
+        if len(batch) == 1:
+            return {0: error}
+        found: dict[int, SinkError] = {}
+        middle = len(batch) // 2
+        for first, half in ((0, batch.slice(0, middle)), (middle, batch.slice(middle))):
+            try:
+                self._share.format.messages(half, self._share.now_ms, self._share.ids)
+            except SinkError as of_half:
+                found |= {first + n: e for n, e in self._unencodable(half, of_half).items()}
+        return found
+
+    def _refuse(self, batch: ChangeBatch, messages: pa.RecordBatch, topic: Topic, large: np.ndarray) -> None:
         """Put messages that are too large for `topic` into quarantine.
 
         Raises:
-            SinkError: there is no quarantine.
+            SinkError: there is no quarantine, or no room in it.
         """
-        rows = np.flatnonzero(too_large)
+        rows = np.flatnonzero(large)
         quarantine = self._share.quarantine
         if quarantine is None:
             change = int(change_of(batch, messages.num_rows)[rows[0]])
@@ -128,9 +166,28 @@ class WriterTransaction:
                 "max.message.bytes=...; or set `sink.on-refused-row: quarantine`",
                 code="TR-7407",
             )
-        columns = quarantined(messages.take(pa.array(rows)), topic, quarantine)
+        self._note_refused(batch, len(rows), "a message is larger than its topic allows")
+        columns = too_large(batch, messages, rows, topic, quarantine, marker=self._share.marker)
         self._kept.producer.produce(quarantine.name, columns, STALL_TIMEOUT_S)
-        self.refused += len(rows)
+
+    def _put_aside(self, batch: ChangeBatch, refused: dict[int, SinkError], topic: Topic) -> None:
+        """Put changes that the format has no form for into quarantine.
+
+        Raises:
+            SinkError: there is no room in it.
+        """
+        quarantine = self._share.quarantine
+        assert quarantine is not None
+        if refused:
+            self._note_refused(batch, len(refused), next(iter(refused.values())).message)
+            columns = unencodable(batch, refused, topic, quarantine, marker=self._share.marker)
+            self._kept.producer.produce(quarantine.name, columns, STALL_TIMEOUT_S)
+
+    def _note_refused(self, batch: ChangeBatch, count: int, reason: str) -> None:
+        table, most = str(batch.table.id), self._share.most_quarantined
+        self.refused[table] += count
+        if self._share.quarantined.get(table, 0) + self.refused[table] > most:
+            raise too_many(table, most, reason)
 
     def finish(self) -> pa.RecordBatch:
         """Make the share durable; its row of REPORT."""

@@ -278,6 +278,8 @@ def columns_of(operation: RowOperation, schema: TargetSchema) -> tuple[Column, .
 
 #: Source options named in a source's hints; a sink has settings of the same kind.
 _OPTION = re.compile(r"\b(tls[A-Z]\w+|allow[A-Z]\w+|serverPublicKeyFile)\b")
+#: The part of a hint that names time limits, which only sources have.
+_LIMITS = re.compile(r"; (?:if it only needs longer, |or )raise [^;]*Ms\b[^;]*$")
 
 
 def _as_setting(found: re.Match[str]) -> str:
@@ -296,6 +298,7 @@ def as_sink_error(error: TailraceError, doing: str, grants: str) -> TailraceErro
         return error
     detail = error.detail
     if error.retryable:
-        return TransientSinkError(error.message, detail, error.hint, code=error.code)
+        hint = error.hint and _LIMITS.sub("", error.hint)
+        return TransientSinkError(error.message, detail, hint, code=error.code)
     hint = error.hint and (grants if "GRANT" in error.hint else _OPTION.sub(_as_setting, error.hint))
     return SinkError(error.message or f"{doing} failed", detail, hint, code=error.code)

@@ -27,11 +27,14 @@ A small batch is begun by the task that writes it (`one_pass`), under an epoch t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tailrace.errors import TransientSinkError
 from tailrace.sinks.base import StreamId
+from tailrace.sinks.quarantine import WIDEN, QuarantinedRow, plain
 from tailrace.sinks.replica.dialect import Dialect, TableName, WriteSession
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sources.network import sensible
@@ -58,21 +61,6 @@ class Entry:
     begun: int
     done: int
     layout: str
-
-
-@dataclass(frozen=True)
-class QuarantinedRow:
-    """A row of `_tailrace_quarantine`. `key` and `row` are JSON objects."""
-
-    target: str
-    source: str
-    batch: int
-    op: str
-    position: str
-    column: str
-    reason: str
-    key: str
-    row: str
 
 
 @dataclass(frozen=True)
@@ -300,12 +288,60 @@ class Ledger:
     def add_quarantined(self, session: WriteSession, rows: Iterable[QuarantinedRow]) -> None:
         """Insert rejected rows into the quarantine table."""
         for row in rows:
-            values = (row.target, row.source, row.batch, row.op, row.position, row.column, row.reason)
-            listed = ", ".join(self.dialect.literal(v) for v in (*values, row.key, row.row))
+            values = (row.target, row.table, row.batch, row.op, row.position, row.column, row.reason)
+            listed = ", ".join(self.dialect.literal(v) for v in (*values, _json(row.key), _json(row.row)))
             session.run(
                 f"INSERT INTO {self.quarantine} (target, source, batch, op, position, refused_column, reason,"
                 f" row_key, change_row) VALUES ({listed})"
             )
 
+    def quarantined(self, session: WriteSession, target: str, table: str) -> int:
+        """How many rows of a source table the quarantine has for a target."""
+        ((count,),) = session.run(f"SELECT count(*) FROM {self.quarantine} WHERE {self._of(target, table)}")
+        return int(count)
+
+    def _of(self, target: str, table: str) -> str:
+        return f"target = {self.dialect.literal(target)} AND source = {self.dialect.literal(table)}"
+
+    # ---- from outside --------------------------------------------------------------------------------
+
+    def quarantined_rows(self, session: WriteSession, stream: str) -> list[QuarantinedRow]:
+        """The rejected rows of a stream's targets."""
+        found = session.run(
+            "SELECT source, target, batch, op, position, reason, row_key, change_row, refused_column"
+            f" FROM {self.quarantine} WHERE {self._of_stream(stream)} ORDER BY source, id"
+        )
+        return [
+            QuarantinedRow(
+                str(source),
+                str(target),
+                int(batch),
+                str(op),
+                str(position),
+                "TR-7006",
+                str(reason),
+                WIDEN,
+                json.loads(key),
+                json.loads(row),
+                str(column),
+            )
+            for source, target, batch, op, position, reason, key, row, column in found
+        ]
+
+    def clear_quarantined(self, session: WriteSession, stream: str, table: str) -> int:
+        """Forget the rejected rows of a source table; how many there were."""
+        of_table = f"source = {self.dialect.literal(table)} AND {self._of_stream(stream)}"
+        ((count,),) = session.run(f"SELECT count(*) FROM {self.quarantine} WHERE {of_table}")
+        session.run(f"DELETE FROM {self.quarantine} WHERE {of_table}")
+        return int(count)
+
+    def _of_stream(self, stream: str) -> str:
+        literal = self.dialect.literal(stream)
+        return f"target IN (SELECT target FROM {self.targets} WHERE stream = {literal})"
+
     def _listed(self, texts: Iterable[str]) -> str:
         return ", ".join(self.dialect.literal(text) for text in texts)
+
+
+def _json(values: Mapping[str, Any] | None) -> str:
+    return json.dumps(values, default=plain, ensure_ascii=False)

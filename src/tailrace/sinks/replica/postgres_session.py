@@ -65,7 +65,7 @@ def connect(settings: PostgresSettings) -> server.Connection:
     options = settings.server
     doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` to write"
     try:
-        connection = server.connect(options, purpose="writing", row_security=True)
+        connection = server.connect(options, purpose="writing", writes=True)
         # wait a minute for locks that a dead task still holds
         connection.rows("SET lock_timeout = '60s'")
     except (SourceError, DatabaseError, InterfaceError, OSError) as error:

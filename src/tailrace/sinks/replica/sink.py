@@ -48,6 +48,7 @@ from tailrace.model.change import LOG
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sinks.base import Capabilities, CellBatch, Delivery, Order, StreamId, Unit, Written
 from tailrace.sinks.claims import Claims
+from tailrace.sinks.quarantine import refused_error
 from tailrace.sinks.replica.dialect import (
     Dialect,
     RefusalError,
@@ -65,7 +66,7 @@ from tailrace.sinks.replica.rekey import has_other_key, rekeyed, renamed_columns
 from tailrace.sinks.replica.seen import Reading, keys_prefix, keys_tables, readings_of
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, UnitResult
-from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, refused_error, staging_prefix
+from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.former_columns import former_columns, missed_columns, require_unneeded
@@ -188,7 +189,7 @@ class ReplicaSink:
             entry = entries.get(name)
             if entry is None or entry.stream != batch.stream.query or entry.done >= batch.id:
                 return None
-            needed = schema_for(name, [schemas[table]], entry.schema)
+            needed = schema_for(name, [schemas[table]], entry.schema, batch.following)
             if not self._schemas.get(name) == entry.schema == needed:
                 return None
         if self._is_whole:
@@ -196,7 +197,9 @@ class ReplicaSink:
         epoch = uuid.uuid4().hex
         ledger.set_epoch(session, entries, epoch)
         tables = {name: TargetTable(dialect.table_name(name), self._schemas[name]) for name in entries}
-        return BatchAttempt(dialect, tables, batch.id, epoch, frozenset(), self._settings.on_refused_row)
+        settings = self._settings
+        policy, most = settings.on_refused_row, settings.max_quarantined
+        return BatchAttempt(dialect, tables, batch.id, epoch, frozenset(), policy, most)
 
     def _commit_pass(self, batch: CellBatch, done: ReplicaPass) -> list[Written]:
         """Finish a batch that one pass has written."""
@@ -206,6 +209,7 @@ class ReplicaSink:
         ledger = Ledger(dialect)
         if not self._is_whole:
             _finish(session, ledger, batch, done.attempt)
+            _note_quarantined(batch, done.results)
         elif work:
             try:
                 self._merge_staged(session, ledger, batch, done.attempt, done.results)
@@ -261,13 +265,15 @@ class ReplicaSink:
         self._was_small = plan.is_small
         epoch = uuid.uuid4().hex
         replayed = ledger.begin(session, batch.id, epoch, plan.layouts, plan.units)
-        policy = self._settings.on_refused_row
-        attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy, readings)
+        policy, most = self._settings.on_refused_row, self._settings.max_quarantined
+        attempt = BatchAttempt(dialect, tables, batch.id, epoch, replayed, policy, most, readings)
         if self._is_whole:
             self._write_whole(session, ledger, plan, attempt)
         else:
-            _raise_first(plan.write(TaskInput(attempt, plan.routes, plan.buckets, None)), plan.routes)
+            results = plan.write(TaskInput(attempt, plan.routes, plan.buckets, None))
+            _raise_first(results, plan.routes)
             _finish(session, ledger, batch, attempt)
+            _note_quarantined(batch, results)
         self._drop_old_keys(session, ledger, batch, dict.fromkeys(todo, True), readings)
 
     def _write_whole(
@@ -323,6 +329,7 @@ class ReplicaSink:
             _delete_others(session, ledger, attempt, name)
         ledger.finish(session, batch.id, attempt.tables, _position(batch))
         session.run("COMMIT")
+        _note_quarantined(batch, results)
         if attempt.readings:
             failpoint("sink.reread")
 
@@ -424,7 +431,8 @@ class ReplicaSink:
         dialect, current = ledger.dialect, None
         if entry is not None:
             current = self._without_former_columns(session, ledger, entry, batch, parts)
-        needed = schema_for(name, (schema for part in parts for schema in part.schemas), current)
+        schemas = (schema for part in parts for schema in part.schemas)
+        needed = schema_for(name, schemas, current, batch.following)
         if self._schemas.get(name) == needed == current:
             return
         table = dialect.table_name(name)
@@ -538,12 +546,12 @@ class ReplicaSink:
         """Rename and drop the columns that the source has renamed and dropped; the target's schema then."""
         schema, dialect = entry.schema, ledger.dialect
         tables = self._claims.of(entry.target)
-        if len(tables) != 1 or not batch.drops_columns:
+        if len(tables) != 1:
             return schema  # columns of several tables, of which only one has changed
         names = [column.name for column in schema.columns]
         changes = former_columns(batch.column_events, str(tables[0]), names, schema.key)
         old = {change.old for change in changes}
-        missed = missed_columns(parts, str(tables[0]), names, schema.key)
+        missed = missed_columns(parts, str(tables[0]), names, schema.key) if batch.drops_columns else []
         changes += [change for change in missed if change.old not in old]
         table = dialect.table_name(entry.target)
         for change in changes:
@@ -679,6 +687,13 @@ def _finish(session: WriteSession, ledger: Ledger, batch: CellBatch, attempt: Ba
 
 def _position(batch: CellBatch) -> str | None:
     return None if batch.end is None else json.dumps(batch.end, separators=(",", ":"))
+
+
+def _note_quarantined(batch: CellBatch, results: Iterable[UnitResult]) -> None:
+    for result in results:
+        for table, count in result.quarantined.items():
+            batch.quarantined[batch.sink, table] += count
+            _log.warning("batch %d: %d rows of table %s refused, now in quarantine", batch.id, count, table)
 
 
 def _raise_first(results: Iterable[UnitResult], routes: Mapping[str, str]) -> None:

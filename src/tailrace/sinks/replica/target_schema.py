@@ -19,10 +19,12 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from tailrace.config.sinks import OnIncompatibleType
 from tailrace.errors import SinkError
+from tailrace.model.schema_policy import FOLLOWING, Following
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.tables.columns import WidenColumn, follow, stored_schema
+from tailrace.sinks.tables.columns import WidenColumn, follow, incompatible, kept_schema, stored_schema
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
 
 #: Kinds with text values, in order of generality; a string can hold any of the others.
@@ -90,25 +92,41 @@ class TargetSchema:
         """This schema without some columns."""
         return replace(self, columns=tuple(c for c in self.columns if c.name not in absent))
 
-    def widened_for(self, schema: TableSchema) -> TargetSchema:
+    def widened_for(self, schema: TableSchema, following: Following = FOLLOWING) -> TargetSchema:
         """This schema, widened to hold rows of `schema` too, with its key.
+
+        Args:
+            schema: the schema.
+            following: whether it gets new columns and other types.
 
         Raises:
             SinkError: the change is not possible: an incompatible type, or no key.
         """
+        schema = kept_schema(self.target, schema, self.arrow.names, following)
         if [name.lower() for name in schema.key] != [name.lower() for name in self.key]:
-            return self._rekeyed_for(schema)
-        changes = follow(self.target, self.arrow, stored_schema(schema))
+            return self._rekeyed_for(schema, following)
+        changes = follow(self.target, self.arrow, stored_schema(schema), widens=following.widens)
         widened = {c.name.lower() for c in changes if isinstance(c, WidenColumn)}
         unmatched = {c.name.lower(): c for c in schema.columns}
         columns = [self._widened(c, unmatched.pop(c.name.lower(), None), widened) for c in self.columns]
+        if not following.widens:
+            columns = [self._as_it_was(old, new) for old, new in zip(self.columns, columns, strict=True)]
         columns += [replace(c, nullable=True) for c in schema.columns if c.name.lower() in unmatched]
         return replace(self, columns=tuple(columns))
 
-    def _rekeyed_for(self, schema: TableSchema) -> TargetSchema:
+    def _as_it_was(self, column: Column, widened: Column) -> Column:
+        """A column that is not altered, but for NOT NULL: the server refuses a text that is too long."""
+        kind, texts = column.type.kind, (Kind.STRING, Kind.BYTES)
+        if column.type == widened.type or (kind == widened.type.kind and kind in texts):
+            return replace(column, nullable=widened.nullable)
+        found = f"the target holds {column.type.native}, and cannot hold what the source's column has now"
+        found += "; the settings keep the types of targets"
+        raise incompatible(column.name, self.target, found, OnIncompatibleType.PARK)
+
+    def _rekeyed_for(self, schema: TableSchema, following: Following) -> TargetSchema:
         """This schema, widened for `schema`, with its key."""
         _require_key(schema)
-        widened = self.widened_for(replace(schema, key=self.key))
+        widened = self.widened_for(replace(schema, key=self.key), following)
         names = {c.name.lower(): c.name for c in widened.columns}
         key = tuple(names[name.lower()] for name in schema.key)
         needed = {c.name.lower(): c for c in schema.columns}
@@ -183,11 +201,14 @@ def _require_key(schema: TableSchema) -> None:
 
 
 def schema_for(
-    target: str, schemas: Iterable[TableSchema], current: TargetSchema | None = None
+    target: str,
+    schemas: Iterable[TableSchema],
+    current: TargetSchema | None = None,
+    following: Following = FOLLOWING,
 ) -> TargetSchema:
     """The target schema for rows of all `schemas`: `current` widened, or a new one."""
     for schema in schemas:
-        current = first_schema(target, schema) if current is None else current.widened_for(schema)
+        current = first_schema(target, schema) if current is None else current.widened_for(schema, following)
     assert current is not None
     return current
 

@@ -14,6 +14,7 @@ With whole-batch transactions, the rows of a unit go into staging tables; the dr
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -23,9 +24,9 @@ from pyspark import TaskContext
 from tailrace.errors import SinkError, TailraceError, TransientSinkError, concerning, from_json
 from tailrace.model.cell import decode_cell, to_stream
 from tailrace.model.change import ChangeBatch
+from tailrace.sinks.quarantine import QuarantinedRow
 from tailrace.sinks.replica.changes import last_changes, snapshot_inserts, split_by_bucket
 from tailrace.sinks.replica.dialect import RowOperation, WriteSession
-from tailrace.sinks.replica.ledger import QuarantinedRow
 from tailrace.sinks.replica.unit_writer import BatchAttempt, RowChanges, UnitWriter, staging_name
 
 Batches = Iterator[pa.RecordBatch]
@@ -101,18 +102,24 @@ class UnitResult:
         error: why the unit was not written; None if it was.
         staged: its staging tables.
         refused: rejected rows for the driver to quarantine.
+        quarantined: number of rows put into quarantine, by source table.
     """
 
     target: str
     error: TailraceError | None = None
     staged: list[StagingTable] = field(default_factory=list)
     refused: list[QuarantinedRow] = field(default_factory=list)
+    quarantined: Counter[str] = field(default_factory=Counter)
 
     def to_row(self) -> pa.RecordBatch:
         """This result as a row of RESULT."""
         error = None if self.error is None else self.error.to_json()
         details = json.dumps(
-            {"staged": [asdict(s) for s in self.staged], "refused": [asdict(r) for r in self.refused]}
+            {
+                "staged": [asdict(s) for s in self.staged],
+                "refused": [r.to_json() for r in self.refused],
+                "quarantined": self.quarantined,
+            }
         )
         return pa.RecordBatch.from_pylist(
             [{"target": self.target, "error": error, "details": details}], schema=RESULT
@@ -127,7 +134,8 @@ class UnitResult:
             target,
             failure,
             [StagingTable(RowOperation(s["operation"]), s["name"], s["absent"]) for s in parsed["staged"]],
-            [QuarantinedRow(**r) for r in parsed["refused"]],
+            [QuarantinedRow.from_json(r) for r in parsed["refused"]],
+            Counter(parsed["quarantined"]),
         )
 
 
@@ -191,6 +199,7 @@ class _SnapshotUnit:
             self._flush()
         if self._is_open and self._staging is None:
             self._writer.commit(self._unit)
+        self._result.quarantined = self._writer.put_aside
         return self._result
 
     def _flush(self) -> None:
@@ -284,6 +293,7 @@ def write_unit(
                     _write_changes(writer, changes, task_input.staging, result)
                 if task_input.staging is None:
                     writer.commit(unit)
+            result.quarantined = writer.put_aside
             return result
         except TransientSinkError:
             if number + 1 == _ATTEMPTS:

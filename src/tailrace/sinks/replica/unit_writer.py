@@ -6,18 +6,17 @@ statement are halved until single rows are left: some 2 log2(n) statements for o
 
 from __future__ import annotations
 
-import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
 
 from tailrace.config.sinks import RefusedRow
-from tailrace.errors import SinkError
 from tailrace.failpoints import failpoint
 from tailrace.model.moments import rows_to_python
+from tailrace.sinks.quarantine import WIDEN, QuarantinedRow, refused_error, too_many
 from tailrace.sinks.replica.dialect import (
     Dialect,
     RefusalError,
@@ -26,7 +25,7 @@ from tailrace.sinks.replica.dialect import (
     WriteSession,
     columns_of,
 )
-from tailrace.sinks.replica.ledger import Ledger, QuarantinedRow
+from tailrace.sinks.replica.ledger import Ledger
 from tailrace.sinks.replica.seen import Reading
 from tailrace.sinks.replica.target_schema import TargetSchema
 
@@ -62,6 +61,7 @@ class BatchAttempt:
         epoch: identifies this attempt.
         replayed: targets that may hold rows of the batch already.
         policy: what to do with rejected rows.
+        most_quarantined: how many rows of a source table may be in quarantine.
         readings: by target: its tables that are read again.
     """
 
@@ -71,6 +71,7 @@ class BatchAttempt:
     epoch: str
     replayed: frozenset[str]
     policy: RefusedRow
+    most_quarantined: int
     readings: Mapping[str, Sequence[Reading]] = field(default_factory=dict)
 
     @property
@@ -111,6 +112,10 @@ class UnitWriter:
     session: WriteSession
     #: Rows that were rejected.
     refused: list[QuarantinedRow] = field(default_factory=list)
+    #: How many rows were rejected, by source table.
+    put_aside: Counter[str] = field(default_factory=Counter)
+    #: How many were in quarantine before, by source table.
+    _before: dict[str, int] = field(default_factory=dict)
 
     @property
     def table(self) -> TargetTable:
@@ -233,37 +238,41 @@ class UnitWriter:
         return None
 
     def _refuse(self, changes: RowChanges, row: int, refusal: RefusalError, operation: RowOperation) -> None:
-        """Quarantine a rejected row, or raise its error."""
+        """Quarantine a rejected row, or raise its error.
+
+        Raises:
+            SinkError: rejected rows are errors; or too many are in quarantine.
+        """
         source, position = changes.origin(row)
         schema = self.table.schema
         column = refusal.column if refusal.column in schema.arrow.names else ""
         if self.attempt.policy is RefusedRow.FAIL:
             raise refused_error(self.target, column, refusal.reason, f"table `{source}` at {position}")
+        if self._room(source) <= 0:
+            raise too_many(source, self.attempt.most_quarantined, refusal.reason)
+        self.put_aside[source] += 1
         (values,) = rows_to_python(changes.rows.slice(row, 1))
         self.refused.append(
             QuarantinedRow(
-                self.target,
                 source,
+                self.target,
                 self.attempt.batch,
                 _OPS[operation],
                 position,
-                column,
+                "TR-7006",
                 refusal.reason,
-                _json({name: values[name] for name in schema.key}),
-                _json(values),
+                WIDEN,
+                {name: values[name] for name in schema.key},
+                values,
+                column,
             )
         )
 
-
-def refused_error(target: str, column: str, reason: str, where: str) -> SinkError:
-    """The error for a row that the target rejects."""
-    of = f"column `{column}` of " if column else ""
-    return SinkError(
-        f"a row is refused by {of}target `{target}`: {reason}",
-        f"the row is of {where}",
-        "make the target's column or constraint wider, or set `on-refused-row: quarantine`",
-        code="TR-7006",
-    )
+    def _room(self, source: str) -> int:
+        """How many more rows of a source table may be put into quarantine."""
+        if source not in self._before:
+            self._before[source] = self.attempt.ledger.quarantined(self.session, self.target, source)
+        return self.attempt.most_quarantined - self._before[source] - self.put_aside[source]
 
 
 def staging_name(stream: str) -> str:
@@ -274,11 +283,3 @@ def staging_name(stream: str) -> str:
 def staging_prefix(stream: str) -> str:
     """The prefix of the names of a stream's staging tables."""
     return f"_tailrace_s_{stream.replace('-', '')[:12]}_"
-
-
-def _json(values: dict[str, Any]) -> str:
-    return json.dumps(values, default=_plain, ensure_ascii=False)
-
-
-def _plain(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)

@@ -12,12 +12,13 @@ that the target's column cannot hold (text in a column of numbers) is a SinkErro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from tailrace.config.sinks import OnIncompatibleType
 from tailrace.errors import SinkError
+from tailrace.model.schema_policy import Following
 from tailrace.model.table import TableSchema
 from tailrace.reader.schema_projection import column_indices
 
@@ -95,6 +96,8 @@ def follow(
     held: pa.Schema,
     needed: Iterable[pa.Field],
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK,
+    *,
+    widens: bool = True,
 ) -> list[AddColumn | WidenColumn]:
     """The changes that let a target also hold rows of another schema.
 
@@ -103,6 +106,7 @@ def follow(
         held: its present columns.
         needed: the columns of the other schema.
         on_incompatible_type: what becomes of a column that cannot hold values of both types.
+        widens: whether columns may be altered.
 
     Raises:
         SinkError: a column cannot hold values of both types.
@@ -114,12 +118,43 @@ def follow(
         if old is None:
             changes.append(AddColumn(field.name, field.type))
         elif not fits(field.type, old.type):
-            both = holding_both(old.type, field.type)
+            both = holding_both(old.type, field.type) if widens else None
             if both is None:
                 found = f"the target holds {old.type}, the source has changed to {field.type}"
+                found += "" if widens else ", and the settings keep the types of targets"
                 raise incompatible(field.name, target, found, on_incompatible_type)
             changes.append(WidenColumn(old.name, both))
     return changes
+
+
+def kept_schema(target: str, schema: TableSchema, held: Iterable[str], following: Following) -> TableSchema:
+    """`schema` without the columns that a target does not get, by the settings.
+
+    Args:
+        target: the target's name, for errors.
+        schema: the schema of a table's rows.
+        held: the columns that the target has.
+        following: the settings.
+
+    Raises:
+        SinkError: one of them is of the table's key.
+    """
+    if following.adds:
+        return schema
+    names = {name.lower() for name in held}
+    missing = [name for name in schema.key if name.lower() not in names]
+    if missing:
+        raise SinkError(
+            f"target `{target}` has no column `{missing[0]}`, which is of the key of `{schema.id}` now",
+            "`schema.change.behavior`, `include.schema.changes` or `exclude.schema.changes` keep new columns "
+            "from targets",
+            "set `schema.change.behavior: evolve`, start the pipeline again, and: tailrace resume "
+            "PIPELINE.YAML TABLE",
+            code="TR-7039",
+            table=str(schema.id),
+        )
+    columns = tuple(c for c in schema.columns if c.name.lower() in names)
+    return schema if columns == schema.columns else replace(schema, columns=columns)
 
 
 def incompatible(column: str, target: str, found: str, policy: OnIncompatibleType) -> SinkError:
@@ -146,6 +181,11 @@ def held_names(held: pa.Schema, names: Sequence[str]) -> list[str]:
 def can_follow(held: pa.DataType, needed: pa.DataType) -> bool:
     """Whether a column of type `held` can be altered, if it must be, to hold values of type `needed`, too."""
     return holding_both(held, needed) is not None
+
+
+def can_hold(held: pa.DataType, needed: pa.DataType) -> bool:
+    """Whether a column of type `held` holds values of type `needed` as it is."""
+    return fits(needed, held)
 
 
 def holding_both(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

@@ -31,7 +31,7 @@ class Refresh:
 
 
 def refreshes(batch: CellBatch, claims: Claims) -> list[Refresh]:
-    """The tables of `batch` that are read again and whose rows in their targets can be told from others.
+    """The tables of `batch` that are read again whole, and whose rows in targets can be told from others.
 
     Args:
         batch: the batch; its tables have their targets (`Claims.add`).
@@ -39,6 +39,8 @@ def refreshes(batch: CellBatch, claims: Claims) -> list[Refresh]:
     """
     found = []
     for name, reread in batch.rereads.items():
+        if reread.partial:
+            continue
         table = TableId.parse(name)
         shard = claims.router.shard_column(table)
         if shard is not None or not claims.share(table):

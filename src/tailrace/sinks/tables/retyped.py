@@ -10,7 +10,7 @@ former column goes there again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -54,15 +54,24 @@ def retyped_schema(
     return replace(schema, columns=tuple(columns)) if tuple(columns) != schema.columns else schema
 
 
-def retyping(unpack: Unpack, held: pa.Schema, stored: Stored) -> Unpack:
-    """`unpack` for a target that has followed its source and now holds `held`."""
+def retyping(unpack: Unpack, held: pa.Schema, stored: Stored, *, adds: bool = True) -> Unpack:
+    """`unpack` for a target that has followed its source and now holds `held`.
+
+    Args:
+        unpack: makes rows of `held` from a cell.
+        held: the source's columns that the target has.
+        stored: the target's types.
+        adds: whether the target has every column of its source.
+    """
     schemas: dict[str, TableSchema] = {}
 
     def unpack_retyped(batch: ChangeBatch) -> pa.RecordBatch:
         known = batch.table.fingerprint
         if known not in schemas:
             schemas[known] = retyped_schema(batch.table, held, stored, lambda old, new: fits(new, old))
-            _require_all(schemas[known], held)
+            pairs = zip(batch.table.columns, schemas[known].columns, strict=True)
+            needed = [new for old, new in pairs if adds or new.name != old.name]
+            _require_all(batch.table, needed, held)
         return unpack(_with_names(batch, schemas[known]))
 
     return unpack_retyped
@@ -81,10 +90,10 @@ def _renamed(column: Column, type_: pa.DataType, schema: TableSchema) -> Column:
     return replace(column, name=name)
 
 
-def _require_all(schema: TableSchema, held: pa.Schema) -> None:
+def _require_all(schema: TableSchema, needed: Iterable[Column], held: pa.Schema) -> None:
     """Every column must have its place: what is missing would be lost in silence."""
     names = {name.lower() for name in held.names}
-    missing = [c.name for c in schema.columns if c.name.lower() not in names]
+    missing = [c.name for c in needed if c.name.lower() not in names]
     if missing:
         raise SinkError(
             f"a target of table `{schema.id}` has no column `{missing[0]}`",

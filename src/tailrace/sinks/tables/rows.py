@@ -161,7 +161,7 @@ def absent_names(batch: ChangeBatch, columns: Sequence[str]) -> pa.ListArray:
     if not names:
         return pa.nulls(len(batch), ABSENT_TYPE)
     if pc.any(pc.equal(batch.op, _CREATE)).as_py():
-        raise _lacks_columns(batch, "a new row, or one with a new key,")
+        raise lacks_columns(batch, "a new row, or one with a new key,")
     return pa.repeat(pa.scalar(names, ABSENT_TYPE), len(batch))
 
 
@@ -172,10 +172,11 @@ def _require_whole_rows(batch: ChangeBatch) -> None:
         SinkError: the log left columns out.
     """
     if batch.absent_after:
-        raise _lacks_columns(batch, "a version of a row")
+        raise lacks_columns(batch, "a version of a row")
 
 
-def _lacks_columns(batch: ChangeBatch, row: str) -> SinkError:
+def lacks_columns(batch: ChangeBatch, row: str = "a row") -> SinkError:
+    """The error for a row that the log does not hold as a whole."""
     return SinkError(
         f"{row} of `{batch.table.id}` is in the log without all of its columns",
         f"the columns {', '.join(batch.absent_after)} were left out when the change was logged",

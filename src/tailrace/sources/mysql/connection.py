@@ -1,8 +1,11 @@
 """Connections to MySQL and MariaDB: session set-up, classes of errors, retries, facts about the server.
 
 `connect` makes every connection of Tailrace, all with the same session settings: UTC, an empty SQL mode,
-utf8mb4, autocommit (a SELECT is its own snapshot), never READ UNCOMMITTED, and none of the time limits that a
-server sets for interactive applications.
+utf8mb4, autocommit (a SELECT is its own snapshot), never READ UNCOMMITTED, and the time limits of the options
+instead of those that a server sets for interactive applications.
+
+The limit for locks is set by `waiting_briefly` alone, around statements that use tables: MariaDB leaves a
+table out of `information_schema` if it cannot lock it in time, as if it were dropped.
 
 Errors are classified by number, never by text, and only in `translate`:
 
@@ -17,8 +20,10 @@ the statement, and with it keys).
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,6 +36,7 @@ from tailrace.errors import (
     SchemaMismatchError,
     ServerChangedError,
     SourceError,
+    TableLockedError,
     TailraceError,
     TransientSourceError,
 )
@@ -51,12 +57,16 @@ GRANTS = (
 #: A reader may pause for long between two packets: Spark decides when it continues.
 _SESSION_TIMEOUT_S = 86_400
 
+#: The servers' own maxima: of `max_execution_time` and `max_statement_time`.
+_LONGEST_EXECUTION_MS, _LONGEST_STATEMENT_S = 4_294_967_295, 31_536_000
+
 _PACKET_TOO_LARGE = 1153
+#: Time limit of a statement: MySQL, MariaDB.
+_TOO_SLOW = frozenset({3024, 1969})
 _SHUTDOWN = "the server is shutting down"
 #: Transient errors and their reasons. Numbers without a name in PyMySQL: 2055 lost connection, with the
 #: system's error; 1412 table definition has changed; 1615 prepared statement needs to be re-prepared; 3169
-#: session killed; 4031 idle for too long; 1927 MariaDB's "connection was killed"; 3024 and 1969 (MariaDB)
-#: time limit.
+#: session killed; 4031 idle for too long; 1927 MariaDB's "connection was killed".
 _TRANSIENT = {
     CR.CR_CONNECTION_ERROR: network.LOST,
     CR.CR_CONN_HOST_ERROR: network.LOST,
@@ -80,12 +90,9 @@ _TRANSIENT = {
     _ER.USER_LIMIT_REACHED: network.NO_ROOM,
     _ER.SERVER_SHUTDOWN: _SHUTDOWN,
     _ER.NORMAL_SHUTDOWN: _SHUTDOWN,
-    _ER.LOCK_WAIT_TIMEOUT: network.INTERRUPTED,
     _ER.LOCK_DEADLOCK: network.INTERRUPTED,
     1412: network.INTERRUPTED,
     1615: network.INTERRUPTED,
-    3024: network.INTERRUPTED,
-    1969: network.INTERRUPTED,
     1021: network.NO_DISK,
     1114: network.NO_DISK,  # for a table
 }
@@ -117,6 +124,8 @@ _TEXT_IS_SAFE = (
         }
     )
     | _TRANSIENT.keys()
+    | _TOO_SLOW
+    | {_ER.LOCK_WAIT_TIMEOUT}
     | _CHANGED_TABLE
     | _DENIED
     | _MISSING_PRIVILEGE
@@ -127,7 +136,7 @@ def connect(options: SourceOptions, *, purpose: str) -> BoundedConnection:
     """Open a connection with the session settings that every reader expects.
 
     Args:
-        options: server, user and TLS; a password given as a reference is resolved here.
+        options: server, user, TLS and time limits; a password given as a reference is resolved here.
         purpose: what the connection is for, as in "reading the catalog"; named in errors.
 
     Returns:
@@ -205,16 +214,58 @@ def reconnect(connection: BoundedConnection) -> None:
 
 
 def _set_up(connection: BoundedConnection) -> None:
-    # in seconds in MariaDB, in milliseconds in MySQL
-    limit = "max_statement_time" if is_mariadb(connection) else "max_execution_time"
+    limit = _statement_limit(connection, connection.options.query_timeout_ms)
     with connection.cursor() as cursor:
         cursor.execute(
             "SET SESSION time_zone = '+00:00', "
             f"net_write_timeout = {_SESSION_TIMEOUT_S}, net_read_timeout = {_SESSION_TIMEOUT_S}, "
-            f"wait_timeout = {_SESSION_TIMEOUT_S}, {limit} = 0"
+            f"wait_timeout = {_SESSION_TIMEOUT_S}, lock_wait_timeout = {_SESSION_TIMEOUT_S}, {limit}"
         )
         # a statement, as the variable has another name in MariaDB before 11.1
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+
+@contextlib.contextmanager
+def waiting_briefly(
+    connection: BoundedConnection, most_s: float | None = None, *, rows: bool = False
+) -> Iterator[None]:
+    """Let the statements within wait for locks as long as `lockTimeoutMs` says, or `most_s` if that is less.
+
+    After any error but TableLockedError the connection keeps the limits: its owner closes it.
+
+    Args:
+        connection: idle.
+        most_s: seconds.
+        rows: whether they read rows of tables, and `snapshotQueryTimeoutMs` is their time limit.
+
+    Raises PyMySQL's errors.
+    """
+    options = connection.options
+    limit_s = options.lock_timeout_ms / 1000
+    seconds = math.ceil(limit_s if most_s is None else min(limit_s, most_s))
+    limit_ms = (options.snapshot_query_timeout_ms or 0) if rows else options.query_timeout_ms
+    _limit(connection, seconds, str(seconds), limit_ms)
+    try:
+        yield
+    except TableLockedError:
+        _limit(connection, _SESSION_TIMEOUT_S, "DEFAULT", options.query_timeout_ms)
+        raise
+    _limit(connection, _SESSION_TIMEOUT_S, "DEFAULT", options.query_timeout_ms)
+
+
+def _limit(connection: BoundedConnection, lock_s: int, row_lock_s: str, statement_ms: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SET SESSION lock_wait_timeout = {lock_s}, innodb_lock_wait_timeout = {row_lock_s}, "
+            + _statement_limit(connection, statement_ms)
+        )
+
+
+def _statement_limit(connection: BoundedConnection, limit_ms: int) -> str:
+    """The assignment that limits the time of statements (MySQL: of SELECTs); 0: no limit."""
+    if is_mariadb(connection):
+        return f"max_statement_time = {min(limit_ms / 1000, _LONGEST_STATEMENT_S)}"
+    return f"max_execution_time = {min(limit_ms, _LONGEST_EXECUTION_MS)}"
 
 
 def is_mariadb(connection: BoundedConnection) -> bool:
@@ -250,6 +301,16 @@ def translate(error: Exception, doing: str) -> TailraceError:
         return TransientSourceError(
             f"{doing} failed: {reason}", detail, code="TR-3001" if reason == network.LOST else "TR-3004"
         )
+    if number == _ER.LOCK_WAIT_TIMEOUT:
+        return TableLockedError(
+            f"{doing} failed: a lock was not granted in time",
+            detail,
+            "wait for the end of the schema change or LOCK TABLES that holds it, or end it: SHOW FULL "
+            "PROCESSLIST; KILL <id>; or raise lockTimeoutMs",
+            code="TR-4304",
+        )
+    if number in _TOO_SLOW:
+        return network.too_slow(doing, detail)
     if number in _CHANGED_TABLE:
         return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail, code="TR-5002")
     if number in _DENIED:

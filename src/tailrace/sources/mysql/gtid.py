@@ -34,6 +34,15 @@ _DOMAIN_GTID = re.compile(r"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 _Intervals = list[tuple[int, int]]
 
 
+def gtid_text(source: GtidSource, number: int) -> str:
+    """One GTID as the server writes it."""
+    sid, tag = source
+    if tag == DOMAIN:
+        domain, server = struct.unpack("<QQ", sid)
+        return f"{domain}-{server}-{number}"
+    return ":".join([str(uuid.UUID(bytes=sid)), *([tag] if tag else []), str(number)])
+
+
 class GtidSet:
     """A set of GTIDs that grows.
 

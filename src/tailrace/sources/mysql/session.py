@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.config.options import SourceOptions
-from tailrace.errors import SchemaMismatchError
+from tailrace.errors import SchemaMismatchError, TransientSourceError
 from tailrace.model.change import ChangeBatch, origin_of_rows
 from tailrace.model.key import key_changed, key_of
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 #: How long a transaction may be in the log before a SELECT sees it; then the wait is retried.
 VISIBLE_TIMEOUT_S = 60.0
+#: Code of the error for a statement that took too long: a smaller page may not.
+_TOO_SLOW = "TR-3018"
 #: The positions in a split.
 _POSITIONS: dict[type, tuple[str, ...]] = {SnapshotSplit: ("as_of",), LogSplit: ("start", "end")}
 
@@ -190,15 +192,24 @@ class _Reading:
     def __init__(self, split: SnapshotSplit) -> None:
         self._split = split
         self._table = split.table
-        self._after = split.after
+        self._after, self._where = split.after, split.where
+        self._page_rows = split.page_rows
         self._pages: tuple[BoundedConnection, Iterator[Page]] | None = None
 
     def next_page(self, connection: BoundedConnection) -> Page:
         if self._pages is None or self._pages[0] is not connection:
             split = self._split
-            pages = select_pages(connection, self._table, self._after, split.upto, split.page_rows)
+            pages = select_pages(
+                connection, self._table, self._after, split.upto, self._page_rows, where=self._where
+            )
             self._pages = (connection, pages)
-        page = next(self._pages[1])
+        try:
+            page = next(self._pages[1])
+        except TransientSourceError as error:
+            self._pages = None  # it has ended
+            if error.code == _TOO_SLOW:
+                self._page_rows = max(1, self._page_rows // 2)
+            raise
         self._after = page.upto
         return page
 
@@ -207,6 +218,7 @@ class _Reading:
         if altered == self._table:
             raise error
         self._table, self._pages = altered, None
+        self._where = None  # it may name columns that are gone; more rows do no harm
 
 
 def _altered(connection: BoundedConnection, planned: TableSchema) -> TableSchema | None:

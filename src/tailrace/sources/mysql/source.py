@@ -8,8 +8,10 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pymysql
+
 from tailrace.config.options import SourceOptions
-from tailrace.errors import TailraceError
+from tailrace.errors import ConfigError, TableLockedError, TailraceError, TransientSourceError
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
@@ -22,12 +24,20 @@ from tailrace.sources.mysql.binlog.logfiles import binary_logs, end_of_log
 from tailrace.sources.mysql.binlog.retention import retention
 from tailrace.sources.mysql.checks import preflight
 from tailrace.sources.mysql.checks.activity import activity, row_bytes
-from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, one, server_facts
+from tailrace.sources.mysql.connection import (
+    MARIADB,
+    ReconnectingConnection,
+    one,
+    server_facts,
+    translate,
+    waiting_briefly,
+)
 from tailrace.sources.mysql.position import MySqlPosition
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys
+from tailrace.sources.mysql.snapshot.literal import table_name
 from tailrace.sources.mysql.start.failover import ServerPositions
-from tailrace.sources.mysql.start.starting import log_end_position, starting_position
+from tailrace.sources.mysql.start.starting import log_end_position, position_in_file, starting_position
 from tailrace.sources.mysql.wire.rare.xa import XaMark
 from tailrace.sources.mysql.xa.xa_visibility import EndingTransactions
 
@@ -37,6 +47,8 @@ T = TypeVar("T")
 INLINE_BYTES = 8 << 20
 #: Snapshot chunks are planned while the log's end is at most this far ahead.
 CAUGHT_UP_BYTES = 64 << 20
+#: Most seconds for which planning waits for a lock on a table: other tables wait meanwhile.
+PLANNING_WAIT_S = 1.0
 
 
 class MySqlSource(Source):
@@ -85,6 +97,20 @@ class MySqlSource(Source):
         files = self._run(binary_logs, "listing the binary log files")
         return any(file.name == position.file for file in files)
 
+    def position_problem(self, position: MySqlPosition) -> str | None:
+        """Why no stream can go on from `position`: it is not in the log, or not between two transactions."""
+        files = self._run(binary_logs, "listing the binary log files")
+        size = next((file.size for file in files if file.name == position.file), None)
+        if size is None:
+            return f"the server has the files {files[0].name} to {files[-1].name}"
+        if position.pos > size:
+            return f"the file has {size} bytes"
+        try:
+            position_in_file(self._options, position.file, position.pos)
+        except ConfigError as error:
+            return f"it is within a transaction: {error.detail}"
+        return None
+
     def log_end(self) -> MySqlPosition:
         """The log's end now."""
         return log_end_position(self._options)
@@ -109,7 +135,13 @@ class MySqlSource(Source):
     ) -> Sequence[SchemaEvent]:
         """The schema changes of a range of the log, typed by their text and the catalog."""
         assert isinstance(found, BinlogRange)
-        return typed_ddl.events(found, before, after, lambda table: self._options.captures(str(table)))
+        known = {schema.id for schemas in (before, after) for schema in schemas.values()}
+
+        def captures(table: TableId) -> bool:
+            # a namesake of a captured table is one that the user may not read
+            return self._options.captures(str(table)) and not any(map(table.is_namesake, known))
+
+        return typed_ddl.events(found, before, after, captures)
 
     def as_of(self, position: MySqlPosition) -> Mapping[str, Any]:
         """The position is all a split needs.
@@ -147,8 +179,38 @@ class MySqlSource(Source):
         self._run(lambda c: _write(c, statement), "running heartbeat.action.query")
 
     def boundary(self, table: TableSchema, after: Key | None, rows: int) -> Key | None:
-        """The key `rows` rows after `after`."""
-        return self._run(lambda c: keys.boundary(c, table, after, rows), f"planning chunks of {table.id}")
+        """The key `rows` rows after `after`.
+
+        Raises:
+            TableLockedError: others hold a lock on the table.
+        """
+
+        def ask(connection: BoundedConnection) -> Key | TableLockedError | None:
+            try:
+                with waiting_briefly(connection, PLANNING_WAIT_S):
+                    return keys.boundary(connection, table, after, rows)
+            except TableLockedError as error:
+                return error  # to be raised behind the retries
+
+        found = self._run(ask, f"planning chunks of {table.id}")
+        if isinstance(found, TableLockedError):
+            raise found
+        return found
+
+    def condition_problem(self, table: TableSchema, condition: str) -> str | None:
+        """Why the server refuses a condition of a table's rows."""
+
+        def ask(connection: BoundedConnection) -> str | None:
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(f"EXPLAIN SELECT 1 FROM {table_name(table.id)} WHERE ({condition})")
+            except pymysql.err.MySQLError as error:
+                if isinstance(translate(error, "checking a condition"), TransientSourceError):
+                    raise
+                return f"the server refuses the condition: error {error.args[0]}"
+            return None
+
+        return self._run(ask, f"checking a condition of {table.id}")
 
     def follow(self, start: MySqlPosition, knows: Callable[[TableId], bool]) -> MySqlLog:
         """Follow the log from `start` on."""
@@ -239,7 +301,7 @@ def _log_clock(connection: BoundedConnection, position: MySqlPosition) -> LogClo
 
 
 def _write(connection: BoundedConnection, statement: str) -> None:
-    with connection.cursor() as cursor:
+    with waiting_briefly(connection), connection.cursor() as cursor:
         cursor.execute(statement)
     connection.commit()
 

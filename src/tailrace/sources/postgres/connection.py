@@ -2,8 +2,8 @@
 
 pg8000 (see `protocol.driver`) logs in and runs queries; rows in bulk and the log are read from its socket
 directly. `connect` makes every connection of Tailrace, replication connections included, all with the same
-settings (`types.SESSION_SETTINGS`) and none of the time limits that a server sets for interactive
-applications.
+settings (`types.SESSION_SETTINGS`) and the time limits of the options instead of those that a server sets for
+interactive applications.
 
 Errors are classified by SQLSTATE, never by text, and only in `translate`:
 
@@ -33,6 +33,7 @@ from tailrace.errors import (
     DecodeError,
     SchemaMismatchError,
     SourceError,
+    TableLockedError,
     TailraceError,
     TransientSourceError,
 )
@@ -48,13 +49,15 @@ _LENGTH = struct.Struct("!i")
 #: Precedes the process and its key in a request to cancel.
 _CANCEL_REQUEST = struct.pack("!i", 80877102)
 _CANCEL_S = 2.0
-_NO_LIMITS = (
-    "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 "
+_SETTINGS = (
+    "-c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout=0 "
     "-c idle_session_timeout=0 -c default_transaction_read_only=off "
     "-c default_transaction_isolation=read\\ committed -c wal_sender_timeout=60s"
 )
 #: A row that a policy hides is an error, and not missing.
 _NO_HIDDEN_ROWS = " -c row_security=off"
+#: The server's own maximum of a time limit, in milliseconds.
+_LONGEST_MS = 2_147_483_647
 #: The first version with a limit for whole transactions, which older ones refuse to hear of.
 _TRANSACTION_TIMEOUT = 17
 
@@ -71,8 +74,6 @@ _TRANSIENT = {
     "57P02": _SHUTDOWN,
     "57P03": _SHUTDOWN,
     "40": network.INTERRUPTED,
-    "55P03": network.INTERRUPTED,
-    "57014": network.INTERRUPTED,
     "08": network.LOST,
     "57P": network.LOST,
     "25P03": network.LOST,
@@ -84,13 +85,15 @@ _HINTS = {
 }
 #: The table's definition changed.
 _CHANGED_TABLE = frozenset({"42P01", "42703", "3F000"})
+#: A lock was not granted in time; a statement was cancelled or took too long.
+LOCK_TIMEOUT, _TOO_SLOW = "55P03", "57014"
 _DENIED = frozenset({"28000", "28P01"})
 _MISSING_PRIVILEGE = "42501"
 #: A text that is not valid, or has no counterpart in UTF-8.
 _NOT_TEXT = frozenset({"22021", "22P05"})
 _READ_ONLY = "25006"
 #: Classes and states whose text names an object or a setting, and no value.
-_TEXT_IS_SAFE = (*_TRANSIENT, *_CHANGED_TABLE, *_DENIED, _MISSING_PRIVILEGE)
+_TEXT_IS_SAFE = (*_TRANSIENT, *_CHANGED_TABLE, *_DENIED, _MISSING_PRIVILEGE, _TOO_SLOW)
 _TEXT_IS_SAFE += (
     "3D000",
     "42704",
@@ -133,11 +136,19 @@ class Connection:
         core: pg8000's connection.
         sock: its socket, TLS or plain.
         timeout_s: the time limit of an answer.
+        lock_timeout_s: how long statements wait for a lock on a table, as far as they are limited.
+
+    Attributes:
+        timeout_s: the first one.
+        lock_timeout_s: the second one.
     """
 
-    def __init__(self, core: BoundedCore, sock: socket.socket, timeout_s: float) -> None:
+    def __init__(
+        self, core: BoundedCore, sock: socket.socket, timeout_s: float, lock_timeout_s: float
+    ) -> None:
         self._core = core
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
+        self.lock_timeout_s = lock_timeout_s
         self._deadline = Deadline(timeout_s)
         self.socket = sock
         self.is_open = True
@@ -148,8 +159,8 @@ class Connection:
         Raises pg8000's errors and ours. After any error but the server's own the connection is closed.
         """
         if values:
-            return self._run(lambda: self._core.execute_unnamed(sql, values), self._timeout_s)
-        return self._run(lambda: self._core.execute_simple(sql), self._timeout_s)
+            return self._run(lambda: self._core.execute_unnamed(sql, values), self.timeout_s)
+        return self._run(lambda: self._core.execute_simple(sql), self.timeout_s)
 
     def wait_for(self, sql: str) -> list[list[Any]]:
         """As `rows`, without a time limit: for a statement that waits for locks. Raises the same."""
@@ -168,7 +179,7 @@ class Connection:
 
         try:
             self._run(
-                lambda: self._core.execute_unnamed(sql, stream=recorded()), self._timeout_s, copies_in=True
+                lambda: self._core.execute_unnamed(sql, stream=recorded()), self.timeout_s, copies_in=True
             )
         except DecodeError:
             if failures:  # the error of `pieces`, not the server's
@@ -213,7 +224,7 @@ class Connection:
             )
             return context
 
-        self._run(run, self._timeout_s)
+        self._run(run, self.timeout_s)
         return described
 
     @property
@@ -231,7 +242,7 @@ class Connection:
         Raises pg8000's errors.
         """
         body = sql.encode() + b"\0"
-        self._deadline = Deadline(self._timeout_s)
+        self._deadline = Deadline(self.timeout_s)
         self.socket.settimeout(self._deadline.left())
         self.socket.sendall(b"Q" + _LENGTH.pack(len(body) + 4) + body)
         while True:
@@ -258,7 +269,7 @@ class Connection:
         """
         failure: DatabaseError | None = None
         left = LOGIN_BYTES
-        self._deadline = Deadline(self._timeout_s)
+        self._deadline = Deadline(self.timeout_s)
         while True:
             kind, payload = self._message(rest)
             rest = rest[5 + len(payload) :]
@@ -361,16 +372,25 @@ class Connection:
 
 
 def connect(
-    options: SourceOptions, *, purpose: str, replication: bool = False, row_security: bool = False
+    options: SourceOptions,
+    *,
+    purpose: str,
+    replication: bool = False,
+    rows: bool = False,
+    writes: bool = False,
 ) -> Connection:
     """Open a connection with the session settings that every reader expects.
 
     Args:
-        options: server, database, user and TLS; a password given as a reference is resolved here.
+        options: server, database, user, TLS and time limits; a password given as a reference is resolved
+            here.
         purpose: what the connection is for, as in "reading the catalog"; named in errors.
         replication: whether to open a replication connection, which accepts replication commands, and SQL
-            without parameters.
-        row_security: whether policies may hide rows; else a query fails that would not see all.
+            without parameters. It waits for locks and transactions without a limit: a slot is made when
+            those that write have ended.
+        rows: whether it reads rows of tables, for which another time limit holds.
+        writes: whether it writes to a sink: the server sets no time limits, and policies may hide rows; else
+            a query fails that would not see all.
 
     Raises:
         TransientSourceError: there is no answer, or the server accepts no more connections.
@@ -382,6 +402,7 @@ def connect(
     doing = f"connecting to `{options.host}:{options.port}` as `{options.user}` for {purpose}"
     context = network.tls_context(options.tls)
     deadline = Deadline(options.connect_timeout_ms / 1000)
+    limits = (0, 0) if replication or writes else _limits_ms(options, rows=rows)
     sock: socket.socket | None = None
     try:
         sock = _open_socket(options, context, doing, deadline)
@@ -393,11 +414,12 @@ def connect(
             replication="database" if replication else None,
             startup_params={
                 **SESSION_SETTINGS,
-                "options": _NO_LIMITS + ("" if row_security else _NO_HIDDEN_ROWS),
+                "options": _SETTINGS.format(*limits) + ("" if writes else _NO_HIDDEN_ROWS),
             },
         )
         sock.settimeout(None)
-        connection = Connection(core, sock, options.query_timeout_ms / 1000)
+        lock_timeout_s = options.lock_timeout_ms / 1000
+        connection = Connection(core, sock, options.query_timeout_ms / 1000, lock_timeout_s)
         if connection.version >= _TRANSACTION_TIMEOUT:
             connection.rows("SET transaction_timeout = 0")
     except (DatabaseError, InterfaceError, OSError) as error:
@@ -409,6 +431,12 @@ def connect(
             sock.close()
         raise
     return connection
+
+
+def _limits_ms(options: SourceOptions, *, rows: bool) -> tuple[int, int]:
+    """The time limits of a statement and of waiting for a lock; 0: none."""
+    statement = (options.snapshot_query_timeout_ms or 0) if rows else options.query_timeout_ms
+    return min(statement, _LONGEST_MS), min(options.lock_timeout_ms, _LONGEST_MS)
 
 
 def _open_socket(
@@ -492,6 +520,17 @@ def _server_error(error: DatabaseError, doing: str) -> TailraceError:
                 _HINTS.get(state),
                 code="TR-2202" if state == _NO_SLOT else "TR-3001" if reason == network.LOST else "TR-3004",
             )
+    if state == LOCK_TIMEOUT:
+        return TableLockedError(
+            f"{doing} failed: a lock was not granted in time",
+            detail,
+            "wait for the end of the transaction that holds it, or end it: SELECT pid, "
+            "pg_blocking_pids(pid), query FROM pg_stat_activity WHERE wait_event_type = 'Lock'; or raise "
+            "lockTimeoutMs",
+            code="TR-4304",
+        )
+    if state == _TOO_SLOW:
+        return network.too_slow(doing, detail)
     if state in _CHANGED_TABLE:
         return SchemaMismatchError(f"{doing} failed: the table's definition changed", detail, code="TR-5002")
     if state in _DENIED:

@@ -86,4 +86,13 @@ def seq_of(lsn: int, row: int = 0, epoch: int = 0) -> str:
     return f"{epoch:04x}{lsn:016x}{2 * row:012x}"
 
 
+def seq_of_truncate(commit_lsn: int, lsn: int) -> str:
+    """The `seq` of the TRUNCATE at `lsn`, in the transaction that commits at `commit_lsn`.
+
+    It sorts behind all changes of its transaction: their LSNs tell which ones come before it.
+    """
+    behind = 1 << 47
+    return f"{0:04x}{commit_lsn:016x}{behind | (lsn & (behind - 1)):012x}"
+
+
 position = PostgresPosition

@@ -9,8 +9,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from pg8000.exceptions import DatabaseError
+
 from tailrace.config.options import SourceOptions
 from tailrace.errors import SourceError, TableLockedError, TailraceError, TransientSourceError, coded
+from tailrace.model.schema_change import SchemaEvent, TableTruncated
 from tailrace.model.split import Key, LogSplit, SnapshotSplit
 from tailrace.model.table import TableId, TableSchema
 from tailrace.sources.base import GONE, Activity, Log, LogClock, LogRange, LogRetention, Page, Source
@@ -18,11 +21,17 @@ from tailrace.sources.postgres import catalog
 from tailrace.sources.postgres.checks import preflight
 from tailrace.sources.postgres.checks.activity import activity, row_bytes
 from tailrace.sources.postgres.checks.gaps import gaps_of, rewrites_of
-from tailrace.sources.postgres.connection import Connection, ReconnectingConnection, connect, retrying
-from tailrace.sources.postgres.position import PostgresPosition, parse_lsn
-from tailrace.sources.postgres.protocol.literal import source_of
+from tailrace.sources.postgres.connection import (
+    Connection,
+    ReconnectingConnection,
+    connect,
+    retrying,
+    sqlstate,
+)
+from tailrace.sources.postgres.position import PostgresPosition, parse_lsn, seq_of_truncate
+from tailrace.sources.postgres.protocol.literal import source_of, table_name
 from tailrace.sources.postgres.replication import publication, slot
-from tailrace.sources.postgres.replication.follower import WalFollower
+from tailrace.sources.postgres.replication.follower import WalFollower, WalRange
 from tailrace.sources.postgres.replication.release import Release
 from tailrace.sources.postgres.replication.retention import retention
 from tailrace.sources.postgres.replication.timeline import another_server
@@ -54,6 +63,8 @@ REPLAY_WAIT_S = 3600.0
 #: A log's end this near is not reported: every commit writes more than its changes.
 IDLE_BYTES = 64 << 10
 STATUS_AGE_S = 1.0
+#: Classes of errors by which a condition is refused: data exceptions, syntax and names, not supported.
+_REFUSED_CONDITION = frozenset({"22", "42", "0A"})
 #: The clock comes first: what commits between the two lies below the LSN.
 _LOG_CLOCK = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
@@ -187,6 +198,24 @@ class PostgresSource(Source):
             return {}
         ids = {str(t.schema.id): GONE if t.unlogged else t.identity_text for t in self._found.values()}
         return ids if self._published is None else {"": self._published.identity, **ids}
+
+    def schema_events(
+        self, found: LogRange, before: Mapping[str, TableSchema], after: Mapping[str, TableSchema]
+    ) -> Sequence[SchemaEvent]:
+        """The TRUNCATEs of a range of the log; it has no others."""
+        assert isinstance(found, WalRange)
+        return [
+            SchemaEvent(
+                str(table),
+                (TableTruncated(),),
+                seq=seq_of_truncate(truncation.commit_lsn, truncation.lsn),
+                ts_ms=truncation.ts_us // 1000,
+                origin={"ts_us": truncation.ts_us, "txn": str(truncation.xid), "pos": truncation.lsn},
+                shown=before.get(str(table)) or after.get(str(table)),
+            )
+            for truncation in found.truncations
+            for table in truncation.tables
+        ]
 
     def gaps(self, ids: Mapping[str, str], reading: Collection[str]) -> Mapping[str, str]:
         """The tables whose changes the log lacks since they had these identities, with the reason."""
@@ -390,6 +419,24 @@ class PostgresSource(Source):
             raise found
         return found
 
+    def condition_problem(self, table: TableSchema, condition: str) -> str | None:
+        """Why the server refuses a condition of a table's rows; nothing is known of a locked table."""
+
+        def ask(connection: Connection) -> str | None:
+            statement = f"EXPLAIN SELECT 1 FROM {table_name(table.id)} WHERE ({condition})"
+            try:
+                within_limit(connection, table.id, lambda: connection.rows(statement))
+            except TableLockedError:
+                return None
+            except DatabaseError as error:
+                state = sqlstate(error)
+                if state is None or state[:2] not in _REFUSED_CONDITION:
+                    raise
+                return f"the server refuses the condition: SQLSTATE {state}"
+            return None
+
+        return self._run(ask, f"checking a condition of {table.id}")
+
     def divided(self, split: SnapshotSplit, tasks: int) -> list[SnapshotSplit]:
         """`split` by the blocks of its table, if the table has no key and is large.
 
@@ -431,7 +478,7 @@ class PostgresSource(Source):
             is_partitioned,
         )
 
-        connection = connect(self._options, purpose="reading a table")
+        connection = connect(self._options, purpose="reading a table", rows=True)
         try:
             yield from copy_pages(
                 connection,

@@ -55,6 +55,8 @@ def share(**given: Any) -> Share:
             now_ms=0,
             tombstones=True,
             quarantine=None,
+            most_quarantined=1,
+            quarantined={},
             name=None,
             marker=Marker("s", 0, 3),
             marker_topic="m",
@@ -165,9 +167,9 @@ def test_failure_is_reported_with_its_kind_and_texts(kind: type[SinkError]) -> N
 
 
 def test_report_of_a_written_share_counts_its_changes() -> None:
-    (report,) = written_report(2, "token", 1, {("a.b", "log"): 3}).to_pylist()
+    (report,) = written_report(2, "token", {"a.b": 1}, {("a.b", "log"): 3}).to_pylist()
     assert reported_error(report) is None
-    assert (report["writer"], report["token"], report["refused"]) == (2, "token", 1)
+    assert (report["writer"], report["token"], report["refused"]) == (2, "token", [("a.b", 1)])
     assert report["changes"] == [{"table": "a.b", "kind": "log", "changes": 3}]
     (stopped,) = stopped_report(2).to_pylist()
     assert reported_error(stopped) is None

@@ -36,7 +36,7 @@ from tailrace.sources.mysql.binlog.held import BinlogOffset, HeldEvents, RawEven
 from tailrace.sources.mysql.binlog.history import CrashWatch, require_history, require_kept
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
 from tailrace.sources.mysql.connection import ReconnectingConnection
-from tailrace.sources.mysql.gtid import GtidSet
+from tailrace.sources.mysql.gtid import GtidSet, gtid_text
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.wire.kernels.boundaries import (
@@ -342,6 +342,13 @@ class BinlogFollower(LogFollower):
             if source >= 0:
                 gtids.add_numbers(self._index.sources[source], rows[rows[:, SOURCE] == source, GNO])
 
+    def _identified(self, change: DdlStatement, rows: np.ndarray) -> DdlStatement:
+        """A statement with the GTID and the time of its transaction, which is one of `rows`."""
+        row = rows[np.searchsorted(rows[:, START], change.start, "right") - 1]
+        source = int(row[SOURCE])
+        gtid = gtid_text(self._index.sources[source], int(row[GNO])) if source >= 0 else ""
+        return replace(change, gtid=gtid, ts_us=int(row[TS_US]))
+
     def read_upto(self) -> MySqlPosition:
         """The end of the last event read, which may be in the midst of a transaction."""
         with self._changed:
@@ -528,9 +535,8 @@ class BinlogFollower(LogFollower):
 
     def _append(self, done: Transactions) -> None:
         rows = done.rows
-        self._segments.append(
-            _Segment(done.file, number_of(done.file), rows, tuple(done.ddl), tuple(done.xa))
-        )
+        ddl = tuple(self._identified(change, rows) for change in done.ddl)
+        self._segments.append(_Segment(done.file, number_of(done.file), rows, ddl, tuple(done.xa)))
         self._ahead += int(rows[-1, END] - rows[0, START])
         self._count(self._head_gtids, rows)
         self._head_open.move(done.file, done.xa)

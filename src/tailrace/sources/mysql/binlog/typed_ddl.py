@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.table import TableId, TableSchema
@@ -38,11 +39,27 @@ def events(
             if name in catalog.after and name not in catalog.ahead:
                 schema = catalog.after[name]
             text = without_secrets(statement.text)
-            made.append(SchemaEvent(name, its, text, seq, statement.ts_ms or None, schema))
+            event = SchemaEvent(name, its, text, seq, statement.ts_ms or None, schema)
+            if event.truncates:
+                shown = after.get(name) if schema is None else None
+                event = replace(event, origin=_origin(statement), shown=shown)
+            made.append(event)
             known.pop(name, None)
             if schema is not None:
                 known[name] = schema
     return made
+
+
+def _origin(statement: DdlStatement) -> dict[str, Any]:
+    """Where a statement is in the log; Debezium has the time of a statement in milliseconds."""
+    origin = {
+        "ts_us": statement.ts_us // 1000 * 1000,
+        "txn": statement.gtid or None,
+        "file": statement.file,
+        "pos": statement.pos,
+        "server_id": statement.server_id,
+    }
+    return {name: value for name, value in origin.items() if value is not None}
 
 
 def _catalog(

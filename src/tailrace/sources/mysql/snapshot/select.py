@@ -14,6 +14,7 @@ import pyarrow as pa
 from tailrace.model.split import Key
 from tailrace.model.table import TableSchema
 from tailrace.sources.base import Page
+from tailrace.sources.mysql.connection import waiting_briefly
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot.keys import last_key, order_by, range_condition
 from tailrace.sources.mysql.snapshot.literal import identifier, table_name
@@ -31,6 +32,7 @@ def select_pages(
     page_rows: int,
     *,
     page_bytes: int = PAGE_BYTES,
+    where: str | None = None,
 ) -> Iterator[Page]:
     """Read the range `(after, upto]`.
 
@@ -44,16 +46,21 @@ def select_pages(
         upto: keys at or below this one, None: to the last.
         page_rows: most rows of a page.
         page_bytes: most bytes of a page as the server sends it, unless a single row has more.
+        where: a condition; None: all rows.
 
     Raises:
-        TransientSourceError: the connection is lost.
+        TransientSourceError: the connection is lost, or the statement took too long.
+        TableLockedError: others hold a lock on the table.
         SchemaMismatchError: the table no longer has this schema.
         SourceError: the table has no key, or the server refuses.
     """
     limit = page_rows
     while True:
-        statement = select_statement(table, after, upto, limit)
-        with Selection(connection, statement, table, batch_rows=limit, batch_bytes=page_bytes) as selection:
+        statement = select_statement(table, after, upto, limit, where)
+        with (
+            waiting_briefly(connection, rows=True),
+            Selection(connection, statement, table, batch_rows=limit, batch_bytes=page_bytes) as selection,
+        ):
             rows = next(selection, None)
             cut = not selection.ended
         if rows is None or (not cut and len(rows) < limit):
@@ -67,12 +74,16 @@ def select_pages(
         limit = len(rows) if cut else min(page_rows, 2 * limit)
 
 
-def select_statement(table: TableSchema, after: Key | None, upto: Key | None, limit: int | None) -> str:
+def select_statement(
+    table: TableSchema, after: Key | None, upto: Key | None, limit: int | None, where: str | None = None
+) -> str:
     """The SELECT of all columns of the rows in `(after, upto]`, in key order, `limit` at most."""
     columns = ", ".join(identifier(c.name) for c in table.columns)
     return (
         f"SELECT {columns} FROM {table_name(table.id)} "
-        f"WHERE {range_condition(table, after, upto)} {order_by(table)}"
+        f"WHERE {range_condition(table, after, upto)}"
+        + ("" if where is None else f" AND ({where})")
+        + f" {order_by(table)}"
         + ("" if limit is None else f" LIMIT {limit}")
     )
 

@@ -54,14 +54,16 @@ _MOST_COLUMNS = 4096
 class PacketReader:
     """Reads packets from a socket through one growing buffer.
 
-    What comes before rows has a deadline and is small; rows have none, and may have LONGEST_ROW bytes.
+    What comes before rows has a deadline and is small. Rows may have LONGEST_ROW bytes, and any time in all.
 
     Args:
         sock: a blocking socket from which the answer to one command is read.
+        silence_s: longest time in which no bytes of the rows come.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, silence_s: float) -> None:
         self._sock = sock
+        self._silence_s = silence_s
         self._deadline: Deadline | None = None
         self._buffer = np.empty(_RECEIVE_BYTES + SLACK, np.uint8)
         self._start = self._fill = 0
@@ -73,9 +75,9 @@ class PacketReader:
         self._deadline = deadline
 
     def expect_rows(self) -> None:
-        """What comes next are rows: they come when they come."""
+        """What comes next are rows."""
         self._deadline = None
-        self._sock.settimeout(None)
+        self._sock.settimeout(self._silence_s)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -92,7 +94,7 @@ class PacketReader:
         """Wait for more bytes; those that are not decoded yet move to the buffer's front.
 
         Raises:
-            OSError: the connection is lost.
+            OSError: the connection is lost, or the server is silent for too long.
         """
         left = self._fill - self._start
         if self._start:
@@ -186,7 +188,8 @@ class Selection(Iterator[pa.StructArray]):
         self._statement: bytes | None = None
         self.ended = False
         self._sock = raw_socket(connection)
-        self._reader = PacketReader(self._sock)
+        self._silence_s = connection.options.query_timeout_ms / 1000
+        self._reader = PacketReader(self._sock, self._silence_s)
         with self._guarded():
             self._prepare(sql)
             self._execute()

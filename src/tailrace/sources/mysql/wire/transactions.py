@@ -99,6 +99,10 @@ class DdlStatement:
         text: the statement.
         tables: captured tables that it may concern; empty for a dropped database.
         ts_ms: when it was executed, milliseconds since 1970 UTC.
+        pos: offset of its event's start.
+        server_id: the server that executed it.
+        gtid: its transaction's GTID, "" for none.
+        ts_us: when its transaction was committed, microseconds since 1970 UTC; 0 if unknown.
     """
 
     file: str
@@ -108,6 +112,10 @@ class DdlStatement:
     text: str
     tables: tuple[TableId, ...]
     ts_ms: int = 0
+    pos: int = 0
+    server_id: int = 0
+    gtid: str = ""
+    ts_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -356,7 +364,10 @@ class TransactionIndex:
                 if tables or dropped_database(text):
                     state[S_FLAGS] |= HAS_DDL
                     ts_ms = int.from_bytes(event[:4], "little") * 1000
-                    change = DdlStatement(file, began, pos + size, database, text, tables, ts_ms)
+                    server_id = int.from_bytes(event[5:9], "little")
+                    change = DdlStatement(
+                        file, began, pos + size, database, text, tables, ts_ms, pos, server_id
+                    )
             case Statement.ROWS:
                 state[S_ACTION] = alone
                 self._refuse_rows(text, database, where)

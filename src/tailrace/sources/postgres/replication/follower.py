@@ -15,8 +15,8 @@ begins at its last batch, and the slot has everything since then.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -33,7 +33,7 @@ from tailrace.sources.postgres.replication.held import HeldLog
 from tailrace.sources.postgres.replication.incoming import Incoming
 from tailrace.sources.postgres.replication.stream import ReplicationStream
 from tailrace.sources.postgres.replication.timeline import History
-from tailrace.sources.postgres.wire.index import Contradicted, Indexed
+from tailrace.sources.postgres.wire.index import Contradicted, Indexed, Truncation
 from tailrace.sources.postgres.wire.kernels import boundaries as bd
 
 T = TypeVar("T")
@@ -43,10 +43,42 @@ HELD_BYTES = 48 << 20
 BATCH_BYTES = 16 << 20
 #: A range of this many bytes advances the stream even if no captured table changed in it: WAL is released.
 FAR_BYTES = 8 << 20
+#: Most transactions with a TRUNCATE in a batch: its end offset names each.
+MOST_TRUNCATIONS = 100
 #: How often to send feedback to the server while the thread does not read, seconds.
 _REST_S = 5.0
 #: How long to wait for the events of a repeated batch before its task reads them by itself, seconds.
 _REPEAT_S = 5.0
+
+
+@dataclass(frozen=True)
+class LoggedTruncation:
+    """A TRUNCATE of captured tables that has committed.
+
+    Args:
+        tables: the captured tables among those truncated.
+        lsn: LSN of the change.
+        commit_lsn: LSN of its transaction's commit.
+        ts_us: commit time, microseconds since 1970 UTC.
+        xid: its transaction.
+    """
+
+    tables: tuple[TableId, ...]
+    lsn: int
+    commit_lsn: int
+    ts_us: int
+    xid: int
+
+
+@dataclass(frozen=True)
+class WalRange(LogRange):
+    """How far a batch may go, and what it covers.
+
+    Args:
+        truncations: the TRUNCATEs in it, in log order.
+    """
+
+    truncations: tuple[LoggedTruncation, ...] = ()
 
 
 class WalFollower(LogFollower):
@@ -80,8 +112,7 @@ class WalFollower(LogFollower):
         self._contradicted = contradicted
         #: Offsets in the stream, and the tables that are no longer the same from there on.
         self._left: list[tuple[int, tuple[str, ...]]] = []
-        #: Offsets in the stream of TRUNCATEs, and the captured tables.
-        self._truncated: list[tuple[int, tuple[TableId, ...]]] = []
+        self._truncated: list[Truncation] = []
         #: Transactions above the confirmed position, in log order: rows as `LogIndex` gives them.
         self._txns: deque[np.ndarray] = deque()
         self._held = HeldLog(HELD_BYTES // 2)
@@ -136,14 +167,16 @@ class WalFollower(LogFollower):
             whole = cut == len(rows)
             end = limit if whole else int(rows[cut - 1, bd.END_LSN])
             ts_ms = int(rows[cut - 1, bd.TS_US]) // 1000 if cut else 0
-            return LogRange(
+            truncations = _truncations(rows[:cut], self._truncated)
+            return WalRange(
                 self._at(end, ts_ms or start.ts_ms),
                 has_changes=_has_changes(rows[:cut]),
                 ddl_ahead=not whole and bool(rows[cut, bd.FLAGS] & bd.HAS_RELATION),
                 is_far=end - start.lsn >= FAR_BYTES,
                 left=_within(rows[:cut], self._left),
-                truncated=_within(rows[:cut], self._truncated),
+                truncated=tuple(sorted({table for t in truncations for table in t.tables}, key=str)),
                 may_have_signals=bool((rows[:cut, bd.FLAGS] & bd.HAS_SIGNALS).any()),
+                truncations=truncations,
             )
 
     def events(self, start: PostgresPosition, end: PostgresPosition) -> bytes | None:
@@ -197,7 +230,7 @@ class WalFollower(LogFollower):
                 done = int(self._txns.popleft()[-1, bd.TO])
                 self._held.let_go(done)
                 self._left = [(offset, names) for offset, names in self._left if offset >= done]
-                self._truncated = [(offset, ids) for offset, ids in self._truncated if offset >= done]
+                self._truncated = [t for t in self._truncated if t.offset >= done]
                 if self._incoming is not None:
                     self._incoming.index.forget(done)
             if self._stream is not None:
@@ -312,6 +345,25 @@ def _has_changes(rows: np.ndarray) -> bool:
     return bool((rows[:, bd.FLAGS] & bd.HAS_WANTED).any())
 
 
+def _truncations(rows: np.ndarray, known: Sequence[Truncation]) -> tuple[LoggedTruncation, ...]:
+    """The TRUNCATEs of some transactions, in log order."""
+    if not known:
+        return ()
+    found = [
+        LoggedTruncation(
+            truncation.tables,
+            truncation.lsn,
+            int(row[bd.COMMIT_LSN]),
+            int(row[bd.TS_US]),
+            int(row[bd.XID]),
+        )
+        for row in rows[(rows[:, bd.FLAGS] & bd.HAS_TRUNCATE) != 0]
+        for truncation in known
+        if truncation.is_of(row)
+    ]
+    return tuple(sorted(found, key=lambda t: (t.commit_lsn, t.lsn)))
+
+
 def _within(rows: np.ndarray, noted: list[tuple[int, tuple[T, ...]]]) -> tuple[T, ...]:
     """What is noted at offsets within some transactions."""
     found = {
@@ -330,5 +382,8 @@ def _cut(rows: np.ndarray, max_bytes: int | None, max_rows: int | None) -> int:
     for sizes, bound in ((rows[:, bd.TO] - rows[:, bd.FROM], most), (rows[:, bd.ROWS], max_rows)):
         if bound is not None:
             cut = min(cut, int(np.searchsorted(sizes.cumsum(), bound)) + 1)
+    truncating = np.flatnonzero(rows[:cut, bd.FLAGS] & bd.HAS_TRUNCATE)
+    if len(truncating) > MOST_TRUNCATIONS:
+        cut = int(truncating[MOST_TRUNCATIONS])
     described = np.flatnonzero(rows[1:cut, bd.FLAGS] & bd.HAS_RELATION)
     return int(described[0]) + 1 if len(described) else cut

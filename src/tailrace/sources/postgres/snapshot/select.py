@@ -172,6 +172,7 @@ def copy_pages(
     *,
     partitioned: bool,
     named: TableSchema | None = None,
+    where: str | None = None,
 ) -> Iterator[Page]:
     """The rows of the split's range, and its range last.
 
@@ -181,15 +182,17 @@ def copy_pages(
         table: the table's schema now.
         partitioned: whether it is partitioned.
         named: the same columns by the names that the rows are to have; None: as they are.
+        where: a condition; None: all rows.
 
     Raises pg8000's errors, and DecodeError.
     """
     named = named or table
     reader = CopyReader(named, batch_rows=split.page_rows)
     connection.begin_copy(
-        copy_statement(table, split.after, split.upto, split.blocks, partitioned=partitioned)
+        copy_statement(table, split.after, split.upto, split.blocks, partitioned=partitioned, matching=where)
     )
     while not reader.ended:
+        connection.socket.settimeout(connection.timeout_s)  # of silence, not of the whole
         count = connection.socket.recv_into(reader.room())
         if not count:
             connection.break_off()
@@ -210,10 +213,12 @@ def copy_statement(
     blocks: tuple[int, int | None] | None = None,
     *,
     partitioned: bool = False,
+    matching: str | None = None,
 ) -> str:
     """The COPY of all columns of the rows in `(after, upto]`, or only of those in some blocks."""
     conditions = [] if after is None and upto is None else [range_condition(table, after, upto)]
     conditions += [] if blocks is None else [block_condition(blocks)]
+    conditions += [] if matching is None else [f"({matching})"]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     source = source_of(table, partitioned)
     return f"COPY (SELECT {copy_columns(table)} FROM {source}{where}) TO STDOUT (FORMAT binary)"

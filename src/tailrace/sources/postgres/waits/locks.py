@@ -9,16 +9,13 @@ from pg8000.exceptions import DatabaseError
 
 from tailrace.errors import TableLockedError
 from tailrace.model.table import TableId
-from tailrace.sources.postgres.connection import Connection, sqlstate
+from tailrace.sources.postgres.connection import LOCK_TIMEOUT, Connection, sqlstate
 from tailrace.sources.postgres.protocol.literal import string, table_name
 
 T = TypeVar("T")
 
-#: How long a statement waits for a lock on a table.
-LOCK_WAIT_S = 10.0
-#: The same where other tables wait meanwhile.
+#: Most seconds for which planning waits for a lock on a table: other tables wait meanwhile.
 QUERY_WAIT_S = 1.0
-LOCK_TIMEOUT = "55P03"
 _HOLDERS_QUERY = """\
 SELECT l.pid, l.mode::text, coalesce(a.usename::text, ''), coalesce(a.application_name, ''),
        coalesce(a.state, ''), coalesce(extract(epoch FROM now() - a.xact_start), 0)::int8,
@@ -41,21 +38,21 @@ def lock(
         connection: keeps its own limit afterwards.
         statement: the statement.
         tables: the tables.
-        seconds: how long it waits for a lock; None: LOCK_WAIT_S.
+        seconds: most seconds for which it waits for a lock; None: as long as `lockTimeoutMs` says.
 
     Raises:
         TableLockedError: others hold a lock for longer.
 
     Raises pg8000's errors.
     """
-    limit_waits(connection, LOCK_WAIT_S if seconds is None else seconds)
+    limit_waits(connection, seconds)
     try:
         connection.wait_for(statement)
     except DatabaseError as error:
         if sqlstate(error) != LOCK_TIMEOUT:
             raise
         raise locked(connection, tables) from error
-    connection.rows("SET lock_timeout = 0")
+    connection.rows("RESET lock_timeout")
 
 
 def within_limit(connection: Connection, table: TableId, query: Callable[[], T]) -> T:
@@ -73,7 +70,7 @@ def within_limit(connection: Connection, table: TableId, query: Callable[[], T])
         if sqlstate(error) != LOCK_TIMEOUT:
             raise
         raise locked(connection, (table,)) from error
-    connection.rows("SET lock_timeout = 0")
+    connection.rows("RESET lock_timeout")
     return result
 
 
@@ -92,15 +89,19 @@ def against_readers(connection: Connection, oids: list[int]) -> list[tuple[int, 
     return [(oid, pid) for oid, pid in rows]
 
 
-def limit_waits(connection: Connection, seconds: float) -> None:
-    """Let the next statements wait so long for each lock. Raises pg8000's errors."""
-    connection.rows(f"SET lock_timeout = {max(1, int(seconds * 1000))}")
+def limit_waits(connection: Connection, most_s: float | None) -> None:
+    """Let the next statements wait for a lock as long as `lockTimeoutMs` says, or `most_s` if that is less.
+
+    Raises pg8000's errors.
+    """
+    limit_s = connection.lock_timeout_s if most_s is None else min(connection.lock_timeout_s, most_s)
+    connection.rows(f"SET lock_timeout = {max(1, int(limit_s * 1000))}")
 
 
 def locked(connection: Connection, tables: Sequence[TableId]) -> TableLockedError:
     """The error when a lock on one of these tables was not granted; rolls the transaction back, if any."""
     connection.rows("ROLLBACK")
-    connection.rows("SET lock_timeout = 0")
+    connection.rows("RESET lock_timeout")
     for table in tables:
         found = connection.rows(_HOLDERS_QUERY.format(table=string(table_name(table))))
         if found:

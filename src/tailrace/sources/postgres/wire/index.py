@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 import numpy as np
@@ -46,6 +46,32 @@ class Described:
 
 
 @dataclass(frozen=True)
+class Truncation:
+    """A TRUNCATE of captured tables.
+
+    Args:
+        offset: offset in the stream: of its message, of a held transaction that of the commit.
+        lsn: LSN of the change.
+        tables: the captured tables among those truncated.
+        xid: of its transaction, or subtransaction, if it was sent while it was running; else 0.
+        commit_lsn: LSN of a held transaction's commit; None: the transaction around `offset` is its own.
+    """
+
+    offset: int
+    lsn: int
+    tables: tuple[TableId, ...]
+    xid: int = 0
+    commit_lsn: int | None = None
+
+    def is_of(self, row: np.ndarray) -> bool:
+        """Whether the transaction with that row of `boundaries` truncates."""
+        if self.commit_lsn is not None:
+            return bool(row[bd.COMMIT_LSN] == self.commit_lsn)
+        is_held = bool(row[bd.FLAGS] & bd.HELD)
+        return not is_held and bool(row[bd.FROM] <= self.offset < row[bd.TO])
+
+
+@dataclass(frozen=True)
 class Indexed:
     """The content of a piece of the stream.
 
@@ -54,7 +80,7 @@ class Indexed:
         transactions: int64 array of shape (n, COLUMNS) of those that ended in it (FROM ... FLAGS of
             `boundaries`), in the order of their commits.
         relations: relations described in it.
-        truncated: per TRUNCATE its offset in the stream and the captured tables among those truncated.
+        truncated: the TRUNCATEs of captured tables; those of held transactions once they have committed.
         wal_end: the server's end of log by its last keepalive; 0: there was none yet.
         reply_requested: whether the server requests an answer.
         left: per relation that is not what the stream follows, its offset in the stream and the names of the
@@ -64,7 +90,7 @@ class Indexed:
     used: int
     transactions: np.ndarray
     relations: list[Described] = field(default_factory=list)
-    truncated: list[tuple[int, tuple[TableId, ...]]] = field(default_factory=list)
+    truncated: list[Truncation] = field(default_factory=list)
     wal_end: int = 0
     reply_requested: bool = False
     left: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
@@ -72,10 +98,11 @@ class Indexed:
 
 @dataclass
 class _Held:
-    """A transaction that has not committed: its row so far, and the relations described in it."""
+    """A transaction that has not committed: its row so far, the relations described in it, its TRUNCATEs."""
 
     row: np.ndarray
     relations: dict[int, bytes] = field(default_factory=dict)
+    truncated: list[Truncation] = field(default_factory=list)
 
 
 class LogIndex:
@@ -185,8 +212,9 @@ class LogIndex:
         state = self._state
         what = message[ms.FRAME + ms.XLOG]
         body = message[ms.FRAME + ms.XLOG + 1 :]
+        xid = 0
         if state[bd.S_STREAMED] and what in (ms.RELATION, ms.TYPE, ms.TRUNCATE, ms.MESSAGE):
-            body = body[4:]
+            xid, body = int.from_bytes(body[:4], "big"), body[4:]
         match what:
             case ms.RELATION:
                 self._describe(message, body, offset, found)
@@ -197,7 +225,9 @@ class LogIndex:
                 tables = [self._relations.table(oid) for oid in struct.unpack_from(f">{count}I", body, 5)]
                 truncated = tuple(t for t in tables if t is not None and self._captures(t))
                 if truncated:
-                    found.truncated.append((offset, truncated))
+                    (lsn,) = struct.unpack_from(">Q", message, ms.FRAME + 1)
+                    own = found.truncated if self._holding is None else self._held[self._holding].truncated
+                    own.append(Truncation(offset, lsn, truncated, xid))
                     state[bd.FLAGS] |= bd.HAS_TRUNCATE | bd.HAS_WANTED
             case ms.MESSAGE:
                 return self._message(body, offset, offset + len(message))
@@ -211,14 +241,16 @@ class LogIndex:
                 self._held[_name(body, 29)] = self._held.pop(struct.unpack_from(">I", body, 25)[0])
             case ms.STREAM_COMMIT:
                 xid, _, lsn, end, ts = struct.unpack_from(">IBqqq", body)
-                return self._commit(xid, offset + len(message), (lsn, end, ts, xid))
+                return self._commit(xid, offset + len(message), (lsn, end, ts, xid), found)
             case ms.COMMIT_PREPARED:
                 _, lsn, end, ts, xid = struct.unpack_from(">BqqqI", body)
-                return self._commit(_name(body, 29), offset + len(message), (lsn, end, ts, xid))
+                return self._commit(_name(body, 29), offset + len(message), (lsn, end, ts, xid), found)
             case ms.STREAM_ABORT:
                 xid, subxid = struct.unpack_from(">II", body)
                 if xid == subxid:
                     self._held.pop(xid, None)
+                elif (held := self._held.get(xid)) is not None:
+                    held.truncated = [t for t in held.truncated if t.xid != subxid]
             case ms.ROLLBACK_PREPARED:
                 self._held.pop(_name(body, 37), None)
             case _:
@@ -264,13 +296,16 @@ class LogIndex:
         state[bd.S_OPEN] = state[bd.S_STREAMED] = 0
         self._holding = None
 
-    def _commit(self, key: int | bytes, to: int, values: tuple[int, int, int, int]) -> np.ndarray | None:
+    def _commit(
+        self, key: int | bytes, to: int, values: tuple[int, int, int, int], found: Indexed
+    ) -> np.ndarray | None:
         """The row of a held transaction, None if it was sent before this stream began."""
         held = self._held.pop(key, None)
         if held is None:
             return None
         for oid, message in held.relations.items():
             self._described.setdefault(oid, []).append((to, message))
+        found.truncated.extend(replace(t, offset=to - 1, commit_lsn=values[0]) for t in held.truncated)
         row = held.row.copy()
         row[bd.TO] = to
         row[bd.COMMIT_LSN], row[bd.END_LSN], row[bd.TS_US], row[bd.XID] = values

@@ -5,7 +5,10 @@ from __future__ import annotations
 from tailrace.errors import DecodeError
 from tailrace.sources.postgres.wire.kernels.outcome import BAD_TEXT, NEEDS_TEXT, NO_ROOM, NOT_HELD
 
-_TEXT_HINT = "name the column in the option `textColumns`: all of its values are then captured as text"
+_HINT = (
+    "name the column in the option `unfitAsNull`: such values are then read as null; or in `textColumns`: all"
+    " of its values are then captured as text"
+)
 
 
 class BinaryFormError(DecodeError):
@@ -22,7 +25,7 @@ def refusal(outcome: int, column: str, detail: str | None = None) -> DecodeError
     """
     if outcome == NOT_HELD:
         return DecodeError(
-            f"a value of column `{column}` does not fit its Arrow type", detail, _TEXT_HINT, code="TR-5011"
+            f"a value of column `{column}` does not fit its Arrow type", detail, _HINT, code="TR-5011"
         )
     if outcome == NEEDS_TEXT:
         return BinaryFormError(
