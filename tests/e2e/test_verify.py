@@ -22,6 +22,7 @@ from tailrace.verify.checksum import BUCKETS
 from tailrace.verify.iceberg import IcebergTargets
 from tailrace.verify.report import print_report
 from tailrace.verify.run import verify
+from tailrace.verify.target import _collapse
 from tailrace_dev.servers import MySqlServer
 from tests.support.changes import INT, table
 from tests.support.databases import fresh_database
@@ -215,3 +216,10 @@ def test_replica_is_compared_while_it_rests(
         mysql.execute(f"UPDATE {replica}._tailrace SET begun = begun + 1 WHERE target = 'small'")
         with pytest.raises(StateError, match="`small` is being written"):
             copy.verify()
+
+
+@pytest.mark.parametrize("key", ["id", "_last", "_row"])
+def test_change_log_is_collapsed_whatever_its_key_is_called(spark: SparkSession, key: str) -> None:
+    changes = [("1", "r", 7, "a"), ("2", "u", 7, "b"), ("1", "r", 8, "c"), ("3", "d", 8, "c")]
+    log = spark.createDataFrame(changes, ["_seq", "_op", key, "v"])
+    assert [(row[key], row["v"]) for row in _collapse(log, [key]).collect()] == [(7, "b")]
