@@ -176,6 +176,7 @@ def test_shard_that_its_target_cannot_follow_is_parked_alone(stage: Stage, tmp_p
     assert held() == present()
 
 
+@pytest.mark.slow
 def test_topics_and_files_are_parked_and_receive_the_rows_once_resumed(
     stage: Stage, tmp_path: Path, kafka: KafkaServer
 ) -> None:

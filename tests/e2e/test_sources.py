@@ -195,9 +195,13 @@ def test_the_others_go_on_when_one_source_fails(
     assert _orders(spark, tmp_path) == expected
     _run(spark, text)
     assert _orders(spark, tmp_path) == _expected(shards)
+    file = tmp_path / "shop.yaml"
+    file.write_text(text)
+    _commands(file, shards)
 
 
-@pytest.mark.parametrize("failpoint", [pytest.param("sink.table", marks=pytest.mark.slow), "sink.committed"])
+@pytest.mark.slow
+@pytest.mark.parametrize("failpoint", ["sink.table", "sink.committed"])
 def test_a_killed_pipeline_goes_on_where_each_source_was(
     spark: SparkSession, shards: Mapping[str, _Shard], tmp_path: Path, failpoint: str
 ) -> None:
@@ -215,7 +219,6 @@ def test_a_killed_pipeline_goes_on_where_each_source_was(
                 "DELETE FROM @orders WHERE id = 1",
                 f"INSERT INTO @orders VALUES ({10 + turn}, 1, {number})",
             )
-    _commands(file, shards)
 
 
 def _commands(file: Path, shards: Mapping[str, _Shard]) -> None:
