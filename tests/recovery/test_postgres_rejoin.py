@@ -25,6 +25,9 @@ def filled(server, database):
 
 
 def drop_slot(server, database, run):
+    # the server notices a moment later that the stream's connection is closed
+    free = f"SELECT NOT active FROM pg_replication_slots WHERE slot_name = 'slot_{database}'"
+    server.wait_until(free, bool, database=database)
     run(f"SELECT pg_drop_replication_slot('slot_{database}')")
 
 
