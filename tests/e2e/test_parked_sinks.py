@@ -145,6 +145,7 @@ def test_table_that_one_sink_refuses_is_parked_in_that_sink_alone(stage: Stage, 
     assert stage.held("two") == stage.present()
 
 
+@pytest.mark.slow
 def test_shard_that_its_target_cannot_follow_is_parked_alone(stage: Stage, tmp_path: Path) -> None:
     """The other shard of the same target flows, also where changes wait for a merge."""
     one, two = stage.tables

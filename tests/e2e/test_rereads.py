@@ -36,7 +36,9 @@ STEPS: list[list[str]] = [
 
 
 # `test_ddl_fuzz_sinks` and the contract of sinks have row versions, too
-@pytest.mark.parametrize("mode", ["upsert", pytest.param("scd2", marks=pytest.mark.slow), "changelog"])
+@pytest.mark.parametrize(
+    "mode", ["upsert", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("scd2", "changelog"))]
+)
 def test_delta_target_equals_its_table_after_each_rewrite(
     spark: SparkSession, mysql: Any, database: str, tmp_path: Path, mode: str
 ) -> None:

@@ -316,6 +316,7 @@ def test_replicas_and_topics_of_several_sources(
     assert found == {(table, id_): count for table in tables for id_, count in ((1, 3), (2, 2), (3, 1))}
 
 
+@pytest.mark.slow
 def test_a_shared_target_that_was_dropped_is_filled_again_by_all_sources(
     spark: SparkSession, shards: Mapping[str, _Shard], tmp_path: Path
 ) -> None:

@@ -123,7 +123,7 @@ def test_user_who_may_not_see_replication_is_told_the_privilege(shop: Shop) -> N
             )
 
 
-@pytest.mark.parametrize("option", ["Rows", "Bytes"])
+@pytest.mark.parametrize("option", ["Rows", pytest.param("Bytes", marks=pytest.mark.slow)])
 def test_rows_are_read_at_the_rate_and_the_log_at_once(shop: Shop, option: str) -> None:
     limit = {"Rows": "750", "Bytes": str(750 * 150)}[option]
     with Engine(shop.options(**{f"snapshotMax{option}PerSecond": limit})) as engine:
