@@ -114,6 +114,38 @@ def test_schema_changes_that_follow_each_other_are_told_as_far_as_the_catalog_kn
         assert isinstance(changes[3][0], ColumnAltered)
 
 
+def test_schema_changes_of_many_tables_are_in_few_batches_and_those_of_one_table_in_several(server, table):
+    database = table.partition(".")[0]
+    names = [f"{database}.t{number}" for number in range(4)]
+    server.execute(*(f"CREATE TABLE {n} (id INT PRIMARY KEY, a INT)" for n in names))
+    options = options_for(server, rf"{database}\.t\d?")
+    with Engine(options) as engine:
+        Target(engine, table).drain(server)
+        server.execute(
+            *(f"ALTER TABLE {name} RENAME COLUMN a TO b" for name in names),
+            f"ALTER TABLE {names[1]} RENAME COLUMN b TO c",  # of the same table: another batch
+            f"ALTER TABLE {names[2]} ADD COLUMN d INT",
+            f"INSERT INTO {names[3]} VALUES (7, 7)",  # a row: what follows is another batch
+            f"ALTER TABLE {names[0]} DROP COLUMN b",
+            f"INSERT INTO {table} (id) VALUES (3)",
+        )
+        found = batches(engine, 3)
+        changed = [[event.table for event in end.schema] for (_, end), *_ in found if end.schema]
+        assert changed == [names, [names[1], names[2]], [names[0]]]
+        assert [c for e in events_of(found) for c in e.changes] == [
+            *[ColumnRenamed("a", "b")] * 4,
+            ColumnRenamed("b", "c"),
+            *events_of(found)[5].changes,
+            ColumnDropped("b"),
+        ]
+        seqs = [event.seq for event in events_of(found)]
+        assert seqs == sorted(set(seqs))
+        ((_, end), _, log) = next(b for b in found if b[2])
+        assert all(
+            seq > end.schema[-1].seq for change in log for seq in change.origin.column("seq").to_pylist()
+        )
+
+
 def test_events_are_dropped_by_the_next_batch_and_survive_a_restart(server, table):
     options = options_for(server, table)
     with Engine(options) as engine:

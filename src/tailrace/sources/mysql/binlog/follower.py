@@ -46,6 +46,7 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     GNO,
     HAS_DDL,
     HAS_SIGNALS,
+    HAS_WANTED,
     NO_TRANSACTION,
     ROWS,
     SOURCE,
@@ -65,6 +66,8 @@ _log = logging.getLogger(__name__)
 HELD_BYTES = 8 << 20
 #: How many batches the thread may be ahead.
 BATCHES_AHEAD = 4
+#: Most schema changes that a batch begins with: its end offset names each.
+MOST_SCHEMA_CHANGES = 100
 _STATUS_AGE_S = 1.0
 #: An offset above all others.
 _EVERYTHING: BinlogOffset = (1 << 62, 0)
@@ -81,7 +84,7 @@ class BinlogRange(LogRange):
             prepared before it and are committed in it; 0: it need not be read.
         transactions: how many it holds.
         rows: rows of captured tables in it; 0 where rows are not counted.
-        ddl: schema changes in it; all of them in its first transaction.
+        ddl: schema changes in it, each before any row of its tables.
         later_ddl: schema changes known to follow it, in log order: the tables may already have the schema
             after them.
     """
@@ -138,6 +141,33 @@ class _Segment:
             sizes[at] += prepared.end - prepared.start
             rows[at] += prepared.rows
         return sizes, rows
+
+
+def _leading(segment: _Segment, changes: np.ndarray) -> int:
+    """How many schema changes a batch may begin with.
+
+    They come before any row of captured tables, and no two concern the same table: so none of them divides a
+    table's rows. A migration of many tables takes few batches.
+
+    Args:
+        segment: the log from the batch's start on.
+        changes: indices of its transactions with schema changes.
+    """
+    starts, ends = segment.rows[:, START], segment.rows[:, END]
+    with_rows = np.flatnonzero(segment.rows[:, FLAGS] & (HAS_WANTED | XA_END | COMPRESSED))
+    concerned: set[TableId] = set()
+    count = 0
+    for index in changes[:MOST_SCHEMA_CHANGES]:
+        statements = [s for s in segment.ddl if starts[index] <= s.start < ends[index]]
+        tables = {table for statement in statements for table in statement.tables}
+        drops_database = any(dropped_database(statement.text) for statement in statements)
+        if (len(with_rows) and index > with_rows[0]) or (count and (drops_database or tables & concerned)):
+            break
+        count += 1
+        if drops_database:
+            break
+        concerned |= tables
+    return count
 
 
 class BinlogFollower(LogFollower):
@@ -197,7 +227,7 @@ class BinlogFollower(LogFollower):
         """How far a batch that starts at `start` may go.
 
         At least one transaction, then as many as stay within both limits. A batch ends before a schema
-        change of captured tables, unless that comes first: then it ends before the next one.
+        change of captured tables, unless it begins with it: see `_leading`.
 
         Args:
             start: end of the previous batch; the index before it is dropped.
@@ -266,8 +296,8 @@ class BinlogFollower(LogFollower):
             if not taken:
                 count = max(count, 1)
             changes = np.flatnonzero(table[:, FLAGS] & HAS_DDL)
-            if not taken and len(changes) and changes[0] == 0:
-                changes = changes[1:]
+            if not taken:
+                changes = changes[_leading(segment, changes) :]
             if len(changes) and changes[0] <= count:
                 count = int(changes[0])
             if count:
