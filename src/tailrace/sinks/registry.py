@@ -101,9 +101,11 @@ def _sink(settings: SinkSettings, pipeline: Pipeline, router: Router, source: So
 
             return KafkaSink(settings, router, pipeline.source.dialect, pipeline.source.database)
         case MySqlSettings() | PostgresSettings():
+            from tailrace.sinks.replica.own_source import OwnSource
             from tailrace.sinks.replica.sink import ReplicaSink
 
-            return ReplicaSink(settings, router, pipeline.source.dialect)
+            own_source = OwnSource(pipeline.source, settings)
+            return ReplicaSink(settings, router, pipeline.source.dialect, own_source)
         case ConsoleSettings():
             from tailrace.sinks.console import ConsoleSink
 

@@ -61,6 +61,7 @@ from tailrace.sinks.replica.faithful import require_faithful
 from tailrace.sinks.replica.ledger import Entry, Ledger
 from tailrace.sinks.replica.mysql import MySqlDialect
 from tailrace.sinks.replica.one_pass import ReplicaPass, run_pass
+from tailrace.sinks.replica.own_source import OwnSource
 from tailrace.sinks.replica.plan import BatchPlan, Work
 from tailrace.sinks.replica.rekey import has_other_key, rekeyed, renamed_columns
 from tailrace.sinks.replica.seen import Reading, keys_prefix, keys_tables, readings_of
@@ -88,12 +89,18 @@ class ReplicaSink:
         settings: the sink's settings.
         router: names the targets.
         source: the source's dialect.
+        own_source: the source; None: it is certain to be on another server.
     """
 
     def __init__(
-        self, settings: MySqlSettings | PostgresSettings, router: Router, source: str = "mysql"
+        self,
+        settings: MySqlSettings | PostgresSettings,
+        router: Router,
+        source: str = "mysql",
+        own_source: OwnSource | None = None,
     ) -> None:
         self._settings = settings
+        self._own_source = own_source
         self._source = source
         self._router = router
         self._dialect: Dialect | None = None
@@ -123,7 +130,10 @@ class ReplicaSink:
 
     def claim(self, tables: Iterable[TableId]) -> None:
         """See `Sink.claim`. How the server compares names is unknown until it is connected."""
-        self._claims.add(tables)
+        listed = list(tables)
+        if self._own_source is not None:
+            self._own_source.require_apart(self._router, listed)
+        self._claims.add(listed)
 
     def write(self, batch: CellBatch) -> list[Written]:
         """See `Sink.write`."""
