@@ -1,8 +1,8 @@
 """Replicas on the server that they copy from: their tables must not be captured themselves.
 
-Rows that are written into a captured table come back through the log, and are written again, for ever. If the
-target is the table itself, older rows would even replace newer ones, at the source. So such a target is refused
-before a row is written. Servers are compared by address: one behind a proxy is not recognised.
+Rows that are written into a captured table come back through the log, and are written again, for ever. If
+the target is the table itself, older rows would even replace newer ones, at the source. So such a target is
+refused before a row is written. Servers are compared by address: one behind a proxy is not recognised.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class OwnSource:
 
     def __init__(self, source: SourceOptions, settings: MySqlSettings | PostgresSettings) -> None:
         self._source = source
-        is_postgres = isinstance(settings, PostgresSettings)
-        self._schema = settings.schema if is_postgres else settings.server.database
-        has_one_log = not is_postgres or settings.server.database == source.database
-        self._is_same = (
-            is_postgres == (source.dialect == "postgresql")
-            and has_one_log
-            and _is_same_address(source, settings.server)
-        )
+        server = settings.server
+        if isinstance(settings, PostgresSettings):
+            self._schema = settings.schema
+            has_one_log = source.dialect == "postgresql" and server.database == source.database
+        else:
+            self._schema = server.database or ""
+            has_one_log = source.dialect != "postgresql"
+        self._is_same = has_one_log and _is_same_address(source, server)
 
     def require_apart(self, router: Router, tables: Iterable[TableId]) -> None:
         """Refuse targets that the pipeline captures.
@@ -52,8 +52,8 @@ class OwnSource:
             if self._source.captures(name):
                 raise ConfigError(
                     f"the target of table `{table}` is a table that this pipeline captures",
-                    f"found `{name}`, on the server of the source: rows would be written again and again, and "
-                    "older ones could replace newer ones",
+                    f"found `{name}`, on the server of the source: rows would be written again and again, "
+                    "and older ones could replace newer ones",
                     "route the table to a name that `tables` does not match: route: [{source-table: "
                     "'(.*)\\.(.*)', sink-table: 'copy.$2'}]; or write to another server",
                     code="TR-1226",
