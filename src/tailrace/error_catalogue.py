@@ -384,7 +384,8 @@ CATALOGUE = {
         "the target of a table is a table that the pipeline captures",
         (ConfigError,),
         "A replica on the server that it copies from. What it writes into a captured table comes back "
-        "through the log, and is written again; if the target is the table itself, older rows replace newer ones.",
+        "through the log, and is written again; if the target is the table itself, older rows replace newer "
+        "ones.",
         "Route the table to a name that `tables` does not match, or write to another server.",
     ),
     "TR-1230": Condition(
