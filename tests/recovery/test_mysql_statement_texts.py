@@ -52,6 +52,7 @@ CASES = {
     "string in double quotes": Case(
         ['ALTER TABLE t COMMENT "it\\"s", ADD c INT DEFAULT 5, ADD d INT COMMENT "y"'], products=MARIADB
     ),
+    "empty comment": Case(["--\nALTER TABLE t --\nADD c INT DEFAULT 5"], products=MYSQL),
     "WAIT": Case(["ALTER TABLE t WAIT 5 ADD c INT DEFAULT 5"], products=MARIADB),
     "table of the default database": Case(["ALTER TABLE .t ADD c INT DEFAULT 5"], products=MARIADB),
     "engine that keeps no rows": Case(

@@ -33,10 +33,10 @@ class Statement(IntEnum):
 #: A token; MariaDB executes what is in /*M! ... */.
 TOKEN = re.compile(
     r"""
-    (?P<comment> /\*(?!M?!).*?\*/ | --\s[^\n]* | \#[^\n]* | /\*M?!\d* | \*/ )
+    (?P<comment> /\*(?!M?!).*?\*/ | --(?=\s|\Z)[^\n]* | \#[^\n]* | /\*M?!\d* | \*/ )
   | (?P<text> '(?:[^'\\]|\\.|'')*' )
   | `(?P<quoted> (?:[^`]|``)+ )` | "(?P<ansi> (?:[^"\\]|\\.|"")* )"
-  | (?P<word> [\w$]+ )
+  | (?P<word> [\w$\x80-\uffff]+ )
   | (?P<mark> [^\s\w] )
 """,
     re.VERBOSE | re.DOTALL,
