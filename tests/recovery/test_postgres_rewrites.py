@@ -96,6 +96,13 @@ OF_PARTITIONS = {
     "default dropped again": ["ALTER TABLE t ADD n int DEFAULT 5", "ALTER TABLE t ALTER n DROP DEFAULT"],
     "the same type by an expression": ["ALTER TABLE t ALTER b TYPE text USING b || '!'"],
 }
+#: The same on a table with columns of the types of the user.
+OF_TYPES = {
+    "label of an enum renamed": ["ALTER TYPE mood RENAME VALUE 'low' TO 'lower'"],
+    "label of an enum in other types renamed": ["ALTER TYPE color RENAME VALUE 'red' TO 'rot'"],
+    "attribute added to a composite type": ["ALTER TYPE pair ADD ATTRIBUTE z int"],
+    "attribute of a composite type dropped": ["ALTER TYPE pair DROP ATTRIBUTE x"],
+}
 #: Statements after which every row is as it was, or as the log tells.
 HARMLESS = {
     "column added": ["ALTER TABLE t ADD n int", "UPDATE t SET n = 1 WHERE id = 1"],
@@ -118,6 +125,19 @@ HARMLESS_OF_PARTITIONS = {
     ],
     "column added": ["ALTER TABLE t ADD n int", "UPDATE t SET n = 1 WHERE id = 1"],
     "index and statistics": ["CREATE INDEX ON t (a)", "ANALYZE t"],
+}
+
+
+HARMLESS_OF_TYPES = {
+    "label of an enum added": [
+        "ALTER TYPE mood ADD VALUE 'middle' BEFORE 'high'",
+        "UPDATE t SET m = 'middle' WHERE id = 4",
+    ],
+    "column of another enum added": ["ALTER TABLE t ADD s size", "UPDATE t SET s = 'l' WHERE id = 4"],
+    "names of types and attributes": [
+        "ALTER TYPE mood RENAME TO temper",
+        "ALTER TYPE pair RENAME ATTRIBUTE x TO first",
+    ],
 }
 
 
@@ -152,19 +172,35 @@ def partitioned(run):
     )
 
 
+def typed(run):
+    run(
+        "CREATE TYPE size AS ENUM ('s', 'l')",
+        "CREATE TYPE mood AS ENUM ('low', 'high')",
+        "CREATE TYPE color AS ENUM ('red', 'blue')",
+        "CREATE DOMAIN tint AS color",
+        "CREATE TYPE colors AS RANGE (subtype = color)",
+        "CREATE TYPE pair AS (x int, y color[])",
+        "CREATE TABLE t (id int PRIMARY KEY, a int, b text, m mood, c tint, r colors, p pair)",
+        "INSERT INTO t SELECT n, n, 'b', 'low', 'red', '[red,blue]', (n, '{red}')::pair"
+        " FROM generate_series(1, 30) n",
+    )
+
+
 def script(run, statements):
     for statement in statements:
         run(*(part.strip() for part in statement.split(";")))
 
 
-CASES = at_moments([*((plain, how) for how in REWRITES), *((partitioned, how) for how in OF_PARTITIONS)])
+_REWRITES = {plain: REWRITES, partitioned: OF_PARTITIONS, typed: OF_TYPES}
+_HARMLESS = {plain: HARMLESS, partitioned: HARMLESS_OF_PARTITIONS, typed: HARMLESS_OF_TYPES}
+CASES = at_moments([(make, how) for make, rewrites in _REWRITES.items() for how in rewrites])
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_target_equals_the_table_after_rows_were_rewritten(postgres, postgres_database, run, case):
     (make, how), when = case
     make(run)
-    statements = (REWRITES if make is plain else OF_PARTITIONS)[how]
+    statements = _REWRITES[make][how]
     given = {"tables": "public.t", "snapshotChunkRows": 4 if when == "in the snapshot" else 1000}
     with stream(postgres, postgres_database, **given) as engine:
         target = Target(engine, "public.t")
@@ -192,14 +228,14 @@ def test_target_equals_the_table_after_rows_were_rewritten(postgres, postgres_da
 
 @pytest.mark.parametrize(
     ("make", "how"),
-    [*((plain, how) for how in HARMLESS), *((partitioned, how) for how in HARMLESS_OF_PARTITIONS)],
+    [(make, how) for make, harmless in _HARMLESS.items() for how in harmless],
 )
 def test_statement_that_changes_no_row_reads_nothing_again(postgres, postgres_database, run, make, how):
     make(run)
     with stream(postgres, postgres_database, "public.t") as engine:
         target = Target(engine, "public.t")
         target.drain_all()
-        script(run, (HARMLESS if make is plain else HARMLESS_OF_PARTITIONS)[how])
+        script(run, _HARMLESS[make][how])
         for _ in range(2):
             run("INSERT INTO t (id) SELECT max(id) + 1 FROM t")
             target.drain_all()

@@ -8,19 +8,8 @@ from tailrace.enumerator.request import Request
 from tailrace.model.signal import Signal
 from tests.recovery.test_postgres_schema import stream
 from tests.support.engine import Engine, options_for, rows_of
-from tests.support.rereading import Target, read
+from tests.support.rereading import Requests, Target, read
 from tests.support.wait import wait_until
-
-
-class Requests:
-    def __init__(self):
-        self.waiting = []
-
-    def pending(self):
-        return list(self.waiting)
-
-    def remove(self, ids):
-        self.waiting = [request for request in self.waiting if request.id not in ids]
 
 
 @pytest.mark.parametrize("product", ["mysql", "mariadb"])

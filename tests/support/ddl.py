@@ -12,8 +12,10 @@ from typing import Any
 _PARTITIONED = """ALTER TABLE t PARTITION BY RANGE (id)
     (PARTITION p0 VALUES LESS THAN (20), PARTITION p1 VALUES LESS THAN MAXVALUE)"""
 _COLUMNS = "id int PRIMARY KEY, a int, b text, c numeric(10,2), d int"
-#: Rows have ids from 1 to this.
+#: Rows have ids from 1 to this; some are moved by it.
 MOST_ROWS = 60
+#: Writers beside a stream.
+WRITERS = 8
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Field:
 
 
 class RandomTable(ABC):
-    """The table `t`, with the key `id`.
+    """The table `t`, with the key `id`, and the table `u`, with which it may be swapped.
 
     Args:
         execute: runs statements, each by itself; raises an error of the driver.
@@ -50,8 +52,8 @@ class RandomTable(ABC):
         self._names = 0
 
     def create(self) -> None:
-        """The table with rows in half of its ids."""
-        self.run(*self._new("t"))
+        """The tables with rows in a third of their ids."""
+        self.run(*self._new("t"), *self._new("u"))
 
     def change_rows(self, statements: int) -> None:
         """Insert, update and delete rows."""
@@ -59,7 +61,7 @@ class RandomTable(ABC):
             fields = [f for f in self.fields() if not f.is_generated]
             first = self.random.randint(1, MOST_ROWS)
             where = f"{self.KEY_AS_NUMBER} BETWEEN {first} AND {first + self.random.randint(0, 5)}"
-            match self.random.choice("iiuud"):
+            match self.random.choice("iiuudk"):
                 case "i":
                     names = ", ".join(["id", *(self.quoted(f.name) for f in fields)])
                     values = ", ".join([str(first), *(self._value(f) for f in fields)])
@@ -69,6 +71,9 @@ class RandomTable(ABC):
                     self.attempt(
                         f"UPDATE t SET {self.quoted(field.name)} = {self._value(field)} WHERE {where}"
                     )
+                case "k":
+                    aside = self.random.choice([MOST_ROWS, -MOST_ROWS])
+                    self.attempt(f"UPDATE t SET id = {self.KEY_AS_NUMBER} + {aside} WHERE {where}")
                 case _:
                     self.attempt(f"DELETE FROM t WHERE {where}")
 
@@ -82,6 +87,10 @@ class RandomTable(ABC):
     def logs_old_rows(self) -> bool:
         """Whether the log has the whole row before an update or a delete."""
         return True
+
+    @abstractmethod
+    def writes(self, number: int, turn: int) -> Sequence[str]:
+        """What one of WRITERS writers executes at a turn, whatever tables look like; it may be refused."""
 
     @abstractmethod
     def fields(self) -> list[Field]:
@@ -141,6 +150,17 @@ class RandomTable(ABC):
 class MySqlTable(RandomTable):
     """A table of MySQL or MariaDB."""
 
+    def writes(self, number: int, turn: int) -> Sequence[str]:
+        """What a writer executes at a turn."""
+        id_ = turn * WRITERS % (4 * MOST_ROWS) + number
+        return (
+            f"DELETE FROM t WHERE id % {WRITERS} = {number} LIMIT 1",
+            f"INSERT INTO t (id) VALUES ({id_})",
+            f"UPDATE t SET id = id + {4 * MOST_ROWS} WHERE id = {id_ - WRITERS}",
+            f"INSERT INTO u (id) VALUES ({id_})",
+            f"DELETE FROM u WHERE id % {WRITERS} = {number} LIMIT 1",
+        )
+
     def fields(self) -> list[Field]:
         """The columns besides `id`."""
         found = self.execute(
@@ -196,13 +216,26 @@ class MySqlTable(RandomTable):
             "RENAME TABLE t TO _t_del, _t_gho TO t",
         ]
         yield ["ALTER TABLE t REMOVE PARTITIONING"]
+        yield from self._of_whole_tables(new)
+        yield [f"ALTER TABLE t ADD COLUMN {new} VARCHAR(20) DEFAULT (CONCAT('e', 1 + 1)){place}"]
+        yield [f"ALTER TABLE t ADD COLUMN {new} {type_} DEFAULT {default}{place}, ALGORITHM=INSTANT"]
+        yield [f"ALTER TABLE t ADD COLUMN {new} {type_} INVISIBLE DEFAULT {default}"]
+        yield [f"ALTER TABLE t WAIT 5 ADD COLUMN {new} {type_} DEFAULT {default}"]
+        yield [f"ALTER TABLE t ADD CONSTRAINT c{new} CHECK (id > 0), ADD INDEX i{new} (id), COMMENT 'a, b'"]
+        yield ["ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"]
+        yield ["ALTER TABLE t ENGINE=InnoDB ROW_FORMAT=DYNAMIC", "OPTIMIZE TABLE t"]
         yield [f"ALTER TABLE t ADD COLUMN {new} INT NOT NULL DEFAULT 0", _rekeyed(f"id, {new}")]
         yield [_rekeyed("id")]
         if not fields:
             return
         name = self.quoted(one(fields).name)
         yield [f"ALTER TABLE t DROP COLUMN {name}"]
+        yield [f"ALTER TABLE t DROP COLUMN {name}, ALGORITHM=INSTANT"]
+        yield [f"ALTER TABLE t DROP COLUMN {name}", f"ALTER TABLE t ADD COLUMN {name} INT{place}"]
+        yield [f"ALTER TABLE t ALTER COLUMN {name} SET INVISIBLE"]
+        yield [f"ALTER TABLE t ALTER COLUMN {name} SET DEFAULT NULL, MODIFY {name} VARCHAR(30) FIRST"]
         yield [f"ALTER TABLE t RENAME COLUMN {name} TO {new}"]
+        yield [f"ALTER TABLE t RENAME COLUMN {name} TO {new}, ADD COLUMN {name} {type_} DEFAULT {default}"]
         yield [f"ALTER TABLE t CHANGE {name} {new} BIGINT"]
         for type_ in (
             "INT",
@@ -212,8 +245,12 @@ class MySqlTable(RandomTable):
             "VARCHAR(40)",
             "VARCHAR(20) NOT NULL",
             "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            "VARCHAR(20) CHARACTER SET latin1",
+            "VARBINARY(80)",
             _labels(range(10)),
             _labels(reversed(range(10))),
+            _labels(range(10), "SET"),
+            _labels(reversed(range(10)), "SET"),
             "INT AS (id + 2) STORED",
             "INT AS (id + 3) VIRTUAL",
         ):
@@ -223,11 +260,55 @@ class MySqlTable(RandomTable):
             yield [f"ALTER TABLE t RENAME COLUMN {first} TO {second}, RENAME COLUMN {second} TO {first}"]
             yield [f"ALTER TABLE t DROP COLUMN {first}, RENAME COLUMN {second} TO {first}"]
 
+    def _of_whole_tables(self, new: str) -> Iterator[Sequence[str]]:
+        """Another table under the name, for good or for a time."""
+        yield ["DROP TABLE IF EXISTS u", *self._new("u")]
+        yield ["RENAME TABLE t TO aside, u TO t, aside TO u"]
+        yield [
+            "ALTER TABLE t RENAME TO aside",
+            f"DELETE FROM aside WHERE id < {self.random.randint(2, 20)}",
+            "ALTER TABLE aside RENAME TO t",
+        ]
+        yield [
+            "DROP TABLE t",
+            "CREATE TABLE t (z VARCHAR(20), id BIGINT PRIMARY KEY, a DECIMAL(12,3))",
+            f"INSERT INTO t (id, a) VALUES {self.rows(1)}",
+        ]
+        yield [
+            "DROP TABLE IF EXISTS o",
+            "CREATE TABLE n (PRIMARY KEY (id)) SELECT * FROM t WHERE id < 30",
+            "RENAME TABLE t TO o, n TO t",
+        ]
+        yield [
+            f"CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, {new} TEXT)",
+            f"INSERT INTO t VALUES {self.rows(1)}",
+        ]
+        yield ["TRUNCATE TABLE t", "TRUNCATE TABLE u", f"INSERT INTO t (id) VALUES {self.rows(0)}"]
+        yield [
+            "DROP TABLE IF EXISTS u",
+            "CREATE TABLE u LIKE t",
+            "ALTER TABLE u REMOVE PARTITIONING",
+            f"INSERT INTO u (id) VALUES ({self.random.randint(1, 19)})",
+            "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u",
+        ]
+
 
 class PostgresTable(RandomTable):
     """A table of PostgreSQL."""
 
     KEY_AS_NUMBER = "id::int"
+
+    def writes(self, number: int, turn: int) -> Sequence[str]:
+        """What a writer executes at a turn."""
+        id_ = turn * WRITERS % (4 * MOST_ROWS) + number
+        one = "DELETE FROM {0} WHERE id IN (SELECT id FROM {0} WHERE id::int % {1} = {2} LIMIT 1)"
+        return (
+            one.format("t", WRITERS, number),
+            f"INSERT INTO t (id) VALUES ({id_})",
+            f"UPDATE t SET id = id::int + {4 * MOST_ROWS} WHERE id::int = {id_ - WRITERS}",
+            f"INSERT INTO u (id) VALUES ({id_})",
+            one.format("u", WRITERS, number),
+        )
 
     def logs_old_rows(self) -> bool:
         """Whether the table has the replica identity FULL."""
@@ -314,6 +395,31 @@ class PostgresTable(RandomTable):
                 f"UPDATE {part} SET d = -1",
                 f"ALTER TABLE t ATTACH PARTITION {part} DEFAULT",
             ]
+        yield from self._of_whole_tables(new)
+        yield from self._of_types(new)
+        yield [f"ALTER TABLE t ADD COLUMN {new} text DEFAULT clock_timestamp()::text"]
+        yield [f"ALTER TABLE t ADD COLUMN {new} int GENERATED BY DEFAULT AS IDENTITY"]
+        yield [f"ALTER TABLE t ADD CHECK (id::int > -1000), ADD COLUMN {new} {type_}"]
+        yield [f"ALTER TABLE t ADD {new} int DEFAULT 5", f"ALTER TABLE t ALTER {new} DROP DEFAULT"]
+        first = self.random.randint(1, MOST_ROWS)
+        yield [
+            _transaction(
+                f"INSERT INTO t (id) VALUES ({first + 2 * MOST_ROWS})",
+                f"ALTER TABLE t ADD {new} {type_} DEFAULT {default}",
+                f"UPDATE t SET {new} = NULL WHERE id::int < {first}",
+            )
+        ]
+        yield [
+            _transaction(
+                f"DELETE FROM t WHERE id::int = {first}",
+                "SAVEPOINT s",
+                f"ALTER TABLE t ADD {new} text",
+                f"UPDATE t SET {new} = 'x'",
+                "ROLLBACK TO s",
+                f"ALTER TABLE t ADD {new} int",
+                f"UPDATE t SET {new} = 4 WHERE id::int < {first}",
+            )
+        ]
         yield ["VACUUM FULL t"]
         for identity in ("DEFAULT", "FULL"):
             yield [f"ALTER TABLE t REPLICA IDENTITY {identity}"]
@@ -335,10 +441,62 @@ class PostgresTable(RandomTable):
             yield [f"BEGIN; {aside}; {moved}; ALTER TABLE t RENAME swapped TO {second}; COMMIT"]
             yield [*self._off_the_key(gone), f"BEGIN; ALTER TABLE t DROP {first}; {moved}; COMMIT"]
 
+    def _of_whole_tables(self, new: str) -> Iterator[Sequence[str]]:
+        """Another table under the name, for good or for a time; rows that go by TRUNCATE."""
+        swap = [f"ALTER TABLE {a} RENAME TO {b}" for a, b in (("t", "aside"), ("u", "t"), ("aside", "u"))]
+        first = self.random.randint(2, MOST_ROWS)
+        yield ["DROP TABLE IF EXISTS u", *self._new("u")]
+        yield [_transaction(*swap)]
+        before, behind = (f"DELETE FROM t WHERE id::int {sign} {first}" for sign in "<>")
+        yield [_transaction(before, *swap, behind)]
+        yield [
+            "ALTER TABLE t RENAME TO aside",
+            f"DELETE FROM aside WHERE id::int < {first}",
+            "ALTER TABLE aside RENAME TO t",
+        ]
+        yield [
+            "CREATE SCHEMA IF NOT EXISTS hidden",
+            "ALTER TABLE t SET SCHEMA hidden",
+            f"DELETE FROM hidden.t WHERE id::int < {first}",
+            "ALTER TABLE hidden.t SET SCHEMA public",
+        ]
+        yield [
+            "DROP TABLE t",
+            "CREATE TABLE t (z text, id bigint PRIMARY KEY, a numeric(12,3))",
+            f"INSERT INTO t (id, a) VALUES {self.rows(1)}",
+        ]
+        yield [_transaction(before, "TRUNCATE t, u", f"INSERT INTO t (id) VALUES {self.rows(0)}")]
+        yield [_transaction("SAVEPOINT s", "TRUNCATE t", "ROLLBACK TO s", before)]
 
-def _labels(numbers: Iterable[int]) -> str:
+    def _of_types(self, new: str) -> Iterator[Sequence[str]]:
+        """Types of the user, whose labels and attributes change."""
+        labels = _labels(range(10))
+        yield [
+            f"CREATE TYPE e{new} AS {labels}",
+            f"ALTER TABLE t ADD {new} e{new}",
+            f"UPDATE t SET {new} = 'x1' WHERE id::int < {self.random.randint(2, MOST_ROWS)}",
+        ]
+        yield [f"CREATE TYPE p{new} AS (x int)", f"ALTER TABLE t ADD {new} p{new} DEFAULT '(1)'"]
+        found = self.execute(
+            "SELECT t.typname::text, t.typtype::text FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid "
+            "WHERE a.attrelid = to_regclass('t') AND t.typtype IN ('c', 'e') AND NOT a.attisdropped"
+        )
+        for type_, form in found:
+            if form == "c":
+                yield [f"ALTER TYPE {type_} ADD ATTRIBUTE {new} int"]
+            else:
+                label = self.random.choice(["x1", "5", "y"])
+                yield [f"ALTER TYPE {type_} RENAME VALUE '{label}' TO 'l{new}'"]
+                yield [f"ALTER TYPE {type_} ADD VALUE 'l{new}' BEFORE 'y'"]
+
+
+def _labels(numbers: Iterable[int], kind: str = "ENUM") -> str:
     labels = [f"'{prefix}{number}'" for number in numbers for prefix in ("", "x", "ä")]
-    return f"ENUM({', '.join(labels)}, 'y')"
+    return f"{kind}({', '.join(labels)}, 'y')"
+
+
+def _transaction(*statements: str) -> str:
+    return f"BEGIN; {'; '.join(statements)}; COMMIT"
 
 
 def _rekeyed(columns: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tailrace.enumerator.offset import StreamOffset
+from tailrace.enumerator.request import Request
 from tailrace.errors import TransientSourceError
 from tailrace.model.change import REREAD, ChangeBatch
 from tailrace.model.reread import rereads
@@ -46,6 +47,21 @@ def read(engine: Engine, batch: tuple[StreamOffset, StreamOffset]) -> tuple[Any,
     except TransientSourceError:
         engine.plan.close()
         return engine.read(*batch)
+
+
+class Requests:
+    """Requests that wait for a stream, in memory."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Request] = []
+
+    def pending(self) -> list[Request]:
+        """The requests."""
+        return list(self.waiting)
+
+    def remove(self, ids: Collection[str]) -> None:
+        """Remove some."""
+        self.waiting = [request for request in self.waiting if request.id not in ids]
 
 
 class Target:

@@ -443,6 +443,21 @@ def server_facts(connection: BoundedConnection) -> Server:
     )
 
 
+@network.sensible("the case of its names")
+def folds_names(connection: BoundedConnection) -> bool:
+    """Whether the server stores the names of tables in lower case, whatever statements say.
+
+    Raises:
+        TransientSourceError: the connection is lost.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@global.lower_case_table_names")
+            return int(one(cursor)[0]) == 1
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise translate(error, "asking for the case of names") from error
+
+
 def _mariadb_identity(cursor: Any) -> str:
     """What distinguishes a MariaDB server from others that have answered, or may answer, at its address."""
     cursor.execute(

@@ -20,7 +20,12 @@ from tailrace.sources.mysql import catalog
 from tailrace.sources.mysql.binlog.dump import read_log, read_prepared
 from tailrace.sources.mysql.binlog.held import unpack_blocks
 from tailrace.sources.mysql.binlog.visibility import high_watermark, wait_visible
-from tailrace.sources.mysql.connection import MARIADB, ReconnectingConnection, server_changed
+from tailrace.sources.mysql.connection import (
+    MARIADB,
+    ReconnectingConnection,
+    folds_names,
+    server_changed,
+)
 from tailrace.sources.mysql.position import MySqlPosition, Prepared, seq_of
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
 from tailrace.sources.mysql.snapshot import keys as key_sql
@@ -28,7 +33,6 @@ from tailrace.sources.mysql.snapshot.select import select_pages
 from tailrace.sources.mysql.start.failover import ServerPositions
 from tailrace.sources.mysql.wire.decoder import EventDecoder
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
-from tailrace.sources.mysql.wire.rare.statements import dropped_database
 from tailrace.sources.mysql.wire.transactions import TransactionIndex
 
 T = TypeVar("T")
@@ -105,10 +109,14 @@ class MySqlSession(Session):
     def rewritten_since(self, split: SnapshotSplit, *, keys: bool) -> bool:
         """Whether the log, behind the split's position, has a schema change that rewrites its table."""
         start = MySqlPosition.from_json(split.as_of)
-        index = TransactionIndex(lambda table: table == split.table.id, past=True)
+        index = TransactionIndex(
+            lambda table: table == split.table.id,
+            past=True,
+            folds=lambda: self._run(folds_names, "asking for the case of names"),
+        )
         for block in read_log(self._options, start, self.log_end(split.as_of)):
             for change in index.feed(block).ddl:
-                dropped = dropped_database(change.text) == split.table.id.database
+                dropped = change.dropped_database == split.table.id.database
                 if dropped or (change.tables and (keys or rewrites_rows(change.text))):
                     return True
         return False

@@ -27,6 +27,7 @@ from tailrace.sources.postgres.connection import Connection, translate
 from tailrace.sources.postgres.contents import Contents, Partition, StoredColumn
 from tailrace.sources.postgres.protocol.literal import identifier
 from tailrace.sources.postgres.replication import publication
+from tailrace.sources.postgres.wire.type_values import FIRST_OF_USERS, TYPE_VALUES_QUERY, type_values
 from tailrace.sources.postgres.wire.types import TYPES_QUERY, PostgresType, PostgresTypes
 
 KeyKind = Literal["primary", "identity", "unique", "none"]
@@ -263,6 +264,8 @@ def _tables(
     columns, indexes = defaultdict(list), defaultdict(list)
     for row in connection.rows(_COLUMNS_QUERY, oids):
         columns[row[0]].append(row)
+    of_users = sorted({c[3] for of_table in columns.values() for c in of_table if c[3] >= FIRST_OF_USERS})
+    values = type_values(connection.rows(TYPE_VALUES_QUERY, of_users) if of_users else ())
     for row in connection.rows(_INDEXES_QUERY, oids):
         indexes[row[0]].append(row)
     parts: defaultdict[int, list[Partition]] = defaultdict(list)
@@ -304,7 +307,14 @@ def _tables(
             len(columns[oid]),
             Contents(
                 tuple(
-                    StoredColumn(c[1], c[2], f"{c[3]} {c[4]} {c[10]}", c[8], c[9] or c[2] in filled[oid])
+                    StoredColumn(
+                        c[1],
+                        c[2],
+                        f"{c[3]} {c[4]} {c[10]}",
+                        c[8],
+                        c[9] or c[2] in filled[oid],
+                        values.get(c[3]),
+                    )
                     for c in chosen
                 ),
                 file,

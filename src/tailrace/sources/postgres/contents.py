@@ -5,11 +5,15 @@ converted or computed by another expression changes rows; so does a partition th
 dropped or truncated. The log has nothing of it, or the new columns at the table's next change. So a stream
 stores a digest of what rows depend on (`Source.identities`), and compares it with the catalog.
 
-    last column . columns . their versions . file . last partition . partitions
+    last column . columns . their versions . file . last partition . partitions [. types]
 
 Columns and partitions with higher numbers than the last ones have been added since. Most of them change no
 row: a column that is NULL in old rows, and a partition that was created as one. What cannot be told counts as
 a change of rows: at worst, a table is read once more than necessary.
+
+Values of an enum are written with its labels, which may be renamed, and those of a composite type with all
+its attributes. So a column with such a type, be it in an array, a domain or a range, has a digest of them of
+its own: `number:last label:digest`. Labels with higher numbers have been added since, which changes no row.
 
 The file (relfilenode) of a table is replaced by an ALTER TABLE that rewrites it, but by VACUUM FULL and
 CLUSTER, too. It counts only where a column was altered or added as well. TRUNCATE of a partition is not in
@@ -24,6 +28,25 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class TypeValues:
+    """What the text of a type's values depends on that has no entry in the log.
+
+    Args:
+        labels: of the enums in it, each with its number (`pg_enum.oid`).
+        attributes: of the composite types in it, in any form.
+    """
+
+    labels: tuple[tuple[int, str], ...]
+    attributes: tuple[str, ...]
+
+    def text(self, upto: int | None = None) -> str:
+        """The digest, to be stored, of the labels up to a number."""
+        last = max((number for number, _ in self.labels), default=0) if upto is None else upto
+        labels = sorted(f"{number} {label}" for number, label in self.labels if number <= last)
+        return f"{last}:{_digest([*labels, '', *sorted(self.attributes)])}"
+
+
+@dataclass(frozen=True)
 class StoredColumn:
     """A column.
 
@@ -34,6 +57,7 @@ class StoredColumn:
         version: differs once the catalog's entry of the column was altered.
         is_filled: whether it may have had values in old rows when it was added: it has, or had, a default, or
             an expression.
+        values: of a type that has enums or composite types in it, else None.
     """
 
     number: int
@@ -41,6 +65,7 @@ class StoredColumn:
     form: str
     version: str
     is_filled: bool
+    values: TypeValues | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +110,8 @@ class Contents:
         last = max((c.number for c in self.columns), default=0)
         last_part = max((p.oid for p in self.parts), default=0)
         columns, versions, parts = self._digests(last, last_part)
-        return f"{last}.{columns}.{versions}.{self.file}.{last_part}.{parts}"
+        types = ",".join(f"{c.number}:{c.values.text()}" for c in self.columns if c.values is not None)
+        return f"{last}.{columns}.{versions}.{self.file}.{last_part}.{parts}" + (f".{types}" if types else "")
 
     def change_since(self, text: str, *, files_count: bool) -> str:
         """How rows have, or may have, changed since `text` was stored; "" if they have not.
@@ -94,18 +120,31 @@ class Contents:
             text: the digest of then.
             files_count: whether a new file is enough: the log need not have told what replaced it.
         """
-        last, columns, versions, file, last_part, parts = text.split(".")
+        last, columns, versions, file, last_part, parts, *types = text.split(".")
         columns_now, versions_now, parts_now = self._digests(int(last), int(last_part))
         added = [c for c in self.columns if c.number > int(last)]
         filled = [c.name for c in added if c.is_filled]
         if columns != columns_now:
             return "a column was dropped, renamed, or given another type or expression"
+        if types and (renamed := self._retyped(types[0])):
+            return f"the labels or attributes of the type of `{renamed}` were changed"
         if filled:
             return f"{', '.join(f'`{name}`' for name in filled)} was added with values in old rows"
         if file != str(self.file) and (added or versions != versions_now or files_count):
             return "it was rewritten"
         if parts != parts_now or not all(p.is_logged_whole for p in self.parts if p.oid > int(last_part)):
             return "a partition was attached, detached, dropped, truncated or rewritten"
+        return ""
+
+    def _retyped(self, stored: str) -> str:
+        """A column whose old values are written differently since; "" if there is none."""
+        now = {str(c.number): c for c in self.columns if c.values is not None}
+        for number, last, digest in (entry.split(":") for entry in stored.split(",")):
+            column = now.get(number)
+            if column is None or column.values is None:
+                continue  # the column itself is another one
+            if column.values.text(int(last)) != f"{last}:{digest}":
+                return column.name
         return ""
 
     def _digests(self, last: int, last_part: int) -> tuple[str, str, str]:

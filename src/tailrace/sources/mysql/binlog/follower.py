@@ -35,7 +35,7 @@ from tailrace.sources.mysql.binlog.dump import DumpStream
 from tailrace.sources.mysql.binlog.held import BinlogOffset, HeldEvents, RawEvents, number_of
 from tailrace.sources.mysql.binlog.history import CrashWatch, require_history, require_kept
 from tailrace.sources.mysql.binlog.logfiles import LogFile, binary_logs, end_of_log
-from tailrace.sources.mysql.connection import ReconnectingConnection
+from tailrace.sources.mysql.connection import ReconnectingConnection, folds_names
 from tailrace.sources.mysql.gtid import GtidSet, gtid_text
 from tailrace.sources.mysql.position import MySqlPosition, Prepared
 from tailrace.sources.mysql.protocol.driver import BoundedConnection
@@ -56,7 +56,6 @@ from tailrace.sources.mysql.wire.kernels.boundaries import (
     XA_END,
 )
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
-from tailrace.sources.mysql.wire.rare.statements import dropped_database, table_created
 from tailrace.sources.mysql.wire.rare.xa import OpenTransactions, XaMark
 from tailrace.sources.mysql.wire.transactions import DdlStatement, TransactionIndex, Transactions
 
@@ -196,6 +195,7 @@ class BinlogFollower(LogFollower):
             count_rows=options.max_rows_per_trigger is not None,
             holds_captured=self._holds_captured,
             has_signals=lambda table: options.has_signals(str(table)),
+            folds=self._folds,
         )
         #: Databases without captured tables that were written with statements.
         self._others: set[str] = set()
@@ -211,6 +211,7 @@ class BinlogFollower(LogFollower):
         self._held = HeldEvents(held_bytes, self._reported)
         self._stream: DumpStream | None = None
         self._status: tuple[float, tuple[str, int], list[LogFile]] | None = None
+        self._folds_names: bool | None = None
         self._status_lock = threading.Lock()
         self._status_connection = ReconnectingConnection(options, "asking where the log ends")
 
@@ -320,7 +321,7 @@ class BinlogFollower(LogFollower):
             ddl_ahead=bool(later_ddl),
             created=tuple(table for change in (*ddl, *later_ddl) for table in created_by(change)),
             rewritten=tuple(t for change in ddl if rewrites_rows(change.text) for t in change.tables),
-            dropped_databases=tuple(name for change in ddl if (name := dropped_database(change.text))),
+            dropped_databases=tuple(name for change in ddl if (name := change.dropped_database)),
             is_far=rest < min((self._head.file_number, self._head.pos), limit),
             may_have_signals=self._may_have_signals(everything),
             captured_bytes=captured_bytes,
@@ -499,6 +500,13 @@ class BinlogFollower(LogFollower):
         with self._status_lock:
             self._status_connection.close()
 
+    def _folds(self) -> bool:
+        """Whether the names in statements stand for names in lower case."""
+        with self._status_lock:
+            if self._folds_names is None:
+                self._folds_names = self._status_connection.run(folds_names, "asking for the case of names")
+            return self._folds_names
+
     # -- the thread -----------------------------------------------------------------------------------
 
     def _follow(self) -> None:
@@ -579,8 +587,7 @@ class BinlogFollower(LogFollower):
 
 def created_by(change: DdlStatement) -> tuple[TableId, ...]:
     """The captured tables that a statement creates; a hint: the catalog shows what it misses."""
-    created = table_created(change.text, change.database)
-    return tuple(table for table in change.tables if table == created)
+    return tuple(table for table in change.tables if table == change.created)
 
 
 def _log_status(connection: BoundedConnection) -> tuple[float, tuple[str, int], list[LogFile]]:

@@ -12,7 +12,7 @@ from tailrace.sources.mysql.binlog.follower import BinlogRange
 from tailrace.sources.mysql.position import MySqlPosition, seq_of
 from tailrace.sources.mysql.wire.rare.schema_changes import Catalog, applied, schema_changes
 from tailrace.sources.mysql.wire.rare.secrets import without_secrets
-from tailrace.sources.mysql.wire.rare.statements import MARK, dropped_database, first_words, tokens
+from tailrace.sources.mysql.wire.rare.statements import MARK, first_words, tokens
 from tailrace.sources.mysql.wire.transactions import DdlStatement
 
 #: First words of statements after which a table is the one that it was.
@@ -30,7 +30,7 @@ def events(
     made: list[SchemaEvent] = []
     for number, statement in enumerate(found.ddl, 1):
         catalog = _catalog(known, after, [*found.ddl[number:], *found.later_ddl])
-        changes = schema_changes(statement.text, statement.database, captures, catalog)
+        changes = schema_changes(statement.text, statement.database, captures, catalog, folds=statement.folds)
         seq = seq_of(MySqlPosition(statement.file, statement.start, epoch=found.end.epoch))
         for table, its in changes.items():
             name = str(table)
@@ -69,9 +69,7 @@ def _catalog(
     left: dict[str, TableSchema] = {}
     ahead = set()
     for name, schema in after.items():
-        concerning = [
-            s for s in later if schema.id in s.tables or dropped_database(s.text) == schema.id.database
-        ]
+        concerning = [s for s in later if schema.id in s.tables or s.dropped_database == schema.id.database]
         words = {word.lower() for s in concerning for kind, word in tokens(s.text) if kind != MARK}
         if all(first_words(s.text)[0] in _IN_PLACE for s in concerning):
             columns = tuple(c for c in schema.columns if c.name.lower() not in words)

@@ -78,6 +78,7 @@ from tailrace.sources.mysql.wire.rare.statements import (
     refuse_statement,
     selects_rows,
     statement_of,
+    table_created,
     tables_named,
 )
 from tailrace.sources.mysql.wire.rare.xa import XaMark, XaStep, end_of, prepare_of
@@ -103,6 +104,7 @@ class DdlStatement:
         server_id: the server that executed it.
         gtid: its transaction's GTID, "" for none.
         ts_us: when its transaction was committed, microseconds since 1970 UTC; 0 if unknown.
+        folds: whether the names in it stand for names in lower case (`statements.table_id`).
     """
 
     file: str
@@ -116,6 +118,18 @@ class DdlStatement:
     server_id: int = 0
     gtid: str = ""
     ts_us: int = 0
+    folds: bool = False
+
+    @property
+    def dropped_database(self) -> str | None:
+        """The database that it drops with all its tables."""
+        found = dropped_database(self.text)
+        return found.lower() if found and self.folds else found
+
+    @property
+    def created(self) -> TableId | None:
+        """The table that it creates for certain."""
+        return table_created(self.text, self.database, folds=self.folds)
 
 
 @dataclass(frozen=True)
@@ -145,6 +159,8 @@ class TransactionIndex:
         holds_captured: whether a database holds captured tables; called where the log has a statement
             instead of rows.
         has_signals: whether a table is that of the signals: its rows are wanted, its statements are not.
+        folds: whether the names in statements stand for names in lower case (`statements.table_id`); called
+            at schema changes.
 
     Attributes:
         sources: the sources of GTIDs, by the index in the SOURCE column.
@@ -158,6 +174,7 @@ class TransactionIndex:
         past: bool = False,
         holds_captured: Callable[[str], bool] = lambda _: False,
         has_signals: Callable[[TableId], bool] = lambda _: False,
+        folds: Callable[[], bool] = lambda: False,
     ) -> None:
         self.sources: list[GtidSource] = []
         self._captures = captures
@@ -165,6 +182,7 @@ class TransactionIndex:
         self._past = past
         self._holds_captured = holds_captured
         self._has_signals = has_signals
+        self._folds = folds
         self._state = np.zeros(16, np.int64)
         self._scratch = np.zeros(SOURCE_BYTES + SLACK, np.uint8)
         self._source_table = np.zeros(4 * SOURCE_BYTES + SLACK, np.uint8)
@@ -360,13 +378,14 @@ class TransactionIndex:
                 state[S_ACTION] = alone
                 if selects_rows(text):
                     self._refuse_rows(text, database, where)
-                tables = tables_named(text, database, self._captures)
+                folds = self._folds()
+                tables = tables_named(text, database, self._captures, folds=folds)
                 if tables or dropped_database(text):
                     state[S_FLAGS] |= HAS_DDL
                     ts_ms = int.from_bytes(event[:4], "little") * 1000
                     server_id = int.from_bytes(event[5:9], "little")
                     change = DdlStatement(
-                        file, began, pos + size, database, text, tables, ts_ms, pos, server_id
+                        file, began, pos + size, database, text, tables, ts_ms, pos, server_id, folds=folds
                     )
             case Statement.ROWS:
                 state[S_ACTION] = alone

@@ -11,20 +11,25 @@ Source: MySQL 8.4 manual, "ALTER TABLE Statement"; MariaDB's "ALTER TABLE".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
-from tailrace.sources.mysql.wire.rare.statements import MARK, WORD, Token, tokens
+from tailrace.sources.mysql.wire.rare.statements import MARK, WORD, Token, tokens, unescaped_tokens
 
 #: First words of table options and operations that change no row.
 _HARMLESS = frozenset(
     """
     ALGORITHM ANALYZE AUTOEXTEND_SIZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECK CHECKSUM
     COALESCE COLLATE COMMENT COMPRESSION CONNECTION DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTED
-    ENCRYPTION ENCRYPTION_KEY_ID ENGINE ENGINE_ATTRIBUTE FORCE INSERT_METHOD KEY_BLOCK_SIZE LOCK
+    ENCRYPTION ENCRYPTION_KEY_ID ENGINE_ATTRIBUTE FORCE INSERT_METHOD KEY_BLOCK_SIZE LOCK
     MAX_ROWS MIN_ROWS NOWAIT OPTIMIZE ORDER PACK_KEYS PAGE_CHECKSUM PAGE_COMPRESSED
     PAGE_COMPRESSION_LEVEL PARTITION REBUILD REMOVE REORGANIZE ROW_FORMAT SECONDARY_ENGINE
     SECONDARY_ENGINE_ATTRIBUTE SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT
     STATS_SAMPLE_PAGES TRANSACTIONAL WAIT WITHOUT
     """.split()  # noqa: SIM905 - sixty words
+)
+#: Storage engines that keep every row of a table that is given them. BLACKHOLE keeps none.
+_KEEPING_ENGINES = frozenset(
+    {"INNODB", "MYISAM", "ARIA", "MEMORY", "ROCKSDB", "ARCHIVE", "NDB", "NDBCLUSTER"}
 )
 _INDEXES = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "FOREIGN", "CHECK"})
 #: Words that give a new column a value in old rows: by themselves, or by an implicit default.
@@ -35,7 +40,12 @@ _FILLING = frozenset(
 
 def rewrites_rows(text: str) -> bool:
     """Whether the schema change `text` may change rows of the tables it names without logging them."""
-    found = list(tokens(text))
+    if "\\" in text and _rewrites(list(unescaped_tokens(text))):  # by the session's sql_mode
+        return True
+    return _rewrites(list(tokens(text)))
+
+
+def _rewrites(found: Sequence[Token]) -> bool:
     words = [_word(token) for token in found]
     match words[:1], words[1:2]:
         case ["RENAME"], _:
@@ -60,7 +70,11 @@ def _alters(found: Sequence[Token], words: Sequence[str]) -> bool:
     at = words.index("TABLE") + 1
     if words[at : at + 2] == ["IF", "EXISTS"]:
         at += 2
+    if found[at : at + 1] == [(MARK, ".")]:  # in the default database
+        at += 1
     at += 3 if found[at + 1 : at + 2] == [(MARK, ".")] else 1
+    if words[at : at + 1] in (["WAIT"], ["NOWAIT"]):  # MariaDB
+        at += 2 if words[at] == "WAIT" else 1
     return any(_spec_rewrites(spec) for spec in _listed(words[at:]))
 
 
@@ -90,7 +104,13 @@ def _spec_rewrites(spec: Sequence[str]) -> bool:
         return second not in ("INDEX", "CHECK", "CONSTRAINT") and not _sets_default(spec[1:])
     if first == "RENAME":
         return second not in ("INDEX", "KEY")
-    return first not in _HARMLESS
+    return first not in _HARMLESS | {"ENGINE"} or _changes_engine(spec)
+
+
+def _changes_engine(options: Sequence[str]) -> bool:
+    """Whether table options, which need no commas, name a storage engine that may lose rows."""
+    words = [word for word in options if word != "="]
+    return any(before == "ENGINE" and name not in _KEEPING_ENGINES for before, name in pairwise([*words, ""]))
 
 
 def _adds(spec: Sequence[str]) -> bool:
@@ -113,6 +133,8 @@ def _fills(declaration: Sequence[str]) -> bool:
     """Whether a new column declared so may have other values than NULL in old rows."""
     outside = list(_outside_parentheses(declaration))
     if any(word in _FILLING for word in outside):
+        return True
+    if any(pair[1] == "KEY" and pair[0] != "UNIQUE" for pair in pairwise(outside)):  # PRIMARY may be left out
         return True
     if "DEFAULT" in outside:
         at = outside.index("DEFAULT")

@@ -31,7 +31,7 @@ from tailrace.model.schema_change import (
 )
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.sources.mysql.wire.rare.rewrites import rewrites_rows
-from tailrace.sources.mysql.wire.rare.statements import TOKEN
+from tailrace.sources.mysql.wire.rare.statements import TOKEN, table_id
 
 Changes = tuple[SchemaChange, ...]
 
@@ -72,7 +72,12 @@ class Catalog:
 
 
 def schema_changes(
-    text: str, database: str, captures: Callable[[TableId], bool], catalog: Catalog
+    text: str,
+    database: str,
+    captures: Callable[[TableId], bool],
+    catalog: Catalog,
+    *,
+    folds: bool = False,
 ) -> dict[TableId, Changes]:
     """What a statement changes, by captured table in the order they are named.
 
@@ -83,8 +88,9 @@ def schema_changes(
         database: its default database, "" for none.
         captures: whether a table is captured.
         catalog: the tables before and after.
+        folds: see `statements.table_id`.
     """
-    found = _Statement(list(_tokens(text)), text, database, catalog).changes()
+    found = _Statement(list(_tokens(text)), text, database, catalog, folds).changes()
     return {table: changes for table, changes in found.items() if table.database and captures(table)}
 
 
@@ -96,6 +102,7 @@ class _Statement:
     text: str
     database: str
     catalog: Catalog
+    folds: bool
 
     def changes(self) -> dict[TableId, Changes]:
         words = [token.word for token in self.tokens]
@@ -123,6 +130,7 @@ class _Statement:
     def _drops_database(self) -> dict[TableId, Changes]:
         at = self.behind(2, "IF", "EXISTS")
         name = self.tokens[at].name if at < len(self.tokens) else ""
+        name = name.lower() if self.folds else name
         known = (schema.id for schema in self.catalog.before.values())
         return {table: (TableDropped(),) for table in known if table.database == name}
 
@@ -157,17 +165,20 @@ class _Statement:
         if "IGNORE" in words[1:3]:
             found.append(RowsRewritten("ALTER IGNORE drops rows with duplicate keys"))
         renamed: dict[TableId, Changes] = {}
+        absorbed: dict[TableId, Changes] = {}
         for spec in _listed(self.tokens[at:]):
             alteration = _Alteration(replace(self, tokens=spec), str(table))
             if (new := alteration.new_name()) is not None:
                 renamed = _renamed([(table, new)])
             else:
+                if [token.word for token in spec[:2]] == ["CONVERT", "TABLE"]:  # to a partition (MariaDB)
+                    absorbed[alteration.statement.table_at(2)[0]] = (TableDropped(),)
                 found += alteration.changes()
         found = _with_one_key(found)
         found += self._of_key(str(table), found)
         if not found and not renamed and rewrites_rows(self.text):
             found.append(RowsRewritten(f"not understood: {' '.join(words[:2])}"))
-        return {**renamed, table: (*found, *renamed.get(table, ()))}
+        return {**renamed, table: (*found, *renamed.get(table, ())), **absorbed}
 
     def _of_key(self, table: str, changes: Sequence[SchemaChange]) -> Changes:
         """The change of the key that the catalog shows, which the statement may have made by an index."""
@@ -188,10 +199,14 @@ class _Statement:
 
     def table_at(self, at: int) -> tuple[TableId, int]:
         """The table named at a place, and the place behind it."""
+        if at < len(self.tokens) and self.tokens[at].word == ".":  # in the default database
+            at += 1
         names = [token.name for token in self.tokens[at : at + 3]]
         if len(names) == 3 and self.tokens[at + 1].word == ".":
-            return TableId(names[0], names[2]), at + 3
-        return TableId(self.database if names else "", names[0] if names else ""), at + 1
+            return table_id(names[0], names[2], folds=self.folds), at + 3
+        if not names:
+            return TableId("", ""), at + 1
+        return table_id(self.database, names[0], folds=self.folds), at + 1
 
     def _tables(self, at: int) -> list[TableId]:
         return [replace(self, tokens=part).table_at(0)[0] for part in _listed(self.tokens[at:])]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import IntEnum
 from itertools import islice, pairwise
 
 from tailrace.errors import DecodeError, SourceError
 from tailrace.model.table import TableId
+from tailrace.sources.mysql.wire.schema.charsets import charset_of, decode
 
 
 class Statement(IntEnum):
@@ -31,14 +33,16 @@ class Statement(IntEnum):
 #: A token; MariaDB executes what is in /*M! ... */.
 TOKEN = re.compile(
     r"""
-    (?P<comment> /\*(?!M?!).*?\*/ | --\s[^\n]* | \#[^\n]* | /\*M?!\d* | \*/ )
+    (?P<comment> /\*(?!M?!).*?\*/ | --(?=\s|\Z)[^\n]* | \#[^\n]* | /\*M?!\d* | \*/ )
   | (?P<text> '(?:[^'\\]|\\.|'')*' )
-  | `(?P<quoted> (?:[^`]|``)+ )` | "(?P<ansi> (?:[^"]|"")* )"
-  | (?P<word> [\w$]+ )
+  | `(?P<quoted> (?:[^`]|``)+ )` | "(?P<ansi> (?:[^"\\]|\\.|"")* )"
+  | (?P<word> [\w$\x80-\uffff]+ )
   | (?P<mark> [^\s\w] )
 """,
     re.VERBOSE | re.DOTALL,
 )
+#: The same by the SQL mode NO_BACKSLASH_ESCAPES.
+_UNESCAPED = re.compile(TOKEN.pattern.replace(r"\\]|\\.|", "]|"), TOKEN.flags)
 _SCHEMA = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
 #: A SELECT is in the log as a statement only if it calls a function that writes.
 _ROWS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT"})
@@ -67,6 +71,10 @@ _LISTED = {"DROP": "", "RENAME": "", "UPDATE": "SET", "DELETE": "WHERE"}
 _ONE_TABLE = frozenset({"INSERT", "REPLACE", "LOAD", "TRUNCATE"})
 _INDEXES = frozenset({"INDEX", "UNIQUE", "FULLTEXT", "SPATIAL"})
 
+#: Status variables of QUERY events: the client's character set, the catalog, and the lengths of those that
+#: may stand before them (flags, SQL mode, AUTO_INCREMENT).
+_CHARSETS, _CATALOG, _FIXED = 4, 6, {0: 4, 1: 8, 3: 4}
+
 #: Kinds of tokens.
 WORD, NAME, MARK = range(3)
 #: A word, a quoted name or a mark: its kind and its text.
@@ -75,7 +83,16 @@ Token = tuple[int, str]
 
 def tokens(text: str) -> Iterator[Token]:
     """Words, quoted names and marks; string literals and comments are left out."""
-    for match in TOKEN.finditer(text):
+    return _found(TOKEN, text)
+
+
+def unescaped_tokens(text: str) -> Iterator[Token]:
+    """The same where a backslash in a string stands for itself (sql_mode NO_BACKSLASH_ESCAPES)."""
+    return _found(_UNESCAPED, text)
+
+
+def _found(pattern: re.Pattern[str], text: str) -> Iterator[Token]:
+    for match in pattern.finditer(text):
         if match["word"]:
             yield WORD, match["word"]
         elif match["quoted"]:
@@ -127,9 +144,36 @@ def statement_of(body: bytes, *, loads: bool = False) -> tuple[str, str]:
         raise DecodeError("an event of the log is malformed", "a statement ends too early", code="TR-5201")
     at = (26 if loads else 13) + int.from_bytes(body[11:13], "little")
     length = body[8]
-    return body[at : at + length].decode("utf-8", "replace"), body[at + length + 1 :].decode(
-        "utf-8", "replace"
+    return body[at : at + length].decode("utf-8", "replace"), _decoded(
+        body[at + length + 1 :], client_charset(body[26 if loads else 13 : at])
     )
+
+
+def client_charset(variables: bytes) -> str:
+    """The character set of a statement's text, by the status variables of its event.
+
+    Source: MySQL internals, "Query_event"; MariaDB, "QUERY_EVENT". Both write them in this order.
+    """
+    at = 0
+    while at < len(variables):
+        code = variables[at]
+        at += 1
+        if code == _CHARSETS:
+            return charset_of(int.from_bytes(variables[at : at + 2], "little"))
+        if code == _CATALOG:
+            at += 1 + (variables[at] if at < len(variables) else 0)
+        elif code in _FIXED:
+            at += _FIXED[code]
+        else:
+            break
+    return "utf8mb4"
+
+
+def _decoded(text: bytes, charset: str) -> str:
+    if not text.isascii():
+        with suppress(UnicodeDecodeError):
+            return decode(text, charset)
+    return text.decode("utf-8", "replace")
 
 
 def executed(text: str) -> str:
@@ -173,8 +217,20 @@ def databases_named(text: str, database: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (database, *names))))
 
 
+def table_id(database: str, name: str, *, folds: bool) -> TableId:
+    """The table that a statement names so.
+
+    Args:
+        database: its database.
+        name: its name.
+        folds: whether the server stores names in lower case (lower_case_table_names=1): so they are with rows
+            in the log, while statements are as they were written.
+    """
+    return TableId(database.lower(), name.lower()) if folds else TableId(database, name)
+
+
 def dropped_database(text: str) -> str | None:
-    """The database that the statement drops with all its tables, which it does not name."""
+    """The database, as it is written, that the statement drops with its tables, which it does not name."""
     first, second = first_words(text)
     if first != "DROP" or second not in ("DATABASE", "SCHEMA"):
         return None
@@ -182,7 +238,7 @@ def dropped_database(text: str) -> str | None:
     return names[0][1] if names else None
 
 
-def table_created(text: str, database: str) -> TableId | None:
+def table_created(text: str, database: str, *, folds: bool = False) -> TableId | None:
     """The table that the statement creates for certain: it was not there before.
 
     With IF NOT EXISTS it may have been, and the statement is in the log all the same.
@@ -190,6 +246,7 @@ def table_created(text: str, database: str) -> TableId | None:
     Args:
         text: the statement.
         database: its default database, "" for none.
+        folds: see `table_id`.
     """
     found = [*islice(tokens(text), 8)]
     words = [name.upper() if kind == WORD else "" for kind, name in found]
@@ -198,17 +255,20 @@ def table_created(text: str, database: str) -> TableId | None:
     if words[:2] != ["CREATE", "TABLE"] or words[2:3] == ["IF"] or len(found) < 3:
         return None
     if found[3:4] == [(MARK, ".")] and len(found) > 4:
-        return TableId(found[2][1], found[4][1])
-    return TableId(database, found[2][1])
+        return table_id(found[2][1], found[4][1], folds=folds)
+    return table_id(database, found[2][1], folds=folds)
 
 
-def tables_named(text: str, database: str, captures: Callable[[TableId], bool]) -> tuple[TableId, ...]:
+def tables_named(
+    text: str, database: str, captures: Callable[[TableId], bool], *, folds: bool = False
+) -> tuple[TableId, ...]:
     """Captured tables that the statement may concern, in the order they are named.
 
     Args:
         text: the statement.
         database: its default database, "" for none.
         captures: whether a table is captured.
+        folds: see `table_id`.
     """
     first, second = first_words(text)
     leaders = _LEADERS.get(first, frozenset())
@@ -224,16 +284,17 @@ def tables_named(text: str, database: str, captures: Callable[[TableId], bool]) 
         at += 1
         word = name.upper() if kind == WORD else ""
         if kind == MARK:
-            led = name == "," and first in _LISTED
+            # `.t` is the table `t` of the default database
+            led = (led and name == ".") or (name == "," and first in _LISTED)
         elif word and word == _LISTED.get(first):
             break
         elif word in leaders:
             led = True
         elif led and word not in _BETWEEN:
             led = False
-            candidate = TableId(database, name)
+            candidate = table_id(database, name, folds=folds)
             if words[at : at + 1] == [(MARK, ".")] and at + 1 < len(words):
-                candidate = TableId(name, words[at + 1][1])
+                candidate = table_id(name, words[at + 1][1], folds=folds)
                 at += 2
             if candidate.database and captures(candidate):
                 found[candidate] = None

@@ -131,6 +131,10 @@ def test_renamed_key_column_is_no_other_key():
     [
         ("DROP TABLE IF EXISTS t, s.u", {"d.t": [TableDropped()], "s.u": [TableDropped()]}),
         ("DROP DATABASE IF EXISTS `d`", {"d.t": [TableDropped()]}),
+        (
+            "ALTER TABLE p CONVERT TABLE t TO PARTITION p1 VALUES LESS THAN (9)",
+            {"d.p": [RowsRewritten("CONVERT TABLE")], "d.t": [TableDropped()]},
+        ),
         ("TRUNCATE t", {"d.t": [TableTruncated()]}),
         ("TRUNCATE TABLE s.u", {"s.u": [TableTruncated()]}),
         ("CREATE TABLE x LIKE t", {"d.x": [TableCreated()]}),

@@ -6,7 +6,9 @@ from tailrace.model.table import TableId
 from tailrace.sources.mysql.wire.rare.statements import (
     Statement,
     classify,
+    client_charset,
     dropped_database,
+    statement_of,
     table_created,
     tables_named,
 )
@@ -26,6 +28,7 @@ from tailrace.sources.mysql.wire.rare.statements import (
         ("SAVEPOINT `y`", Statement.INSIDE),
         ("/* app */ alter table t add c int", Statement.SCHEMA),
         ("-- note\nTRUNCATE t", Statement.SCHEMA),
+        ("--\n-- \n--\tnote\nTRUNCATE t --", Statement.SCHEMA),
         ("/*!50100 CREATE TABLE t (a int) */", Statement.SCHEMA),
         ("insert into t values (1)", Statement.ROWS),
         ("GRANT SELECT ON *.* TO `u`@`%`", Statement.OTHER),
@@ -47,6 +50,10 @@ def test_statement_is_classified_by_its_first_words(text, kind):
         ("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `a`", []),
         ("RENAME TABLE a TO b, c TO s.d", ["d.a", "d.b", "d.c", "s.d"]),
         ("TRUNCATE a", ["d.a"]),
+        ("TRUNCATE .a", ["d.a"]),
+        ("TRUNCATE a€,", ["d.a€"]),
+        ("RENAME TABLE .a TO s.b, .c TO .a", ["d.a", "s.b", "d.c"]),
+        ("ALTER TABLE p CONVERT TABLE a TO PARTITION p1 VALUES LESS THAN (9)", ["d.p", "d.a", "d.PARTITION"]),
         ("truncate table s.a", ["s.a"]),
         ("CREATE UNIQUE INDEX i ON s.t (a)", ["s.t"]),
         ("CREATE DATABASE d", []),
@@ -88,3 +95,31 @@ def test_dropped_database_is_named():
     assert dropped_database("DROP DATABASE IF EXISTS `a b`") == "a b"
     assert dropped_database("drop schema x") == "x"
     assert dropped_database("DROP TABLE x") is None
+
+
+def test_names_are_in_lower_case_where_the_server_folds_them():
+    assert tables_named("ALTER TABLE Shop.T ADD c INT", "", lambda _: True, folds=True) == (
+        TableId("shop", "t"),
+    )
+    assert tables_named("DROP TABLE T", "Db", lambda _: True, folds=True) == (TableId("db", "t"),)
+    assert table_created("CREATE TABLE T (id INT)", "Db", folds=True) == TableId("db", "t")
+
+
+#: Status variables of a QUERY event: flags, SQL mode, catalog, AUTO_INCREMENT, then the character set.
+_VARIABLES = bytes([0, *range(4), 1, *range(8), 6, 3, *b"std", 3, 2, 0, 1, 0, 4])
+
+
+@pytest.mark.parametrize(
+    ("collation", "codec"), [(8, "latin1"), (28, "gbk"), (13, "shift_jis"), (255, "utf-8"), (33, "utf-8")]
+)
+def test_statement_is_decoded_by_the_character_set_of_its_client(collation, codec):
+    # in Shift JIS and GBK, the second byte of some characters is a backslash or a backtick
+    text = "ALTER TABLE `表` ADD c INT" if codec != "latin1" else "ALTER TABLE `tä` ADD c INT"
+    variables = _VARIABLES + collation.to_bytes(2, "little") * 3 + bytes([12, 1, *b"d\0"])
+    header = bytes(8) + bytes([1]) + bytes(2) + len(variables).to_bytes(2, "little")
+    assert statement_of(header + variables + b"d\0" + text.encode(codec)) == ("d", text)
+
+
+@pytest.mark.parametrize("variables", [b"", bytes([0, 1]), bytes([6]), bytes([77, 1, 2]), bytes([4])])
+def test_status_variables_that_are_cut_or_unknown_end_the_search(variables):
+    assert client_charset(variables) in ("utf8mb4", "of collation 0")
