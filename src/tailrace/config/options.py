@@ -701,6 +701,10 @@ class SourceOptions:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
 
+    def capturing(self, tables: tuple[str, ...] | None) -> SourceOptions:
+        """The options with these patterns of tables; None: with their own."""
+        return self if tables in (None, self.tables) else dataclasses.replace(self, tables=tables)
+
     def has_signals(self, name: str) -> bool:
         """Whether the table `database.table` is that of the signals."""
         return name == self.signal_data_collection
