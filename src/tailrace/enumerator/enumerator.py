@@ -40,7 +40,7 @@ from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.parked import after_a_gap, may_park, park, parked_at, with_parked
 from tailrace.enumerator.request import Request, Requests
 from tailrace.enumerator.request_queue import RequestQueue
-from tailrace.enumerator.rereading import refreshes, to_reread, unfinished
+from tailrace.enumerator.rereading import blocks, refreshes, to_reread, unfinished
 from tailrace.enumerator.schema_events import SchemaEvents
 from tailrace.enumerator.signal_table import SignalTable
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
@@ -127,6 +127,8 @@ class Enumerator:
         self.log_room = LogRoom(self._log_retention, clock)
         self._heartbeat = _heartbeat(options, self._beat, clock)
         self._offset = StreamOffset()
+        #: Whether no rows could be planned when it was tried last: their tables are locked.
+        self._was_stuck = False
         #: The batch that was planned last: its offsets, and the key ranges that it reads.
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
         self._advanced_at = clock()
@@ -412,6 +414,7 @@ class Enumerator:
         self._freshness.look(position)
         self.log_room.look(position)
         log = self._follow(start)
+        stands_still = self._stands_still(start)
         read_upto = log.read_upto()
         log_range = log.range_after(
             position,
@@ -420,6 +423,8 @@ class Enumerator:
             max_rows=limits.max_rows,
             for_rows=has_rows_to_read,
         )
+        if stands_still and log.is_caught_up(position) and not (log_range and log_range.alters_tables):
+            return start, None
         if log_range is None:
             if not has_rows_to_read:  # else it may have waited for a position to read rows at
                 self._freshness.reached(read_upto)
@@ -430,6 +435,11 @@ class Enumerator:
         if quiet and self._horizon.upto is None and self._clock() - self._advanced_at < QUIET_ADVANCE_S:
             return start, None
         return replace(start, log=log_range.end.to_json()), log_range
+
+    def _stands_still(self, start: StreamOffset) -> bool:
+        """Whether the log waits until rows are read, unless these have to wait themselves."""
+        waits = self._waits_for_log(start) or bool(self._pace.held_by) or self._was_stuck
+        return blocks(start) and not waits and self._has_unread_rows(start)
 
     def _register(self, offset: StreamOffset, log_range: LogRange | None) -> StreamOffset:
         """Add captured tables that are new to the stream.
@@ -599,6 +609,7 @@ class Enumerator:
             offset, planned = advance(
                 offset, captured.schemas_in(offset), boundary, splits=splits, chunk_rows=chunk_rows
             )
+            self._was_stuck = not planned
             self._pace.planned(_rows_read(before, offset), row_bytes)
             self._prepare_next(offset, chunk_rows, splits)
         except SchemaMismatchError:

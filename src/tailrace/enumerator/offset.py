@@ -6,7 +6,8 @@
      "tables": {"shop.orders": {"c": [42], "n": 42, "e": 1000}},   snapshot unfinished: cursor, rows, estimate
      "done": {"shop.items": 7, "shop.old": null},         finished: rows read; null: never snapshotted
      "again": {"shop.items": {"id": "4f1c", "c": [3], "n": 3, "e": 7, "done": false,    read again;
-                              "where": "price > 7"}},         where: only rows with that condition
+                              "where": "price > 7",           where: only rows with that condition
+                              "blocking": true}},             the log waits meanwhile
      "requests": ["01J9..."],                             requests that the stream has accepted
      "gaps": 0,                                           how often the log was lost, and joined again later
      "parked": {"shop.bad": {...}},                       left out for now, with the reason (`model.parked`)
@@ -30,11 +31,11 @@ first offset, which Spark requests twice and never stores, is the constant {"v":
 
 Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a pipeline
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
-`waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back;
-older versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace would
-read such a table as a new one. Version 4 has `where`, and is written while a table is read with a condition:
-an older Tailrace would delete all other rows. Version 5 has `set`, and is written while a signal's tables
-hold: an older Tailrace would capture those of the option.
+`waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back,
+and `blocking`; older versions ignore them. Version 3 has `parked`, and is written while a table is: an older
+Tailrace would read such a table as a new one. Version 4 has `where`, and is written while a table is read with
+a condition: an older Tailrace would delete all other rows. Version 5 has `set`, and is written while a signal's
+tables hold: an older Tailrace would capture those of the option.
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ class RereadProgress:
         by: the request or signal that asked for it and may be taken back; None: the target is wrong without
             the reading.
         where: the condition of the rows that are read; None: all of them, and others are deleted.
+        blocking: whether the log waits meanwhile, so that all rows are as of one position.
     """
 
     id: str
@@ -120,6 +122,7 @@ class RereadProgress:
     done: bool = False
     by: str | None = None
     where: str | None = None
+    blocking: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The progress as JSON values in a fixed order."""
@@ -128,13 +131,16 @@ class RereadProgress:
             found["by"] = self.by
         if self.where is not None:
             found["where"] = self.where
+        if self.blocking:
+            found["blocking"] = True
         return found
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RereadProgress:
         """Read the progress that `to_json` wrote."""
         progress = TableProgress.from_json(value)
-        return cls(value["id"], progress, value["done"], value.get("by"), value.get("where"))
+        blocking = value.get("blocking", False)
+        return cls(value["id"], progress, value["done"], value.get("by"), value.get("where"), blocking)
 
 
 @dataclass(frozen=True)

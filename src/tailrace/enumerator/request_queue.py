@@ -139,12 +139,14 @@ class RequestQueue:
     def _reread(self, offset: StreamOffset, request: Request) -> StreamOffset:
         tables = self._captured.schemas_in(offset)
         by = request.id if request.signal is None else request.signal.id
+        waits = signals.is_blocking(request, self._dialect)
         for name in request.tables:
             if name in offset.parked:  # a target lacks rows of it: its changes are not enough
                 offset = park_with_rows(offset, name)
             elif name in tables:
                 by_ = None if request.needed else by
-                offset = to_reread(offset, self._captured.tables[name], by_, request.where.get(name))
+                table, where = self._captured.tables[name], request.where.get(name)
+                offset = to_reread(offset, table, by_, where, blocking=waits)
         return offset
 
     def _problem(self, offset: StreamOffset, request: Request) -> str | None:

@@ -220,6 +220,16 @@ def answered(offset: StreamOffset, request: Request, context: Context) -> Stream
         return _with(offset, signal, "ABORTED", str(error))
 
 
+def is_blocking(request: Request, dialect: str) -> bool:
+    """Whether a request is to read tables again while the log waits, and the database can do that.
+
+    PostgreSQL shows rows as of a position only as long as a snapshot of it is held.
+    """
+    if request.signal is None or dialect == "postgresql":
+        return False
+    return str(request.signal.data.get("type", "")).strip().lower() == "blocking"
+
+
 def refused(offset: StreamOffset, request: Request, reason: str) -> StreamOffset:
     """`offset` with the answer to a request about tables that cannot be obeyed."""
     return offset if request.signal is None else _with(offset, request.signal, "ABORTED", reason)
@@ -237,7 +247,8 @@ def _accepted(offset: StreamOffset, request: Request, context: Context) -> Strea
     if unmatched:
         offset = _with(offset, signal, "UNKNOWN_SCHEMA", "no captured table matches", unmatched)
     if request.kind == "resync":
-        if str(signal.data.get("type", "")).strip().lower() == "blocking":
+        asked = str(signal.data.get("type", "")).strip().lower()
+        if asked == "blocking" and not is_blocking(request, context.dialect):
             reason = "read while the stream goes on: rows are exact as of each batch's end"
             offset = _with(offset, signal, "COMPLETED", reason, request.tables)
         return offset

@@ -53,7 +53,7 @@ def test_what_signals_leave_in_an_offset_is_kept():
         "initial",
         {"pos": 1},
         done={"s.a": 1},
-        again={"s.a": RereadProgress("4f1c", TableProgress(), by="ad-hoc")},
+        again={"s.a": RereadProgress("4f1c", TableProgress(), by="ad-hoc", blocking=True)},
         paused=True,
         waits={"r1": {"pos": 7}},
         signals={"log-1": Signal("s1", "log", {"message": "m"})},
