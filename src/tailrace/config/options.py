@@ -298,6 +298,16 @@ class SourceOptions:
             "REPLICATION CLIENT; MariaDB: REPLICA MONITOR).",
         ),
     )
+    snapshot_max_held_log_bytes: int | None = field(
+        default=None,
+        metadata=option(
+            byte_count,
+            "bytes > 0, with k, m or g",
+            "No rows of tables are read while the server holds more log for the stream, so that the log is "
+            "read first (PostgreSQL: what the slot retains; MySQL, MariaDB: from the stream's position on). "
+            "Not for runs that end, such as with `available-now`.",
+        ),
+    )
     snapshot_query_timeout_ms: int | None = field(
         default=None,
         metadata=option(

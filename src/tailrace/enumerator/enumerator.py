@@ -122,9 +122,10 @@ class Enumerator:
         self._requests = RequestQueue(requests, self._horizon, dialect=options.dialect)
         self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
         self._set_up(options, source)
-        self._pace = SnapshotPace(options, self._activity, clock)
         self._freshness = Freshness(self._log_clock, clock)
-        self.log_room = LogRoom(self._log_retention, clock)
+        is_limit = options.snapshot_max_held_log_bytes is not None
+        self.log_room = LogRoom(self._log_retention, clock, often=is_limit)
+        self._pace = SnapshotPace(options, self._activity, clock, held_log=lambda: self.log_room.held_bytes)
         self._heartbeat = _heartbeat(options, self._beat, clock)
         self._offset = StreamOffset()
         #: Whether no rows could be planned when it was tried last: their tables are locked.
@@ -630,8 +631,8 @@ class Enumerator:
 
     def _keep_pace(self, start: StreamOffset) -> None:
         """Find out whether the batch may read rows; a stream that would end for that waits."""
-        self._pace.look()
         would_end = self._horizon.upto is not None or start.mode == "snapshot"
+        self._pace.look(ends=would_end)
         if would_end and (start.is_new or self._has_unread_rows(start)):
             self._pace.wait()
 

@@ -33,9 +33,9 @@ Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long 
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
 `waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back,
 and `blocking`; older versions ignore them. Version 3 has `parked`, and is written while a table is: an older
-Tailrace would read such a table as a new one. Version 4 has `where`, and is written while a table is read with
-a condition: an older Tailrace would delete all other rows. Version 5 has `set`, and is written while a signal's
-tables hold: an older Tailrace would capture those of the option.
+Tailrace would read such a table as a new one. Version 4 has `where`, and is written while a table is read
+with a condition: an older Tailrace would delete all other rows. Version 5 has `set`, and is written while a
+signal's tables hold: an older Tailrace would capture those of the option.
 """
 
 from __future__ import annotations
