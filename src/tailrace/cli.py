@@ -208,9 +208,10 @@ def check(pipeline_file: Path) -> None:
     First the source. If that is in order: the routes, the sinks (can they be reached and written?), the
     transforms (does Spark accept them?) and on a cluster the workers.
     """
+    from tailrace.pipeline.tables_in_force import with_tables_in_force  # noqa: PLC0415
     from tailrace.sources import preflight, registry  # noqa: PLC0415
 
-    pipelines = load_pipelines(pipeline_file)
+    pipelines = [with_tables_in_force(pipeline) for pipeline in load_pipelines(pipeline_file)]
     shared = None
     failed = False
     for pipeline in pipelines:
@@ -480,6 +481,9 @@ def _require_captured(pipeline: Pipeline, tables: Sequence[str], refusal: str) -
     Raises:
         ConfigError: there are some.
     """
+    from tailrace.pipeline.tables_in_force import with_tables_in_force  # noqa: PLC0415
+
+    pipeline = with_tables_in_force(pipeline)
     unknown = [name for name in tables if not pipeline.source.captures(name)]
     if unknown:
         raise ConfigError(

@@ -24,6 +24,8 @@ def test_signalled_snapshot_survives_a_kill_and_is_told_once(
     mysql.execute(
         f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)",
         f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3)",
+        f"CREATE TABLE {database}.u (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO {database}.u VALUES (7, 7)",
         f"CREATE TABLE {signals} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))",
     )
     pipeline = PipelineProcess(tmp_path, mysql, table, **{"signal.data.collection": signals})
@@ -44,6 +46,9 @@ def test_signalled_snapshot_survives_a_kill_and_is_told_once(
         f"DELETE FROM {table} WHERE id = 2",
     )
     assert pipeline.command("signal", "log", "--id", "l1", "--data", '{"message": "at {}"}') == 0
+    assert pipeline.command("resync", f"{database}.u") == 2
+    both = json.dumps({"tables": f"{database}[.][tu]"})
+    assert pipeline.command("signal", "set-tables", "--id", "s1", "--data", both) == 0
     assert pipeline.command("signal", "make-coffee") == 2
     before = len(told(file))
     assert pipeline.run(failpoint="sink.committed") != 0
@@ -57,6 +62,11 @@ def test_signalled_snapshot_survives_a_kill_and_is_told_once(
         "COMPLETED",
     ]
     assert [(aggregate, kind) for id_, aggregate, kind in new if id_ == "l1"] == [("Signal", "COMPLETED")]
+    assert [(aggregate, kind) for id_, aggregate, kind in new if id_ == "s1"] == [("Signal", "COMPLETED")]
+    assert [(row["id"], row["v"]) for row in delta_rows(spark, tmp_path / "tables" / f"{database}.u")] == [
+        (7, 7)
+    ]
+    assert pipeline.command("resync", f"{database}.u") == 0
     assert '"id": "ad-hoc"' in (tmp_path / "tables" / "_tailrace" / "tailrace.log").read_text()
     assert 'at {"file":' in pipeline.output()
     assert not (tmp_path / "tables" / signals).exists()

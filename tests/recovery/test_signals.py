@@ -331,3 +331,57 @@ def test_signal_table_that_is_captured_is_delivered_too(place: Place, tmp_path: 
         wait_until(lambda: target.step() is None or engine.offset.paused, 60, "the pause")
         target.equals(place.server, **place.of)
         assert [row["id"] for row in target.rows] == ["both"]
+
+
+@pytest.fixture(params=["mysql", pytest.param("mariadb", marks=pytest.mark.slow)])
+def rewindable_place(request: pytest.FixtureRequest) -> Place:
+    return Place(request, request.param)
+
+
+def test_log_waits_for_a_blocking_snapshot_whose_rows_are_as_of_one_position(
+    rewindable_place: Place, tmp_path: Path
+) -> None:
+    place = rewindable_place
+    stream = Stream(place, tmp_path / "requests", snapshotChunkRows=9)
+    with closing(stream.engine):
+        stream.snapshot()
+        stream.settled()
+        stream.target.rows = stream.target.rows[3:]
+        data = {"data-collections": [place.table], "type": "blocking"}
+        stream.requests.add_signal({"id": "b1", "type": "execute-snapshot", "data": data})
+        wait_until(lambda: stream.step() is None or stream.offset.again, 60, "the reading")
+        with closing(place.server.connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(f"SELECT id, v FROM {place.table}")
+            as_of = dict(cursor.fetchall())
+        logs = [stream.offset.log]
+        for number in range(200):
+            if stream.offset.again[place.table].done:
+                break
+            place.execute(
+                f"UPDATE {place.table} SET v = v + 1000, id = id + 0 WHERE id % 3 = {number % 3}",
+                f"DELETE FROM {place.table} WHERE id = {ROWS - 2 - number}",
+                f"INSERT INTO {place.table} VALUES ({1000 + number}, 1)",
+            )
+            assert stream.step()
+            logs.append(stream.offset.log)
+        assert len(logs) > 3
+        assert all(log == logs[0] for log in logs)
+        assert {row["id"]: row["v"] for row in stream.target.rows} == as_of
+        stream.settled()
+        assert stream.target.readings == 1
+
+
+def test_schema_change_ends_the_wait_for_a_blocking_snapshot(rewindable_place: Place, tmp_path: Path) -> None:
+    place = rewindable_place
+    stream = Stream(place, tmp_path / "requests", kills=False, snapshotChunkRows=9)
+    with closing(stream.engine):
+        stream.snapshot()
+        place.send("execute-snapshot", "b1", {"data-collections": [place.table], "type": "blocking"})
+        stream.until(lambda: stream.offset.again, "the reading")
+        log = stream.offset.log
+        place.execute(f"ALTER TABLE {place.table} ADD COLUMN w INT NOT NULL DEFAULT 7")
+        place.execute(f"UPDATE {place.table} SET v = -5 WHERE id < 20")
+        stream.until(lambda: stream.offset.log != log, "the log to go on")
+        stream.until(lambda: all(r.done for r in stream.offset.again.values()), "the reading")
+        stream.settled()
+        assert all(row["w"] == 7 for row in stream.target.rows)

@@ -20,6 +20,7 @@ from tests.support.engine import Engine, changes_of, options_for, rows_of
 from tests.support.wait import wait_until
 
 ROWS = 3000
+OTHERS, SLOW = ("mariadb", "postgres"), pytest.mark.slow
 
 
 @dataclass
@@ -185,6 +186,33 @@ def test_stream_that_ends_waits_for_its_rate_and_leaves_a_closed_window_alone(sh
             assert not rows_of(engine.read(*batch)[0])
         assert list(engine.offset.tables) == [f"{shop.schema}.t"]
         assert engine.plan.held_by.startswith("outside of snapshotWindows")
+
+
+@pytest.mark.parametrize("shop", ["mysql", *(pytest.param(p, marks=SLOW) for p in OTHERS)], indirect=True)
+def test_log_is_read_before_tables_while_the_server_holds_much_of_it(shop: Shop) -> None:
+    options = shop.options(snapshotMaxHeldLogBytes="4m", snapshotChunkRows=50)
+    with Engine(options, parallelism=1) as engine:
+        batch = engine.next()
+        assert batch is not None
+        engine.read(*batch)
+        for n in range(15):
+            shop.execute(f"UPDATE t SET v = CONCAT(LEFT(v, 98), '{n:02}')")  # some 700 kB of log
+        held = 0
+
+        def finished() -> bool:
+            nonlocal held
+            batch = engine.next()
+            if batch is None:
+                return bool(engine.offset.done)
+            rows, log = engine.read(*batch)
+            if "snapshotMaxHeldLogBytes" in engine.plan.held_by:
+                assert not rows_of(rows)
+                held += 1
+            return bool(engine.offset.done) and not log
+
+        wait_until(finished, 60, "the snapshot")
+        assert held >= 3
+        assert engine.plan.held_by == ""
 
 
 def _closed_now() -> str:

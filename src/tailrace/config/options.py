@@ -298,6 +298,16 @@ class SourceOptions:
             "REPLICATION CLIENT; MariaDB: REPLICA MONITOR).",
         ),
     )
+    snapshot_max_held_log_bytes: int | None = field(
+        default=None,
+        metadata=option(
+            byte_count,
+            "bytes > 0, with k, m or g",
+            "No rows of tables are read while the server holds more log for the stream, so that the log is "
+            "read first (PostgreSQL: what the slot retains; MySQL, MariaDB: from the stream's position on). "
+            "Not for runs that end, such as with `available-now`.",
+        ),
+    )
     snapshot_query_timeout_ms: int | None = field(
         default=None,
         metadata=option(
@@ -700,6 +710,10 @@ class SourceOptions:
     def exactly_once(self) -> bool:
         """Whether snapshot rows are rewound to their batch's position."""
         return self.delivery == "exactly-once"
+
+    def capturing(self, tables: tuple[str, ...] | None) -> SourceOptions:
+        """The options with these patterns of tables; None: with their own."""
+        return self if tables in (None, self.tables) else dataclasses.replace(self, tables=tables)
 
     def has_signals(self, name: str) -> bool:
         """Whether the table `database.table` is that of the signals."""

@@ -42,7 +42,7 @@ class CapturedTables:
     ) -> None:
         self._options = options
         self._source = source
-        self._gaps = gaps
+        self.gaps = gaps
         self._horizon = horizon
         self._clock = clock
         #: The tables that are captured, and their schemas.
@@ -135,16 +135,16 @@ class CapturedTables:
         if self._options.max_parked:
             self._leave_out_refused(offset)
         self._read_at = self._clock()
-        self._gaps.note(offset)
+        self.gaps.note(offset)
         self._publish(offset)
-        if self._gaps.wait:
+        if self.gaps.wait:
             end = self._source.log_end()
-            self._gaps.found_before(end)
+            self.gaps.found_before(end)
             self._horizon.extend(end)
 
     def _publish(self, offset: StreamOffset) -> None:
         unpublished = set(map(str, self._source.publish(list(self.schemas.values()))))
-        self._gaps.unpublished = unpublished
+        self.gaps.unpublished = unpublished
         for name in unpublished:
             if not offset.knows(name):
                 del self.schemas[name]  # new once it is in the log

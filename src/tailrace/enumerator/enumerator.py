@@ -10,14 +10,18 @@ crash gives the same rows.
 Snapshot chunks are planned only while the log is caught up, because a rewind costs as much as reading the
 lag, and while no schema change follows directly after P.
 
+A signal may set other `tables` (`table_setting`): the offset has them, and all that depends on them is made
+anew (`_use`), as by a restart.
+
 The parts: what is captured (`captured_tables`), what the log lacks (`gaps`), what is read again
 (`rereading`), what is asked of the stream (`request_queue`), the splits of two offsets (`splits`).
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -34,15 +38,16 @@ from tailrace.enumerator.horizon import Horizon
 from tailrace.enumerator.log_room import LogRoom
 from tailrace.enumerator.offset import StreamOffset, TableProgress
 from tailrace.enumerator.parked import after_a_gap, may_park, park, parked_at, with_parked
-from tailrace.enumerator.request import Requests
+from tailrace.enumerator.request import Request, Requests
 from tailrace.enumerator.request_queue import RequestQueue
-from tailrace.enumerator.rereading import refreshes, to_reread, unfinished
+from tailrace.enumerator.rereading import blocks, refreshes, to_reread, unfinished
 from tailrace.enumerator.schema_events import SchemaEvents
 from tailrace.enumerator.signal_table import SignalTable
 from tailrace.enumerator.snapshot import Boundary, KeyRange, advance
 from tailrace.enumerator.snapshot_pace import SnapshotPace
 from tailrace.enumerator.splits import SplitPlanner, ranges_between
 from tailrace.enumerator.stream_keys import with_keys
+from tailrace.enumerator.table_setting import Decision, patterns_of
 from tailrace.errors import (
     PositionLostError,
     SchemaMismatchError,
@@ -50,12 +55,26 @@ from tailrace.errors import (
     TableGapError,
     TableLockedError,
     TailraceError,
+    coded,
 )
 from tailrace.model.parked import Reason
 from tailrace.model.split import Key, Split
 from tailrace.model.table import TableId, TableSchema
-from tailrace.sources.base import GONE, TRUNCATED, Log, LogRange, Source
+from tailrace.model.table_setting import TableSetting, in_force
+from tailrace.sources import registry
+from tailrace.sources.base import (
+    GONE,
+    TRUNCATED,
+    Activity,
+    Log,
+    LogClock,
+    LogRange,
+    LogRetention,
+    Position,
+    Source,
+)
 
+_logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: Minimum time between two advances of the offset over log without captured changes, seconds.
@@ -93,31 +112,60 @@ class Enumerator:
         requests: Requests | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._options = options
-        self._source = source
+        #: The options as they were given: a signal may have set other tables in those that are used.
+        self._given = options
+        self._parallelism = parallelism
         self._clock = clock
         self._sizing = BatchSizing(parallelism, clock)
-        self._pace = SnapshotPace(options, source.activity, clock)
         self._log: Log | None = None
         self._horizon = Horizon()
-        self._gaps = Gaps(options, source)
-        self._captured = CapturedTables(options, source, self._gaps, self._horizon, clock)
-        self._requests = RequestQueue(
-            requests, source, self._captured, self._gaps, self._horizon, dialect=options.dialect
-        )
+        self._requests = RequestQueue(requests, self._horizon, dialect=options.dialect)
         self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
-        self._planner = SplitPlanner(
-            options, source, self._captured, parallelism=parallelism, follow=self._follow
-        )
-        self._schema_events = SchemaEvents(source, options.schema_policy)
-        self._boundary = BoundaryPrefetch(source.boundary)
-        self._freshness = Freshness(source.log_clock, clock)
-        self.log_room = LogRoom(source.log_retention, clock)
-        self._heartbeat = _heartbeat(options, source, clock)
+        self._set_up(options, source)
+        self._freshness = Freshness(self._log_clock, clock)
+        is_limit = options.snapshot_max_held_log_bytes is not None
+        self.log_room = LogRoom(self._log_retention, clock, often=is_limit)
+        self._pace = SnapshotPace(options, self._activity, clock, held_log=lambda: self.log_room.held_bytes)
+        self._heartbeat = _heartbeat(options, self._beat, clock)
         self._offset = StreamOffset()
+        #: Whether no rows could be planned when it was tried last: their tables are locked.
+        self._was_stuck = False
         #: The batch that was planned last: its offsets, and the key ranges that it reads.
         self._plan: tuple[StreamOffset, StreamOffset, dict[str, list[KeyRange]]] | None = None
         self._advanced_at = clock()
+
+    def _set_up(self, options: SourceOptions, source: Source, captured: CapturedTables | None = None) -> None:
+        """Make what depends on the patterns of captured tables.
+
+        Args:
+            options: the stream's, with these patterns.
+            source: the database, with these options.
+            captured: its catalog, if that has been read.
+        """
+        self._options = options
+        self._source = source
+        self._captured = captured or self._catalog(options, source)
+        self._gaps = self._captured.gaps
+        self._requests.look_at(source, self._captured)
+        self._planner = SplitPlanner(
+            options, source, self._captured, parallelism=self._parallelism, follow=self._follow
+        )
+        self._schema_events = SchemaEvents(source, options.schema_policy)
+        self._boundary = BoundaryPrefetch(source.boundary)
+
+    def _catalog(self, options: SourceOptions, source: Source) -> CapturedTables:
+        return CapturedTables(options, source, Gaps(options, source), self._horizon, self._clock)
+
+    def _use(self, offset: StreamOffset) -> None:
+        """Capture the tables that an offset says."""
+        tables = in_force(offset.setting, self._given.tables)
+        if tables == self._options.tables:
+            return
+        if tables != self._given.tables:
+            _logger.warning("a signal has set the tables: %s", ", ".join(tables))
+        self.close()
+        options = self._given.capturing(tables)
+        self._set_up(options, registry.source(options))
 
     def hold(self) -> None:
         """Read no transaction that commits from now on (Trigger.AvailableNow)."""
@@ -150,12 +198,17 @@ class Enumerator:
             return self._rejoin(start)
 
     def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
-        captured, queue = self._captured, self._requests
-        captured.require_checked()
+        self._use(start)
+        queue = self._requests
+        self._captured.require_checked()
         self._offset = start
         self._keep_pace(start)
         waiting = queue.waiting(start)
         queue.note(start, waiting)
+        decision = self._set_tables(start, waiting)
+        if decision is not None:
+            waiting = queue.waiting(start)  # they may concern other tables now
+        captured = self._captured
         if start.log is None:
             offset = with_parked(self._begin(start), waiting, captured.schemas)
             log_range = None
@@ -177,7 +230,7 @@ class Enumerator:
         events = self._schema_events.of(log_range, captured.schemas, left_out=offset.parked.keys())
         offset = self._without_refused(start, replace(offset, schema=events))
         offset = self._gaps.identified(self._with_rereads(start, offset, log_range))
-        offset = queue.accept(offset, waiting)
+        offset = queue.accept(replace(offset, setting=self._setting(offset)), waiting, decision)
         is_current = log_range is not None and not log_range.ddl_ahead
         offset = with_keys(offset, captured.tables, is_current=is_current)
         offset, planned = self._plan_chunks(offset, log_range, limits)
@@ -185,6 +238,64 @@ class Enumerator:
             return start
         self._planned(start, offset, planned)
         return offset
+
+    def _setting(self, offset: StreamOffset) -> TableSetting | None:
+        """The tables that a signal has set, unless the option has changed since."""
+        is_held = offset.setting is not None and offset.setting.instead_of == self._given.tables
+        return offset.setting if is_held else None
+
+    def _set_tables(self, start: StreamOffset, waiting: Sequence[Request]) -> Decision | None:
+        """Obey the signal that sets the tables of the batch from `start`, or find out why that cannot be.
+
+        Raises:
+            TailraceError: the server cannot be reached.
+        """
+        request = self._requests.sets_tables(waiting)
+        if request is None or request.signal is None:
+            return None
+        if start.log is None:
+            return Decision(request.id, "the stream has not begun")
+        if self._given.shape in ("row", "envelope"):
+            return Decision(request.id, f"rows of shape `{self._given.shape}` are those of one table")
+        if start.mode == "snapshot":
+            return Decision(request.id, "the stream reads its tables once")
+        try:
+            tables = patterns_of(request.signal)
+        except ValueError as error:
+            return Decision(request.id, str(error))
+        before = set(self._captured.schemas)
+        if tables != self._options.tables:
+            problem = self._change_tables(start, tables)
+            if problem is not None:
+                return Decision(request.id, problem)
+        is_option = tables == self._given.tables
+        setting = None if is_option else TableSetting(tables, self._given.tables)
+        after = set(self._captured.schemas)
+        left_out, taken_in = tuple(sorted(before - after)), tuple(sorted(after - before))
+        return Decision(request.id, None, setting, left_out, taken_in)
+
+    def _change_tables(self, start: StreamOffset, tables: tuple[str, ...]) -> str | None:
+        """Capture other tables from now on; why that cannot be, or None if it is so.
+
+        What would stop a stream that is started with these patterns is found before the present ones end.
+        """
+        options = self._given.capturing(tables)
+        source = registry.source(options)
+        captured = self._catalog(options, source)
+        try:
+            captured.require_checked()
+            captured.read(start)
+            rest = replace(start, tables={}, done={})  # others may be left out
+            if captured.refused and not may_park(rest, captured.refused, captured.tables, options.max_parked):
+                raise next(iter(captured.refused.values()))
+        except TailraceError as error:
+            source.close()
+            if error.retryable:
+                raise
+            return coded(": ".join(filter(None, (error.message, error.detail))), error.code)
+        self.close()
+        self._set_up(options, source, captured)
+        return None
 
     def _planned(self, start: StreamOffset, end: StreamOffset, ranges: dict[str, list[KeyRange]]) -> None:
         self._plan = (start, end, ranges)
@@ -203,6 +314,7 @@ class Enumerator:
         return self._on_one_server(lambda: self._splits(start, end))
 
     def _splits(self, start: StreamOffset, end: StreamOffset) -> list[Split]:
+        self._use(end)
         self._captured.require_checked()
         self._offset = end
         assert end.log is not None
@@ -217,7 +329,10 @@ class Enumerator:
             splits.extend(self._planner.log_splits(start, end, left_out))
         splits.extend(self._planner.replays(start, end, left_out))
         ranges = {name: found for name, found in ranges.items() if name not in left_out}
-        return [*splits, *self._planner.snapshot_splits(start, end, ranges)]
+        splits += self._planner.snapshot_splits(start, end, ranges)
+        if self._options is self._given:
+            return splits
+        return [replace(split, tables=self._options.tables) for split in splits]
 
     @staticmethod
     def _has_log(start: StreamOffset, end: StreamOffset) -> bool:
@@ -300,6 +415,7 @@ class Enumerator:
         self._freshness.look(position)
         self.log_room.look(position)
         log = self._follow(start)
+        stands_still = self._stands_still(start)
         read_upto = log.read_upto()
         log_range = log.range_after(
             position,
@@ -308,6 +424,8 @@ class Enumerator:
             max_rows=limits.max_rows,
             for_rows=has_rows_to_read,
         )
+        if stands_still and log.is_caught_up(position) and not (log_range and log_range.alters_tables):
+            return start, None
         if log_range is None:
             if not has_rows_to_read:  # else it may have waited for a position to read rows at
                 self._freshness.reached(read_upto)
@@ -318,6 +436,11 @@ class Enumerator:
         if quiet and self._horizon.upto is None and self._clock() - self._advanced_at < QUIET_ADVANCE_S:
             return start, None
         return replace(start, log=log_range.end.to_json()), log_range
+
+    def _stands_still(self, start: StreamOffset) -> bool:
+        """Whether the log waits until rows are read, unless these have to wait themselves."""
+        waits = self._waits_for_log(start) or bool(self._pace.held_by) or self._was_stuck
+        return blocks(start) and not waits and self._has_unread_rows(start)
 
     def _register(self, offset: StreamOffset, log_range: LogRange | None) -> StreamOffset:
         """Add captured tables that are new to the stream.
@@ -379,6 +502,7 @@ class Enumerator:
     def _rejoin(self, start: StreamOffset) -> StreamOffset:
         """Continue behind a part of the log that is lost: every table is read again."""
         assert start.log is not None
+        self._use(start)
         self.close()
         self._captured.read(self._offset)  # before the position, as in `_begin`
         self._gaps.forget()
@@ -486,6 +610,7 @@ class Enumerator:
             offset, planned = advance(
                 offset, captured.schemas_in(offset), boundary, splits=splits, chunk_rows=chunk_rows
             )
+            self._was_stuck = not planned
             self._pace.planned(_rows_read(before, offset), row_bytes)
             self._prepare_next(offset, chunk_rows, splits)
         except SchemaMismatchError:
@@ -506,8 +631,8 @@ class Enumerator:
 
     def _keep_pace(self, start: StreamOffset) -> None:
         """Find out whether the batch may read rows; a stream that would end for that waits."""
-        self._pace.look()
         would_end = self._horizon.upto is not None or start.mode == "snapshot"
+        self._pace.look(ends=would_end)
         if would_end and (start.is_new or self._has_unread_rows(start)):
             self._pace.wait()
 
@@ -560,6 +685,20 @@ class Enumerator:
 
     # ---- queries to the source ----
 
+    # what asks them outlives a source: a signal may set other tables
+
+    def _activity(self) -> Activity:
+        return self._source.activity()
+
+    def _log_clock(self, position: Position) -> LogClock | None:
+        return self._source.log_clock(position)
+
+    def _log_retention(self, position: Position) -> LogRetention | None:
+        return self._source.log_retention(position)
+
+    def _beat(self, statement: str) -> None:
+        self._source.heartbeat(statement)
+
     def _follow(self, start: StreamOffset) -> Log:
         if self._log is None:
             assert start.log is not None
@@ -586,8 +725,10 @@ def _rows_read(before: StreamOffset, after: StreamOffset) -> int:
     return max(read, 0)
 
 
-def _heartbeat(options: SourceOptions, source: Source, clock: Callable[[], float]) -> Heartbeat | None:
+def _heartbeat(
+    options: SourceOptions, beat: Callable[[str], None], clock: Callable[[], float]
+) -> Heartbeat | None:
     statement = options.heartbeat_action_query
     if statement is None:
         return None
-    return Heartbeat(lambda: source.heartbeat(statement), options.heartbeat_interval_ms / 1000, clock)
+    return Heartbeat(lambda: beat(statement), options.heartbeat_interval_ms / 1000, clock)

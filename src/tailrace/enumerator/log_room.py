@@ -12,6 +12,8 @@ from tailrace.sources.base import LogRetention, Position
 #: Time between two questions, seconds; the first ones come faster, so that there is a rate.
 _INTERVAL_S = 30.0
 _FIRST_INTERVAL_S = 5.0
+#: The time where a limit depends on the answer.
+_OFTEN_S = 2.0
 #: The rate is a mean over this time.
 _WINDOW_S = 600.0
 
@@ -22,11 +24,15 @@ class LogRoom:
     Args:
         ask: how long the log from a position on is kept; None: nothing is known of it.
         clock: monotonic seconds.
+        often: whether a limit depends on the answers.
     """
 
-    def __init__(self, ask: Callable[[Any], LogRetention | None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, ask: Callable[[Any], LogRetention | None], clock: Callable[[], float], *, often: bool = False
+    ) -> None:
         self._ask = ask
         self._clock = clock
+        self._interval_s = _OFTEN_S if often else _INTERVAL_S
         self._next_s = float("-inf")
         self._found: LogRetention | None = None
         #: When the log had how many bytes.
@@ -37,7 +43,9 @@ class LogRoom:
         now_s = self._clock()
         if now_s < self._next_s:
             return
-        self._next_s = now_s + (_INTERVAL_S if len(self._written) > 1 else _FIRST_INTERVAL_S)
+        self._next_s = now_s + (
+            self._interval_s if len(self._written) > 1 else min(self._interval_s, _FIRST_INTERVAL_S)
+        )
         try:
             self._found = self._ask(position)
         except TailraceError:  # the stream's own connection to the log tells what is wrong
@@ -52,6 +60,11 @@ class LogRoom:
         self._written.append((now_s, written))
         while len(self._written) > 2 and self._written[1][0] <= now_s - _WINDOW_S:
             self._written.popleft()
+
+    @property
+    def held_bytes(self) -> int | None:
+        """Bytes of log that the server holds for the stream, by the last answer; None: not known."""
+        return None if self._found is None else self._found.held_bytes
 
     @property
     def rate(self) -> float | None:

@@ -6,7 +6,8 @@
      "tables": {"shop.orders": {"c": [42], "n": 42, "e": 1000}},   snapshot unfinished: cursor, rows, estimate
      "done": {"shop.items": 7, "shop.old": null},         finished: rows read; null: never snapshotted
      "again": {"shop.items": {"id": "4f1c", "c": [3], "n": 3, "e": 7, "done": false,    read again;
-                              "where": "price > 7"}},         where: only rows with that condition
+                              "where": "price > 7",           where: only rows with that condition
+                              "blocking": true}},             the log waits meanwhile
      "requests": ["01J9..."],                             requests that the stream has accepted
      "gaps": 0,                                           how often the log was lost, and joined again later
      "parked": {"shop.bad": {...}},                       left out for now, with the reason (`model.parked`)
@@ -18,7 +19,8 @@
      "paused": true,                                      whether the reading of rows is paused
      "waits": {"01JA...": {...position...}},              requests that wait until the log is read to there
      "signals": {"8f0a...": {...signal...}},              signals found in the log, obeyed a batch later
-     "answers": [{...answer...}]}                         what became of signals (`model.signal`)
+     "answers": [{...answer...}],                         what became of signals (`model.signal`)
+     "set": {"tables": [...], "instead_of": [...]}}       tables that a signal has set (`model.table_setting`)
 
 A cursor is the greatest key already read, null before the first row. With a cursor, `k` is the key that it is
 a value of: its columns and their types. A table that is read again stays among the finished ones: the stream
@@ -29,10 +31,11 @@ first offset, which Spark requests twice and never stores, is the constant {"v":
 
 Version 1 lacks `again`, `requests`, `gaps` and `forgot`. It is written as long as they are empty: a pipeline
 that has read no table again can go back to an older Tailrace. `k`, `keys`, `ids`, `schema`, `paused`,
-`waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back;
-older versions ignore them. Version 3 has `parked`, and is written while a table is: an older Tailrace would
-read such a table as a new one. Version 4 has `where`, and is written while a table is read with a condition:
-an older Tailrace would delete all other rows.
+`waits`, `signals` and `answers` were added later, and in `again` the request (`by`) that may be taken back,
+and `blocking`; older versions ignore them. Version 3 has `parked`, and is written while a table is: an older
+Tailrace would read such a table as a new one. Version 4 has `where`, and is written while a table is read
+with a condition: an older Tailrace would delete all other rows. Version 5 has `set`, and is written while a
+signal's tables hold: an older Tailrace would capture those of the option.
 """
 
 from __future__ import annotations
@@ -48,9 +51,12 @@ from tailrace.model.schema_change import SchemaEvent
 from tailrace.model.signal import Answer, Signal
 from tailrace.model.split import Key
 from tailrace.model.table import Column, TableId
+from tailrace.model.table_setting import TableSetting
 
-VERSION = 4
-#: Written while no table is read with a condition.
+VERSION = 5
+#: Written while no signal's tables hold.
+_WHERE_VERSION = 4
+#: Written while no table is read with a condition either.
 _PARKED_VERSION = 3
 #: Written while no table is parked either, but something needs it.
 _FORMER_VERSION = 2
@@ -108,6 +114,7 @@ class RereadProgress:
         by: the request or signal that asked for it and may be taken back; None: the target is wrong without
             the reading.
         where: the condition of the rows that are read; None: all of them, and others are deleted.
+        blocking: whether the log waits meanwhile, so that all rows are as of one position.
     """
 
     id: str
@@ -115,6 +122,7 @@ class RereadProgress:
     done: bool = False
     by: str | None = None
     where: str | None = None
+    blocking: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The progress as JSON values in a fixed order."""
@@ -123,13 +131,16 @@ class RereadProgress:
             found["by"] = self.by
         if self.where is not None:
             found["where"] = self.where
+        if self.blocking:
+            found["blocking"] = True
         return found
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RereadProgress:
         """Read the progress that `to_json` wrote."""
         progress = TableProgress.from_json(value)
-        return cls(value["id"], progress, value["done"], value.get("by"), value.get("where"))
+        blocking = value.get("blocking", False)
+        return cls(value["id"], progress, value["done"], value.get("by"), value.get("where"), blocking)
 
 
 @dataclass(frozen=True)
@@ -154,6 +165,7 @@ class StreamOffset:
         waits: requests to read tables again that wait until the log is read up to a position.
         signals: signals that were found in the log up to here, by the ids of their requests.
         answers: what became of signals in the batch that ends here.
+        setting: the tables that a signal has set; None: those of the option `tables` are captured.
     """
 
     mode: str = ""
@@ -172,6 +184,7 @@ class StreamOffset:
     waits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     signals: Mapping[str, Signal] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
+    setting: TableSetting | None = None
 
     @property
     def is_new(self) -> bool:
@@ -259,7 +272,9 @@ class StreamOffset:
             value["signals"] = {id_: signal.to_json() for id_, signal in self.signals.items()}
         if self.answers:
             value["answers"] = [answer.to_json() for answer in self.answers]
-        if self.again or self.requests or self.gaps or self.forgot or self.parked:
+        if self.setting is not None:
+            value["set"] = self.setting.to_json()
+        if self.again or self.requests or self.gaps or self.forgot or self.parked or self.setting:
             value["v"] = self._version()
             value["again"] = {n: r.to_json() for n, r in sorted(self.again.items())}
             value["requests"] = list(self.requests)
@@ -268,8 +283,10 @@ class StreamOffset:
         return value
 
     def _version(self) -> int:
-        if any(reread.where is not None for reread in self.again.values()):
+        if self.setting is not None:
             return VERSION
+        if any(reread.where is not None for reread in self.again.values()):
+            return _WHERE_VERSION
         return _PARKED_VERSION if self.parked else _FORMER_VERSION
 
     @classmethod
@@ -280,7 +297,7 @@ class StreamOffset:
             StateError: a newer Tailrace wrote it, or it is not an offset of Tailrace.
         """
         version = value.get("v")
-        if version not in (_OLD_VERSION, _FORMER_VERSION, _PARKED_VERSION, VERSION):
+        if version not in range(_OLD_VERSION, VERSION + 1):
             raise StateError(
                 "the checkpoint's offset cannot be read",
                 f"found version {version!r}, this Tailrace supports versions {_OLD_VERSION} to {VERSION}",
@@ -306,4 +323,5 @@ class StreamOffset:
             dict(value.get("waits", {})),
             {id_: Signal.from_json(signal) for id_, signal in value.get("signals", {}).items()},
             tuple(Answer.from_json(answer) for answer in value.get("answers", ())),
+            None if value.get("set") is None else TableSetting.from_json(value["set"]),
         )

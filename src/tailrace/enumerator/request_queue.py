@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tailrace.enumerator import signals
+from tailrace.enumerator import signals, table_setting
 from tailrace.enumerator.captured_tables import CapturedTables
-from tailrace.enumerator.gaps import Gaps
 from tailrace.enumerator.horizon import Horizon
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.parked import (
@@ -23,6 +22,7 @@ from tailrace.enumerator.parked import (
 )
 from tailrace.enumerator.request import Request, Requests
 from tailrace.enumerator.rereading import to_reread
+from tailrace.enumerator.table_setting import Decision
 from tailrace.model.condition import MOST_CONDITION, both
 from tailrace.model.parked import Reason
 from tailrace.sources.base import Position, Source
@@ -33,9 +33,6 @@ class RequestQueue:
 
     Args:
         requests: those that users and the pipeline make; None: there are none.
-        source: the database.
-        captured: its catalog.
-        gaps: tables that are not in the log yet cannot be resumed.
         horizon: extended to where what was asked for begins.
         dialect: the database: some signals are not possible on each.
     """
@@ -43,23 +40,22 @@ class RequestQueue:
     def __init__(
         self,
         requests: Requests | None,
-        source: Source,
-        captured: CapturedTables,
-        gaps: Gaps,
         horizon: Horizon,
         *,
         dialect: str,
     ) -> None:
         self._requests = requests
         self._dialect = dialect
-        self._source = source
-        self._captured = captured
-        self._gaps = gaps
         self._horizon = horizon
         #: The log's end when requests to read tables again were found, by id: as with gaps.
         self._found_at: dict[str, Position] = {}
         #: Those of them up to whose end the log has not been read.
         self._not_due: set[str] = set()
+
+    def look_at(self, source: Source, captured: CapturedTables) -> None:
+        """Use this database and its catalog from now on; to be called first."""
+        self._source = source
+        self._captured = captured
 
     def waiting(self, start: StreamOffset) -> Sequence[Request]:
         """The requests that the stream has not accepted; of signals, the tables that they concern."""
@@ -72,9 +68,14 @@ class RequestQueue:
         pending = () if self._requests is None else self._requests.pending()
         return [request for request in pending if request.id not in start.requests]
 
-    def _context(self, offset: StreamOffset) -> signals.Context:
+    def _context(self, offset: StreamOffset, decision: Decision | None = None) -> signals.Context:
         self._captured.require_read(offset)
-        return signals.Context(self._captured.schemas, self._dialect)
+        return signals.Context(self._captured.schemas, self._dialect, decision)
+
+    def sets_tables(self, waiting: Sequence[Request]) -> Request | None:
+        """The signal that sets the tables of the next batch; to be asked after `note`."""
+        due = [request for request in signals.in_order(waiting, self._not_due) if request.signal is not None]
+        return due[0] if table_setting.is_due(due) else None
 
     def note(self, start: StreamOffset, waiting: Sequence[Request]) -> None:
         """Note up to where the log must be read before tables are read again that requests ask for.
@@ -99,15 +100,23 @@ class RequestQueue:
         """Whether something begins once the log is read up to a position that is known already."""
         return bool(self._not_due) or waits_to_resume(offset)
 
-    def accept(self, offset: StreamOffset, waiting: Sequence[Request]) -> StreamOffset:
-        """Begin what waiting requests ask for; tables are parked already.
+    def accept(
+        self, offset: StreamOffset, waiting: Sequence[Request], decision: Decision | None = None
+    ) -> StreamOffset:
+        """Begin what waiting requests ask for; tables are parked already, or set by a signal.
 
         What waits for the log is in the offset: another process must not wait anew.
+
+        Args:
+            offset: the end of the batch.
+            waiting: the requests.
+            decision: what was decided about a signal that sets the tables; None: there is none.
         """
         waits = {id_: self._found_at[id_].to_json() for id_ in sorted(self._not_due)}
         offset = replace(offset, waits=waits)
         due = signals.in_order(waiting, self._not_due)
-        postponed: set[str] = set()
+        postponed = table_setting.too_early(due, decision)
+        due = signals.in_order(waiting, self._not_due | postponed)
         for request in due:
             if request.kind == "resync":
                 if problem := self._problem(offset, request):
@@ -118,7 +127,7 @@ class RequestQueue:
                 offset, is_possible = self._resume(offset, request)
                 postponed |= set() if is_possible else {request.id}
             if request.signal is not None and request.id not in postponed:
-                offset = signals.answered(offset, request, self._context(offset))
+                offset = signals.answered(offset, request, self._context(offset, decision))
         new = {request.id for request in due} - postponed
         offset = signals.without_accepted(offset, new)
         if self._requests is None or not new:
@@ -130,12 +139,14 @@ class RequestQueue:
     def _reread(self, offset: StreamOffset, request: Request) -> StreamOffset:
         tables = self._captured.schemas_in(offset)
         by = request.id if request.signal is None else request.signal.id
+        waits = signals.is_blocking(request, self._dialect)
         for name in request.tables:
             if name in offset.parked:  # a target lacks rows of it: its changes are not enough
                 offset = park_with_rows(offset, name)
             elif name in tables:
                 by_ = None if request.needed else by
-                offset = to_reread(offset, self._captured.tables[name], by_, request.where.get(name))
+                table, where = self._captured.tables[name], request.where.get(name)
+                offset = to_reread(offset, table, by_, where, blocking=waits)
         return offset
 
     def _problem(self, offset: StreamOffset, request: Request) -> str | None:
@@ -161,7 +172,7 @@ class RequestQueue:
         captured.refused.clear()
         captured.check_again()
         captured.read(offset)
-        if asked & self._gaps.unpublished:
+        if asked & self._captured.gaps.unpublished:
             return offset, False
         for name in asked:
             if name in captured.refused:

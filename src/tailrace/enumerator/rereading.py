@@ -26,7 +26,12 @@ def refreshes(offset: StreamOffset, options: SourceOptions) -> bool:
 
 
 def to_reread(
-    offset: StreamOffset, table: CapturedTable, by: str | None = None, where: str | None = None
+    offset: StreamOffset,
+    table: CapturedTable,
+    by: str | None = None,
+    where: str | None = None,
+    *,
+    blocking: bool = False,
 ) -> StreamOffset:
     """`offset` with a table to be read again from its first row, whatever has been read of it.
 
@@ -39,6 +44,7 @@ def to_reread(
         by: the request or signal that asks for it; it may be taken back only where the target is right
             without it.
         where: the condition of the rows to be read; None: all.
+        blocking: whether the log waits meanwhile.
     """
     name = str(table.schema.id)
     former = offset.again.get(name)
@@ -50,12 +56,19 @@ def to_reread(
     elif where is not None and is_read and former is not None:
         where = None if former.where is None else both(former.where, where)
     progress = TableProgress(estimated=table.estimated_rows)
-    return offset.with_reread(name, RereadProgress(uuid.uuid4().hex[:12], progress, by=by, where=where))
+    reread = RereadProgress(uuid.uuid4().hex[:12], progress, by=by, where=where, blocking=blocking)
+    return offset.with_reread(name, reread)
 
 
 def unfinished(offset: StreamOffset) -> dict[str, TableProgress]:
     """The progress of the tables that are read again and not finished."""
     return {name: reread.progress for name, reread in offset.again.items() if not reread.done}
+
+
+def blocks(offset: StreamOffset) -> bool:
+    """Whether tables are being read for which the log waits; they begin once first snapshots are done."""
+    unfinished = [r for r in offset.again.values() if r.blocking and not r.done]
+    return any(r.progress.cursor is not None or not offset.tables for r in unfinished)
 
 
 def is_continued(start: StreamOffset, end: StreamOffset, name: str) -> bool:

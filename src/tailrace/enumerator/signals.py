@@ -2,6 +2,7 @@
 
     execute-snapshot, resync     a request to read tables again
     park, resume                 the requests of those names
+    set-tables                   other captured tables, decided before the batch (`enumerator.table_setting`)
     stop-, pause-, resume-snapshot, log, schema-changes ...    a change of the offset, or just an answer
 
 A signal takes effect in the offset that accepts it, with its answer: a batch that is repeated answers the
@@ -17,8 +18,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.enumerator import table_setting
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.request import Kind, Request
+from tailrace.enumerator.table_setting import Decision
 from tailrace.model.condition import condition_problem
 from tailrace.model.signal import MOST_REASON, Answer, Signal, Status
 from tailrace.model.table import TableSchema
@@ -34,14 +37,13 @@ _REQUESTS: dict[str, Kind] = {
 _REFUSED = {
     "set-binlog-position": "a running stream keeps its position; stop the pipeline, then: "
     "tailrace offsets set PIPELINE.YAML",
-    "set-tables": "change `source.tables` in the pipeline file and start the pipeline again: tables that "
-    "are named then are read, others are left out",
     "verify": "a stream compares nothing; run: tailrace verify PIPELINE.YAML",
     "repair": "a stream compares nothing; run: tailrace repair PIPELINE.YAML",
 }
 #: Every type of signal that is known.
 TYPES = (
     *_REQUESTS,
+    table_setting.TYPE,
     "stop-snapshot",
     "pause-snapshot",
     "resume-snapshot",
@@ -67,10 +69,12 @@ class Context:
     Args:
         tables: the captured tables, by name.
         dialect: the database.
+        decision: what was decided about a signal that sets the tables; None: there is none.
     """
 
     tables: Mapping[str, TableSchema]
     dialect: str
+    decision: Decision | None = None
 
 
 def resolved(requests: Sequence[Request], offset: StreamOffset, context: Context) -> list[Request]:
@@ -205,12 +209,25 @@ def answered(offset: StreamOffset, request: Request, context: Context) -> Stream
             return _accepted(offset, request, context)
         if signal.type in _REFUSED:
             raise _RefusedError(_REFUSED[signal.type])
+        if signal.type == table_setting.TYPE:
+            assert context.decision is not None  # else it waits (`table_setting.too_early`)
+            return _set_tables(offset, signal, context.decision)
         effect = _EFFECTS.get(signal.type)
         if effect is None:
             raise _RefusedError(f"its type is unknown; known are {', '.join(TYPES)}")
         return effect(offset, signal)
     except _RefusedError as error:
         return _with(offset, signal, "ABORTED", str(error))
+
+
+def is_blocking(request: Request, dialect: str) -> bool:
+    """Whether a request is to read tables again while the log waits, and the database can do that.
+
+    PostgreSQL shows rows as of a position only as long as a snapshot of it is held.
+    """
+    if request.signal is None or dialect == "postgresql":
+        return False
+    return str(request.signal.data.get("type", "")).strip().lower() == "blocking"
 
 
 def refused(offset: StreamOffset, request: Request, reason: str) -> StreamOffset:
@@ -230,11 +247,20 @@ def _accepted(offset: StreamOffset, request: Request, context: Context) -> Strea
     if unmatched:
         offset = _with(offset, signal, "UNKNOWN_SCHEMA", "no captured table matches", unmatched)
     if request.kind == "resync":
-        if str(signal.data.get("type", "")).strip().lower() == "blocking":
+        asked = str(signal.data.get("type", "")).strip().lower()
+        if asked == "blocking" and not is_blocking(request, context.dialect):
             reason = "read while the stream goes on: rows are exact as of each batch's end"
             offset = _with(offset, signal, "COMPLETED", reason, request.tables)
         return offset
     return _with(offset, signal, "COMPLETED", "", request.tables)
+
+
+def _set_tables(offset: StreamOffset, signal: Signal, decision: Decision) -> StreamOffset:
+    """The answer to a signal whose tables the batch has already."""
+    if decision.problem is not None:
+        raise _RefusedError(decision.problem)
+    offset = replace(offset, setting=decision.setting)
+    return _with(offset, signal, "COMPLETED", decision.reason, (*decision.taken_in, *decision.left_out))
 
 
 def _stop(offset: StreamOffset, signal: Signal) -> StreamOffset:

@@ -71,9 +71,12 @@ def advance(
         planned[name], left = ranges, left - cost
         now, finished = _advanced(progress, schemas[name], ranges, chunk_rows)
         offset = offset.with_done(name, now.rows) if finished else offset.with_table(name, now)
-    for name, reread in start.again.items():
+    # those for which the log waits come first, once no other reading moves it
+    for name, reread in sorted(start.again.items(), key=lambda item: not item[1].blocking):
         if left <= 0:
             break
+        if reread.blocking and offset.tables and reread.progress.cursor is None:
+            continue
         if reread.done or name not in schemas:  # a dropped table waits until it is created again
             continue
         ranges, cost = _planned(reread.progress, schemas[name], boundary, left, chunk_rows)

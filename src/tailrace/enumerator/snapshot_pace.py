@@ -3,9 +3,11 @@
     rows and bytes per second   a batch reads what has accrued since the last one, at most `MOST_S` of it
     windows of the day          outside them no rows are read
     sessions, replication lag   no rows are read while the server has more than the option says
+    log that the server holds   no rows are read while it holds more for the stream than the option says
 
 Only the planning of a batch depends on all this: it decides how far the cursors move, never what a range of
-keys holds. So a batch that is replayed reads the same rows at once. The log is followed all the time.
+keys holds. So a batch that is replayed reads the same rows at once. The log is followed all the time, and
+faster while no rows are read: a batch then holds nothing else.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ class SnapshotPace:
         clock: monotonic seconds.
         wall: the local time of day.
         sleep: waits for some seconds.
+        held_log: the bytes of log that the server holds for the stream; None: not known.
 
     Attributes:
         held_by: why no rows are read now, by the last `look`; "": they are, or a rate is used up.
@@ -63,12 +66,15 @@ class SnapshotPace:
         clock: Callable[[], float],
         wall: Callable[[], datetime] = datetime.now,
         sleep: Callable[[float], None] = time.sleep,
+        *,
+        held_log: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._options = options
         self._activity = activity
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
+        self._held_log = held_log
         self._rows = self._bucket(options.snapshot_max_rows_per_second)
         self._bytes = self._bucket(options.snapshot_max_bytes_per_second)
         self._looked_at: float | None = None
@@ -88,8 +94,12 @@ class SnapshotPace:
         """Whether a batch may read rows, by the last `look`."""
         return not self.held_by and all(bucket.left > 0 for bucket in self._buckets)
 
-    def look(self) -> None:
+    def look(self, *, ends: bool = False) -> None:
         """Find out whether a batch may read rows; for all that is asked until the next call.
+
+        Args:
+            ends: whether the stream ends once it has read its tables: then no more of the log is read than
+                there was, and what the server holds grows.
 
         Raises:
             TailraceError: the server's activity is limited, and cannot be seen.
@@ -97,7 +107,7 @@ class SnapshotPace:
         now = self._clock()
         for bucket in self._buckets:
             bucket.fill(now)
-        self.held_by = self._closed() or self._too_busy(now)
+        self.held_by = self._closed() or self._too_busy(now) or ("" if ends else self._behind())
 
     def wait(self) -> None:
         """Wait until a batch may read rows; a window of the day that is closed is not waited for."""
@@ -106,7 +116,7 @@ class SnapshotPace:
         while not self.may_read and not self._closed():
             due = [1 / b.rate - b.left / b.rate for b in self._buckets if b.left <= 0]
             self._sleep(max(LOOK_S if self.held_by else 0.0, *due, 0.01))
-            self.look()
+            self.look(ends=True)
 
     def chunks(self, chunk_rows: int, splits: int, row_bytes: int | None) -> tuple[int, int]:
         """The rows of a chunk and the number of chunks that a batch may read, at least one.
@@ -145,6 +155,13 @@ class SnapshotPace:
         if not windows or any(window.has(now) for window in windows):
             return ""
         return f"outside of snapshotWindows ({', '.join(map(str, windows))})"
+
+    def _behind(self) -> str:
+        most = self._options.snapshot_max_held_log_bytes
+        held = None if most is None else self._held_log()
+        if most is None or held is None or held <= most:
+            return ""
+        return f"the server holds {held:,} bytes of log, more than snapshotMaxHeldLogBytes ({most:,})"
 
     def _too_busy(self, now: float) -> str:
         most, lag = self._options.snapshot_max_active_sessions, self._options.snapshot_max_replica_lag

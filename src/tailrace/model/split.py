@@ -28,6 +28,7 @@ class SnapshotSplit:
         reread: whether the table is read again: targets may have the rows' keys.
         where: a condition (`model.condition`). Other rows are left out, unless they change while they are
             read; None: all rows.
+        tables: the patterns of the captured tables; None: those of the stream's options.
     """
 
     table: TableSchema
@@ -38,6 +39,7 @@ class SnapshotSplit:
     blocks: tuple[int, int | None] | None = None
     reread: bool = False
     where: str | None = None
+    tables: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class LogSplit:
         share: (number, count): only the changes whose keys hash to this share; None: all.
         ambiguous: the captured tables whose text another table may have, too: nothing of that one is emitted.
             It may be in the log although the catalog does not show it, as the user may not read it.
+        tables: the patterns of the captured tables; None: those of the stream's options.
     """
 
     start: Mapping[str, Any]
@@ -86,6 +89,7 @@ class LogSplit:
     parked: TableId | None = None
     share: tuple[int, int] | None = None
     ambiguous: frozenset[TableId] = frozenset()
+    tables: tuple[str, ...] | None = None
 
     def concerns(self, table: TableId) -> bool:
         """Whether the split may emit changes of `table`."""

@@ -57,6 +57,7 @@ from tailrace.model.table import TableId, TableSchema
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.datasets import DatasetName, holds_rows, source_dataset, target_dataset
 from tailrace.pipeline.progress import schema_changes
+from tailrace.pipeline.tables_in_force import with_tables_in_force
 from tailrace.printable import printable
 from tailrace.sinks.base import Written
 from tailrace.sinks.route import Router
@@ -189,7 +190,7 @@ class Lineage:
             return self._tables != before
 
     def _captured(self) -> Iterable[TableSchema]:
-        with closing(registry.source(self._pipeline.source)) as source:
+        with closing(registry.source(with_tables_in_force(self._pipeline).source)) as source:
             return [table.schema for table in source.tables()]
 
     def _send(self, state: RunState, error: str | None) -> None:

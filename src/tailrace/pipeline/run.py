@@ -28,6 +28,7 @@ from tailrace.pipeline.on_failure import tell_failure
 from tailrace.pipeline.run_state import RunNotes
 from tailrace.pipeline.shards import shard_findings
 from tailrace.pipeline.supervisor import Supervisor, Watcher, read_cells
+from tailrace.pipeline.tables_in_force import with_tables_in_force
 from tailrace.pipeline.watchers import Watchers
 from tailrace.private import DIRECTORY_MODE, make_private_directory, make_tree_private
 from tailrace.sinks.registry import make_sinks
@@ -141,7 +142,7 @@ def make_directories(pipeline: Pipeline) -> None:
 
 def captured_tables(pipeline: Pipeline) -> list[TableId]:
     """The tables that are captured now; raises PreflightError if the server is not set up for it."""
-    options = replace(pipeline.source, max_parked=pipeline.settings.max_parked)
+    options = replace(with_tables_in_force(pipeline).source, max_parked=pipeline.settings.max_parked)
     with closing(registry.source(options)) as source:
         source.require()
         return [table.schema.id for table in source.tables()]

@@ -17,6 +17,7 @@ from typing import Any
 from tailrace.config.options import SourceOptions
 from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import StateError
+from tailrace.model.table_setting import TableSetting, in_force
 
 _HINT = "start a new query with a new checkpoint and a new target, or restore the option `{}`"
 
@@ -34,7 +35,7 @@ def require_same(stored: Mapping[str, Any], options: SourceOptions) -> None:
 
     Args:
         stored: a stream offset of the checkpoint, as JSON.
-        options: the options of the stream that is to continue from it.
+        options: the options of the stream that is to continue from it; a signal may have set other tables.
 
     Raises:
         StateError: it had another shape, or none of the tables that are captured now.
@@ -47,6 +48,8 @@ def require_same(stored: Mapping[str, Any], options: SourceOptions) -> None:
             _HINT.format("shape"),
             code="TR-6007",
         )
+    setting = None if stored.get("set") is None else TableSetting.from_json(stored["set"])
+    options = options.capturing(in_force(setting, options.tables))
     known = sorted({*stored.get("tables", ()), *stored.get("done", ())})
     if known and not any(options.captures(name) for name in known):
         more = f" and {len(known) - 5} more" if len(known) > 5 else ""

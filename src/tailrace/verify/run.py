@@ -33,6 +33,7 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.enumerator.snapshot import KeyRange
 from tailrace.errors import StateError
 from tailrace.pipeline.rules import Transforms
+from tailrace.pipeline.tables_in_force import with_tables_in_force
 from tailrace.sinks.route import Router
 from tailrace.sinks.tables.columns import stored_schema
 from tailrace.sources import registry
@@ -82,6 +83,7 @@ def verify(
     """
     started = time.monotonic()
     spark = own_session(spark)
+    pipeline = with_tables_in_force(pipeline)
     # A pipeline's session passes few rows at a time, because they are cells.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     with closing(registry.source(pipeline.source)) as source:

@@ -33,6 +33,16 @@ class Server:
         self.room.look(HERE)
 
 
+def test_room_is_asked_for_often_where_a_limit_depends_on_it() -> None:
+    server = Server(LogRetention(0, None, None, 0, {}))
+    server.room = LogRoom(server._ask, lambda: server.now_s, often=True)
+    assert server.room.held_bytes is None
+    for _ in range(5):
+        server.look(2.0)
+    assert server.asked == 5
+    assert server.room.held_bytes == 5
+
+
 def test_time_is_what_is_left_at_the_rate_of_the_last_minutes() -> None:
     server = Server(LogRetention(0, None, None, 0, {"max_slot_wal_keep_size": "1GB"}))
     server.look(0, written=1_000, left=100_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tailrace.enumerator.offset import RereadProgress, StreamOffset, TableProgre
 from tailrace.errors import StateError
 from tailrace.model.signal import Answer, Signal
 from tailrace.model.table import Column
+from tailrace.model.table_setting import TableSetting
 from tailrace.model.types import ColumnType, Kind
 
 #: As version 1 writes it. A change of the form needs a migration and a fixture of its own.
@@ -31,6 +33,17 @@ def test_offset_of_version_2_is_read_and_written_unchanged():
     assert json.dumps(StreamOffset.from_json(json.loads(VERSION_2)).to_json()) == VERSION_2
 
 
+VERSION_4 = (
+    '{"v": 4, "mode": "initial", "log": {"pos": 5}, "tables": {}, "done": {"shop.c": 3}, "again": {"shop.c": '
+    '{"id": "4f1c", "c": [2], "n": 2, "e": 3, "done": false, "where": "v > 1"}}, "requests": [], "gaps": 0, '
+    '"forgot": false}'
+)
+
+
+def test_offset_of_version_4_is_read_and_written_unchanged():
+    assert json.dumps(StreamOffset.from_json(json.loads(VERSION_4)).to_json()) == VERSION_4
+
+
 def test_offset_of_version_1_is_read_and_written_unchanged():
     assert json.dumps(StreamOffset.from_json(json.loads(VERSION_1)).to_json()) == VERSION_1
 
@@ -40,7 +53,7 @@ def test_what_signals_leave_in_an_offset_is_kept():
         "initial",
         {"pos": 1},
         done={"s.a": 1},
-        again={"s.a": RereadProgress("4f1c", TableProgress(), by="ad-hoc")},
+        again={"s.a": RereadProgress("4f1c", TableProgress(), by="ad-hoc", blocking=True)},
         paused=True,
         waits={"r1": {"pos": 7}},
         signals={"log-1": Signal("s1", "log", {"message": "m"})},
@@ -55,8 +68,8 @@ def test_first_offset_is_a_constant():
 
 
 def test_offset_of_a_newer_version_is_refused():
-    with pytest.raises(StateError, match="version 5"):
-        StreamOffset.from_json({"v": 5})
+    with pytest.raises(StateError, match="version 6"):
+        StreamOffset.from_json({"v": 6})
 
 
 def test_equal_offsets_have_equal_text_whatever_order_tables_were_added_in():
@@ -92,3 +105,12 @@ def test_tables_that_a_first_snapshot_would_bring_twice_are_named():
     )
     assert back.read_before(former) == ["s.done", "s.followed", "s.reading"]
     assert former.read_before(former) == []
+
+
+def test_tables_that_a_signal_has_set_are_kept_and_need_this_version():
+    setting = TableSetting(("s[.](a|b)",), ("s[.]a",))
+    offset = StreamOffset("initial", {"pos": 1}, done={"s.a": 1}, setting=setting)
+    value = json.loads(json.dumps(offset.to_json()))
+    assert value["v"] == 5
+    assert StreamOffset.from_json(value) == offset
+    assert replace(offset, setting=None).to_json()["v"] == 1

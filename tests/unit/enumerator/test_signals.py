@@ -124,7 +124,7 @@ def test_pattern_without_a_table_is_answered_beside_the_others(stream: Stream) -
         ("resume", {"data_collections": ["shop.a"]}, "no parked table matches"),
         ("park", {"data_collections": ["shop.c"]}, "no captured table matches"),
         ("set-binlog-position", {"gtid_set": "x:1-7"}, "tailrace offsets set"),
-        ("set-tables", {"tables": "x"}, "source.tables"),
+        ("set-tables", {"tables": "x.y"}, "of one table"),
         ("verify", {}, "tailrace verify"),
         ("repair", {}, "tailrace repair"),
         ("stop-snapshot", {"type": "sideways"}, "unknown `type`"),

@@ -21,12 +21,14 @@ class World:
         self.start = datetime(2026, 11, 24, 21, 0)  # noqa: DTZ001 - the time of day
         self.found = Activity(1)
         self.asked = 0
+        self.held: int | None = None
         self.pace = SnapshotPace(
             parse_options({**BASE, **options}),
             self.activity,
             lambda: self.seconds,
             lambda: self.start + timedelta(seconds=self.seconds),
             self.sleep,
+            held_log=lambda: self.held,
         )
 
     def activity(self) -> Activity:
@@ -107,6 +109,24 @@ def test_nothing_is_read_while_the_server_is_busy() -> None:
     world.found, world.seconds = Activity(8, 5.0), 3.0
     assert world.may_read()
     assert world.asked == 4
+
+
+def test_log_is_read_first_while_the_server_holds_much_of_it_unless_the_stream_ends() -> None:
+    world = World(snapshotMaxHeldLogBytes="1k")
+    assert world.may_read()  # not known yet
+    world.held = 1024
+    assert world.may_read()
+    world.held = 1025
+    assert not world.may_read()
+    assert world.pace.held_by.startswith("the server holds 1,025 bytes of log, more than snapshotMaxHeld")
+    world.pace.wait()  # for a stream that ends: what is held would only grow
+    assert world.pace.may_read
+    assert world.seconds < 5
+    world.pace.look(ends=True)
+    assert world.pace.may_read
+    without = World()
+    without.held = 1 << 40
+    assert without.may_read()
 
 
 def test_who_waits_goes_on_when_the_server_is_less_busy_but_does_not_wait_for_a_window() -> None:

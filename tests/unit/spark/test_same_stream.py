@@ -63,3 +63,11 @@ def test_another_shape_is_refused():
     with pytest.raises(StateError) as raised:
         require_same(stored("shop.orders", shape="envelope"), options(shape="row"))
     assert raised.value.message == "the checkpoint belongs to a stream of shape `envelope`"
+
+
+def test_tables_that_a_signal_has_set_count_as_the_streams_own():
+    setting = {"tables": ["shop.b"], "instead_of": ["shop.a"]}
+    value = {"v": 5, "done": {"shop.b": 1}, "set": setting}
+    require_same(value, options(tables="shop.a"))
+    with pytest.raises(StateError, match="other tables"):
+        require_same(value, options(tables="shop.c"))
