@@ -223,7 +223,8 @@ class DeltaTarget:
         """
         self._following = batch.following
         state = self._open(batch, tables, parts[0])
-        if self.on_incompatible_type is OnIncompatibleType.TEXT:  # before changes of the batch can be pending
+        if self.on_incompatible_type is OnIncompatibleType.TEXT and len(parts) > 1:
+            # before changes of the batch can be pending
             for part in parts:
                 with of_one_table([part.table]), following(part.table, tables):
                     self._follow(part, batch)
