@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import time
-import uuid
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -577,19 +576,29 @@ def diff(pipeline_file: Path, source: str | None, first: int | None, last: int |
 @click.argument("offset", metavar="JSON|@FILE")
 @click.option("--dry-run", is_flag=True, help="Check the offset and say what would change.")
 @click.option("--unchecked", is_flag=True, help="Do not ask the server whether its log has the position.")
+@click.option("--skip-changes", is_flag=True, help="Do not read tables again because of a later position.")
 @_source_option
 def set_offset(
-    pipeline_file: Path, offset: str, *, source: str | None, dry_run: bool, unchecked: bool
+    pipeline_file: Path,
+    offset: str,
+    *,
+    source: str | None,
+    dry_run: bool,
+    unchecked: bool,
+    skip_changes: bool,
 ) -> None:
     """Let the stopped pipeline continue from OFFSET, JSON in the format that `offsets show` prints.
 
-    The server must have the position in its log, between two transactions. Changes between the two offsets
-    are missing from the target, or, where it holds rows, are
-    applied once more. Tables whose snapshot would begin again are read again in place (`tailrace resync`).
+    The server must have the position in its log, between two transactions. With an earlier one, changes are
+    applied once more where targets hold rows; it is refused if a sink appends changes. With a later one, the
+    changes between are not read; tables are read again in place (`tailrace resync`), and so are tables whose
+    rows would be missing or come twice for another reason.
     """
-    from tailrace.enumerator.offset import RereadProgress, StreamOffset  # noqa: PLC0415
+    from tailrace.enumerator.offset import StreamOffset  # noqa: PLC0415
     from tailrace.pipeline.offset_check import require_in_log  # noqa: PLC0415
-    from tailrace.pipeline.run_state import forget_run  # noqa: PLC0415
+    from tailrace.pipeline.offset_set import continued  # noqa: PLC0415
+    from tailrace.pipeline.run_state import RunState, forget_run  # noqa: PLC0415
+    from tailrace.sources import registry  # noqa: PLC0415
     from tailrace.spark.checkpoint import Checkpoint  # noqa: PLC0415
 
     pipeline = load_pipeline(pipeline_file, source)
@@ -601,41 +610,31 @@ def set_offset(
     kept_fields = {}
     if last is not None:
         former = StreamOffset.from_json(last.end)
-        _require_no_repetition(pipeline, former, end)
-        for name in end.read_before(former):
-            end = end.with_reread(name, RereadProgress(uuid.uuid4().hex[:12]))
-            click.echo(f"{printable(name)} will be read again: its target has rows of it")
+        end, again = continued(
+            former,
+            end,
+            registry.position_type(pipeline.source.dialect),
+            appending=[sink.type for sink in pipeline.sinks if _appends(sink)],
+            skips_changes=skip_changes,
+        )
+        for name in again:
+            click.echo(f"{printable(name)} will be read again, so that its targets equal it")
         kept_fields = {name: last.end[name] for name in ("shape",) if name in last.end}
         click.echo(f"from {_json(last.end)}")
     value = {**end.to_json(), **kept_fields}
     click.echo(f"to   {_json(value)}")
     if not dry_run:
+        state = RunState.read(checkpoint.path)
+        if state is not None and state.runs:
+            raise ConfigError(
+                "the pipeline is running",
+                f"process {state.pid} has the offset in its memory, and would go on from there",
+                "stop it first",
+                code="TR-1312",
+            )
         kept = checkpoint.set_end(value)
         forget_run(checkpoint.path)
         click.echo(f"done; the old offset is kept in {pipeline.checkpoint}/{kept}")
-
-
-def _require_no_repetition(pipeline: Pipeline, former: StreamOffset, new: StreamOffset) -> None:
-    """Refuse an offset from which a sink would append changes that it has.
-
-    Raises:
-        ConfigError: the log would be read again, and a sink holds changes rather than rows.
-    """
-    from tailrace.sources import registry  # noqa: PLC0415
-
-    if former.log is None or new.log is None:
-        return
-    position = registry.position_type(pipeline.source.dialect)
-    if position.from_json(new.log).order >= position.from_json(former.log).order:
-        return
-    appending = [sink.type for sink in pipeline.sinks if _appends(sink)]
-    if appending:
-        raise ConfigError(
-            f"sink `{appending[0]}` would receive changes for a second time",
-            "the offset's log position is before the present one, and the sink appends changes",
-            "continue from the present position or a later one; `tailrace resync` reads tables again",
-            code="TR-1309",
-        )
 
 
 def _appends(sink: SinkSettings) -> bool:

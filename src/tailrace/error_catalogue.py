@@ -217,8 +217,11 @@ CATALOGUE = {
     "TR-1032": Condition(
         "targets cannot mark the rows of a table as deleted",
         (ConfigError,),
-        "`onTruncate` or `onDropTable` asks for a soft delete, and no sink marks its rows as deleted.",
-        "`apply` with `mode: scd2` (Delta) ends the rows' versions and keeps them; `ignore` keeps the rows.",
+        "`on-truncate` or `on-drop-table` asks for a soft delete. What marks rows is the table's transform: "
+        "`converter-after-transform: SOFT_DELETE`, and a column that is made of `__data_event_type__` alone. "
+        "The table has no such transform; or the option is one of Spark's, where there are no transforms.",
+        "Give each table of the pipeline such a transform. Otherwise `apply` with `mode: scd2` (Delta) ends "
+        "the rows' versions and keeps them; `ignore` keeps the rows.",
     ),
     "TR-1069": Condition(
         "the function of `notifications.call` cannot be imported",
@@ -461,6 +464,20 @@ CATALOGUE = {
         "lies within a transaction.",
         "Take a position of `tailrace offsets history`, or the present one. Where the log is gone, "
         "`onPositionLost: refresh` reads every table again.",
+    ),
+    "TR-1311": Condition(
+        "a stream cannot continue from an offset",
+        (ConfigError,),
+        "`tailrace offsets set` was given an offset with another `mode`, with a parked table that the stream "
+        "has not parked, or with a position that was changed in part: changes would come twice, or be lost.",
+        "Change the output of `tailrace offsets show`, or take an offset of `tailrace offsets history`, as a "
+        "whole. `tailrace signal` parks tables, `tailrace resume` goes on with them.",
+    ),
+    "TR-1312": Condition(
+        "the offset of a running pipeline cannot be set",
+        (ConfigError,),
+        "A process runs the pipeline and has its offset in memory.",
+        "Stop it, set the offset, and start it again.",
     ),
     "TR-1320": Condition(
         "one of several sources must be named",
@@ -1608,9 +1625,10 @@ CATALOGUE = {
         "a column of a target cannot follow its source",
         (SinkError,),
         "The source's column changed to a type that the target's column cannot be widened to.",
-        "Delta and Iceberg: set `on-incompatible-type: new-column`, so that the values go to a column of "
-        "their own, e.g. `price__string`. Or drop the target and read the table again (`tailrace resync`). "
-        "Or change the column's type back.",
+        "Set `on-incompatible-type: text`, so that the column becomes text; or, in Delta and Iceberg, "
+        "`new-column`, so that the values go to a column of their own, e.g. `price__string`. Or drop the "
+        "target and read the table again (`tailrace resync`). Or change the column's type back. The error "
+        "says why a column cannot become text.",
     ),
     "TR-7002": Condition(
         "the key of a target cannot follow its source",

@@ -23,6 +23,7 @@ Failpoints, in the order in which a batch reaches them:
     sink.table         driver: one table of the batch is committed, others may not be
     sink.merged        driver: pending changes are merged into a table, their record still exists
     sink.seen          driver: the keys of a table that is read again are noted, other rows are not deleted
+    sink.text          driver: a column of a target has become text, no row of the batch is written
     sink.rekeyed       driver: a replica's table has another key, its ledger still the old one
     sink.reread        driver: the rows that such a table no longer has are deleted, the noted keys are not
     park.requested     driver: a table is to be parked, its stream has not begun anew
@@ -51,6 +52,7 @@ POINTS = frozenset(
         "sink.table",
         "sink.merged",
         "sink.seen",
+        "sink.text",
         "sink.rekeyed",
         "sink.reread",
         "park.requested",

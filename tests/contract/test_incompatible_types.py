@@ -1,9 +1,10 @@
-"""A column whose new type the target cannot hold gets a column of its own, or its table stops by name."""
+"""A column whose type its target cannot hold becomes text, gets one of its own, or stops its table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.config.sinks import DeltaSettings, IcebergSettings, OnIncompatibleType, WriteMode
+from tailrace.failpoints import InjectedError
 from tailrace.model.change import ChangeBatch
+from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.sinks.iceberg.sink import IcebergSink
 from tailrace.sinks.route import Router
@@ -20,6 +23,8 @@ from tests.support.cells import cell_batch
 from tests.support.changes import BIGINT, INT, TEXT, changes, table
 from tests.support.sinks.iceberg import table_rows
 
+BINARY = ColumnType(Kind.BYTES, "varbinary", length=10)
+INSTANT = ColumnType(Kind.INSTANT, "timestamp", fraction=6)
 NUMBERS = table(("id", BIGINT), ("v", INT), ("w", TEXT), key=("id",))
 TEXTS = table(("id", BIGINT), ("v", TEXT), ("w", TEXT), key=("id",))
 
@@ -178,3 +183,53 @@ def test_value_that_the_log_left_out_stays_in_the_new_column(spark: SparkSession
         assert lake.values()[1] == (None, "one", "changed")
     else:
         pytest.skip("the change still waits for a merge")
+
+
+def texts(lake: Lake) -> dict[int, Any]:
+    """By id what the newest row has in `v`."""
+    return {id_: v for id_, (v, _, _) in lake.values().items()}
+
+
+def test_column_becomes_text_and_stays_text(
+    spark: SparkSession, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its old rows at once, also if the process dies then; equal to the source after the reading."""
+    sink = lake.open(OnIncompatibleType.TEXT)
+    first, second = batches(spark)
+    sink.write(first)
+    monkeypatch.setenv("TAILRACE_FAILPOINT", f"sink.text=raise@{tmp_path / 'hit'}")
+    with pytest.raises(InjectedError):
+        sink.write(second)
+    assert texts(lake) == {1: "1", 2: "2", 3: "3"}
+
+    sink = lake.open(OnIncompatibleType.TEXT)
+    sink.write(second)
+    is_log = lake.mode is WriteMode.CHANGELOG
+    assert texts(lake) == {**({3: "3"} if is_log else {}), 1: "one", 2: "2", 4: "four"}
+    rows = len(lake.rows())
+    sink.write(second)
+    assert len(lake.rows()) == rows
+
+    back = [("r", None, {"id": i, "v": i * 10, "w": f"w{i}"}) for i in (1, 2, 4)]
+    cells = [("reread", reread(changes(NUMBERS, back, first=300)))]
+    sink.write(again(cell_batch(spark, 2, cells), "two", done=True))
+    assert texts(lake) == {**({3: "3"} if is_log else {}), 1: "10", 2: "20", 4: "40"}
+
+
+def test_types_of_any_kind_become_text_alike(spark: SparkSession, lake: Lake) -> None:
+    """Rows from before the change, and later rows of a table that keeps its type, have the same text."""
+    kinds = table(("id", BIGINT), ("v", BINARY), ("t", INSTANT), ("w", TEXT), key=("id",))
+    changed = table(("id", BIGINT), ("v", TEXT), ("t", TEXT), ("w", TEXT), key=("id",))
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    def row(id_: int, v: object, t: object) -> tuple[str, None, dict[str, object]]:
+        return "c", None, {"id": id_, "v": v, "t": t, "w": "w"}
+
+    sink = lake.open(OnIncompatibleType.TEXT)
+    sink.write(cell_batch(spark, 0, [("log", changes(kinds, [row(1, b"\xff", at), row(2, None, None)]))]))
+    sink.write(cell_batch(spark, 1, [("log", changes(changed, [row(3, "x", "y")], first=100))]))
+    sink.write(cell_batch(spark, 2, [("log", changes(kinds, [row(4, b"\xff", at)], first=200))]))
+    sink.close()
+    found = {r["id"]: (r["v"], r["t"]) for r in lake.rows()}
+    same = ("/w==", "2026-03-01 12:00:00Z")
+    assert found == {1: same, 2: (None, None), 3: ("x", "y"), 4: same}

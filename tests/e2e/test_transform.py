@@ -13,6 +13,7 @@ from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError
 from tailrace.model.cell import decode_cell
 from tailrace.model.change import OP_LETTERS, ChangeBatch
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.types import Kind
 from tailrace.pipeline.transform import Transformer
 from tailrace.spark.cells import table_batches
@@ -141,3 +142,60 @@ def test_soft_delete_marks_the_row_and_a_shard_column_joins_the_key(spark: Spark
 def test_expression_that_a_replay_would_not_repeat_is_refused(spark: SparkSession, projection: str) -> None:
     with pytest.raises(ConfigError, match=r"cannot be used in a stream|MISSING_GROUP_BY"):
         transformed(spark, TransformRule(r"shop\.t", projection=projection))
+
+
+def marking(projection: str | None, **rule: Any) -> TransformRule:
+    return TransformRule(r"shop\.t", projection, converter_after_transform=Converter.SOFT_DELETE, **rule)
+
+
+def test_marks_of_rows_that_are_gone_are_those_of_deletes(spark: SparkSession) -> None:
+    projection = (
+        "*, upper(name) AS `a b`, __data_event_type__ = '-D' AS deleted,"
+        " concat(__table_name__, __data_event_type__) AS what,"
+        " CASE WHEN __data_event_type__ = '-D' THEN current_timestamp() END AS `at`,"
+        " if(__data_event_type__ = '-D', NULL, name) AS mixed"
+    )
+    transformer = Transformer([marking(projection)], [])
+    (marks,) = transformer.soft_deletes(spark, ["shop.t", "shop.other"]).values()
+    assert {name: value for name, value in marks.gone.items() if name != "at"} == {
+        "deleted": True,
+        "what": "t-D",
+    }
+    assert marks.gone["at"] is not None
+    assert marks.of_existing == {"deleted": (False, False), "what": ("t+I", "t+U"), "at": (None, None)}
+
+
+def test_targets_keep_rows_whose_deletes_are_left_out(spark: SparkSession) -> None:
+    for rule in (TransformRule(r"shop\.t", skipped_operations=("d",)), marking(None), marking("id, name")):
+        assert Transformer([rule], []).soft_deletes(spark, ["shop.t"]) == {"shop.t": SoftDelete()}
+    kept = TransformRule(r"shop\.t", projection="*, __data_event_type__ = '-D' AS deleted")
+    assert Transformer([kept], []).soft_deletes(spark, ["shop.t"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        (TransformRule("other"), "no transform matches it"),
+        (TransformRule(r"shop\.t", "*"), "its transform has no soft delete"),
+        (marking("*"), "no column of its transform tells deleted rows from others"),
+        (
+            marking(
+                "*, __data_event_type__ = '-D' AS deleted, if(__data_event_type__ = '-D', NULL, name) AS n"
+            ),
+            "`n` is made of `__data_event_type__` and of columns that only the source has",
+        ),
+        (
+            marking("*, __data_event_type__ AS op", mask_hash=("op",), mask_salt=Secret("x")),
+            "no column of its transform tells deleted rows from others",
+        ),
+    ],
+)
+def test_table_whose_rows_cannot_be_marked_is_refused(
+    spark: SparkSession, rule: TransformRule, found: str
+) -> None:
+    with pytest.raises(ConfigError, match="cannot be marked as deleted") as raised:
+        Transformer([rule], [], marks_all=True).check(spark, SCHEMA)
+    assert (raised.value.code, raised.value.table, raised.value.detail) == ("TR-1032", "shop.t", found)
+    assert Transformer([marking("*, __data_event_type__ = '-D' AS x")], [], marks_all=True).check(
+        spark, SCHEMA
+    )

@@ -226,3 +226,23 @@ def test_changed_offset_forgets_up_to_which_time_the_last_run_was_complete(
     assert json.loads(run("status", file, "--json"))["complete_up_to"] is not None
     run("offsets", "set", "--unchecked", file, json.dumps(offset(pos=400)))
     assert json.loads(run("status", file, "--json"))["complete_up_to"] is None
+
+
+def test_offset_of_a_running_pipeline_is_not_set(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: delta, path: {tmp_path / 'lake'}}}")
+    with RunNotes(str(tmp_path / "checkpoint")) as notes:
+        notes.on_progress({"sources": [{"latestOffset": {"v": 1, "complete_us": 17}}]})
+        with pytest.raises(ConfigError, match="the pipeline is running") as raised:
+            run("offsets", "set", "--unchecked", file, json.dumps(offset(pos=400)))
+    assert raised.value.code == "TR-1312"
+    assert end_of(file)["log"]["pos"] == 500
+
+
+def test_later_offset_has_tables_read_again(pipeline: Any, tmp_path: Path) -> None:
+    file = pipeline(f"{{type: json, path: {tmp_path}/lake}}")
+    later = json.dumps(offset(pos=900))
+    assert "shop.t will be read again" not in run(
+        "offsets", "set", "--unchecked", "--dry-run", "--skip-changes", file, later
+    )
+    assert "shop.t will be read again" in run("offsets", "set", "--unchecked", file, later)
+    assert end_of(file)["again"]["shop.t"]["done"] is False

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from tailrace.config import several_sources
 from tailrace.config.document import MOST_CHARACTERS, Section, read_document
-from tailrace.config.model import NamedSource, Pipeline, PipelineSettings, RouteRule, TransformRule
+from tailrace.config.model import Converter, NamedSource, Pipeline, PipelineSettings, RouteRule, TransformRule
 from tailrace.config.notifications import NotificationSettings, SignalSettings
 from tailrace.config.option_values import is_host
 from tailrace.config.options import OPTIONS, SourceOptions, parse_options
@@ -49,6 +49,8 @@ _SECTIONS = (
 _SOURCE_ALIASES = ("type", "hostname", "port", "database", "username")
 #: Options that the pipeline sets itself.
 _FIXED_OPTIONS = frozenset({"shape", "topicPrefix", "schemasEnable"})
+#: Options whose `soft-delete` is a matter of the pipeline's transforms.
+_SOFT_DELETES = ("onTruncate", "onDropTable")
 #: Mappings that are settings of a library: their keys are not known here.
 _LIBRARIES = (".properties", ".webhook-headers", ".headers", ".catalog", ".spark", ".topic-config")
 _NO_KEY = re.compile(r"[\s=]")
@@ -157,13 +159,14 @@ def _pipeline(given: Mapping[str, Any], default_name: str) -> Pipeline:
             raise ConfigError(
                 f"section `{section}` is missing", f"a pipeline has: {', '.join(_SECTIONS)}", code="TR-1006"
             )
-    options, source = _source(_mapping(given["source"], "source"))
+    options, source, marking = _source(_mapping(given["source"], "source"))
     sinks = _sinks(given["sink"])
     settings = _dataclass(PipelineSettings, given.get("pipeline") or {}, "pipeline")
     transforms = _rules(TransformRule, given.get("transform") or [], "transform")
     for i, rule in enumerate(transforms):
         _check_transform(rule, f"transform[{i}]")
     routes = _rules(RouteRule, given.get("route") or [], "route")
+    _check_soft_deletes(marking, transforms)
     _check_truncates(sinks, transforms, routes)
     filled = _filled(settings, sinks, default_name)
     notifications = _dataclass(NotificationSettings, given.get("notifications") or {}, "notifications")
@@ -174,7 +177,17 @@ def _pipeline(given: Mapping[str, Any], default_name: str) -> Pipeline:
     if "lineage" in given:
         lineage = _dataclass(LineageSettings, given["lineage"] or {}, "lineage")
     return Pipeline(
-        source, options, sinks, transforms, routes, filled, notifications, signals, telemetry, lineage
+        source,
+        options,
+        sinks,
+        transforms,
+        routes,
+        filled,
+        notifications,
+        signals,
+        telemetry,
+        lineage,
+        soft_deletes=bool(marking),
     )
 
 
@@ -198,7 +211,11 @@ def _filled(
 # ---- sections ----------------------------------------------------------------------------------------
 
 
-def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
+def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions, list[str]]:
+    """The source's options, as texts and typed, and those that ask for a soft delete, by name in the file.
+
+    Targets follow such a change as with `apply`; it is the transforms that mark rows.
+    """
     known = {_kebab(o.name): o.name for o in OPTIONS if o.name not in _FIXED_OPTIONS}
     values = _check_keys(given, "source", [*known, *_SOURCE_ALIASES])
     aliases = {name: values.pop(name, None) for name in _SOURCE_ALIASES}
@@ -233,6 +250,8 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
     if "password" in options:
         _secret(options["password"], "source.password")
     options["shape"] = "cells"
+    marking = [name for name in _SOFT_DELETES if options.get(name) == "soft-delete"]
+    options |= dict.fromkeys(marking, "apply")
     parsed = parse_options(options, where="source option")
     if aliases["type"] is not None and aliases["type"] != parsed.dialect:
         raise ConfigError(
@@ -240,7 +259,20 @@ def _source(given: Mapping[str, Any]) -> tuple[dict[str, str], SourceOptions]:
             f"found type {shown(str(aliases['type']))}",
             code="TR-1005",
         )
-    return options, parsed
+    return options, parsed, [f"source.{_kebab(name)}" for name in marking]
+
+
+def _check_soft_deletes(names: Sequence[str], transforms: Sequence[TransformRule]) -> None:
+    """Reject a soft delete without a transform that marks rows (`pipeline.soft_deletes`: of each table)."""
+    if names and all(rule.converter_after_transform is not Converter.SOFT_DELETE for rule in transforms):
+        raise ConfigError(
+            f"`{names[0]}` cannot be `soft-delete` here",
+            "no transform of the pipeline marks rows as deleted",
+            "transform: [{source-table: ..., projection: \"\\\\*, __data_event_type__ = '-D' AS deleted\", "
+            "converter-after-transform: SOFT_DELETE}]; or `apply` and `mode: scd2` (Delta), which ends the "
+            "rows' versions and keeps them",
+            code="TR-1032",
+        )
 
 
 def _exclusive(options: Mapping[str, str], name: str, alias: str) -> None:

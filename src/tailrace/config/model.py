@@ -192,6 +192,8 @@ class Pipeline:
         lineage: where events of OpenLineage go; None: nowhere.
         named: which one of several sources this is; None: the file has `source`. With it, the names of the
             pipeline and of its checkpoint are those of this source.
+        soft_deletes: whether `on-truncate` or `on-drop-table` is `soft-delete`, of which the source does not
+            know: each table then has a transform that marks deleted rows.
     """
 
     source: SourceOptions
@@ -205,6 +207,7 @@ class Pipeline:
     telemetry: TelemetrySettings | None = None
     lineage: LineageSettings | None = None
     named: NamedSource | None = None
+    soft_deletes: bool = False
 
     @property
     def source_name(self) -> str:

@@ -894,9 +894,10 @@ def _check_schema_changes(options: SourceOptions, given: Collection[str], where:
         if value == _SOFT_DELETE:
             raise ConfigError(
                 f"{where} `{name}` cannot be `{_SOFT_DELETE}`",
-                "no target marks its rows as deleted: they are there or not",
-                f"set {name}: apply and `mode: scd2` in the sink (Delta), which ends the rows' versions and "
-                f"keeps them; or {name}: ignore, with which targets keep the rows as they are",
+                "it is a pipeline's transforms that mark rows as deleted",
+                f"use a pipeline file; or set {name}: apply and `mode: scd2` in the sink (Delta), which ends "
+                f"the rows' versions and keeps them; or {name}: ignore, with which targets keep the rows as "
+                "they are",
                 code="TR-1032",
             )
     refreshes = options.starting_position == "initial" and options.on_rewrite == "refresh"

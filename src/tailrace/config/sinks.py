@@ -58,6 +58,7 @@ class OnIncompatibleType(StrEnum):
     """What becomes of a column whose new type the target's column cannot hold."""
 
     PARK = "park"
+    TEXT = "text"
     NEW_COLUMN = "new-column"
     FAIL = "fail"
 
@@ -236,6 +237,7 @@ class ReplicaSettings(CommonSettings):
         user: a user who may create tables there.
         password: the user's.
         transaction: whether the shares of a batch are committed one by one, or the batch as a whole.
+        on_incompatible_type: what becomes of a column whose new type the table's cannot hold.
         on_refused_row: how a row is handled that the database refuses.
         max_quarantined: how many rows of a table may be in quarantine.
         existing_tables: how a table is handled that exists already.
@@ -257,6 +259,7 @@ class ReplicaSettings(CommonSettings):
     user: str
     password: Secret = field(default_factory=lambda: Secret(""))
     transaction: ReplicaTransaction = ReplicaTransaction.PARTS
+    on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK
     on_refused_row: RefusedRow = RefusedRow.FAIL
     max_quarantined: int = MOST_QUARANTINED
     existing_tables: ExistingTables = ExistingTables.REFUSE
@@ -276,6 +279,13 @@ class ReplicaSettings(CommonSettings):
                 code="TR-1008",
             )
         refuse_credentials(self.url, "sink.url")
+        if self.on_incompatible_type is OnIncompatibleType.NEW_COLUMN:
+            raise ConfigError(
+                "`sink.on-incompatible-type` cannot be `new-column` in a database replica",
+                "a replica has the columns of its source; allowed: park, text, fail",
+                "on-incompatible-type: text",
+                code="TR-1010",
+            )
         _check_positive(self, "parallelism", "max_quarantined")
 
     @property

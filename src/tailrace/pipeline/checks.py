@@ -224,7 +224,9 @@ def _directory(name: str, path: str) -> Iterator[Finding]:
 
 def _transforms(pipeline: Pipeline, tables: Sequence[TableSchema]) -> Iterator[Finding]:
     """Each table's transform, as Spark analyses it."""
-    transformer = Transformer(pipeline.transforms, pipeline.routes, pipeline.source_name)
+    transformer = Transformer(
+        pipeline.transforms, pipeline.routes, pipeline.source_name, marks_all=pipeline.soft_deletes
+    )
     session = spark_session(
         f"{pipeline.settings.name} check",
         source=pipeline.source.dialect,

@@ -10,7 +10,7 @@ from tailrace.model.sparksql import identifier
 from tailrace.model.table import TableId, TableSchema
 
 #: `*` as an item of a projection, written `\\*` in Flink CDC's files.
-_STAR = re.compile(r"(^|,)\s*\\?\*\s*(?=,|$)")
+STAR = re.compile(r"(^|,)\s*\\?\*\s*(?=,|$)")
 
 
 class Transforms:
@@ -36,4 +36,4 @@ def projection_sql(rule: TransformRule, table: TableSchema) -> str:
     columns = ", ".join(identifier(c.name) for c in table.columns)
     if rule.projection is None:
         return columns
-    return _STAR.sub(lambda match: f"{match[1]} {columns}", rule.projection.strip())
+    return STAR.sub(lambda match: f"{match[1]} {columns}", rule.projection.strip())

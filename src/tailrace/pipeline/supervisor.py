@@ -38,6 +38,7 @@ from tailrace.enumerator.offset import StreamOffset
 from tailrace.errors import SourceError, TailraceError, TransientSourceError, of_table
 from tailrace.failpoints import failpoint
 from tailrace.model.parked import without_tables
+from tailrace.model.reread import rereads
 from tailrace.pipeline.absent_sinks import AbsentSinks
 from tailrace.pipeline.batch_run import BatchRun
 from tailrace.pipeline.cluster_watch import ClusterWatch
@@ -145,7 +146,9 @@ class BatchGate:
         self._pipeline = pipeline
         self._parking = parking
         self._parked_sinks = parked_sinks
-        self._transform = Transformer(pipeline.transforms, pipeline.routes, pipeline.source_name)
+        self._transform = Transformer(
+            pipeline.transforms, pipeline.routes, pipeline.source_name, marks_all=pipeline.soft_deletes
+        )
         # a transform may name columns otherwise, and targets only know its names
         self._policy = pipeline.source.schema_policy if self._transform.does_nothing else None
         self._sink = sink
@@ -199,6 +202,8 @@ class BatchGate:
                 # a new table's target is checked before any of its rows is written
                 self._sink.claim(StreamOffset.from_json(end).table_ids())
             noted = self._written_tables
+            ended = [name for name, reread in rereads(end).items() if reread.done]
+            marks = self._transform.soft_deletes(frame.sparkSession, ended)
             with (
                 self._cells(frame) as cells,
                 closing(
@@ -211,6 +216,7 @@ class BatchGate:
                         noted,
                         self._policy,
                         self._pipeline.source.schema_policy.following,
+                        marks,
                         timings=timings,
                         quarantined=quarantined,
                     )

@@ -9,7 +9,7 @@ deterministic (`rand()` is not): a replayed batch must be the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -24,8 +24,9 @@ from tailrace.config.secret import Secret
 from tailrace.errors import ConfigError, concerning
 from tailrace.model.cell import CELL_SCHEMA
 from tailrace.model.change import OP_LETTERS
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.sparksql import identifier
-from tailrace.model.table import Column, TableSchema
+from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
 from tailrace.pipeline.images import (
     KEEP,
@@ -36,6 +37,7 @@ from tailrace.pipeline.images import (
     to_images,
 )
 from tailrace.pipeline.rules import Transforms, projection_sql
+from tailrace.pipeline.soft_deletes import require_marks, soft_deletes
 from tailrace.sinks.route import Router
 from tailrace.spark.cells import TableBatch, changes_of, spark_schema, table_batches
 from tailrace.spark.jvm import map_in_arrow, select_list
@@ -53,12 +55,21 @@ class Transformer:
         transforms: its rules.
         routes: its routes, for the columns that they add.
         source: the name of the tables' source if there are several, else "".
+        marks_all: whether each table must have a transform that marks deleted rows.
     """
 
     def __init__(
-        self, transforms: Sequence[TransformRule], routes: Sequence[RouteRule], source: str = ""
+        self,
+        transforms: Sequence[TransformRule],
+        routes: Sequence[RouteRule],
+        source: str = "",
+        *,
+        marks_all: bool = False,
     ) -> None:
         self._transforms = Transforms(transforms)
+        self._marks_all = marks_all
+        #: Tables whose rows can be marked, as is known.
+        self._marked: set[TableId] = set()
         self._router = Router(routes, source)
 
     @property
@@ -76,6 +87,7 @@ class Transformer:
         plain: list[str] = []
         for part in table_batches(cells):
             rule, shard = self._transforms.rule(part.table), self._router.shard_column(part.table)
+            self._require_marks(cells.sparkSession, part.table)
             if rule is None and shard is None:
                 plain.append(str(part.table))
                 continue
@@ -102,10 +114,21 @@ class Transformer:
             ConfigError: as `__call__`.
         """
         rule, shard = self._transforms.rule(table.id), self._router.shard_column(table.id)
+        self._require_marks(session, table.id)
         if rule is None and shard is None:
             return None
         images = session.createDataFrame([], spark_schema(image_schema(table)))
         return _projected(images, table, rule or TransformRule(str(table.id)), self._shard(shard))[1].table
+
+    def soft_deletes(self, session: SparkSession, tables: Iterable[str]) -> dict[str, SoftDelete]:
+        """How rows are marked that a table no longer has, by table, where targets keep them."""
+        return soft_deletes(session, self._transforms, tables) if self._transforms else {}
+
+    def _require_marks(self, session: SparkSession, table: TableId) -> None:
+        if self._marks_all and table not in self._marked:
+            with concerning(table):
+                require_marks(session, self._transforms.rule(table), table)
+            self._marked.add(table)
 
     def _shard(self, column: str | None) -> _Shard | None:
         return None if column is None else _Shard(column, self._router.shard_prefix)

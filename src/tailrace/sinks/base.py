@@ -63,6 +63,7 @@ from tailrace.model.schema_change import (
     schema_events,
 )
 from tailrace.model.schema_policy import FOLLOWING, Action, Following, SchemaPolicy
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.table import TableId
 from tailrace.sinks.timings import READ, Timings
 from tailrace.sinks.written_tables import WrittenTables
@@ -142,6 +143,7 @@ class CellBatch:
         written_tables: the tables that the stream has written; None: unknown.
         policy: what targets do about schema changes; None: their columns are not the source's.
         following: how targets follow the columns of rows, whether they are the source's or not.
+        soft_deletes: how rows are marked that a table no longer has, by table, where targets keep them.
         sink: the name of the sink that writes it.
         timings: notes when steps of writing it begin and end.
         quarantined: number of changes that sinks have put into quarantine, by sink and table.
@@ -155,6 +157,7 @@ class CellBatch:
     written_tables: WrittenTables | None = None
     policy: SchemaPolicy | None = None
     following: Following = FOLLOWING
+    soft_deletes: Mapping[str, SoftDelete] = field(default_factory=dict)
     sink: str = ""
     timings: Timings = field(default_factory=Timings, compare=False)
     quarantined: Counter[tuple[str, str]] = field(default_factory=Counter, compare=False)

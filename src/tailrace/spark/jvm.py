@@ -71,6 +71,47 @@ def select_list(frame: DataFrame) -> SelectList:
     return SelectList(kind == "Project" and plan.deterministic(), sources)
 
 
+@dataclass(frozen=True)
+class SelectItem:
+    """An item of a select list, as it is written.
+
+    Args:
+        name: its name.
+        sql: its text.
+        columns: the columns that it names, in lower case; `*` for all.
+    """
+
+    name: str
+    sql: str
+    columns: frozenset[str]
+
+
+def select_items(session: SparkSession, listed: str) -> list[SelectItem]:
+    """The items of a select list that have names, by Spark's parser: what they name need not exist."""
+    before = "SELECT "
+    text = f"{before}{listed}\nFROM t"
+    parser = session._jsparkSession.sessionState().sqlParser()
+    plan = parser.parsePlan(text)
+    if plan.getClass().getSimpleName() != "Project":
+        return []
+    found = []
+    for i in range(plan.projectList().size()):
+        item = plan.projectList().apply(i)
+        start, stop = item.origin().startIndex(), item.origin().stopIndex()
+        if item.getClass().getSimpleName() in ("Alias", "UnresolvedAttribute") and start.isDefined():
+            leaves = item.collectLeaves()
+            columns = set()
+            for j in range(leaves.size()):
+                leaf = leaves.apply(j)
+                if leaf.getClass().getSimpleName() == "UnresolvedAttribute":
+                    columns.add(str(leaf.name()).strip("`").lower())
+                elif leaf.getClass().getSimpleName() == "UnresolvedStar":
+                    columns.add("*")
+            name = str(item.name()).strip("`")
+            found.append(SelectItem(name, text[start.get() : stop.get() + 1], frozenset(columns)))
+    return found
+
+
 def failure_classes(query: StreamingQuery) -> tuple[str, ...]:
     """Class names of the causes of a query's failure, outermost first; PySpark keeps only the text."""
     failure = query._jsq.exception()

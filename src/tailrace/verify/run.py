@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -42,6 +42,7 @@ from tailrace.spark.checkpoint import Checkpoint
 from tailrace.spark.sql import own_session
 from tailrace.verify.checksum import Checksums
 from tailrace.verify.compare import Differences, compare
+from tailrace.verify.replica import ReplicaTargets
 from tailrace.verify.report import PRINTED_ROWS, Report, TargetReport
 from tailrace.verify.source import Reader, SourceTable, ranges
 from tailrace.verify.tables import Routing, tables_by_target
@@ -109,7 +110,8 @@ def verify(
         stopping = threading.Event()
         assert end.log is not None
         position = source.position(end.log)
-        reader = Reader(pipeline.source, source.as_of(position), stopping, on_rows)
+        keeps_times = isinstance(targets, ReplicaTargets)
+        reader = Reader(pipeline.source, source.as_of(position), stopping, on_rows, keeps_times)
         with ThreadPoolExecutor(parallelism, "verify") as pool:
             try:
                 comparisons = [_Comparison.of(targets, name, by_target[name]) for name in sorted(by_target)]
@@ -152,7 +154,7 @@ class _Comparison:
     def of(cls, targets: ComparedTargets, name: str, tables: list[SourceTable]) -> _Comparison:
         """Open target `name` and choose the columns to compare."""
         target = targets.target(name, tables[0].schema)
-        found = pa.unify_schemas([stored_schema(t.schema) for t in tables], promote_options="permissive")
+        found = _columns_of(tables)
         held = found if target is None else target.columns
         names = {field.name.lower() for field in found}
         columns = pa.schema([field for field in held if field.name.lower() in names])
@@ -205,6 +207,21 @@ class _Comparison:
             target = self.target.rows(self.columns.names, self.key, buckets)
         source = pa.concat_tables([self.columns.empty_table(), *(job.result() for job in jobs)])
         return compare(source, target, self.key, limit)
+
+
+def _columns_of(tables: Sequence[SourceTable]) -> pa.Schema:
+    """The columns of all tables that share a target; text where their types have none in common."""
+    schemas = [stored_schema(table.schema) for table in tables]
+    names = {name.lower(): name for schema in reversed(schemas) for name in schema.names}
+    columns = []
+    for name in dict.fromkeys(name for schema in schemas for name in map(str.lower, schema.names)):
+        types = {field.type for schema in schemas for field in schema if field.name.lower() == name}
+        single = [pa.schema([(names[name], type_)]) for type_ in types]
+        try:
+            columns += pa.unify_schemas(single, promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            columns.append(pa.field(names[name], pa.string()))
+    return pa.schema(columns)
 
 
 def _buckets_to_examine(rows: np.ndarray) -> int:

@@ -22,6 +22,7 @@ from tailrace.model.split import Key, SnapshotSplit
 from tailrace.model.table import TableSchema
 from tailrace.reader.snapshot import read_snapshot
 from tailrace.sinks.tables.columns import stored_type
+from tailrace.sinks.tables.text_form import as_text, becomes_text
 from tailrace.sources import registry
 from tailrace.sources.base import Source
 from tailrace.verify.checksum import Checksums, rows_in
@@ -87,12 +88,14 @@ class Reader:
         as_of: the position, as JSON.
         stopping: set to cancel reading.
         on_rows: called with a number of rows that were read, from any thread.
+        keeps_times: whether targets hold times of a day as such, rather than as numbers of microseconds.
     """
 
     options: SourceOptions
     as_of: Any
     stopping: threading.Event
     on_rows: Callable[[int], None]
+    keeps_times: bool = False
 
     def checksums(
         self, table: SourceTable, part: KeyRange, columns: pa.Schema, key: Sequence[str]
@@ -114,16 +117,20 @@ class Reader:
                 if self.stopping.is_set():
                     return
                 self.on_rows(len(batch))
-                yield as_stored(batch.image("after"), columns, table.schema)
+                image = batch.image("after")
+                yield as_stored(image, columns, table.schema, keeps_times=self.keeps_times)
 
 
-def as_stored(rows: pa.StructArray, columns: pa.Schema, table: TableSchema) -> pa.RecordBatch:
+def as_stored(
+    rows: pa.StructArray, columns: pa.Schema, table: TableSchema, *, keeps_times: bool = False
+) -> pa.RecordBatch:
     """Convert rows of the source to the columns and types of a target; columns the source lacks are null.
 
     Args:
         rows: row images.
         columns: the target's columns.
         table: the source's table, for errors.
+        keeps_times: as of Reader.
 
     Raises:
         SchemaMismatchError: values do not fit the target's type.
@@ -134,6 +141,8 @@ def as_stored(rows: pa.StructArray, columns: pa.Schema, table: TableSchema) -> p
         array = by_name.get(field.name.lower())
         if array is None:
             array = pa.nulls(len(rows), field.type)
+        elif becomes_text(field.type, array.type):
+            array = as_text(array if keeps_times else array.cast(stored_type(array.type)))
         elif array.type != field.type:
             try:
                 array = array.cast(stored_type(array.type)).cast(field.type)

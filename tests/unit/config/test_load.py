@@ -242,3 +242,18 @@ def test_truncate_with_a_schema_is_refused_beside_a_transform() -> None:
 def _with_kafka(given: str) -> str:
     sink = "sink: {type: delta, path: /lake, mode: changelog}"
     return changed(sink, _KAFKA % given).replace("name: shop", "name: shop, checkpoint: /c")
+
+
+@pytest.mark.parametrize("name", ["on-truncate", "onDropTable"])
+def test_soft_delete_needs_a_transform_that_marks_rows(name: str) -> None:
+    given = changed("snapshot-chunk-rows: 5000", f"{name}: soft-delete")
+    with pytest.raises(ConfigError, match="cannot be `soft-delete` here") as raised:
+        parse_pipeline(given)
+    assert raised.value.code == "TR-1032"
+    rule = "{source-table: .*, projection: '*, __data_event_type__ = ''-D'' AS gone'"
+    transform = f"\ntransform: [{rule}, converter-after-transform: SOFT_DELETE}}]\nroute:"
+    pipeline = parse_pipeline(given.replace("\nroute:", transform))
+    assert pipeline.soft_deletes
+    option = "onTruncate" if name == "on-truncate" else name
+    assert pipeline.source_options[option] == "apply"
+    assert not parse_pipeline(FILE).soft_deletes

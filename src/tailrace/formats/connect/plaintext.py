@@ -32,7 +32,7 @@ def as_text(array: pa.Array, type_: ColumnType) -> pa.StringArray:
             text = array.cast(pa.timestamp("us")).cast(pa.string())
             return pc.utf8_slice_codeunits(text, 0, _SECONDS + (digits + 1 if digits else 0))
         case Kind.TIME:
-            return _times(array, type_.fraction or 0)
+            return plain_time(array, type_.fraction or 0)
         case Kind.VECTOR | Kind.LIST:
             return _lists(array)
         case Kind.BYTES | Kind.GEOMETRY:
@@ -68,7 +68,7 @@ def _numbers(array: pa.BinaryArray) -> pa.StringArray:
     return _with_nulls(pa.array(values).cast(pa.string()), array)
 
 
-def _times(array: pa.Array, fraction: int) -> pa.StringArray:
+def plain_time(array: pa.Array, fraction: int) -> pa.StringArray:
     """Durations as `-838:59:59.000000`."""
     us = pc.fill_null(array.cast(pa.int64()), 0)
     parts = np.abs(us.to_numpy())

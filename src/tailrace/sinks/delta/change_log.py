@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.sinks.delta.seen import SeenKeys
 from tailrace.sinks.delta.table import DeltaTable
 from tailrace.sinks.delta.transaction import CommitMark
@@ -62,6 +63,7 @@ class ReadRows:
         *,
         only: str | None,
         ts_ms: int,
+        marks: SoftDelete | None = None,
     ) -> None:
         """Append to the change log what it lacks, in one commit.
 
@@ -73,6 +75,7 @@ class ReadRows:
             mark: the mark of the commit.
             only: a condition on the change log's rows `t` that belong to the table; None: all do.
             ts_ms: when rows that are gone are deleted, milliseconds since 1970 UTC; 0: unknown.
+            marks: how they are marked; None: they are deleted.
         """
         session, schema = table.session, spark_schema(log_fields(columns))
         held = table.read().alias("t")
@@ -81,7 +84,8 @@ class ReadRows:
         reader = session.read.schema(schema).option("recursiveFileLookup", "true")
         has_rows = bool(Directory(directory).names())
         read = reader.parquet(directory) if has_rows else session.createDataFrame([], schema)
-        rows = corrections(held, read, seen.read(session, keys), columns, key=keys.names, ts_ms=ts_ms)
+        left = seen.read(session, keys)
+        rows = corrections(held, read, left, columns, key=keys.names, ts_ms=ts_ms, marks=marks)
         with table.marked(mark):
             rows.write.format("delta").mode("append").save(table.path)
 

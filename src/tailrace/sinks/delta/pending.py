@@ -9,11 +9,13 @@ target that belong to the state after batch n: the one right before the first co
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from tailrace.errors import SinkError
 from tailrace.model.change import OP_DELETE
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.merge import column, lacking_in, last_of_each_key
@@ -21,7 +23,7 @@ from tailrace.sinks.delta.rows import NewRows
 from tailrace.sinks.delta.table import DeltaTable, TableDefinition, path_of
 from tailrace.sinks.delta.transaction import CommitMark, DeltaState
 from tailrace.sinks.paths import below
-from tailrace.sinks.tables.columns import follow
+from tailrace.sinks.tables.columns import BecomeText, follow
 from tailrace.spark.checkpoint import Directory
 
 #: The batch that brought a change.
@@ -123,10 +125,22 @@ class Pending:
             columns = pa.schema([*rows.fields, BATCH])
             self._table.create(TableDefinition(columns, self._properties | _KEPT, partition_by=BATCH.name))
         else:
-            self._table.change(follow(self._table.path, self._table.schema(), rows.fields))
+            self._follow(rows.fields, mark)
         self._table.append(rows, mark, {BATCH.name: mark.version})
         self._state = self._table.state()
         self.batches[mark.version] = self.batches.get(mark.version, 0) + count
+
+    def _follow(self, fields: pa.Schema, mark: CommitMark) -> None:
+        """Take up the columns of changes; other types of columns that the target has made text or anew."""
+        try:
+            changes = follow(self._table.path, self._table.schema(), fields)
+        except SinkError:
+            if self:
+                raise
+            at = replace(mark, app=f"{mark.app}/columns")
+            self._table.empty_as(pa.schema([*fields, BATCH]), at, BATCH.name)
+        else:
+            self._table.change(change for change in changes if not isinstance(change, BecomeText))
 
     def changes(self, above: int) -> DataFrame:
         """The changes of the batches above `above`."""

@@ -238,7 +238,7 @@ class DeltaSink:
         if target.table.state() is None:
             return
         parts = [part for part in batch.table_batches if part.table == refresh.table]
-        retried(target.name, lambda: target.reread(batch, parts, refresh.table, refresh.shard, refresh.name))
+        retried(target.name, lambda: target.reread(batch, parts, refresh))
 
     def _merge(self, tables: _Tables, point: Point) -> set[str]:
         """Merge all pending changes; the names of the merged targets."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructType
 
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.delta.rows import NewRows
@@ -26,8 +26,10 @@ from tailrace.sinks.delta.transaction import (
 )
 from tailrace.sinks.tables.columns import AddColumn, WidenColumn
 from tailrace.sinks.tables.parquet import write_rows
+from tailrace.sinks.tables.text_form import rows_as_text
 from tailrace.spark.cells import spark_schema
 from tailrace.spark.checkpoint import is_local
+from tailrace.spark.jvm import map_in_arrow
 
 #: Characters that Delta allows in column names only with column mapping.
 _SPECIAL = frozenset(" ,;{}()\n\t=")
@@ -104,6 +106,40 @@ class DeltaTable:
     def set(self, name: str, value: str) -> None:
         """Set a property."""
         self.session.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({text(name)} = {text(value)})")
+
+    def become_text(self, names: Collection[str], within: Sequence[str], mark: CommitMark) -> None:
+        """Make columns text, with their values as text: all rows are written anew, in one commit.
+
+        Args:
+            names: the columns.
+            within: prefixes of the columns to change, as of `change`.
+            mark: the mark of the commit.
+        """
+        frame = self.read()
+        schema = StructType.fromJson(frame.schema.jsonValue())
+        for prefix in within:
+            fields = schema if not prefix else schema[prefix.removesuffix(".")].dataType
+            assert isinstance(fields, StructType)
+            for column in fields:
+                if column.name in names:
+                    column.dataType = StringType()
+        arrow = to_arrow_schema(schema, timezone="UTC")
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield rows_as_text(batch, arrow)
+
+        self._replace(map_in_arrow(frame, run, schema), mark)
+
+    def empty_as(self, columns: pa.Schema, mark: CommitMark, partition_by: str) -> None:
+        """Give a table without rows other columns, in one commit."""
+        frame = self.session.createDataFrame([], spark_schema(columns))
+        self._replace(frame, mark, partition_by)
+
+    def _replace(self, frame: DataFrame, mark: CommitMark, *partition_by: str) -> None:
+        with self.marked(mark):
+            writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            writer.partitionBy(*partition_by).save(self.path)
 
     # ---- rows ----------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.config.sinks import OnIncompatibleType, WriteMode
@@ -36,20 +37,26 @@ from tailrace.sinks.paths import below, same_path_error
 from tailrace.sinks.quarantine import refused_error, violation_reason
 from tailrace.sinks.shared_targets import SourceOfTarget
 from tailrace.sinks.tables.columns import (
+    AddColumn,
+    BecomeText,
+    WidenColumn,
     can_follow,
     can_hold,
     follow,
     held_names,
+    incompatible,
     kept_schema,
     require_free,
     stored_schema,
     stored_type,
 )
 from tailrace.sinks.tables.parquet import DataFile, rolling
+from tailrace.sinks.tables.rereads import Refresh
 from tailrace.sinks.tables.retyped import retyped_schema, retyping
 from tailrace.sinks.tables.screening import Checks, RowRules, Whole, violations
 from tailrace.sinks.tables.staging import Recipe
 from tailrace.sinks.tables.targets import following, of_one_table
+from tailrace.sinks.tables.text_form import texting
 from tailrace.spark.cells import TableBatch, Unpack, spark_schema, unpacked
 from tailrace.spark.checkpoint import is_local
 from tailrace.spark.jvm import in_session
@@ -187,7 +194,7 @@ class DeltaTarget:
         self._open(batch, tables, parts[0])
         for part in parts:
             with of_one_table([part.table]), following(part.table, tables):
-                columns = self._follow(part)
+                columns = self._follow(part, batch)
         self.columns = columns if self.table.is_direct() else None
 
     def write(
@@ -216,6 +223,11 @@ class DeltaTarget:
         """
         self._following = batch.following
         state = self._open(batch, tables, parts[0])
+        if self.on_incompatible_type is OnIncompatibleType.TEXT and len(parts) > 1:
+            # before changes of the batch can be pending
+            for part in parts:
+                with of_one_table([part.table]), following(part.table, tables):
+                    self._follow(part, batch)
         for part in parts:
             # of several tables in a target, only this one goes wrong
             with of_one_table([part.table]), following(part.table, tables):
@@ -237,7 +249,7 @@ class DeltaTarget:
         is_merged = self.layout.merges and part.kind != SNAPSHOT
         if state.transactions.get(mark.app, -1) >= mark.version or (is_merged and self.pending.has(mark)):
             return
-        columns = self._follow(part)
+        columns = self._follow(part, batch)
         self._require_accepted(batch, part, state, columns)
         if part.kind == REREAD and part.table in compared and self._is_compared(part):
             return
@@ -266,8 +278,7 @@ class DeltaTarget:
 
     def _checks(self, state: DeltaState, columns: pa.Schema) -> Checks:
         unpack, fields = self.layout.snapshot(columns)
-        if self.on_incompatible_type is OnIncompatibleType.NEW_COLUMN:
-            unpack = retyping(unpack, columns, stored_type)
+        unpack = self._fitting(unpack, columns, adds=True)
         return Checks(_conditions(state), unpack, fields, self.layout.merges)
 
     def _require_accepted(
@@ -305,19 +316,15 @@ class DeltaTarget:
             )
         return False
 
-    def reread(
-        self, batch: CellBatch, parts: list[TableBatch], table: TableId, shard: str | None, name: str
-    ) -> None:
+    def reread(self, batch: CellBatch, parts: list[TableBatch], refresh: Refresh) -> None:
         """Follow a table that is read again, once its parts are written; at the end, delete other rows.
 
         Args:
             batch: the batch.
             parts: the table's parts of it, perhaps none.
-            table: the table; the target exists.
-            shard: the column that holds the table's name; None: all of the target's rows are the table's.
-            name: the table's name in it.
+            refresh: the table and its reading; the target exists.
         """
-        reread = batch.rereads[str(table)]
+        reread, table, shard = refresh.reread, refresh.table, refresh.shard
         state, point = self._state(), Point(batch.id, batch.end)
         app = f"tailrace/{self.stream.query}/{_in_setting(str(table))}/{REREAD}/end"
         mark = point.mark(app, self.stream.query, table=str(table), part=f"end of {REREAD}")
@@ -338,13 +345,15 @@ class DeltaTarget:
                 rows.add(batch.id, unpacked(cells, *self._rows_of(REREAD, columns, part.schemas[-1])))
         failpoint("sink.seen")
         if reread.done:
-            only = None if shard is None else of_shard(shard, name)
+            only = None if shard is None else of_shard(shard, refresh.name)
+            marks = refresh.marks
             ts_ms = 0 if batch.end is None else int(batch.end["log"].get("ts_ms", 0))
             if self.layout.merges:
                 self.merge_pending(point)
-                seen.delete_others(self.table, self.layout.mode, keys, mark, only=only, ts_ms=ts_ms)
+                mode = self.layout.mode
+                seen.delete_others(self.table, mode, keys, mark, only=only, ts_ms=ts_ms, marks=marks)
             else:
-                rows.correct(self.table, seen, columns, keys, mark, only=only, ts_ms=ts_ms)
+                rows.correct(self.table, seen, columns, keys, mark, only=only, ts_ms=ts_ms, marks=marks)
             failpoint("sink.reread")
             seen.forget()
             rows.forget()
@@ -478,7 +487,7 @@ class DeltaTarget:
         pending = [*self.layout.changes(nothing).names, *PENDING_COLUMNS] if self.layout.merges else []
         return [*all_names(self.layout.fields(nothing)), *pending]
 
-    def _follow(self, part: TableBatch) -> pa.Schema:
+    def _follow(self, part: TableBatch, batch: CellBatch) -> pa.Schema:
         """Change the table to fit a part's schemas; the source's columns that it has then."""
         stored = self.table.schema()
         missing = self.layout.missing(stored)
@@ -495,9 +504,10 @@ class DeltaTarget:
                 stored_schema(schema),
                 self.on_incompatible_type,
                 widens=self._following.widens,
+                key=schema.key,
             )
             if changes:
-                self.table.change(changes, self.layout.within)
+                self._change(changes, Point(batch.id, batch.end))
                 held = self.layout.columns(self.table.schema())
         key = held_names(held, part.schemas[-1].key)
         if self.layout.merges and key != self._key:
@@ -506,6 +516,22 @@ class DeltaTarget:
             self.table.set(_KEY, json.dumps(key))
             self._key = key
         return held
+
+    def _change(self, changes: Sequence[AddColumn | WidenColumn | BecomeText], point: Point) -> None:
+        """Change columns; before one becomes text, pending changes are merged: they have its old type."""
+        texts = [change.name for change in changes if isinstance(change, BecomeText)]
+        self.table.change((c for c in changes if not isinstance(c, BecomeText)), self.layout.within)
+        if not texts:
+            return
+        if self.pending:
+            self.merge_pending(Point(max(self.pending.batches), None))
+        app = f"tailrace/{self.stream.query}/text/{_in_setting(','.join(texts))}"
+        try:
+            self.table.become_text(texts, self.layout.within, point.mark(app, self.stream.query, part="text"))
+        except AnalysisException as error:
+            found = f"Delta cannot make it text: {error}"
+            raise incompatible(texts[0], self.name, found, self.on_incompatible_type) from error
+        failpoint("sink.text")
 
     def _retyped(self, schema: TableSchema, held: pa.Schema) -> TableSchema:
         """A schema with columns of their own for types that the table's columns cannot hold."""
@@ -518,9 +544,17 @@ class DeltaTarget:
     def _rows_of(self, kind: str, columns: pa.Schema, schema: TableSchema) -> tuple[Unpack, pa.Schema]:
         layout = self.layout
         unpack, fields = layout.snapshot(columns) if kind == SNAPSHOT else layout.log(columns, schema.key)
-        if self.on_incompatible_type is OnIncompatibleType.NEW_COLUMN:
-            unpack = retyping(unpack, columns, stored_type, adds=self._following.adds)
-        return unpack, fields
+        return self._fitting(unpack, columns), fields
+
+    def _fitting(self, unpack: Unpack, columns: pa.Schema, *, adds: bool | None = None) -> Unpack:
+        """`unpack` for rows with types that the table's columns do not have."""
+        match self.on_incompatible_type:
+            case OnIncompatibleType.NEW_COLUMN:
+                adds = self._following.adds if adds is None else adds
+                return retyping(unpack, columns, stored_type, adds=adds)
+            case OnIncompatibleType.TEXT:
+                return texting(unpack, columns, stored_type)
+        return unpack
 
     def _merge(self, rows: NewRows, columns: pa.Schema, part: TableBatch, mark: CommitMark) -> None:
         """Merge a batch's changes directly: nothing is pending.

@@ -67,6 +67,7 @@ def correction_files(
         columns,
         key=unseen.key,
         ts_ms=ts_ms,
+        marks=unseen.marks,
     )
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

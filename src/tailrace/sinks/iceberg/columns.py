@@ -9,7 +9,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from tailrace.config.sinks import OnIncompatibleType
-from tailrace.sinks.tables.columns import AddColumn, WidenColumn, holding_both, incompatible
+from tailrace.sinks.tables.columns import AddColumn, BecomeText, WidenColumn, holding_both, incompatible
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -37,11 +37,14 @@ def storable_type(type_: pa.DataType) -> pa.DataType:
 def can_follow(held: pa.DataType, needed: pa.DataType) -> bool:
     """Whether a column of type `held` can be altered to hold values of type `needed`, too."""
     both = holding_both(held, needed)
-    return both is not None and (both == held or _promotes(held, both))
+    return both is not None and (both == held or promotes(held, both))
 
 
 def require_promotions(
-    target: str, changes: Iterable[AddColumn | WidenColumn], held: pa.Schema, policy: OnIncompatibleType
+    target: str,
+    changes: Iterable[AddColumn | WidenColumn | BecomeText],
+    held: pa.Schema,
+    policy: OnIncompatibleType,
 ) -> None:
     """Reject changes of type that Iceberg does not support.
 
@@ -49,10 +52,10 @@ def require_promotions(
         SinkError: a column cannot follow its source.
     """
     for change in changes:
-        if isinstance(change, AddColumn):
+        if not isinstance(change, WidenColumn):
             continue
         old = held.field(change.name).type
-        if not _promotes(old, change.type):
+        if not promotes(old, change.type):
             raise incompatible(
                 change.name,
                 target,
@@ -62,7 +65,8 @@ def require_promotions(
             )
 
 
-def _promotes(old: pa.DataType, new: pa.DataType) -> bool:
+def promotes(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether Iceberg alters a column from one type to another one."""
     if pa.types.is_decimal(old):
         return bool(pa.types.is_decimal(new) and old.scale == new.scale)
     return (old, new) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))

@@ -156,11 +156,12 @@ def kept_files(
             for path in batch.column(0).to_pylist():
                 if changed is None and path_of_keys is not None:
                     changed = read(target.io, path_of_keys)
-                kept = kept_rows(target, path, changed, unseen)
+                kept, marked = kept_rows(target, path, changed, unseen)
                 if kept is not None:
                     rows = fitted(read(target.io, path), target.schema)
                     completed = (_completed(target.io, file, rows, key) for file in partial)
-                    tables = itertools.chain([rows.take(kept)], completed)
+                    gone = (of.marked(rows.take(at)) for of, at in marked)
+                    tables = itertools.chain([rows.take(kept)], gone, completed)
                     written = target.write(batch for table in tables for batch in table.to_batches())
                     yield _lists([path], written)
 
@@ -171,8 +172,8 @@ def kept_files(
 
 def kept_rows(
     target: FileTarget, path: str, changed: pa.Table | None, unseen: Sequence[Unseen]
-) -> pa.Array | None:
-    """The numbers of a file's rows that stay; None if all do.
+) -> tuple[pa.Array | None, list[tuple[Unseen, pa.Array]]]:
+    """The numbers of a file's rows that stay, None if all do; and of those that are marked as deleted.
 
     Args:
         target: the table's columns.
@@ -187,9 +188,13 @@ def kept_rows(
     kept = np.ones(rows.num_rows, bool)
     if changed is not None:
         kept[keys.rows_of_keys(rows.select(key).cast(changed.schema), changed).to_numpy()] = False
+    marked = []
     for removed in unseen:
-        kept &= ~removed.among(target.io, rows)
-    return None if kept.all() else pa.array(np.flatnonzero(kept))
+        gone = removed.among(target.io, rows) & kept
+        kept &= ~gone
+        if removed.marks is not None:
+            marked.append((removed, pa.array(np.flatnonzero(gone))))
+    return None if kept.all() else pa.array(np.flatnonzero(kept)), marked
 
 
 def _composed(io: FileIO, rows: pa.Table, last: pa.Table, files: Sequence[str]) -> pa.Table:

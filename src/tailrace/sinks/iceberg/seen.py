@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.sinks.iceberg.files import FileTarget, fitted, read
 from tailrace.sinks.tables import keys
 from tailrace.sinks.tables.rereads import Refresh
@@ -42,6 +43,7 @@ class Unseen:
         key: the key's columns; empty if no key has been seen.
         files: the paths of the files with the seen keys.
         rows: of a change log: the paths of the files with the rows that were read.
+        marks: how the rows are marked; None: they are deleted.
     """
 
     table: str
@@ -49,11 +51,27 @@ class Unseen:
     key: tuple[str, ...]
     files: tuple[str, ...]
     rows: tuple[str, ...] = ()
+    marks: SoftDelete | None = None
 
     @property
     def columns(self) -> list[str]:
         """The columns by which rows are recognised."""
-        return [*self.key, *([] if self.shard is None else [self.shard])]
+        marks = [] if self.marks is None else list(self.marks.of_existing)
+        return [*self.key, *([] if self.shard is None else [self.shard]), *marks]
+
+    @property
+    def stay(self) -> bool:
+        """Whether the rows stay as they are."""
+        return self.marks is not None and not self.marks.gone
+
+    def marked(self, rows: pa.Table) -> pa.Table:
+        """Rows with the marks of deleted ones."""
+        for name, value in {} if self.marks is None else self.marks.gone.items():
+            at = rows.schema.get_field_index(name)
+            field = rows.schema.field(at)
+            values = pa.repeat(pa.scalar(value), rows.num_rows).cast(field.type)
+            rows = rows.set_column(at, field, values)
+        return rows
 
     def among(self, io: FileIO, rows: pa.Table) -> np.ndarray:
         """Which of `rows` they are.
@@ -62,7 +80,9 @@ class Unseen:
             io: reads the seen keys.
             rows: rows of the target with `columns`.
         """
-        found = np.ones(rows.num_rows, bool)
+        found = np.full(rows.num_rows, not self.stay)
+        if self.marks is not None and self.marks.of_existing:
+            found &= self._are_unmarked(rows)
         if self.shard is not None:
             is_own = pc.equal(rows.column(self.shard), pa.scalar(self.table, pa.string()))
             found &= pc.fill_null(is_own, False).to_numpy()
@@ -72,6 +92,16 @@ class Unseen:
                 break
             seen = fitted(read(io, path, within=_range(held)), held.schema)
             found[keys.rows_of_keys(held, seen).to_numpy()] = False
+        return found
+
+    def _are_unmarked(self, rows: pa.Table) -> np.ndarray:
+        assert self.marks is not None
+        found = np.zeros(rows.num_rows, bool)
+        for name, values in self.marks.of_existing.items():
+            column = rows.column(name)
+            for value in values:
+                same = column.is_null() if value is None else pc.equal(column, pa.scalar(value))
+                found |= pc.fill_null(same, False).to_numpy()
         return found
 
 
@@ -132,7 +162,9 @@ class SeenFiles:
             if refresh.reread.done:
                 held = self._now.get(str(refresh.table), {"key": [], "files": []})
                 key, files, rows = held["key"], held["files"], held.get("rows", [])
-                found.append(Unseen(refresh.name, refresh.shard, tuple(key), tuple(files), tuple(rows)))
+                found.append(
+                    Unseen(refresh.name, refresh.shard, tuple(key), tuple(files), tuple(rows), refresh.marks)
+                )
         return found
 
     def write(self) -> str | None:

@@ -41,6 +41,7 @@ from tailrace.sinks.iceberg.change_log import correction_files, left_keys
 from tailrace.sinks.iceberg.columns import (
     can_follow,
     held_columns,
+    promotes,
     require_promotions,
     storable,
     storable_type,
@@ -52,13 +53,16 @@ from tailrace.sinks.iceberg.maintenance import expire
 from tailrace.sinks.iceberg.names import former_identifier, identifier, location
 from tailrace.sinks.iceberg.rewrite import ROW, insert_files, kept_files, last_changes
 from tailrace.sinks.iceberg.seen import SEEN, SeenFiles
+from tailrace.sinks.iceberg.text_columns import become_text
 from tailrace.sinks.paths import same_path_error, target_path
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
 from tailrace.sinks.tables.columns import (
+    BecomeText,
     can_hold,
     follow,
     held_names,
+    incompatible,
     kept_schema,
     require_free,
     stored_schema,
@@ -76,6 +80,7 @@ from tailrace.sinks.tables.rows import UPSERT_FIELDS, last_rows, log_fields, log
 from tailrace.sinks.tables.screening import RowRules, Whole
 from tailrace.sinks.tables.staging import Recipe, StagedBatch, stage
 from tailrace.sinks.tables.targets import TargetPool, following, of_one_table
+from tailrace.sinks.tables.text_form import texting
 from tailrace.spark.cells import TableBatch, Unpack
 from tailrace.spark.checkpoint import Directory, absolute, is_local
 
@@ -270,9 +275,12 @@ class _Layout:
         return Recipe(schema, self._retyping(last_rows(self.columns, schema.key)), self.changes.rolling)
 
     def _retyping(self, unpack: Unpack) -> Unpack:
-        if self.on_incompatible_type is not OnIncompatibleType.NEW_COLUMN:
-            return unpack
-        return retyping(unpack, self.columns, _stored, adds=self.adds)
+        match self.on_incompatible_type:
+            case OnIncompatibleType.NEW_COLUMN:
+                return retyping(unpack, self.columns, _stored, adds=self.adds)
+            case OnIncompatibleType.TEXT:
+                return texting(unpack, self.columns, _stored)
+        return unpack
 
     def is_same(self, other: _Layout) -> bool:
         """Whether both write the same files, including field ids."""
@@ -480,14 +488,36 @@ class _Target:
         schema = kept_schema(self.name, schema, columns.names, self.batch.following)
         if policy is OnIncompatibleType.NEW_COLUMN:
             schema = retyped_schema(schema, columns, _stored, can_follow if widens else can_hold)
-        changes = follow(self.name, columns, storable(stored_schema(schema)), policy, widens=widens)
+        stored = storable(stored_schema(schema))
+        changes = follow(
+            self.name, columns, stored, policy, widens=widens, key=schema.key, can_widen=promotes
+        )
         require_promotions(self.name, changes, columns, policy)
-        if changes:
-            needed = pa.schema([pa.field(c.name, c.type) for c in changes])
+        texts = [change.name for change in changes if isinstance(change, BecomeText)]
+        if texts:
+            self._become_text(table, texts)
+        fields = [pa.field(c.name, c.type) for c in changes if not isinstance(c, BecomeText)]
+        if fields:
+            needed = pa.schema(fields)
             if self.mode is WriteMode.CHANGELOG:
                 needed = needed.append(pa.field("_before", pa.struct(list(needed))))
             with table.update_schema() as update:
                 update.union_by_name(needed)
+
+    def _become_text(self, table: Table, names: Sequence[str]) -> None:
+        """Make columns text, with their values as text."""
+        if any(task.delete_files for task in table.scan().plan_files()):
+            raise _has_delete_files(self.name, "a column becomes text, and all data files are written anew")
+        paths: list[tuple[str, ...]] = [(name,) for name in names]
+        if self.mode is WriteMode.CHANGELOG:
+            paths += [("_before", name) for name in names]
+        try:
+            with _transient_conflicts(self.name):
+                become_text(self.batch.spark, table, paths)
+        except ValueError as error:
+            found = f"Iceberg cannot make it text: {error}"
+            raise incompatible(names[0], self.name, found, self.settings.on_incompatible_type) from error
+        failpoint("sink.text")
 
     def _follow_former_columns(self, table: Table, parts: Sequence[TableBatch]) -> None:
         """Rename and drop the columns that the source has renamed and dropped."""

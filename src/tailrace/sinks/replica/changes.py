@@ -29,6 +29,7 @@ from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.replica.unit_writer import RowChanges
 from tailrace.sinks.tables.keys import comparable, composed, lacking, last_of_each_key
 from tailrace.sinks.tables.rows import absent_names
+from tailrace.sinks.tables.text_form import with_text
 
 #: Columns of a change next to those of its row.
 _OP, _SEQ, _SOURCE, _POSITION = "_tailrace_op", "_tailrace_seq", "_tailrace_source", "_tailrace_position"
@@ -39,7 +40,7 @@ _DELETE = pa.scalar(OP_DELETE, pa.int8())
 def snapshot_inserts(batches: Sequence[ChangeBatch], schema: TargetSchema) -> RowChanges:
     """Snapshot rows as inserts."""
     rows = pa.Table.from_batches(
-        [_image(fit_batch(b, schema.table_schema).image("after"), schema) for b in batches], _schema(schema)
+        [_image(_fitted(b, schema).image("after"), schema) for b in batches], _schema(schema)
     )
 
     def origin(row: int) -> tuple[str, str]:
@@ -61,7 +62,7 @@ def split_by_bucket(
         SinkError: the log has a partial image of a new row.
     """
     absent = absent_names(batch, schema.arrow.names)
-    fitted = fit_batch(batch, schema.table_schema)
+    fitted = _fitted(batch, schema)
     keys = [fitted_column(fitted, name) for name in schema.key]
     # all rows of a cell lack the same columns: an earlier change cannot supply them
     last = last_of_each_key(keys)
@@ -127,6 +128,12 @@ def fitted_column(batch: ChangeBatch, name: str) -> pa.Array:
         assert column is not None
         return column
     return pc.if_else(pc.equal(batch.op, _DELETE), before, after)
+
+
+def _fitted(batch: ChangeBatch, schema: TargetSchema) -> ChangeBatch:
+    """`batch` with the columns of the target, of which some may have become text."""
+    table = schema.table_schema
+    return fit_batch(with_text(batch, table.arrow, lambda type_: type_), table)
 
 
 def _with_origin(batch: ChangeBatch, absent: pa.ListArray, schema: TargetSchema) -> pa.RecordBatch:

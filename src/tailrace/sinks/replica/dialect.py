@@ -24,11 +24,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tailrace.errors import ConfigError, SinkError, SourceError, TailraceError, TransientSinkError
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.table import Column
 from tailrace.sinks.replica.encode import ColumnEncoding
 from tailrace.sinks.replica.existing import ExistingColumn
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
+from tailrace.sinks.tables.text_form import as_text
 
 
 class RowOperation(StrEnum):
@@ -111,9 +113,14 @@ class WriteSession(Protocol):
         """
 
     def keep_keys(
-        self, keys: TableName, table: TableName, key: Sequence[str], only: Mapping[str, str]
+        self,
+        keys: TableName,
+        table: TableName,
+        key: Sequence[str],
+        only: Mapping[str, str],
+        marks: SoftDelete | None = None,
     ) -> None:
-        """Delete the rows of `table` whose key is not in the table `keys`.
+        """Delete the rows of `table` whose key is not in the table `keys`, or mark them as deleted.
 
         `only` names columns and the values of the rows concerned.
         """
@@ -216,6 +223,21 @@ class Dialect(Protocol):
     def retype(self, table: TableName, schema: TargetSchema, column: Column) -> str:
         """The statement that gives a column of an existing table the type that the source needs."""
 
+    def text_of(self, column: Column) -> str | None:
+        """A column's values as text in the form of `sinks.tables.text_form`; None: SQL does not make it."""
+
+    def to_text(
+        self, table: TableName, schema: TargetSchema, column: Column, existing: Sequence[str]
+    ) -> list[str]:
+        """Statements that make a column text, with its values as text.
+
+        Args:
+            table: the table.
+            schema: its schema then.
+            column: the column as it is.
+            existing: the columns that the table really has: an earlier attempt may have added some.
+        """
+
     def change_key(self, table: TableName, current: TargetSchema, needed: TargetSchema) -> list[str]:
         """Statements that give a table another primary key, and its columns the types that fit.
 
@@ -269,6 +291,14 @@ def require_unreserved(target: str, table: TableName, ledger_schema: str, is_sys
         "route its table to another name, or leave the table out",
         code="TR-1509",
     )
+
+
+def plain(value: object) -> str | int | None:
+    """A value of a mark, for `Dialect.literal`."""
+    if value is None or isinstance(value, int):
+        return None if value is None else int(value)
+    (shown,) = as_text(pa.array([value])).to_pylist()
+    return str(shown).removesuffix("Z")
 
 
 def columns_of(operation: RowOperation, schema: TargetSchema) -> tuple[Column, ...]:

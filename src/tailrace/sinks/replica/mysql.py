@@ -177,6 +177,48 @@ class MySqlDialect:
         definition = self._definitions(schema)[schema.columns.index(column)]
         return f"ALTER TABLE {self.name(table)} MODIFY COLUMN {definition}"
 
+    def text_of(self, column: Column) -> str | None:
+        """See `Dialect.text_of`."""
+        type_, value = column.type, self.quote(column.name)
+        text = f"CAST({value} AS CHAR)"
+        match type_.kind:
+            case Kind.INTEGER | Kind.DECIMAL | Kind.DATE:
+                return text
+            case Kind.YEAR:
+                return f"CAST({value} + 0 AS CHAR)"
+            case Kind.BOOLEAN:
+                return f"CASE WHEN {value} THEN 'true' WHEN NOT {value} THEN 'false' END"
+            case Kind.DATETIME | Kind.TIME | Kind.INSTANT:
+                if type_.fraction:
+                    text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
+                return f"CONCAT({text}, 'Z')" if type_.kind is Kind.INSTANT else text
+            case Kind.BYTES:
+                return f"REPLACE(TO_BASE64({value}), '\n', '')"
+            case Kind.BITS:
+                digits = 2 * -(-(type_.bits or 1) // 8)
+                number = f"LPAD(HEX({value} + 0), {digits}, '0')"
+                return f"REPLACE(TO_BASE64(UNHEX({number})), '\n', '')"
+        return None
+
+    def to_text(
+        self, table: TableName, schema: TargetSchema, column: Column, existing: Sequence[str]
+    ) -> list[str]:
+        """See `Dialect.to_text`."""
+        alter, old = f"ALTER TABLE {self.name(table)}", self.quote(column.name)
+        number = schema.arrow.names.index(column.name)
+        definition = self._definitions(schema)[number]
+        value = self.text_of(column)
+        if value is None or value == f"CAST({old} AS CHAR)":  # what MODIFY makes of it
+            return [f"{alter} MODIFY COLUMN {definition}"]
+        # readers see the column as it was, or as text: DDL is atomic, and cannot compute values
+        new = f"_tailrace_text_{number}"
+        added = [] if new in existing else [f"{alter} ADD COLUMN {self.quote(new)} longtext NULL AFTER {old}"]
+        return [
+            *added,
+            f"UPDATE {self.name(table)} SET {self.quote(new)} = {value}",
+            f"{alter} DROP COLUMN {old}, CHANGE COLUMN {self.quote(new)} {definition}",
+        ]
+
     def change_key(self, table: TableName, current: TargetSchema, needed: TargetSchema) -> list[str]:
         """See `Dialect.change_key`."""
         name = self.name(table)

@@ -33,6 +33,7 @@ from pymysql.constants import COMMAND
 from tailrace.config.sinks import MySqlSettings
 from tailrace.errors import DecodeError, SourceError
 from tailrace.kernels import lines
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.table import Column
 from tailrace.model.types import Kind
 from tailrace.sinks.replica.dialect import (
@@ -43,6 +44,7 @@ from tailrace.sinks.replica.dialect import (
     TableName,
     as_sink_error,
     columns_of,
+    plain,
 )
 from tailrace.sinks.replica.encode import encode_table
 from tailrace.sinks.replica.existing import ExistingColumn
@@ -330,7 +332,12 @@ class MySqlWriteSession:
         )
 
     def keep_keys(
-        self, keys: TableName, table: TableName, key: Sequence[str], only: Mapping[str, str]
+        self,
+        keys: TableName,
+        table: TableName,
+        key: Sequence[str],
+        only: Mapping[str, str],
+        marks: SoftDelete | None = None,
     ) -> None:
         """See `WriteSession.keep_keys`."""
         seen, target = self._dialect.name(keys), self._dialect.name(table)
@@ -339,10 +346,23 @@ class MySqlWriteSession:
         on = " AND ".join(f"{target}.{quote(k)} = s.{quote(k)}" for k in key)
         where = "".join(f" AND {target}.{quote(c)} = {self._dialect.literal(v)}" for c, v in only.items())
         # MariaDB looks keys up in a join, but not in a NOT EXISTS of a DELETE
-        self.run(
-            f"DELETE FROM {target} USING {target} LEFT JOIN {seen} AS s ON {on}"
-            f" WHERE s.{quote(key[0])} IS NULL{where}"
+        joined, where = f"{target} LEFT JOIN {seen} AS s ON {on}", f" WHERE s.{quote(key[0])} IS NULL{where}"
+        if marks is None:
+            self.run(f"DELETE FROM {target} USING {joined}{where}")
+            return
+        if not marks.gone:
+            return
+
+        def value(of: object) -> str:
+            return self._dialect.literal(plain(of))
+
+        sets = ", ".join(f"{target}.{quote(name)} = {value(of)}" for name, of in marks.gone.items())
+        there = " OR ".join(
+            f"{target}.{quote(name)} <=> {value(of)}"
+            for name, all_ in marks.of_existing.items()
+            for of in all_
         )
+        self.run(f"UPDATE {joined} SET {sets}{where}{f' AND ({there})' if there else ''}")
 
     def close(self) -> None:
         """See `WriteSession.close`."""

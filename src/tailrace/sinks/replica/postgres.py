@@ -18,17 +18,9 @@ from tailrace.model.types import ColumnType, Kind
 from tailrace.sinks.replica.dialect import TableName, require_unreserved
 from tailrace.sinks.replica.encode import ColumnEncoding, plain_encoding
 from tailrace.sinks.replica.postgres_session import PostgresWriteSession, connect
-from tailrace.sinks.replica.target_schema import TargetSchema
+from tailrace.sinks.replica.target_schema import TYPED_TEXTS, TargetSchema
 from tailrace.sources.postgres.protocol.literal import identifier, string
 
-#: PostgreSQL types whose values are transferred as text.
-_TEXTS = frozenset(
-    (
-        *("numeric", "uuid", "inet", "cidr", "macaddr", "macaddr8", "interval", "timetz", "xml", "varbit"),
-        *("tsvector", "tsquery", "pg_lsn", "point", "lseg", "path", "box", "polygon", "line", "circle"),
-        *("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange", "jsonpath"),
-    )
-)
 #: Most bytes of a name; PostgreSQL truncates longer ones.
 _NAME_BYTES = 63
 
@@ -155,6 +147,37 @@ class PostgresDialect:
         type_ = self.column_type(column.type)
         return f"ALTER TABLE {self.name(table)} ALTER COLUMN {self.quote(column.name)} TYPE {type_}"
 
+    def text_of(self, column: Column) -> str | None:
+        """See `Dialect.text_of`."""
+        value = self.quote(column.name)
+        match column.type.kind:
+            case Kind.INTEGER | Kind.DECIMAL | Kind.BOOLEAN | Kind.YEAR:
+                return f"{value}::text"
+            case Kind.DATE:
+                return (
+                    f"CASE WHEN isfinite({value}) THEN to_char({value}, 'YYYY-MM-DD') ELSE {value}::text END"
+                )
+            case Kind.DATETIME:
+                return _moment(value)
+            case Kind.INSTANT:
+                moment = _moment(f"({value} AT TIME ZONE 'UTC')")
+                return f"{moment} || 'Z'"
+            case Kind.TIME:
+                time = _trimmed(f"to_char(greatest({value}::interval, -{value}::interval), 'HH24:MI:SS.US')")
+                return f"CASE WHEN {value}::interval < interval '0' THEN '-' ELSE '' END || {time}"
+            case Kind.BYTES | Kind.GEOMETRY:
+                return f"translate(encode({value}, 'base64'), E'\\n', '')"
+        return None
+
+    def to_text(
+        self, table: TableName, schema: TargetSchema, column: Column, existing: Sequence[str]
+    ) -> list[str]:
+        """See `Dialect.to_text`."""
+        del schema, existing
+        value = self.text_of(column) or f"{self.quote(column.name)}::text"
+        what = f"ALTER COLUMN {self.quote(column.name)} TYPE text USING {value}"
+        return [f"ALTER TABLE {self.name(table)} {what}"]
+
     def change_key(self, table: TableName, current: TargetSchema, needed: TargetSchema) -> list[str]:
         """See `Dialect.change_key`."""
         name, key = self.name(table), ", ".join(map(self.quote, needed.key))
@@ -194,6 +217,15 @@ class PostgresDialect:
             )
 
 
+def _moment(value: str) -> str:
+    return _trimmed(f"to_char({value}, 'YYYY-MM-DD HH24:MI:SS.US')")
+
+
+def _trimmed(text: str) -> str:
+    """A time whose fraction of a second ends with its last digit other than zero."""
+    return f"rtrim(rtrim({text}, '0'), '.')"
+
+
 def _column_type(type_: ColumnType) -> str:
     fraction = f"({type_.fraction})" if type_.fraction is not None else ""
     match type_.kind:
@@ -209,7 +241,7 @@ def _column_type(type_: ColumnType) -> str:
         case Kind.DECIMAL:
             return f"numeric({type_.precision},{type_.scale})"
         case Kind.STRING:
-            if type_.native in _TEXTS:
+            if type_.native in TYPED_TEXTS:
                 return type_.native + (fraction if type_.native in ("interval", "timetz") else "")
             if type_.native == "bit" and type_.length:
                 return f"bit({type_.length})"

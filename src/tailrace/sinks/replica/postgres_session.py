@@ -19,6 +19,7 @@ from pg8000.exceptions import DatabaseError, InterfaceError
 
 from tailrace.config.sinks import PostgresSettings
 from tailrace.errors import SourceError
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.table import Column
 from tailrace.model.types import Kind
 from tailrace.sinks.replica.dialect import (
@@ -28,12 +29,14 @@ from tailrace.sinks.replica.dialect import (
     TableName,
     as_sink_error,
     columns_of,
+    plain,
 )
 from tailrace.sinks.replica.encode import encode_table
 from tailrace.sinks.replica.existing import ExistingColumn
 from tailrace.sinks.replica.list_columns import as_array
 from tailrace.sinks.replica.target_schema import TargetSchema
 from tailrace.sources.postgres import connection as server
+from tailrace.sources.postgres.protocol.literal import string
 
 _GRANTS = "GRANT CREATE ON DATABASE <database> TO <user>; the tables must be the user's own"
 #: Why a value is rejected, by SQLSTATE; other states of classes 22 and 23 are reported by number.
@@ -238,7 +241,12 @@ class PostgresWriteSession:
         self.run("COMMIT")
 
     def keep_keys(
-        self, keys: TableName, table: TableName, key: Sequence[str], only: Mapping[str, str]
+        self,
+        keys: TableName,
+        table: TableName,
+        key: Sequence[str],
+        only: Mapping[str, str],
+        marks: SoftDelete | None = None,
     ) -> None:
         """See `WriteSession.keep_keys`."""
         seen, target = self._dialect.name(keys), self._dialect.name(table)
@@ -246,7 +254,24 @@ class PostgresWriteSession:
         # no column of a primary key is null
         on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in key)
         where = "".join(f" AND t.{quote(c)} = {self._dialect.literal(v)}" for c, v in only.items())
-        self.run(f"DELETE FROM {target} AS t WHERE NOT EXISTS (SELECT FROM {seen} AS s WHERE {on}){where}")
+        where = f" WHERE NOT EXISTS (SELECT FROM {seen} AS s WHERE {on}){where}"
+        if marks is None:
+            self.run(f"DELETE FROM {target} AS t{where}")
+            return
+        if not marks.gone:
+            return
+
+        def value(of: object) -> str:
+            literal = plain(of)
+            return string(str(of).lower()) if isinstance(of, bool) else self._dialect.literal(literal)
+
+        sets = ", ".join(f"{quote(name)} = {value(of)}" for name, of in marks.gone.items())
+        there = " OR ".join(
+            f"t.{quote(name)} IS NOT DISTINCT FROM {value(of)}"
+            for name, all_ in marks.of_existing.items()
+            for of in all_
+        )
+        self.run(f"UPDATE {target} AS t SET {sets}{where}{f' AND ({there})' if there else ''}")
 
     def close(self) -> None:
         """See `WriteSession.close`."""

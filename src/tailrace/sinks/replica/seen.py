@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.claims import Claims
 from tailrace.sinks.replica.dialect import WriteSession
@@ -39,6 +40,7 @@ class Reading:
         id: identifies this reading of the table.
         done: whether the batch holds the table's last rows.
         shard: the key column that holds the table's name; None: all of the target's rows are the table's.
+        marks: how rows are marked that the table no longer has; None: they are deleted.
     """
 
     table: str
@@ -47,6 +49,7 @@ class Reading:
     id: str
     done: bool
     shard: str | None
+    marks: SoftDelete | None = None
 
     @property
     def keys_table(self) -> str:
@@ -70,7 +73,8 @@ def readings_of(batch: CellBatch, claims: Claims) -> dict[str, list[Reading]]:
     found: dict[str, list[Reading]] = {}
     for refresh in refreshes(batch, claims):
         target, reread = claims.router.target(refresh.table), refresh.reread
-        reading = Reading(refresh.name, target, batch.stream.query, reread.id, reread.done, refresh.shard)
+        query = batch.stream.query
+        reading = Reading(refresh.name, target, query, reread.id, reread.done, refresh.shard, refresh.marks)
         found.setdefault(target, []).append(reading)
     return found
 

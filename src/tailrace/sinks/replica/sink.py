@@ -67,6 +67,7 @@ from tailrace.sinks.replica.rekey import has_other_key, rekeyed, renamed_columns
 from tailrace.sinks.replica.seen import Reading, keys_prefix, keys_tables, readings_of
 from tailrace.sinks.replica.target_schema import TargetSchema, schema_for
 from tailrace.sinks.replica.tasks import StagingTable, TableStaging, TaskInput, UnitResult
+from tailrace.sinks.replica.text_columns import become_text
 from tailrace.sinks.replica.unit_writer import BatchAttempt, TargetTable, staging_prefix
 from tailrace.sinks.route import Router
 from tailrace.sinks.single_pass import Schemas, SinglePass
@@ -199,7 +200,8 @@ class ReplicaSink:
             entry = entries.get(name)
             if entry is None or entry.stream != batch.stream.query or entry.done >= batch.id:
                 return None
-            needed = schema_for(name, [schemas[table]], entry.schema, batch.following)
+            on_type = self._settings.on_incompatible_type
+            needed = schema_for(name, [schemas[table]], entry.schema, batch.following, on_type)
             if not self._schemas.get(name) == entry.schema == needed:
                 return None
         if self._is_whole:
@@ -442,7 +444,8 @@ class ReplicaSink:
         if entry is not None:
             current = self._without_former_columns(session, ledger, entry, batch, parts)
         schemas = (schema for part in parts for schema in part.schemas)
-        needed = schema_for(name, schemas, current, batch.following)
+        on_type = self._settings.on_incompatible_type
+        needed = schema_for(name, schemas, current, batch.following, on_type)
         if self._schemas.get(name) == needed == current:
             return
         table = dialect.table_name(name)
@@ -461,12 +464,16 @@ class ReplicaSink:
                 f" WHERE target = {dialect.literal(name)}; then: tailrace resync PIPELINE.YAML TABLE",
                 code="TR-6102",
             )
+        held = current
+        if existing:
+            shared = any(self._claims.share(part.table) for part in parts)
+            held = become_text(session, dialect, table, current, needed, shared=shared)
         if existing and has_other_key(needed.key, current.key):
             self._require_own_key(parts, current, needed)
-            self._rekey(session, ledger, current, needed, existing=existing, batch=batch, parts=parts)
+            self._rekey(session, ledger, held, needed, existing=existing, batch=batch, parts=parts)
             statements = []
         elif existing:
-            statements = dialect.alter(table, current, needed, existing)
+            statements = dialect.alter(table, held, needed, existing)
             prefix = keys_prefix(batch.stream.query, name)
             for keys in sorted(k for k in self._keys_tables if k.startswith(prefix)):
                 statements += dialect.alter(
@@ -641,7 +648,7 @@ def _merge_keys(
 
 
 def _delete_others(session: WriteSession, ledger: Ledger, attempt: BatchAttempt, name: str) -> None:
-    """Delete the rows of a target that its tables no longer have, for the tables whose reading ends."""
+    """Delete, or mark, the rows of a target that its tables no longer have, if their reading ends."""
     failpoint("sink.seen")
     table = attempt.tables[name]
     for reading in attempt.readings.get(name, ()):
@@ -649,7 +656,7 @@ def _delete_others(session: WriteSession, ledger: Ledger, attempt: BatchAttempt,
             continue
         keys = ledger.own_table(reading.keys_table)
         try:
-            session.keep_keys(keys, table.name, table.schema.key, reading.only)
+            session.keep_keys(keys, table.name, table.schema.key, reading.only, reading.marks)
         except RefusalError as refusal:
             where = f"table `{reading.table}`, which no longer has it"
             raise refused_error(name, refusal.column, refusal.reason, where) from refusal

@@ -24,8 +24,15 @@ from tailrace.errors import SinkError
 from tailrace.model.schema_policy import FOLLOWING, Following
 from tailrace.model.table import Column, TableId, TableSchema
 from tailrace.model.types import ColumnType, Kind
-from tailrace.sinks.tables.columns import WidenColumn, follow, incompatible, kept_schema, stored_schema
+from tailrace.sinks.tables.columns import (
+    WidenColumn,
+    follow,
+    incompatible,
+    kept_schema,
+    stored_schema,
+)
 from tailrace.sinks.tables.former_columns import DropColumn, RenameColumn
+from tailrace.sinks.tables.text_form import TEXT, becomes_text
 
 #: Kinds with text values, in order of generality; a string can hold any of the others.
 _TEXTS = (Kind.ENUM, Kind.SET, Kind.JSON, Kind.STRING)
@@ -39,6 +46,15 @@ _CAPACITY = {
     "inet6": 45,
 }
 _UNBOUNDED = 4_294_967_295
+#: Types whose values are transferred as text, while not every text is one of theirs.
+TYPED_TEXTS = frozenset(
+    (
+        *("numeric", "uuid", "inet", "cidr", "macaddr", "macaddr8", "interval", "timetz", "xml", "varbit"),
+        *("tsvector", "tsquery", "pg_lsn", "point", "lseg", "path", "box", "polygon", "line", "circle"),
+        *("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange", "jsonpath"),
+        *("inet4", "inet6"),
+    )
+)
 _DATES = (Kind.DATE, Kind.DATETIME, Kind.INSTANT)
 
 
@@ -92,23 +108,38 @@ class TargetSchema:
         """This schema without some columns."""
         return replace(self, columns=tuple(c for c in self.columns if c.name not in absent))
 
-    def widened_for(self, schema: TableSchema, following: Following = FOLLOWING) -> TargetSchema:
+    def widened_for(
+        self,
+        schema: TableSchema,
+        following: Following = FOLLOWING,
+        policy: OnIncompatibleType = OnIncompatibleType.PARK,
+    ) -> TargetSchema:
         """This schema, widened to hold rows of `schema` too, with its key.
 
         Args:
             schema: the schema.
             following: whether it gets new columns and other types.
+            policy: what becomes of a column that cannot hold values of both types.
 
         Raises:
             SinkError: the change is not possible: an incompatible type, or no key.
         """
         schema = kept_schema(self.target, schema, self.arrow.names, following)
         if [name.lower() for name in schema.key] != [name.lower() for name in self.key]:
-            return self._rekeyed_for(schema, following)
-        changes = follow(self.target, self.arrow, stored_schema(schema), widens=following.widens)
+            return self._rekeyed_for(schema, following, policy)
+        changes = follow(
+            self.target,
+            self.arrow,
+            stored_schema(schema),
+            policy,
+            widens=following.widens,
+            key=(*schema.key, *self.key),
+        )
         widened = {c.name.lower() for c in changes if isinstance(c, WidenColumn)}
         unmatched = {c.name.lower(): c for c in schema.columns}
-        columns = [self._widened(c, unmatched.pop(c.name.lower(), None), widened) for c in self.columns]
+        columns = [
+            self._widened(c, unmatched.pop(c.name.lower(), None), widened, policy) for c in self.columns
+        ]
         if not following.widens:
             columns = [self._as_it_was(old, new) for old, new in zip(self.columns, columns, strict=True)]
         columns += [replace(c, nullable=True) for c in schema.columns if c.name.lower() in unmatched]
@@ -123,10 +154,12 @@ class TargetSchema:
         found += "; the settings keep the types of targets"
         raise incompatible(column.name, self.target, found, OnIncompatibleType.PARK)
 
-    def _rekeyed_for(self, schema: TableSchema, following: Following) -> TargetSchema:
+    def _rekeyed_for(
+        self, schema: TableSchema, following: Following, policy: OnIncompatibleType
+    ) -> TargetSchema:
         """This schema, widened for `schema`, with its key."""
         _require_key(schema)
-        widened = self.widened_for(replace(schema, key=self.key), following)
+        widened = self.widened_for(replace(schema, key=self.key), following, policy)
         names = {c.name.lower(): c.name for c in widened.columns}
         key = tuple(names[name.lower()] for name in schema.key)
         needed = {c.name.lower(): c for c in schema.columns}
@@ -138,19 +171,24 @@ class TargetSchema:
             columns.append(replace(column, nullable=column.name not in key and nullable))
         return replace(widened, columns=tuple(columns), key=key)
 
-    def _widened(self, current: Column, needed: Column | None, widened: set[str]) -> Column:
+    def _widened(
+        self, current: Column, needed: Column | None, widened: set[str], policy: OnIncompatibleType
+    ) -> Column:
         if needed is None:
             return replace(current, nullable=not self.is_key(current))
         nullable = not self.is_key(current) and (current.nullable or _may_be_null(needed))
         if current.name.lower() in widened:
             return Column(current.name, needed.type, nullable)
-        return Column(current.name, self._wider(current, needed.type), nullable)
+        return Column(current.name, self._wider(current, needed.type, policy), nullable)
 
-    def _wider(self, current: Column, needed: ColumnType) -> ColumnType:
-        """A type for the values of both; the current Arrow type is equal or wider."""
+    def _wider(self, current: Column, needed: ColumnType, policy: OnIncompatibleType) -> ColumnType:
+        """A type for the values of both; the current Arrow type is equal or wider, or text for all others."""
         type_ = current.type
         if type_ == needed:
             return type_
+        as_text = policy is OnIncompatibleType.TEXT and not self.is_key(current)
+        if as_text and _are_text_together(type_, needed):
+            return TEXT
         if needed.kind == type_.kind:
             return _wider_of_kind(type_, needed)
         if type_.kind in _TEXTS and needed.kind in _TEXTS:
@@ -160,12 +198,10 @@ class TargetSchema:
         for family in (numbers, dates):
             if type_.kind in family and needed.kind in family:
                 return needed if type_.kind is Kind.YEAR else type_
-        raise SinkError(
-            f"column `{current.name}` of target `{self.target}` cannot follow its source",
-            f"the target holds {type_.native}, the source has changed to {needed.native}",
-            "start a pipeline with a new target and checkpoint, or change the column back",
-            code="TR-7001",
-        )
+        if as_text:
+            return TEXT
+        found = f"the target holds {type_.native}, the source has changed to {needed.native}"
+        raise incompatible(current.name, self.target, found, policy)
 
     def to_json(self) -> str:
         """This schema as JSON text."""
@@ -205,10 +241,14 @@ def schema_for(
     schemas: Iterable[TableSchema],
     current: TargetSchema | None = None,
     following: Following = FOLLOWING,
+    policy: OnIncompatibleType = OnIncompatibleType.PARK,
 ) -> TargetSchema:
     """The target schema for rows of all `schemas`: `current` widened, or a new one."""
     for schema in schemas:
-        current = first_schema(target, schema) if current is None else current.widened_for(schema, following)
+        if current is None:
+            current = first_schema(target, schema)
+        else:
+            current = current.widened_for(schema, following, policy)
     assert current is not None
     return current
 
@@ -225,6 +265,13 @@ def capacity(type_: ColumnType) -> int:
     if type_.length is not None:
         return type_.length
     return _CAPACITY.get(type_.native, _UNBOUNDED)
+
+
+def _are_text_together(a: ColumnType, b: ColumnType) -> bool:
+    """Whether text alone holds values of both: one is text and the other is not, or not any text."""
+    if a.kind is Kind.STRING is b.kind and not a.native.endswith("text"):
+        return a.native != b.native and bool(TYPED_TEXTS & {a.native, b.native})
+    return becomes_text(a.arrow, b.arrow) or becomes_text(b.arrow, a.arrow)
 
 
 def _as_text(type_: ColumnType) -> ColumnType:

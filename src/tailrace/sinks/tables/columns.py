@@ -5,13 +5,13 @@ microseconds, as neither Delta nor most readers of Parquet support durations.
 
 A target is never rebuilt without the user's consent. It follows its source where it can keep all its data: a
 new column is added, a type is widened, a column dropped at the source stays and is null from then on. A type
-that the target's column cannot hold (text in a column of numbers) is a SinkError, or gets a column of its own
-(`sinks.tables.retyped`).
+that the target's column cannot hold (text in a column of numbers) is a SinkError, or makes the column text
+(`sinks.tables.text_form`), or gets a column of its own (`sinks.tables.retyped`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -24,8 +24,9 @@ from tailrace.reader.schema_projection import column_indices
 
 #: What to do about a column that cannot follow its source.
 INCOMPATIBLE_HINT = (
-    "Delta and Iceberg: set `on-incompatible-type: new-column`, and the values go to a column of their own; "
-    "or drop the target and run `tailrace resync PIPELINE.YAML TABLE`; or change the type back"
+    "set `on-incompatible-type: text`, and the column becomes text; or, in Delta and Iceberg, `new-column`, "
+    "and the values go to a column of their own; or drop the target and run `tailrace resync PIPELINE.YAML "
+    "TABLE`; or change the type back"
 )
 _INTEGERS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
@@ -44,6 +45,13 @@ class WidenColumn:
 
     name: str
     type: pa.DataType
+
+
+@dataclass(frozen=True)
+class BecomeText:
+    """Make a column text, its values included (`sinks.tables.text_form`)."""
+
+    name: str
 
 
 def stored_schema(table: TableSchema) -> pa.Schema:
@@ -98,7 +106,9 @@ def follow(
     on_incompatible_type: OnIncompatibleType = OnIncompatibleType.PARK,
     *,
     widens: bool = True,
-) -> list[AddColumn | WidenColumn]:
+    key: Collection[str] = (),
+    can_widen: Callable[[pa.DataType, pa.DataType], bool] = lambda _old, _new: True,
+) -> list[AddColumn | WidenColumn | BecomeText]:
     """The changes that let a target also hold rows of another schema.
 
     Args:
@@ -107,11 +117,13 @@ def follow(
         needed: the columns of the other schema.
         on_incompatible_type: what becomes of a column that cannot hold values of both types.
         widens: whether columns may be altered.
+        key: the key's columns, which do not become text: another type makes another key.
+        can_widen: whether the target can alter a column from one type to a wider one.
 
     Raises:
         SinkError: a column cannot hold values of both types.
     """
-    changes: list[AddColumn | WidenColumn] = []
+    changes: list[AddColumn | WidenColumn | BecomeText] = []
     by_name = {field.name.lower(): field for field in held}
     for field in needed:
         old = by_name.get(field.name.lower())
@@ -119,6 +131,13 @@ def follow(
             changes.append(AddColumn(field.name, field.type))
         elif not fits(field.type, old.type):
             both = holding_both(old.type, field.type) if widens else None
+            can_be_text = on_incompatible_type is OnIncompatibleType.TEXT and field.name not in key
+            if can_be_text and (both is None or not can_widen(old.type, both)):
+                if pa.types.is_string(old.type):
+                    continue  # it has become text, and stays so
+                if widens:
+                    changes.append(BecomeText(old.name))
+                    continue
             if both is None:
                 found = f"the target holds {old.type}, the source has changed to {field.type}"
                 found += "" if widens else ", and the settings keep the types of targets"
@@ -229,6 +248,7 @@ def merged_schema(target: str, schemas: Iterable[TableSchema]) -> pa.Schema:
     merged = pa.schema([])
     for schema in schemas:
         for change in follow(target, merged, stored_schema(schema)):
+            assert not isinstance(change, BecomeText)  # only by a setting of targets that stay
             field = pa.field(change.name, change.type)
             if isinstance(change, AddColumn):
                 merged = merged.append(field)

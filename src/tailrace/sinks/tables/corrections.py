@@ -6,7 +6,8 @@ set aside until the reading ends. Then, by key:
     change log ────────────────────▶ the row as the log tells it          ┐
     change log + rows set aside ───▶ the row as the table has it, if seen ┘──▶ equal: nothing
                                                                                another row: `r` with that row
-                                                                               not seen: `d` with the old row
+                                                                               not seen: `d` with the old row,
+                                                                               or `u`, if it is to be marked
 
 A row read as of P(m) sorts behind the changes up to P(m) and before all later ones, so changes that came
 while the table was read are taken into account. The corrections of a reading sort behind everything that the
@@ -23,8 +24,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.types import DataType
 
-from tailrace.model.change import OP_DELETE, OP_LETTERS, OP_REREAD, SEQ_DIGITS
+from tailrace.model.change import OP_DELETE, OP_LETTERS, OP_REREAD, OP_UPDATE, SEQ_DIGITS
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.sparksql import identifier
 from tailrace.sinks.tables.rows import log_fields
 from tailrace.spark.cells import spark_schema
@@ -37,7 +40,14 @@ _OLD, _NEW, _FROM = "_tailrace_old", "_tailrace_new", "_tailrace_from"
 
 
 def corrections(
-    held: DataFrame, read: DataFrame, seen: DataFrame, columns: pa.Schema, *, key: Sequence[str], ts_ms: int
+    held: DataFrame,
+    read: DataFrame,
+    seen: DataFrame,
+    columns: pa.Schema,
+    *,
+    key: Sequence[str],
+    ts_ms: int,
+    marks: SoftDelete | None = None,
 ) -> DataFrame:
     """The rows to append to a change log, with the columns `log_fields(columns)`.
 
@@ -48,6 +58,7 @@ def corrections(
         columns: the source's columns.
         key: the key's columns.
         ts_ms: the time of deletions, milliseconds since 1970 UTC; 0: unknown.
+        marks: how rows are marked that were not seen; None: they are deleted.
     """
     names = [*columns.names, "_op", "_seq", "_ts_ms", "_position", "_absent"]
     last = held.select("_seq").unionByName(read.select("_seq")).agg(f.max("_seq")).collect()[0][0]
@@ -69,9 +80,18 @@ def corrections(
     for field, a, b in zip(columns, old, new, strict=True):
         differs |= ~_comparable(a, field).eqNullSafe(_comparable(b, field))
     op = f.when(is_there & (~was_there | differs), f.lit(OP_LETTERS[OP_REREAD]))
-    op = op.when(~is_seen & was_there, f.lit(_DELETED))
+    is_gone = ~is_seen & was_there
+    if marks is None:
+        op = op.when(is_gone, f.lit(_DELETED))
+    else:
+        # as a soft delete makes an update of a delete
+        op = op.when(is_gone & _is_unmarked(marks, columns, old), f.lit(OP_LETTERS[OP_UPDATE]))
+        marked = zip(columns, old, strict=True)
+        old = [
+            f.lit(marks.gone[c.name]).cast(_spark_type(c)) if c.name in marks.gone else a for c, a in marked
+        ]
     found = found.withColumn("_op", op).where(f.col("_op").isNotNull())
-    deleted = f.col("_op") == _DELETED
+    deleted = f.col("_op") != OP_LETTERS[OP_REREAD]
     values: dict[str, Column] = {
         field.name: f.when(deleted, a).otherwise(b) for field, a, b in zip(columns, old, new, strict=True)
     }
@@ -81,6 +101,19 @@ def corrections(
     values["_position"] = f.when(~deleted, f.col(f"{_NEW}._position"))
     schema = spark_schema(log_fields(columns))
     return found.select(*(values.get(c.name, f.lit(None)).cast(c.dataType).alias(c.name) for c in schema))
+
+
+def _is_unmarked(marks: SoftDelete, columns: pa.Schema, old: Sequence[Column]) -> Column:
+    """Whether a row is one that can be marked as deleted, and is not."""
+    found = f.lit(False) if marks.of_existing else f.lit(bool(marks.gone))
+    for column, value in zip(columns, old, strict=True):
+        for there in marks.of_existing.get(column.name, ()):
+            found |= value.eqNullSafe(f.lit(there).cast(_spark_type(column)))
+    return found
+
+
+def _spark_type(column: pa.Field) -> DataType:
+    return spark_schema(pa.schema([column]))[0].dataType
 
 
 def _lacking(held: DataFrame) -> list[str]:

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from tailrace.model.reread import Reread
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.model.table import TableId
 from tailrace.sinks.base import CellBatch
 from tailrace.sinks.claims import Claims
@@ -21,13 +22,15 @@ class Refresh:
         table: the table.
         reread: the reading.
         shard: the column that holds the table's name; None: all of the target's rows are the table's.
+        name: the table's name, as a shard column has it.
+        marks: how rows are marked that the table no longer has; None: they are deleted.
     """
 
     table: TableId
     reread: Reread
     shard: str | None
-    #: The table's name, as a shard column has it.
     name: str
+    marks: SoftDelete | None = None
 
 
 def refreshes(batch: CellBatch, claims: Claims) -> list[Refresh]:
@@ -44,7 +47,8 @@ def refreshes(batch: CellBatch, claims: Claims) -> list[Refresh]:
         table = TableId.parse(name)
         shard = claims.router.shard_column(table)
         if shard is not None or not claims.share(table):
-            found.append(Refresh(table, reread, shard, claims.router.shard_value(table)))
+            marks = batch.soft_deletes.get(name)
+            found.append(Refresh(table, reread, shard, claims.router.shard_value(table), marks))
         elif reread.done:
             _log.warning(
                 "%s was read again; rows that it no longer has stay in its target %s, which other tables"

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from tailrace.model.soft_delete import SoftDelete
 from tailrace.sinks.iceberg.files import FileTarget
 from tailrace.sinks.iceberg.rewrite import kept_rows
 from tailrace.sinks.iceberg.seen import Unseen
@@ -28,7 +29,7 @@ def target(tmp_path: Path) -> FileTarget:
 
 
 def kept(target: FileTarget, path: str, unseen: Unseen, changed: pa.Table | None = None) -> list[int] | None:
-    rows = kept_rows(target, path, changed, [unseen])
+    rows, _ = kept_rows(target, path, changed, [unseen])
     return None if rows is None else rows.to_pylist()
 
 
@@ -41,6 +42,26 @@ def test_rows_of_seen_keys_stay_whatever_file_their_keys_are_in(target: FileTarg
     changed = pa.table({"id": [4]}, schema=pa.schema([("id", pa.int64())]))
     assert kept(target, data, Unseen("s.t", None, ("id",), tuple(seen)), changed) == [0, 4]
     assert kept(target, file(tmp_path / "all", id=[1, 4]), Unseen("s.t", None, ("id",), tuple(seen))) is None
+
+
+def test_rows_of_other_keys_are_marked_once(tmp_path: Path) -> None:
+    columns = COLUMNS.append(pa.field("gone", pa.bool_()))
+    target = FileTarget(IO, str(tmp_path), columns)
+    data = file(tmp_path / "data", id=[1, 2, 3, 4], name=list("abcd"), gone=[False, False, True, False])
+    seen = file(tmp_path / "seen", id=pa.array([1], pa.int32()))
+    marks = SoftDelete({"gone": True}, {"gone": (False, False)})
+    unseen = Unseen("s.t", None, ("id",), (seen,), marks=marks)
+    changed = pa.table({"id": [4]}, schema=pa.schema([("id", pa.int64())]))
+    kept, marked = kept_rows(target, data, changed, [unseen])
+    assert kept is not None
+    assert kept.to_pylist() == [0, 2]
+    assert [(of, rows.to_pylist()) for of, rows in marked] == [(unseen, [1])]
+    assert unseen.marked(pa.table({"id": [2], "gone": [False]})).to_pylist() == [{"id": 2, "gone": True}]
+
+
+def test_rows_stay_where_nothing_marks_them(tmp_path: Path, target: FileTarget) -> None:
+    data = file(tmp_path / "data", id=[1, 2], name=list("ab"))
+    assert kept(target, data, Unseen("s.t", None, ("id",), (), marks=SoftDelete())) is None
 
 
 def test_no_row_stays_when_no_key_was_seen(target: FileTarget, tmp_path: Path) -> None:
