@@ -78,6 +78,7 @@ class Enumerator:
         source: the database.
         parallelism: snapshot splits that are read concurrently.
         requests: requests to the stream, None if it accepts none.
+        compares: whether the process that runs the stream compares tables with their targets.
         clock: monotonic seconds.
 
     Attributes:
@@ -91,6 +92,7 @@ class Enumerator:
         *,
         parallelism: int,
         requests: Requests | None = None,
+        compares: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
@@ -103,7 +105,13 @@ class Enumerator:
         self._gaps = Gaps(options, source)
         self._captured = CapturedTables(options, source, self._gaps, self._horizon, clock)
         self._requests = RequestQueue(
-            requests, source, self._captured, self._gaps, self._horizon, dialect=options.dialect
+            requests,
+            source,
+            self._captured,
+            self._gaps,
+            self._horizon,
+            dialect=options.dialect,
+            compares=compares,
         )
         self._signal_table = None if options.signal_data_collection is None else SignalTable(options)
         self._planner = SplitPlanner(

@@ -38,6 +38,7 @@ class RequestQueue:
         gaps: tables that are not in the log yet cannot be resumed.
         horizon: extended to where what was asked for begins.
         dialect: the database: some signals are not possible on each.
+        compares: see `signals.Context`.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class RequestQueue:
         horizon: Horizon,
         *,
         dialect: str,
+        compares: bool = False,
     ) -> None:
         self._requests = requests
+        self._compares = compares
         self._dialect = dialect
         self._source = source
         self._captured = captured
@@ -74,7 +77,7 @@ class RequestQueue:
 
     def _context(self, offset: StreamOffset) -> signals.Context:
         self._captured.require_read(offset)
-        return signals.Context(self._captured.schemas, self._dialect)
+        return signals.Context(self._captured.schemas, self._dialect, self._compares)
 
     def note(self, start: StreamOffset, waiting: Sequence[Request]) -> None:
         """Note up to where the log must be read before tables are read again that requests ask for.

@@ -3,6 +3,7 @@
     execute-snapshot, resync     a request to read tables again
     park, resume                 the requests of those names
     stop-, pause-, resume-snapshot, log, schema-changes ...    a change of the offset, or just an answer
+    verify, repair               an answer, upon which `tailrace run` compares the tables
 
 A signal takes effect in the offset that accepts it, with its answer: a batch that is repeated answers the
 same (`pipeline.notifications` tells it). What cannot be obeyed is answered, too, and is never an error.
@@ -36,9 +37,9 @@ _REFUSED = {
     "tailrace offsets set PIPELINE.YAML",
     "set-tables": "change `source.tables` in the pipeline file and start the pipeline again: tables that "
     "are named then are read, others are left out",
-    "verify": "a stream compares nothing; run: tailrace verify PIPELINE.YAML",
-    "repair": "a stream compares nothing; run: tailrace repair PIPELINE.YAML",
 }
+#: Signals that the process which runs the pipeline obeys, beside the stream.
+COMPARISONS = ("verify", "repair")
 #: Every type of signal that is known.
 TYPES = (
     *_REQUESTS,
@@ -47,6 +48,7 @@ TYPES = (
     "resume-snapshot",
     "log",
     "schema-changes",
+    *COMPARISONS,
     *_REFUSED,
 )
 #: Most signals that wait in an offset; others are refused.
@@ -67,10 +69,12 @@ class Context:
     Args:
         tables: the captured tables, by name.
         dialect: the database.
+        compares: whether the process that runs the stream compares tables with their targets.
     """
 
     tables: Mapping[str, TableSchema]
     dialect: str
+    compares: bool = False
 
 
 def resolved(requests: Sequence[Request], offset: StreamOffset, context: Context) -> list[Request]:
@@ -203,6 +207,8 @@ def answered(offset: StreamOffset, request: Request, context: Context) -> Stream
             raise _RefusedError(signal.problem)
         if signal.type in _REQUESTS:
             return _accepted(offset, request, context)
+        if signal.type in COMPARISONS:
+            return _compare(offset, signal, context)
         if signal.type in _REFUSED:
             raise _RefusedError(_REFUSED[signal.type])
         effect = _EFFECTS.get(signal.type)
@@ -235,6 +241,21 @@ def _accepted(offset: StreamOffset, request: Request, context: Context) -> Strea
             offset = _with(offset, signal, "COMPLETED", reason, request.tables)
         return offset
     return _with(offset, signal, "COMPLETED", "", request.tables)
+
+
+def _compare(offset: StreamOffset, signal: Signal, context: Context) -> StreamOffset:
+    """Accept a comparison, which happens outside of the stream: the answer names its tables; none: all."""
+    if not context.compares:
+        raise _RefusedError(
+            "a stream compares nothing, and this one is not run by `tailrace run`; use the command: "
+            f"tailrace {signal.type} PIPELINE.YAML"
+        )
+    names = {*context.tables, *offset.names(), *offset.parked}
+    patterns = _patterns(signal)
+    tables = set().union(*(_matched(text, names) for text in patterns)) if patterns else set()
+    if patterns and not tables:
+        raise _RefusedError(f"no captured table matches {', '.join(f'`{text}`' for text in patterns)}")
+    return _with(offset, signal, "ACCEPTED", "", sorted(tables))
 
 
 def _stop(offset: StreamOffset, signal: Signal) -> StreamOffset:
